@@ -1,0 +1,1 @@
+"""What the quality rows and the documentation measure. Nothing here is shipped."""

@@ -1,0 +1,174 @@
+"""Train MEM's encoder on recorded frames without any extrinsic reward, and watch what becomes of the bonus.
+
+    python -m benchmarks.unrewarded cheetah_run --updates 5000 --config floor_coef=0      # prints a line a measurement
+
+Minutes here replace hours of learning curves: **fidelity** is the rank correlation, within batches of 256, of r̂
+with the 3-NN distance in the true physics state. It asks whether the bonus pays for states that are really rare.
+"""
+
+import argparse
+import ast
+import copy
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from benchmarks.recording import VIEWS, Recording, Shift, shifted
+from manyview.mem import MEM, Features, MEMConfig, knn_distance
+from manyview.mem.health import effective_rank
+from manyview.mem.knn import Combine
+from manyview.mem.reward import intrinsic_reward, reward_distances
+
+FIDELITY_BATCH, FIDELITY_BATCHES, BANK = 256, 6, 2048
+SHIFTS: tuple[Shift, ...] = ("none", "each", "common")
+COMBINES: tuple[Combine, ...] = ("marginal", "joint")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The state of features and bonus after some updates. Lists have one entry a view."""
+
+    updates: int
+    specific_std: list[float]
+    shared_std: list[float]
+    specific_rank: list[float]
+    shared_rank: list[float]
+    discriminator: float
+    cosine: float
+    paid: list[float]
+    reward_mean: float
+    reward_std: float
+    fidelity: dict[str, float]  # by how the frames were shifted
+
+
+def spearman(a: Tensor, b: Tensor) -> float:
+    """Rank correlation of two vectors without ties."""
+    ranks = torch.stack([a.argsort().argsort(), b.argsort().argsort()]).double()
+    return float(torch.corrcoef(ranks)[0, 1])
+
+
+def unrewarded(
+    recording: Recording,
+    config: MEMConfig,
+    *,
+    updates: int,
+    every: int,
+    batch: int = 32,
+    learning_rate: float = 1e-4,
+    shift: Shift = "each",
+    ahead: int = 1,
+    slow_rate: float = 0.0,
+    seed: int = 0,
+) -> Iterator[Measurement]:
+    """Yield a measurement at the start and `every` so many updates; `slow_rate` > 0 rewards by an averaged encoder."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    mem = MEM(VIEWS, recording.image_shape, config)
+    optimizer = torch.optim.Adam(mem.encoder.parameters(), lr=learning_rate)
+    slow = copy.deepcopy(mem.encoder) if slow_rate else mem.encoder
+    yield measure(mem, slow, recording, 0)
+    for update in range(1, updates + 1):
+        rows = recording.sample(batch, generator, ahead=ahead)
+        features = mem.encode(shifted(recording.stacks(rows), generator, shift))
+        later = None
+        if config.temporal_coef:
+            with torch.no_grad():
+                later = mem.encode(shifted(recording.stacks(rows + ahead), generator, shift))
+        loss, _ = mem.loss(features, later)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        mem.update_discriminator(features)
+        mem.reward(features)  # moves the running scales as training would
+        if slow_rate:
+            with torch.no_grad():
+                for old, new in zip(slow.parameters(), mem.encoder.parameters(), strict=True):
+                    old.lerp_(new, slow_rate)
+        if update % every == 0:
+            yield measure(mem, slow, recording, update)
+
+
+@torch.no_grad()
+def measure(mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates: int) -> Measurement:
+    """Measured on the same rows every time; `rewarding` is the encoder whose features are paid."""
+    mem.eval()
+    generator = torch.Generator().manual_seed(1)
+    bank_rows = recording.sample(BANK, generator)
+    bank = rewarding(recording.stacks(bank_rows))
+    fidelity: dict[str, list[float]] = {}
+    for _ in range(FIDELITY_BATCHES):
+        rows = recording.sample(FIDELITY_BATCH, generator)
+        rarity = knn_distance(recording.state[rows].unsqueeze(0), 3)[0]
+        for how in SHIFTS:
+            stacks = recording.stacks(rows)
+            features = rewarding(shifted(stacks, generator, how))
+            for entropy in COMBINES:
+                distances = reward_distances(features, k=mem.config.k, entropy=entropy)
+                reward = intrinsic_reward(distances, torch.ones_like(distances).bool())
+                fidelity.setdefault(f"{how} {entropy}", []).append(spearman(reward, rarity))
+                if how == "none":
+                    far = knn_distance(recording.state[torch.cat([rows, bank_rows])].unsqueeze(0), 3)[0][: len(rows)]
+                    fidelity.setdefault(f"{entropy} to all", []).append(spearman(reward, far))
+                    both = Features(*(torch.cat(pair) for pair in zip(features, bank, strict=True)))
+                    distances = reward_distances(both, k=mem.config.k, entropy=entropy)[: len(rows)]
+                    reward = intrinsic_reward(distances, torch.ones_like(distances).bool())
+                    fidelity.setdefault(f"{entropy} bank to all", []).append(spearman(reward, far))
+    features, paid = mem.encode(stacks), rewarding(stacks)
+    health = mem.health(features, beta=1.0)
+    paid_health = mem.health(paid, beta=1.0)
+    mem.train()
+    per_view = range(len(VIEWS))
+    return Measurement(
+        updates=updates,
+        specific_std=[features.specific[:, i].std(0).mean().item() for i in per_view],
+        shared_std=[features.shared[:, i].std(0).mean().item() for i in per_view],
+        specific_rank=[effective_rank(features.specific[:, i]) for i in per_view],
+        shared_rank=[effective_rank(features.shared[:, i]) for i in per_view],
+        discriminator=health.discriminator_accuracy,
+        cosine=sum(health.cosine.values()) / len(VIEWS),
+        paid=[share * paid_health.reward_mean for share in paid_health.share.values()],
+        reward_mean=paid_health.reward_mean,
+        reward_std=paid_health.reward_std,
+        fidelity={how: sum(values) / len(values) for how, values in fidelity.items()},
+    )
+
+
+def parse_config(overrides: list[str]) -> MEMConfig:
+    """`floor_coef=0 entropy=joint`, or `literal` first for the paper's text."""
+    config = MEMConfig.literal() if overrides[:1] == ["literal"] else MEMConfig()
+    values = {}
+    for override in overrides[1:] if overrides[:1] == ["literal"] else overrides:
+        name, _, value = override.partition("=")
+        try:
+            values[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            values[name] = value
+    return dataclasses.replace(config, trunk="small", **values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task")
+    parser.add_argument("--updates", type=int, default=5000)
+    parser.add_argument("--every", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--shift", choices=["none", "each", "common"], default="each")
+    parser.add_argument("--ahead", type=int, default=1)
+    parser.add_argument("--slow-rate", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--config", nargs="*", default=[])
+    asked = vars(parser.parse_args())
+    torch.set_num_threads(asked.pop("threads"))
+    recording, config = Recording.load(asked.pop("task")), parse_config(asked.pop("config"))
+    for measurement in unrewarded(recording, config, **asked):
+        print(json.dumps(dataclasses.asdict(measurement)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The rows that are built, with their bars. A test names the row, measures, and is held to the bar written here."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Tier = Literal["P", "N"]  # P: in every run of the gate. N: a longer run with a command of its own.
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The worst value of a figure that still passes."""
+
+    kind: Literal["at most", "at least"]
+    value: float
+
+    def met_by(self, figure: float) -> bool:
+        return figure <= self.value if self.kind == "at most" else figure >= self.value
+
+    def worse(self, one: float, other: float) -> float:
+        """The one of two figures that is farther from passing; not-a-number is worst of all."""
+        if one != one or other != other:
+            return float("nan")
+        return max(one, other) if self.kind == "at most" else min(one, other)
+
+
+def at_most(value: float) -> Bar:
+    return Bar("at most", value)
+
+
+def at_least(value: float) -> Bar:
+    return Bar("at least", value)
+
+
+@dataclass(frozen=True)
+class Row:
+    id: str
+    tier: Tier
+    claim: str
+    bars: dict[str, Bar] = field(default_factory=dict)
+    """By the figure's name; empty when the claim is exact and its tests just pass or fail."""
+
+
+ROWS = {
+    row.id: row
+    for row in (
+        Row("S5", "P", "zero variance, duplicates, k >= B, B = 1, zero vectors: defined values, finite gradients"),
+        Row(
+            "S6", "P", "k-NN distances against float64 brute force, near-duplicates from 1e-6 to 1", {"": at_most(1e-4)}
+        ),
+        Row(
+            "S7",
+            "P",
+            "entropy estimator (Eq. 1) against closed forms, n = 4096, k = 3, in nats",
+            {"1-d and 2-d": at_most(0.03), "3-d": at_most(0.1)},
+        ),
+        Row("S8", "P", "symmetries of estimator and reward at p = 64", {"": at_most(1e-6)}),
+        Row("S9", "P", "no gradient through the reward; losses and discriminator train only what is theirs"),
+        Row(
+            "C5",
+            "P",
+            "synthetic views with known shared and specific factors",
+            {
+                "accuracy from chance": at_most(0.05),
+                "view read from specific": at_least(0.95),
+                "cosine": at_most(0.05),
+                "std": at_least(0.3),
+            },
+        ),
+        Row(
+            "C7",
+            "P",
+            "5,000 updates on real multi-view frames without reward keep features and bonus alive",
+            {
+                "std": at_least(0.3),
+                "rank": at_least(8),
+                "reward against start": at_least(0.5),
+                "accuracy from chance": at_most(0.10),
+            },
+        ),
+        Row(
+            "C8",
+            "P",
+            "fidelity of the bonus to the true physics state, against the random encoder's",
+            {"gain": at_least(-0.02)},
+        ),
+        Row("P1", "P", "GFLOPs of one update, 3 views, batch 256, 84x84", {"": at_most(300)}),
+        Row("P3", "P", "update time, 3 views against 1; linear over 1..8", {"": at_most(2.95), "R2": at_least(0.99)}),
+        Row("P5", "P", "reward and k-NN, share of an update at batch 256", {"": at_most(0.01)}),
+        Row("P12", "P", "import manyview against import torch", {"": at_most(1.2)}),
+    )
+}

@@ -1,0 +1,74 @@
+"""Every choice MEM offers, with its default. Why each default is what it is: `docs/decisions.md`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from manyview.mem.encoder import Trunk
+from manyview.mem.knn import Combine
+from manyview.mem.losses import L1, Adversary, OtherViews
+
+RewardScale = Literal["raw", "std", "centered"]
+DistanceScale = Literal["raw", "relative"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MEMConfig:
+    """Values of MEM. `MEMConfig.literal()` is the paper's text; the plain defaults are what was measured to work."""
+
+    latent_dim: int = 64
+    """p, the size of a shared or specific feature vector."""
+    trunk: Trunk = "paper"
+    """Convolutions: `paper`'s four, or a `small` network nine times cheaper for CPUs."""
+    affine_norm: bool = False
+    """Let LayerNorm learn a gain and an offset."""
+
+    diff_coef: float = 0.01
+    """λ1, weight of Eq. 3: cosine and sparsity."""
+    con_coef: float = 0.01
+    """λ2, weight of Eq. 4: specific features of a view stay together."""
+    adv_coef: float = 0.01
+    """λ3, weight of Eq. 5: shared features do not tell their view."""
+    l1: L1 = "mean"
+    """The sparsity term of Eq. 3 as a `mean` or a `sum` over features."""
+    margin: float = 1.0
+    """Margin of Eq. 4."""
+    others: OtherViews = "pooled"
+    """μ_diff of Eq. 4: the mean of all other views `pooled`, or one hinge for `each`."""
+    adversary: Adversary = "uniform"
+    """How θ answers the discriminator in Eq. 5: towards the `uniform` guess, or by gradient `reversal`."""
+    discriminator_lr: float = 1e-3
+    """Learning rate of the discriminator's own Adam."""
+
+    floor: float = 0.5
+    """Standard deviation below which a feature dimension is pushed apart (not in the paper)."""
+    floor_coef: float = 1.0
+    """Weight of that push; 0 turns it off."""
+    temporal_coef: float = 0.1
+    """Weight of the temporal contrast (not in the paper); 0 turns it off, and `loss` then needs no next features."""
+    temporal_temperature: float = 0.1
+    """Temperature of the temporal contrast."""
+
+    k: int = 3
+    """Which nearest neighbour Eq. 9 measures the distance to."""
+    entropy: Combine = "marginal"
+    """Eq. 9 as written, one entropy per view (`marginal`), or one over the whole state (`joint`)."""
+    bank: int = 0
+    """Rows of recent features to search besides the batch (not in the paper); 0 searches the batch alone."""
+    distance_scale: DistanceScale = "raw"
+    """Distances as they are, or `relative` to their running mean."""
+    reward_scale: RewardScale = "raw"
+    """r̂ as in Eq. 9, divided by its running `std`, or also `centered` on its running mean."""
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"expected k >= 1, got {self.k}")
+        if self.temporal_temperature <= 0:
+            raise ValueError(f"expected temporal_temperature > 0, got {self.temporal_temperature}")
+        for name in ("diff_coef", "con_coef", "adv_coef", "floor", "floor_coef", "temporal_coef", "margin", "bank"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"expected {name} >= 0, got {getattr(self, name)}")
+
+    @classmethod
+    def literal(cls) -> "MEMConfig":
+        """The paper read to the letter, with nothing of ours. It collapses without reward: `docs/collapse.md`."""
+        return cls(affine_norm=True, l1="sum", adversary="reversal", floor_coef=0.0, temporal_coef=0.0)

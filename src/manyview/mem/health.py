@@ -1,0 +1,142 @@
+"""Is the bonus alive, and what keeps it from being so? Meters on a batch of features, and a verdict in words."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from manyview.mem.encoder import Features
+
+SHARED = "shared mean"
+
+# Where a meter turns into a warning. Healthy runs stay away from all of them by a factor of two or more; the
+# literal losses cross the first within a few hundred updates (docs/collapse.md).
+COLLAPSED_STD = 0.05
+NARROW_RANK = 3.0
+TELLTALE_ACCURACY = 0.25  # above chance
+OVERLAPPING_COSINE = 0.5
+SILENT_SHARE = 0.2  # of an even share
+FAINT_CONTRAST = 1e-5
+MOSTLY_ABSENT = 0.5
+
+
+@dataclass(frozen=True)
+class Health:
+    """Meters by view name; `std`, `rank` and `share` also have an entry for the shared mean."""
+
+    present: dict[str, float]
+    """Share of rows in which the view was there."""
+    std: dict[str, float]
+    """Standard deviation of the specific features over the batch, mean over dimensions: 0 means collapse."""
+    rank: dict[str, float]
+    """Effective rank: how many directions the features use."""
+    share: dict[str, float]
+    """Part of the reward that each term pays; an even share is 1 / (V + 1)."""
+    cosine: dict[str, float]
+    """Mean |cos(shared, specific)|: 0 when they hold different things."""
+    discriminator_accuracy: float
+    """How often the discriminator names the view of a shared feature."""
+    chance: float
+    """How often guessing would."""
+    reward_mean: float
+    reward_std: float
+    contrast: float
+    """β times the standard deviation of r̂: what steers the policy."""
+
+    def metrics(self) -> dict[str, float]:
+        """All meters by flat name, for a log."""
+        flat = {
+            f"{meter}/{name}": value
+            for meter in ("present", "std", "rank", "share", "cosine")
+            for name, value in getattr(self, meter).items()
+        }
+        for meter in ("discriminator_accuracy", "chance", "reward_mean", "reward_std", "contrast"):
+            flat[meter] = getattr(self, meter)
+        return flat
+
+    def warnings(self) -> list[str]:
+        """What is wrong, in words, each with what to do about it; empty when all is well."""
+        found = []
+        for name, value in self.present.items():
+            if value < MOSTLY_ABSENT:
+                found.append(f"view `{name}` is absent in {1 - value:.0%} of the batch: check the camera.")
+        seen = [name for name in self.std if self.present.get(name, 1.0) > 0]
+        for name in seen:
+            if self.std[name] < COLLAPSED_STD:
+                found.append(
+                    f"view `{name}` has collapsed: its features hardly differ between states "
+                    f"(std {self.std[name]:.2g}), so it pays no bonus. Is the camera frozen? If not, raise floor_coef or lower con_coef."
+                )
+            elif self.rank[name] < NARROW_RANK:
+                found.append(
+                    f"view `{name}` has narrowed to {self.rank[name]:.1f} directions: its bonus sees little of the "
+                    "state. Lower con_coef or temporal_coef."
+                )
+            elif self.share[name] < SILENT_SHARE / len(seen):
+                found.append(f"view `{name}` pays only {self.share[name]:.1%} of the bonus.")
+        if self.discriminator_accuracy > self.chance + TELLTALE_ACCURACY:
+            found.append(
+                f"shared features still tell their view (accuracy {self.discriminator_accuracy:.2f}, "
+                f"chance {self.chance:.2f}): raise adv_coef."
+            )
+        for name, value in self.cosine.items():
+            if value > OVERLAPPING_COSINE:
+                found.append(
+                    f"shared and specific features of view `{name}` overlap (cosine {value:.2f}): raise diff_coef."
+                )
+        if 0 < self.contrast < FAINT_CONTRAST:
+            found.append(
+                f"the bonus no longer steers: β · std(r̂) is {self.contrast:.1g}. Expected late in training; "
+                'otherwise raise beta0 or set reward_scale="std".'
+            )
+        return found
+
+    def verdict(self) -> str:
+        """The warnings as one text, or that there are none."""
+        return "\n".join(self.warnings()) or "healthy: every view varies, and pays its part of the bonus."
+
+
+def measure_health(
+    features: Features, names: tuple[str, ...], *, distances: Tensor, logits: Tensor, reward: Tensor, beta: float
+) -> Health:
+    """Meters of a batch; `distances` [B, V + 1] are those of Eq. 9, `logits` [B, V, V] the discriminator's."""
+    mask = features.mask
+    terms = (*names, SHARED)
+    spread = [_std_and_rank(features.terms[features.terms_mask[:, i], i]) for i in range(len(terms))]
+    paid = torch.where(features.terms_mask, distances.log1p(), 0.0).mean(0)
+    cosine = F.cosine_similarity(features.shared, features.specific, dim=-1).abs()
+    guesses = logits.masked_fill(~mask.unsqueeze(1), -torch.inf).argmax(-1)
+    right = guesses == torch.arange(len(names), device=mask.device)
+    return Health(
+        present=_named(names, mask.float().mean(0)),
+        std={name: std for name, (std, _) in zip(terms, spread, strict=True)},
+        rank={name: rank for name, (_, rank) in zip(terms, spread, strict=True)},
+        share=_named(terms, paid / paid.sum().clamp(min=1e-12)),
+        cosine=_named(names, torch.where(mask, cosine, 0.0).sum(0) / mask.sum(0).clamp(min=1)),
+        discriminator_accuracy=right[mask].float().mean().item(),
+        chance=(1 / mask.sum(1).float())[:, None].expand_as(mask)[mask].mean().item(),
+        reward_mean=reward.mean().item(),
+        reward_std=reward.std(correction=0).item(),
+        contrast=beta * reward.std(correction=0).item(),
+    )
+
+
+def effective_rank(points: Tensor) -> float:
+    """Exp of the entropy of the normalised singular values of centred `points` [N, P]; 0 if they are all the same."""
+    singular = torch.linalg.svdvals(points.double() - points.double().mean(0))
+    total = singular.sum()
+    if len(points) < 2 or total <= 1e-12 * points.abs().max().clamp(min=1e-300):
+        return 0.0
+    share = singular / total
+    return float(torch.special.entr(share).sum().exp())
+
+
+def _std_and_rank(points: Tensor) -> tuple[float, float]:
+    if len(points) < 2:
+        return 0.0, 0.0
+    return points.std(0).mean().item(), effective_rank(points)
+
+
+def _named(names: tuple[str, ...], values: Tensor) -> dict[str, float]:
+    return dict(zip(names, values.tolist(), strict=True))

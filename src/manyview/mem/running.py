@@ -1,0 +1,38 @@
+"""Running mean and standard deviation, as buffers, so that a checkpoint of the module holds them."""
+
+import torch
+from torch import Tensor, nn
+
+
+class RunningMoments(nn.Module):
+    """Exponential averages of the mean and the variance within batches, free of the bias towards their zero start."""
+
+    mean_sum: Tensor
+    variance_sum: Tensor
+    weight: Tensor
+
+    def __init__(self, columns: int, *, memory: float = 0.99) -> None:
+        super().__init__()
+        self.memory = memory
+        self.register_buffer("mean_sum", torch.zeros(columns))
+        self.register_buffer("variance_sum", torch.zeros(columns))
+        self.register_buffer("weight", torch.zeros(columns))
+
+    @torch.no_grad()
+    def update(self, values: Tensor, mask: Tensor) -> None:
+        """Take in a batch [B, columns]; a column that is masked everywhere keeps what it had."""
+        count = mask.sum(0)
+        mean = torch.where(mask, values, 0.0).sum(0) / count.clamp(min=1)
+        variance = torch.where(mask, values - mean, 0.0).pow(2).sum(0) / count.clamp(min=1)
+        share = torch.where(count > 0, 1 - self.memory, 0.0)
+        self.mean_sum.lerp_(mean, share)
+        self.variance_sum.lerp_(variance, share)
+        self.weight.lerp_(torch.ones_like(self.weight), share)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.mean_sum / self.weight.clamp(min=1e-8)
+
+    @property
+    def std(self) -> Tensor:
+        return (self.variance_sum / self.weight.clamp(min=1e-8)).sqrt()

@@ -1,0 +1,34 @@
+"""Two terms of our own that keep the features alive and make them follow the state.
+
+PAPER: D8. Nothing in Eq. 3 to 6 keeps information about the state: without extrinsic reward they shrink the features
+a hundredfold and the bonus dies. `docs/collapse.md` shows it, and shows what these two do against it.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def variance_floor(features: Tensor, mask: Tensor, *, floor: float = 0.5) -> Tensor:
+    """Hinge on the standard deviation of every dimension of `features` [B, V, P] within each view."""
+    present = mask.unsqueeze(-1)
+    count = present.sum(0)  # [V, 1]
+    mean = (features * present).sum(0) / count.clamp(min=1)
+    variance = ((features - mean) * present).pow(2).sum(0) / (count - 1).clamp(min=1)  # [V, P]
+    shortfall = (floor - (variance + 1e-8).sqrt()).clamp(min=0).mean(-1)  # [V]
+    measurable = count.squeeze(-1) > 1
+    return (shortfall * measurable).sum() / measurable.sum().clamp(min=1)
+
+
+def temporal_contrast(now: Tensor, later: Tensor, mask: Tensor, *, temperature: float = 0.1) -> Tensor:
+    """InfoNCE between `now` and `later` [B, G, P]: tell each row's own future from the other rows' futures.
+
+    `later` is a target and takes no gradient. `mask` [B, G] says where both are seen.
+    """
+    anchors = F.normalize(now, dim=-1).transpose(0, 1)  # [G, B, P]
+    targets = F.normalize(later.detach(), dim=-1).transpose(0, 1)
+    similarity = anchors @ targets.transpose(1, 2) / temperature  # [G, B, B]
+    seen = mask.transpose(0, 1)  # [G, B]
+    similarity = similarity.masked_fill(~seen.unsqueeze(1), torch.finfo(similarity.dtype).min)
+    own = -similarity.log_softmax(-1).diagonal(dim1=1, dim2=2)  # [G, B]
+    return torch.where(seen, own, 0.0).sum() / seen.sum().clamp(min=1)

@@ -1,0 +1,75 @@
+"""The command itself, run as a person would run it."""
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+import pytest
+
+from manyview.cli.main import COMMANDS, main
+
+HEAVY = ("torch", "numpy", "gymnasium", "matplotlib", "mujoco", "scipy", "rich")
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "manyview", *args], capture_output=True, text=True, timeout=120)
+
+
+def test_help_lists_every_subcommand_with_its_summary() -> None:
+    shown = run("--help")
+    assert shown.returncode == 0
+    for name, summary in COMMANDS.items():
+        assert name in shown.stdout
+        assert summary in shown.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = f"""
+import contextlib, sys
+from manyview.cli.main import main
+with contextlib.suppress(SystemExit):
+    main(["--help"])
+print("imported:", *(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert shown.stdout.startswith("usage: manyview")
+    assert shown.stdout.splitlines()[-1].strip() == "imported:"
+
+
+def test_no_argument_shows_the_help() -> None:
+    shown = run()
+    assert (shown.returncode, shown.stdout) == (0, run("--help").stdout)
+
+
+def test_version_is_that_of_the_installed_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"manyview {version('manyview')}\n"
+
+
+def test_version_works_from_the_shell() -> None:
+    shown = run("--version")
+    assert (shown.returncode, shown.stdout) == (0, f"manyview {version('manyview')}\n")
+
+
+def test_an_unknown_subcommand_exits_with_2_and_names_those_there_are() -> None:
+    shown = run("docter")
+    assert shown.returncode == 2
+    assert "docter" in shown.stderr
+    assert "Available subcommands: doctor" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_an_option_before_the_subcommand_is_refused() -> None:
+    shown = run("--loud", "doctor")
+    assert shown.returncode == 2
+    assert "--loud" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_subcommand_has_a_function_of_its_name_and_a_help_of_its_own(name: str) -> None:
+    assert callable(getattr(import_module(f"manyview.cli.{name}"), name))
+    shown = run(name, "--help")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(f"usage: manyview {name}")

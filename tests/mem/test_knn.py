@@ -1,0 +1,134 @@
+"""Distances to the k-th neighbour: exact, whatever the tiles, the masks and the spread of the points."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+from manyview.mem import knn_distance
+from manyview.mem.knn import Combine, Reference, subset
+from quality.plugin import Figure
+
+
+def brute_force(points: torch.Tensor, k: int) -> torch.Tensor:
+    distances = torch.from_numpy(cdist(points.double().numpy(), points.double().numpy()))
+    return distances.fill_diagonal_(torch.inf).sort(1).values[:, k - 1]
+
+
+@pytest.mark.quality("S6")
+@pytest.mark.parametrize("spread", [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0])
+def test_near_duplicates_are_measured_exactly(spread: float, figure: Figure) -> None:
+    worst = 0.0
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        # Eight far-apart clusters of LayerNormed features, as cameras that hardly move would give.
+        centres = torch.nn.functional.layer_norm(torch.randn(8, 64, generator=generator), (64,))
+        points = centres.repeat(64, 1) + spread * torch.randn(512, 64, generator=generator)
+        for k in (1, 3, 5):
+            expected = brute_force(points, k)
+            got = knn_distance(points.unsqueeze(0), k)[0]
+            worst = max(worst, ((got - expected).abs() / expected).max().item())
+    figure(worst)
+
+
+@given(
+    rows=st.integers(1, 20),
+    groups=st.integers(1, 3),
+    k=st.integers(1, 25),
+    tile_bytes=st.integers(1, 2000),
+    combine=st.sampled_from(["marginal", "joint"]),
+    seed=st.integers(0, 2**16),
+)
+@settings(deadline=None)
+def test_tiles_change_nothing(rows: int, groups: int, k: int, tile_bytes: int, combine: Combine, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randn(groups, rows, 4, generator=generator)
+    mask = torch.rand(groups, rows, generator=generator) < 0.7
+    whole = knn_distance(points, k, mask=mask, combine=combine)
+    tiled = knn_distance(points, k, mask=mask, combine=combine, tile_bytes=tile_bytes)
+    torch.testing.assert_close(tiled, whole, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.quality("S5")
+@pytest.mark.parametrize("combine", ["marginal", "joint"])
+def test_with_fewer_than_k_others_the_farthest_counts(combine: Combine) -> None:
+    points = torch.tensor([[[0.0], [1.0], [5.0]]])
+    assert knn_distance(points, 2, combine=combine).tolist() == [[5.0, 4.0, 5.0]]
+    assert knn_distance(points, 99, combine=combine).tolist() == [[5.0, 4.0, 5.0]]
+
+
+@pytest.mark.quality("S5")
+@pytest.mark.parametrize("combine", ["marginal", "joint"])
+def test_one_point_alone_has_distance_zero(combine: Combine) -> None:
+    assert knn_distance(torch.ones(1, 1, 4), 3, combine=combine).tolist() == [[0.0]]
+
+
+@pytest.mark.quality("S5")
+def test_duplicates_have_distance_exactly_zero() -> None:
+    points = torch.randn(1, 1, 64).expand(3, 256, 64)
+    assert knn_distance(points, 3).eq(0).all()
+    assert knn_distance(points, 3, combine="joint").eq(0).all()
+
+
+def test_a_duplicate_is_a_neighbour_but_the_point_itself_is_not() -> None:
+    points = torch.tensor([[[0.0], [0.0], [3.0]]])
+    assert knn_distance(points, 1).tolist() == [[0.0, 0.0, 3.0]]
+    assert knn_distance(points, 2).tolist() == [[3.0, 3.0, 3.0]]
+
+
+def test_masked_rows_are_nobodys_neighbours_and_have_distance_zero() -> None:
+    points, mask = torch.randn(2, 30, 8), torch.ones(2, 30, dtype=torch.bool)
+    mask[0, ::3] = False
+    got = knn_distance(points, 3, mask=mask)
+    assert got[0, ::3].eq(0).all()
+    torch.testing.assert_close(got[0, mask[0]], brute_force(points[0, mask[0]], 3).float())
+    torch.testing.assert_close(got[1], brute_force(points[1], 3).float())
+
+
+def test_joint_compares_rows_over_the_views_both_have() -> None:
+    # Row 1 misses the second view, in which rows 0 and 2 are far apart.
+    points = torch.tensor([[[0.0], [3.0], [1.0]], [[0.0], [77.0], [9.0]]])
+    mask = torch.tensor([[True, True, True], [True, False, True]])
+    got = knn_distance(points, 1, mask=mask, combine="joint")[0]
+    # 0: to 1 over one of its two views, 3² * 2 / 1 = 18; to 2 over both, 1 + 81.  1: to 2 over its only view, 2² = 4.
+    assert got.tolist() == pytest.approx([18**0.5, 2.0, 8**0.5])
+
+
+def test_a_subset_holds_the_queries_own_place() -> None:
+    points = torch.randn(2, 50, 8)
+    mask = torch.ones(2, 50, dtype=torch.bool)
+    rows = torch.randperm(50)[:20]
+    got = knn_distance(points, 3, among=subset(points, mask, rows))
+    for g in range(2):
+        distances = torch.from_numpy(cdist(points[g].numpy(), points[g, rows].numpy()))
+        distances[rows, torch.arange(20)] = torch.inf
+        torch.testing.assert_close(got[g], distances.sort(1).values[:, 2].float(), rtol=1e-5, atol=1e-5)
+
+
+def test_other_points_may_serve_as_reference() -> None:
+    points, bank = torch.randn(1, 6, 4), torch.randn(1, 30, 4)
+    among = Reference(bank, torch.ones(1, 30, dtype=torch.bool), torch.full((6,), -1))
+    expected = torch.from_numpy(cdist(points[0].numpy(), bank[0].numpy())).sort(1).values[:, 1]
+    torch.testing.assert_close(knn_distance(points, 2, among=among)[0], expected.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_k_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="k >= 1, got 0"):
+        knn_distance(torch.zeros(1, 3, 2), 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
+def test_a_rollout_of_16384_rows_needs_no_full_distance_matrix() -> None:
+    """The full matrix would be 2 GB. Asked of a process of its own: peak memory only ever grows."""
+    code = (
+        "import resource, torch; from manyview.mem import knn_distance; torch.set_num_threads(1)\n"
+        "points = torch.randn(1, 16384, 64); knn_distance(points[:, :64], 3)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; knn_distance(points, 3)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    extra_kib = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    assert extra_kib * 1024 <= 200e6
