@@ -42,13 +42,25 @@ class Measurement:
     paid: list[float]
     reward_mean: float
     reward_std: float
-    fidelity: dict[str, float]  # by how the frames were shifted
+    fidelity: dict[str, float]
+    """By shift of the frames, entropy, and where neighbours were searched and rarity counted: `batch` is both within the
+    batch, `batch for all` the batch's bonus against rarity among 2,304 rows, `bank for all` both among those."""
 
 
 def spearman(a: Tensor, b: Tensor) -> float:
     """Rank correlation of two vectors without ties."""
     ranks = torch.stack([a.argsort().argsort(), b.argsort().argsort()]).double()
     return float(torch.corrcoef(ranks)[0, 1])
+
+
+def true_rarity(recording: Recording, rows: Tensor) -> Tensor:
+    """3-NN distance of each row among these rows, in the true physics state."""
+    return knn_distance(recording.state[rows].unsqueeze(0), 3)[0]
+
+
+def plain_reward(features: Features, k: int, entropy: Combine) -> Tensor:
+    distances = reward_distances(features, k=k, entropy=entropy)
+    return intrinsic_reward(distances, torch.ones_like(distances).bool())
 
 
 def unrewarded(
@@ -68,7 +80,7 @@ def unrewarded(
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     mem = MEM(VIEWS, recording.image_shape, config)
-    optimizer = torch.optim.Adam(mem.encoder.parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(mem.parameters(), lr=learning_rate)
     slow = copy.deepcopy(mem.encoder) if slow_rate else mem.encoder
     yield measure(mem, slow, recording, 0)
     for update in range(1, updates + 1):
@@ -98,25 +110,26 @@ def measure(mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates:
     mem.eval()
     generator = torch.Generator().manual_seed(1)
     bank_rows = recording.sample(BANK, generator)
-    bank = rewarding(recording.stacks(bank_rows))
+    bank_stacks = recording.stacks(bank_rows)
     fidelity: dict[str, list[float]] = {}
-    for _ in range(FIDELITY_BATCHES):
-        rows = recording.sample(FIDELITY_BATCH, generator)
-        rarity = knn_distance(recording.state[rows].unsqueeze(0), 3)[0]
-        for how in SHIFTS:
-            stacks = recording.stacks(rows)
-            features = rewarding(shifted(stacks, generator, how))
+    batches = [recording.sample(FIDELITY_BATCH, generator) for _ in range(FIDELITY_BATCHES)]
+    for how in SHIFTS:
+        bank = rewarding(shifted(bank_stacks, generator, how))
+        for rows in batches:
+            features = rewarding(shifted(recording.stacks(rows), generator, how))
+            among_batch = true_rarity(recording, rows)
+            among_all = true_rarity(recording, torch.cat([rows, bank_rows]))[: len(rows)]
+            both = Features(*(torch.cat(pair) for pair in zip(features, bank, strict=True)))
             for entropy in COMBINES:
-                distances = reward_distances(features, k=mem.config.k, entropy=entropy)
-                reward = intrinsic_reward(distances, torch.ones_like(distances).bool())
-                fidelity.setdefault(f"{how} {entropy}", []).append(spearman(reward, rarity))
-                if how == "none":
-                    far = knn_distance(recording.state[torch.cat([rows, bank_rows])].unsqueeze(0), 3)[0][: len(rows)]
-                    fidelity.setdefault(f"{entropy} to all", []).append(spearman(reward, far))
-                    both = Features(*(torch.cat(pair) for pair in zip(features, bank, strict=True)))
-                    distances = reward_distances(both, k=mem.config.k, entropy=entropy)[: len(rows)]
-                    reward = intrinsic_reward(distances, torch.ones_like(distances).bool())
-                    fidelity.setdefault(f"{entropy} bank to all", []).append(spearman(reward, far))
+                in_batch = plain_reward(features, mem.config.k, entropy)
+                in_bank = plain_reward(both, mem.config.k, entropy)[: len(rows)]
+                for name, figure in (
+                    ("batch", spearman(in_batch, among_batch)),
+                    ("batch for all", spearman(in_batch, among_all)),
+                    ("bank for all", spearman(in_bank, among_all)),
+                ):
+                    fidelity.setdefault(f"{how} {entropy} {name}", []).append(figure)
+    stacks = recording.stacks(batches[-1])
     features, paid = mem.encode(stacks), rewarding(stacks)
     health = mem.health(features, beta=1.0)
     paid_health = mem.health(paid, beta=1.0)

@@ -12,7 +12,7 @@ IMAGE = (3, 24, 24)
 
 
 def small_config(**overrides: Any) -> MEMConfig:
-    return dataclasses.replace(MEMConfig(trunk="small", latent_dim=16), **overrides)
+    return dataclasses.replace(MEMConfig(trunk="small", latent_dim=16, bank=0), **overrides)
 
 
 def small_mem(views: tuple[str, ...] = NAMES, *, seed: int = 0, **overrides: Any) -> MEM:

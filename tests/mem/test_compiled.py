@@ -1,9 +1,11 @@
 """What a GPU run relies on, tried on the CPU: compile, export, bf16."""
 
+from typing import Any
+
 import pytest
 import torch
 
-from manyview.mem import Features
+from manyview.mem import MEM, Features
 from tests.mem.helpers import IMAGE, images, random_mask, small_mem
 
 
@@ -12,11 +14,11 @@ from tests.mem.helpers import IMAGE, images, random_mask, small_mem
 @pytest.mark.parametrize(
     "options", [{}, {"entropy": "joint", "bank": 48, "reward_scale": "std", "distance_scale": "relative"}]
 )
-def test_compiled_without_a_break_equals_eager(options: dict[str, object]) -> None:
+def test_compiled_without_a_break_equals_eager(options: dict[str, Any]) -> None:
     eager, compiled = small_mem(**options), small_mem(**options)
 
     def step(
-        views: torch.Tensor, later: torch.Tensor, mask: torch.Tensor, mem: torch.nn.Module
+        views: torch.Tensor, later: torch.Tensor, mask: torch.Tensor, mem: MEM
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         features = mem.encode(views, mask)
         loss, _ = mem.loss(features, mem.encode(later))

@@ -1,4 +1,6 @@
-"""QUALITY S5: zero variance, duplicates, k >= B, B = 1, zero vectors. Defined values and finite gradients everywhere."""
+"""QUALITY S5: zero variance, duplicates, k >= B, B = 1, zero vectors. Defined values, finite gradients."""
+
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +13,11 @@ from tests.mem.helpers import images, random_features, small_mem
 pytestmark = pytest.mark.quality("S5")
 
 
-@pytest.mark.parametrize("options", [{}, {"entropy": "joint"}, {"reward_scale": "centered", "distance_scale": "relative"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"entropy": "joint"}, {"reward_scale": "centered", "distance_scale": "relative"}]
+)
 @pytest.mark.parametrize("batch", [1, 2, 3])
-def test_k_at_least_the_batch_gives_finite_rewards_and_gradients(batch: int, options: dict[str, str]) -> None:
+def test_k_at_least_the_batch_gives_finite_rewards_and_gradients(batch: int, options: dict[str, Any]) -> None:
     mem = small_mem(k=3, **options)
     features = mem.encode(images(batch))
     loss, _ = mem.loss(features, mem.encode(images(batch, seed=1)))

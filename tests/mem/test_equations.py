@@ -93,7 +93,7 @@ def test_eq4_con(y: Array, others: str) -> None:
                 means = [sum((y[j, w] for j in range(B)), np.zeros(P)) / B for w in rest]
             pushes = [max(margin - math.dist(y[b, v], mean), 0) ** 2 for mean in means]
             total += pull + sum(pushes) / len(pushes)
-    got = con_loss(torched(y), ALL, margin=margin, others=others)  # type: ignore[arg-type]
+    got = con_loss(torched(y), ALL, margin=margin, margin_unit="raw", others=others)  # type: ignore[arg-type]
     assert got.item() == pytest.approx(total / (2 * B * V), rel=1e-5)
 
 

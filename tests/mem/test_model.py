@@ -30,6 +30,26 @@ def test_loss_asks_for_later_features_only_if_it_uses_them() -> None:
         small_mem(temporal_coef=0.5).loss(features)
 
 
+@pytest.mark.parametrize("temporal", ["closeness", "contrast"])
+def test_what_follows_in_time_is_drawn_closer(temporal: str) -> None:
+    mem = small_mem(temporal=temporal, temporal_coef=1.0, floor_coef=1.0)
+    views = images(32)
+    later = (views.int() + 20).clamp(0, 255).to(torch.uint8)
+
+    def apart() -> float:
+        now, then = mem.encode(views).terms, mem.encode(later).terms
+        return float(((now - then).norm(dim=-1).mean() / torch.cdist(now.flatten(1), then.flatten(1)).mean()).detach())
+
+    before = apart()
+    optimizer = torch.optim.Adam(mem.parameters(), lr=1e-3)
+    for _ in range(30):
+        loss, _ = mem.loss(mem.encode(views), mem.encode(later))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert apart() < before
+
+
 def test_metrics_are_detached_and_sum_to_the_loss() -> None:
     mem = small_mem(diff_coef=0.3, con_coef=0.2, adv_coef=0.1, floor_coef=2.0, temporal_coef=0.5)
     loss, metrics = mem.loss(mem.encode(images(8)), mem.encode(images(8, seed=1)))
@@ -153,7 +173,9 @@ def test_a_collapsed_view_is_named_with_what_to_do() -> None:
 def test_a_view_in_one_direction_is_called_narrow() -> None:
     features = random_features(64, 4, 16)
     features.specific[:, 1] = torch.randn(64, 1) * torch.randn(16)
-    assert any("view `side` has narrowed to 1.0 directions" in w for w in small_mem().health(features, beta=1).warnings())
+    assert any(
+        "view `side` has narrowed to 1.0 directions" in w for w in small_mem().health(features, beta=1).warnings()
+    )
 
 
 def test_shared_features_that_tell_their_view_are_reported() -> None:

@@ -5,7 +5,8 @@ from typing import Literal
 
 from manyview.mem.encoder import Trunk
 from manyview.mem.knn import Combine
-from manyview.mem.losses import L1, Adversary, OtherViews
+from manyview.mem.losses import L1, Adversary, MarginUnit, OtherViews
+from manyview.mem.upkeep import Temporal
 
 RewardScale = Literal["raw", "std", "centered"]
 DistanceScale = Literal["raw", "relative"]
@@ -24,14 +25,16 @@ class MEMConfig:
 
     diff_coef: float = 0.01
     """λ1, weight of Eq. 3: cosine and sparsity."""
-    con_coef: float = 0.01
+    con_coef: float = 0.1
     """λ2, weight of Eq. 4: specific features of a view stay together."""
-    adv_coef: float = 0.01
+    adv_coef: float = 0.1
     """λ3, weight of Eq. 5: shared features do not tell their view."""
     l1: L1 = "mean"
     """The sparsity term of Eq. 3 as a `mean` or a `sum` over features."""
     margin: float = 1.0
     """Margin of Eq. 4."""
+    margin_unit: MarginUnit = "norm"
+    """What Margin is measured in: the features' `norm`, √p after LayerNorm, or `raw` distance."""
     others: OtherViews = "pooled"
     """μ_diff of Eq. 4: the mean of all other views `pooled`, or one hinge for `each`."""
     adversary: Adversary = "uniform"
@@ -43,8 +46,10 @@ class MEMConfig:
     """Standard deviation below which a feature dimension is pushed apart (not in the paper)."""
     floor_coef: float = 1.0
     """Weight of that push; 0 turns it off."""
-    temporal_coef: float = 0.1
-    """Weight of the temporal contrast (not in the paper); 0 turns it off, and `loss` then needs no next features."""
+    temporal: Temporal = "closeness"
+    """What ties a frame to the next one (not in the paper): `closeness`, or `contrast` with the other rows."""
+    temporal_coef: float = 0.3
+    """Weight of that tie; 0 turns it off, and `loss` then needs no later features."""
     temporal_temperature: float = 0.1
     """Temperature of the temporal contrast."""
 
@@ -52,7 +57,7 @@ class MEMConfig:
     """Which nearest neighbour Eq. 9 measures the distance to."""
     entropy: Combine = "marginal"
     """Eq. 9 as written, one entropy per view (`marginal`), or one over the whole state (`joint`)."""
-    bank: int = 0
+    bank: int = 2048
     """Rows of recent features to search besides the batch (not in the paper); 0 searches the batch alone."""
     distance_scale: DistanceScale = "raw"
     """Distances as they are, or `relative` to their running mean."""
@@ -71,4 +76,15 @@ class MEMConfig:
     @classmethod
     def literal(cls) -> "MEMConfig":
         """The paper read to the letter, with nothing of ours. It collapses without reward: `docs/collapse.md`."""
-        return cls(affine_norm=True, l1="sum", adversary="reversal", floor_coef=0.0, temporal_coef=0.0)
+        return cls(
+            affine_norm=True,
+            diff_coef=0.01,
+            con_coef=0.01,
+            adv_coef=0.01,
+            l1="sum",
+            margin_unit="raw",
+            adversary="reversal",
+            floor_coef=0.0,
+            temporal_coef=0.0,
+            bank=0,
+        )

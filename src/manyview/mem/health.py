@@ -34,7 +34,7 @@ class Health:
     share: dict[str, float]
     """Part of the reward that each term pays; an even share is 1 / (V + 1)."""
     cosine: dict[str, float]
-    """Mean |cos(shared, specific)|: 0 when they hold different things."""
+    """Mean of max{cos(shared, specific), 0}, as Eq. 3 has it: 0 when they hold different things."""
     discriminator_accuracy: float
     """How often the discriminator names the view of a shared feature."""
     chance: float
@@ -66,7 +66,8 @@ class Health:
             if self.std[name] < COLLAPSED_STD:
                 found.append(
                     f"view `{name}` has collapsed: its features hardly differ between states "
-                    f"(std {self.std[name]:.2g}), so it pays no bonus. Is the camera frozen? If not, raise floor_coef or lower con_coef."
+                    f"(std {self.std[name]:.2g}), so it pays no bonus. "
+                    "Is the camera frozen? If not, raise floor_coef or lower con_coef."
                 )
             elif self.rank[name] < NARROW_RANK:
                 found.append(
@@ -105,7 +106,7 @@ def measure_health(
     terms = (*names, SHARED)
     spread = [_std_and_rank(features.terms[features.terms_mask[:, i], i]) for i in range(len(terms))]
     paid = torch.where(features.terms_mask, distances.log1p(), 0.0).mean(0)
-    cosine = F.cosine_similarity(features.shared, features.specific, dim=-1).abs()
+    cosine = F.cosine_similarity(features.shared, features.specific, dim=-1).clamp(min=0)
     guesses = logits.masked_fill(~mask.unsqueeze(1), -torch.inf).argmax(-1)
     right = guesses == torch.arange(len(names), device=mask.device)
     return Health(

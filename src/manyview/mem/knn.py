@@ -50,37 +50,66 @@ def knn_distance(
     if k < 1:
         raise ValueError(f"expected k >= 1, got {k}")
     points = points.detach().float()
-    groups, rows, _ = points.shape
+    groups, rows, dim = points.shape
     if mask is None:
         mask = torch.ones(groups, rows, dtype=torch.bool, device=points.device)
     if among is None:
         among = Reference(points, mask, torch.arange(rows, device=points.device))
-    reference = among.points.detach().float()
-    columns = torch.arange(reference.shape[1], device=points.device)
-    # float64: in float32 the matmul's rounding (6e-6 at squared norm 64) hides distances under 2e-3.
-    reference64 = reference.double()
-    squared_norms = reference64.pow(2).sum(-1).unsqueeze(1)  # [G, 1, M]
+    reference, reference_mask = among.points.detach().float(), among.mask
+    rough_distances = (_RoughMarginal if combine == "marginal" else _RoughJoint)(reference, reference_mask)
 
-    tile = max(1, tile_bytes // (8 * groups * max(1, len(columns))))
+    tile = max(1, tile_bytes // (8 * groups * max(1, reference.shape[1])))
     distances = []
     for first in range(0, rows, tile):
         here = slice(first, min(first + tile, rows))
-        queries, seen = points[:, here], mask[:, here].unsqueeze(2)  # [G, T, P], [G, T, 1]
-        queries64 = queries.double()
-        rough = torch.baddbmm(squared_norms, queries64, reference64.transpose(1, 2), alpha=-2)
-        rough = _combine(rough + queries64.pow(2).sum(-1, keepdim=True), seen, among.mask.unsqueeze(1), combine)
-        itself = columns == among.own[here].unsqueeze(1)  # [T, M]
-        rough = rough.masked_fill(itself, torch.inf)
+        queries, seen, own = points[:, here], mask[:, here], among.own[here]
+        rough = rough_distances(queries, seen)  # [G or 1, T, M]
+        itself = own.clamp(min=0).expand(len(rough), -1).unsqueeze(2)
+        rough.scatter_(2, itself, rough.gather(2, itself).masked_fill((own >= 0).unsqueeze(1), torch.inf))
 
-        candidates = rough.topk(min(k + _SPARE_CANDIDATES, len(columns)), largest=False, sorted=False)
+        candidates = rough.topk(min(k + _SPARE_CANDIDATES, rough.shape[2]), largest=False, sorted=False)
         chosen = candidates.indices.flatten(1).expand(groups, -1)  # [G, T * C]
         # By difference now: exact however close the points are.
-        near = reference.gather(1, chosen.unsqueeze(-1).expand(-1, -1, queries.shape[2]))
-        exact = (near.view(*queries.shape[:2], -1, queries.shape[2]) - queries.unsqueeze(2)).pow(2).sum(-1)
-        exact = _combine(exact, seen, among.mask.gather(1, chosen).view(exact.shape), combine)
+        near = reference.gather(1, chosen.unsqueeze(-1).expand(-1, -1, dim)).view(groups, len(own), -1, dim)
+        exact = (near - queries.unsqueeze(2)).pow(2).sum(-1)  # [G, T, C]
+        exact = _combine(exact, seen.unsqueeze(2), reference_mask.gather(1, chosen).view(exact.shape), combine)
         exact = exact.masked_fill(candidates.values.isinf(), torch.inf)  # [G or 1, T, C]
         distances.append(_kth(exact.sort(-1).values, k).sqrt())
     return torch.cat(distances, dim=1)
+
+
+class _RoughMarginal:
+    """|b|² - 2ab, which orders the neighbours of a as |a - b|² does, in one pass over [G, T, M]; inf where b is unseen.
+
+    In float64: in float32 the rounding (6e-6 at squared norm 64) would hide distances under 2e-3.
+    """
+
+    def __init__(self, reference: Tensor, mask: Tensor) -> None:
+        self.reference = reference.double()
+        self.norms = self.reference.pow(2).sum(-1).masked_fill(~mask, torch.inf).unsqueeze(1)
+
+    def __call__(self, queries: Tensor, seen: Tensor) -> Tensor:  # noqa: ARG002  # unseen queries are zeroed at the end
+        return torch.baddbmm(self.norms, queries.double(), self.reference.transpose(1, 2), alpha=-2)
+
+
+class _RoughJoint:
+    """The sum over the views both have, by one matmul: a²·[b seen] + [a seen]·b² - 2ab, with unseen vectors zero."""
+
+    def __init__(self, reference: Tensor, mask: Tensor) -> None:
+        self.seen = mask.T.double()  # [M, G]
+        self.columns = torch.cat([*self._parts(reference, mask), self.seen], dim=1)
+
+    def __call__(self, queries: Tensor, seen: Tensor) -> Tensor:
+        vectors, norms = self._parts(queries, seen)
+        present = seen.T.double()
+        total = torch.cat([-2 * vectors, present, norms], dim=1) @ self.columns.T
+        common = present @ self.seen.T  # over how many views; none in common: 0 / 0, no neighbour
+        return (total * present.sum(1, keepdim=True) / common).nan_to_num_(nan=torch.inf).unsqueeze(0)
+
+    @staticmethod
+    def _parts(points: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        vectors = points.double().masked_fill(~mask.unsqueeze(-1), 0.0)
+        return vectors.transpose(0, 1).flatten(1), vectors.pow(2).sum(-1).T  # [N, G * P], [N, G]
 
 
 def _combine(squared: Tensor, seen: Tensor, reference_seen: Tensor, combine: Combine) -> Tensor:

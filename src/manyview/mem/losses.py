@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 L1 = Literal["mean", "sum"]
+MarginUnit = Literal["norm", "raw"]
 OtherViews = Literal["pooled", "each"]
 Adversary = Literal["uniform", "reversal"]
 
@@ -24,8 +25,19 @@ def diff_loss(shared: Tensor, specific: Tensor, mask: Tensor, *, l1: L1 = "mean"
     return _mean(cosine + (sparsity.mean(-1) if l1 == "mean" else sparsity.sum(-1)), mask)
 
 
-def con_loss(specific: Tensor, mask: Tensor, *, margin: float = 1.0, others: OtherViews = "pooled") -> Tensor:
+def con_loss(
+    specific: Tensor,
+    mask: Tensor,
+    *,
+    margin: float = 1.0,
+    margin_unit: MarginUnit = "norm",
+    others: OtherViews = "pooled",
+) -> Tensor:
     """Eq. 4: pull each y to the mean of its own view, push it `margin` away from the mean of the others."""
+    # PAPER: D11. LayerNormed features have norm √p, and a margin of 1 is never active between them; as a multiple of
+    # that norm it is. Dividing the features keeps pull and push in proportion.
+    if margin_unit == "norm":
+        specific = specific / specific.shape[-1] ** 0.5
     counts = mask.sum(0).unsqueeze(-1)  # [V, 1]
     sums = (specific * mask.unsqueeze(-1)).sum(0)  # [V, P]
     own_mean = sums / counts.clamp(min=1)

@@ -14,7 +14,7 @@ from manyview.mem.knn import Reference, subset
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
 from manyview.mem.reward import intrinsic_reward, reward_distances
 from manyview.mem.running import RunningMoments
-from manyview.mem.upkeep import temporal_contrast, variance_floor
+from manyview.mem.upkeep import temporal_closeness, temporal_contrast, variance_floor
 
 _TINY = 1e-8
 
@@ -27,9 +27,10 @@ class MEM(nn.Module):
         reward = reward_ext + beta(step) * mem.reward(features)
         mem.update_discriminator(features)                    # its own small Adam step
 
-    Train `mem.encoder.parameters()`; the discriminator is trained by `update_discriminator` alone. In training mode
-    `reward` also moves the running scales and fills the bank, as batch norm moves its statistics. To save a run keep
-    `mem.state_dict()` and `mem.discriminator_optimizer.state_dict()`: together they are all the state there is.
+    Train `mem.parameters()`: `loss` leaves the discriminator among them alone, as does everything but
+    `update_discriminator`, which trains nothing else. In training mode `reward` also moves the running scales and
+    fills the bank, as batch norm moves its statistics. To save a run keep `mem.state_dict()` and
+    `mem.discriminator_optimizer.state_dict()`: together they are all the state there is.
     """
 
     def __init__(
@@ -74,7 +75,13 @@ class MEM(nn.Module):
             weight, bias = (p.detach().clone() for p in (self.discriminator.weight, self.discriminator.bias))
             logits = F.linear(features.shared, weight, bias)
             diff = diff_loss(features.shared, features.specific, mask, l1=config.l1)
-            con = con_loss(features.specific, mask, margin=config.margin, others=config.others)
+            con = con_loss(
+                features.specific,
+                mask,
+                margin=config.margin,
+                margin_unit=config.margin_unit,
+                others=config.others,
+            )
             adv = adv_loss(logits, mask, adversary=config.adversary)
             loss = total_loss(
                 diff, con, adv, diff_coef=config.diff_coef, con_coef=config.con_coef, adv_coef=config.adv_coef
@@ -91,12 +98,13 @@ class MEM(nn.Module):
                         f"temporal_coef is {config.temporal_coef}, so loss() needs the features of a later step: "
                         "pass them as loss(features, later), or set temporal_coef=0"
                     )
-                temporal = temporal_contrast(
-                    features.terms,
-                    later.terms,
-                    features.terms_mask & later.terms_mask,
-                    temperature=config.temporal_temperature,
-                )
+                both_seen = features.terms_mask & later.terms_mask
+                if config.temporal == "closeness":
+                    temporal = temporal_closeness(features.terms, later.terms, both_seen)
+                else:
+                    temporal = temporal_contrast(
+                        features.terms, later.terms, both_seen, temperature=config.temporal_temperature
+                    )
                 loss = loss + config.temporal_coef * temporal
                 metrics["temporal_loss"] = temporal
         metrics["mem_loss"] = loss
@@ -139,6 +147,8 @@ class MEM(nn.Module):
         self.discriminator_optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.discriminator_optimizer.step()
+        # Whoever trains all of `mem.parameters()` must not find this gradient and take the step twice.
+        self.discriminator_optimizer.zero_grad(set_to_none=True)
         return {"discriminator_loss": loss.detach()}
 
     @torch.no_grad()

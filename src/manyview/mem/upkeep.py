@@ -4,9 +4,13 @@ PAPER: D8. Nothing in Eq. 3 to 6 keeps information about the state: without extr
 a hundredfold and the bonus dies. `docs/collapse.md` shows it, and shows what these two do against it.
 """
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+Temporal = Literal["closeness", "contrast"]
 
 
 def variance_floor(features: Tensor, mask: Tensor, *, floor: float = 0.5) -> Tensor:
@@ -20,10 +24,20 @@ def variance_floor(features: Tensor, mask: Tensor, *, floor: float = 0.5) -> Ten
     return (shortfall * measurable).sum() / measurable.sum().clamp(min=1)
 
 
+def temporal_closeness(now: Tensor, later: Tensor, mask: Tensor) -> Tensor:
+    """Squared distance per dimension between `now` and `later` [B, G, P]: what follows in time lies close.
+
+    With the variance floor, which keeps it from being answered by a constant, this is slow feature analysis. `later`
+    is a target and takes no gradient; `mask` [B, G] says where both are seen.
+    """
+    squared = (now - later.detach()).pow(2).mean(-1)
+    return torch.where(mask, squared, 0.0).sum() / mask.sum().clamp(min=1)
+
+
 def temporal_contrast(now: Tensor, later: Tensor, mask: Tensor, *, temperature: float = 0.1) -> Tensor:
     """InfoNCE between `now` and `later` [B, G, P]: tell each row's own future from the other rows' futures.
 
-    `later` is a target and takes no gradient. `mask` [B, G] says where both are seen.
+    It also spreads the rows evenly, and evenly spread rows are all equally rare: see D12 before using it.
     """
     anchors = F.normalize(now, dim=-1).transpose(0, 1)  # [G, B, P]
     targets = F.normalize(later.detach(), dim=-1).transpose(0, 1)
