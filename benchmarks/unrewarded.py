@@ -19,8 +19,9 @@ from torch import Tensor
 
 from benchmarks.recording import VIEWS, Recording, Shift, shifted
 from manyview.mem import MEM, Features, MEMConfig, knn_distance
+from manyview.mem.bank import FeatureBank
 from manyview.mem.health import effective_rank
-from manyview.mem.knn import Combine
+from manyview.mem.knn import Combine, Reference
 from manyview.mem.reward import intrinsic_reward, reward_distances
 
 FIDELITY_BATCH, FIDELITY_BATCHES, BANK = 256, 6, 2048
@@ -43,7 +44,7 @@ class Measurement:
     reward_mean: float
     reward_std: float
     fidelity: dict[str, float]
-    """By shift of the frames, entropy, and where neighbours were searched and rarity counted: `batch` is both within the
+    """By shift of the frames, entropy, and where neighbours are searched and rarity is counted: `batch` both within the
     batch, `batch for all` the batch's bonus against rarity among 2,304 rows, `bank for all` both among those."""
 
 
@@ -53,13 +54,15 @@ def spearman(a: Tensor, b: Tensor) -> float:
     return float(torch.corrcoef(ranks)[0, 1])
 
 
-def true_rarity(recording: Recording, rows: Tensor) -> Tensor:
-    """3-NN distance of each row among these rows, in the true physics state."""
-    return knn_distance(recording.state[rows].unsqueeze(0), 3)[0]
+def true_rarity(recording: Recording, rows: Tensor, others: Tensor) -> Tensor:
+    """3-NN distance of each row among these and the other rows, in the true physics state."""
+    everything = recording.state[torch.cat([rows, others])].unsqueeze(0)
+    among = Reference(everything, torch.ones(everything.shape[:2], dtype=torch.bool), torch.arange(len(rows)))
+    return knn_distance(recording.state[rows].unsqueeze(0), 3, among=among)[0]
 
 
-def plain_reward(features: Features, k: int, entropy: Combine) -> Tensor:
-    distances = reward_distances(features, k=k, entropy=entropy)
+def plain_reward(features: Features, k: int, entropy: Combine, among: Reference | None = None) -> Tensor:
+    distances = reward_distances(features, k=k, entropy=entropy, among=among)
     return intrinsic_reward(distances, torch.ones_like(distances).bool())
 
 
@@ -114,15 +117,15 @@ def measure(mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates:
     fidelity: dict[str, list[float]] = {}
     batches = [recording.sample(FIDELITY_BATCH, generator) for _ in range(FIDELITY_BATCHES)]
     for how in SHIFTS:
-        bank = rewarding(shifted(bank_stacks, generator, how))
+        bank = FeatureBank(BANK, len(VIEWS) + 1, mem.config.latent_dim)
+        bank.push(rewarding(shifted(bank_stacks, generator, how)))
         for rows in batches:
             features = rewarding(shifted(recording.stacks(rows), generator, how))
-            among_batch = true_rarity(recording, rows)
-            among_all = true_rarity(recording, torch.cat([rows, bank_rows]))[: len(rows)]
-            both = Features(*(torch.cat(pair) for pair in zip(features, bank, strict=True)))
+            among_batch = true_rarity(recording, rows, bank_rows[:0])
+            among_all = true_rarity(recording, rows, bank_rows)
             for entropy in COMBINES:
                 in_batch = plain_reward(features, mem.config.k, entropy)
-                in_bank = plain_reward(both, mem.config.k, entropy)[: len(rows)]
+                in_bank = plain_reward(features, mem.config.k, entropy, bank.reference(features))
                 for name, figure in (
                     ("batch", spearman(in_batch, among_batch)),
                     ("batch for all", spearman(in_batch, among_all)),
