@@ -35,11 +35,11 @@ class FactorWorld:
         own = torch.einsum("bvf,vfchw->bvchw", specific, self.own)
         return (128 + 40 * (common + own + self.backdrop)).clamp(0, 255).to(torch.uint8)
 
-    def batches(self, count: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """For ever: views now, views a step later, and the factors behind the first."""
+    def batches(self, count: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """For ever: views now, and views a step later."""
         views = len(self.own)
         while True:
             shared = 2 * torch.rand(count, FACTORS, generator=generator) - 1
             specific = 2 * torch.rand(count, views, FACTORS, generator=generator) - 1
             moved = (factor + STEP * torch.randn(factor.shape, generator=generator) for factor in (shared, specific))
-            yield self.paint(shared, specific), self.paint(*moved), shared, specific
+            yield self.paint(shared, specific), self.paint(*moved)

@@ -83,6 +83,7 @@ def unrewarded(
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     mem = MEM(VIEWS, recording.image_shape, config)
+    mem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it; faster on CPUs
     optimizer = torch.optim.Adam(mem.parameters(), lr=learning_rate)
     slow = copy.deepcopy(mem.encoder) if slow_rate else mem.encoder
     yield measure(mem, slow, recording, 0)
@@ -98,7 +99,8 @@ def unrewarded(
         loss.backward()
         optimizer.step()
         mem.update_discriminator(features)
-        mem.reward(features)  # moves the running scales as training would
+        if config.distance_scale != "raw" or config.reward_scale != "raw":
+            mem.reward(features)  # moves the running scales as training would
         if slow_rate:
             with torch.no_grad():
                 for old, new in zip(slow.parameters(), mem.encoder.parameters(), strict=True):

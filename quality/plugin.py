@@ -1,7 +1,9 @@
 """Pytest plugin: tests record figures for quality rows and are held to the bars."""
 
+import json
 from collections.abc import Callable
-from typing import cast
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,19 +21,16 @@ def figure(request: pytest.FixtureRequest) -> Figure:
 
     def record(value: float, name: str = "") -> None:
         bar = row.bars[name]
-        request.node.user_properties.append(("figure", [row.id, name, float(value)]))
+        request.node.user_properties.append(("figure", [name, float(value)]))
         assert bar.met_by(value), f"{row.id} {name} {value:.4g}, bar {bar.kind} {bar.value:g}"
 
     return record
 
 
-def figures_of(report: pytest.TestReport) -> list[tuple[str, str, float]]:
-    """(row, name, value) of every figure that a test recorded."""
-    return [cast(tuple[str, str, float], value) for key, value in report.user_properties if key == "figure"]
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quality", metavar="IDS", help="run only the tests of these quality rows, as S6,P3")
+    group = parser.getgroup("quality")
+    group.addoption("--quality", metavar="ID", help="run only the tests of this quality row")
+    group.addoption("--quality-report", metavar="FILE", help="append a JSON line for each test of a quality row")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -41,11 +40,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.nodeid} names unknown quality rows {sorted(unknown)}")
     asked = config.getoption("--quality")
     if asked:
-        wanted = set(asked.split(","))
-        kept = [item for item in items if wanted & set(_row_ids(item))]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        config.hook.pytest_deselected(items=[item for item in items if asked not in _row_ids(item)])
+        items[:] = [item for item in items if asked in _row_ids(item)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    report: pytest.TestReport = yield
+    file = item.config.getoption("--quality-report")
+    if file and _row_ids(item) and (report.when == "call" or report.failed):
+        line = {
+            "passed": report.passed,
+            "figures": [value for key, value in report.user_properties if key == "figure"],
+            "reason": _reason(report) if report.failed else "",
+        }
+        with Path(file).open("a") as out:
+            out.write(json.dumps(line) + "\n")
+    return report
 
 
 def _row_ids(item: pytest.Item) -> list[str]:
     return [id_ for mark in item.iter_markers("quality") for id_ in mark.args]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash else report.longreprtext).strip().splitlines()[0]

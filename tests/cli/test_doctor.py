@@ -14,13 +14,9 @@ from manyview.cli.doctor import (
     EXTRAS,
     Extra,
     Finding,
-    Machine,
-    Torch,
     accelerator,
     core_packages,
-    cores_of_quota,
     diagnose,
-    examine,
     exit_status,
     extras,
     known_bad,
@@ -29,6 +25,7 @@ from manyview.cli.doctor import (
     rendering,
     threads,
 )
+from manyview.cli.machine import Machine, Torch, cores_of_quota, examine
 
 HEALTHY = Machine(
     system="Linux",
@@ -344,7 +341,7 @@ def test_the_last_line_counts_what_is_bad(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_this_machine_can_be_examined() -> None:
-    machine = examine()
+    machine = examine([])
     assert machine.cores >= 1
     assert all(matches(machine.versions[name], wanted) for name, wanted in machine.required.items())
     assert {"torch", "rich", "tyro"} <= machine.required.keys()

@@ -1,25 +1,19 @@
 """`manyview doctor`: what is wrong with this installation, and the command that repairs it.
 
-`examine` asks the real machine once; every check is a pure function of what it found, so a test can describe any
-machine. Nothing is imported to learn its version, and a torch that does not import is a finding, not a traceback.
+Every check is a pure function of a `Machine`, so a test can describe any. Nothing is imported to learn its version, and
+a torch that does not import is a finding, not a traceback.
 """
 
-import ctypes.util
-import importlib.metadata
 import json
-import math
-import os
-import platform
 import re
-import shutil
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import eq, ge, gt, le, lt, ne
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+
+from manyview.cli.machine import Machine, examine
 
 Status = Literal["ok", "note", "bad"]
 
@@ -33,41 +27,6 @@ class Finding:
     found: str
     fix: str | None = None
     """The command that repairs it; None when all is well."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Torch:
-    """What torch says of itself once imported."""
-
-    threads: int
-    built_for: str
-    """`cpu`, `CUDA 12.8` or `ROCm 7.0`."""
-    accelerator: str | None = None
-    """The device it would train on, by name; None on a CPU."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The facts that the checks judge."""
-
-    system: str
-    """As `platform.system()` says it: Linux, Darwin, Windows."""
-    python: str
-    versions: Mapping[str, str]
-    """Installed packages; one that is missing has no entry."""
-    required: Mapping[str, str]
-    """What manyview itself depends on, and in which versions: `>=2,<3`, or nothing for any."""
-    environment: Mapping[str, str]
-    cores: int
-    """CPU cores this process may use."""
-    cpu_flags: frozenset[str] | None
-    """Instruction set extensions; None where the system does not list them."""
-    nvidia: bool
-    """An NVIDIA device or its driver's tools are visible."""
-    libraries: frozenset[str]
-    """Which of EGL and OSMesa are installed."""
-    torch: Torch | str
-    """torch, or the error that its import ended in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +209,7 @@ def doctor(*, as_json: JsonFlag = False) -> int:
     The exit status is 1 if something is bad.
     A note tells of a part that is missing and may stay so.
     """
-    findings = diagnose(examine())
+    findings = diagnose(examine(name for extra in EXTRAS for name in extra.packages))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -281,42 +240,12 @@ def print_table(findings: Sequence[Finding]) -> None:
     console.print(f"\n{bad or 'Nothing'} bad, {_count(notes, 'note') if notes else 'no notes'}.", highlight=False)
 
 
-def examine() -> Machine:
-    """The facts of this machine."""
-    required = _requirements(importlib.metadata.requires("manyview") or [])
-    optional = (name for extra in EXTRAS for name in extra.packages)
-    versions = {}
-    for name in ("manyview", "numpy", *required, *optional):
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return Machine(
-        system=platform.system(),
-        python=platform.python_version(),
-        versions=versions,
-        required=required,
-        environment=dict(os.environ),
-        cores=_cores(),
-        cpu_flags=_cpu_flags(Path("/proc/cpuinfo")),
-        nvidia=Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") is not None,
-        libraries=frozenset(name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)),
-        torch=_torch(),
-    )
-
-
 COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, "<": lt, ">": gt}
 
 
 def matches(version: str, wanted: str) -> bool:
     """Whether a version is as `wanted`: `>=4`, `>=2,<3`, `==1.0.49`, `!=3.16.*`; only its leading numbers count."""
     return all(_compare(version, *clause) for clause in re.findall(r"(>=|<=|==|!=|<|>)\s*([\d.*]+)", wanted))
-
-
-def cores_of_quota(cpu_max: str) -> int | None:
-    """The cores that a container's `cpu.max` grants, rounded up; None without a limit."""
-    quota, _, period = cpu_max.strip().partition(" ")
-    return None if quota == "max" else math.ceil(int(quota) / int(period))
 
 
 def _compare(version: str, operator: str, wanted: str) -> bool:
@@ -331,12 +260,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, leading.group().split("."))) if leading else ()
 
 
-def _requirements(lines: Sequence[str]) -> dict[str, str]:
-    """Name and versions of each requirement that belongs to no extra."""
-    parsed = (re.match(r"([\w.-]+)(?:\[.*\])?\s*([^;]*)", line) for line in lines if "extra ==" not in line)
-    return {match[1].lower(): match[2].strip() for match in parsed if match}
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -348,53 +271,3 @@ def _bf16(flags: frozenset[str] | None) -> str:
     if native:
         return f"bf16 is native ({', '.join(native)}), so autocast to it pays"
     return "bf16 is emulated, so autocast to it does not pay"
-
-
-def _cores() -> int:
-    # Python 3.13 has os.process_cpu_count, which does not know of a container's quota either.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota = cores_of_quota(Path("/sys/fs/cgroup/cpu.max").read_text())
-    except (OSError, ValueError):
-        quota = None
-    return min(cores, quota or cores)
-
-
-def _cpu_flags(cpuinfo: Path) -> frozenset[str] | None:
-    try:
-        listed = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return frozenset(listed[1].split()) if listed else None
-
-
-def _torch() -> Torch | str:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what torch warns of here, the checks say with a fix
-            return _ask_torch()
-    except Exception as error:  # a broken torch raises ImportError, OSError, RuntimeError ...
-        return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
-
-
-def _ask_torch() -> Torch:
-    import torch
-
-    built_for = "cpu"
-    if torch.version.cuda is not None:
-        built_for = f"CUDA {torch.version.cuda}"
-    elif torch.version.hip is not None:
-        built_for = f"ROCm {torch.version.hip}"
-    return Torch(threads=torch.get_num_threads(), built_for=built_for, accelerator=_accelerator_name())
-
-
-def _accelerator_name() -> str | None:
-    import torch
-
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if device is None:
-        return None
-    names = {"cuda": torch.cuda.get_device_name, "xpu": torch.xpu.get_device_name}
-    name = f"{device.type} {names[device.type]()}" if device.type in names else device.type
-    count = torch.accelerator.device_count()
-    return f"{count} x {name}" if count > 1 else name

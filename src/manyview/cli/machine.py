@@ -1,0 +1,133 @@
+"""What `manyview doctor` knows of the machine: asked once, so that its checks are pure functions of the answer."""
+
+import ctypes.util
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import shutil
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Torch:
+    """What torch says of itself once imported."""
+
+    threads: int
+    built_for: str
+    """`cpu`, `CUDA 12.8` or `ROCm 7.0`."""
+    accelerator: str | None = None
+    """The device it would train on, by name; None on a CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The facts that the checks judge."""
+
+    system: str
+    """As `platform.system()` says it: Linux, Darwin, Windows."""
+    python: str
+    versions: Mapping[str, str]
+    """Installed packages; one that is missing has no entry."""
+    required: Mapping[str, str]
+    """What manyview itself depends on, and in which versions: `>=2,<3`, or nothing for any."""
+    environment: Mapping[str, str]
+    cores: int
+    """CPU cores this process may use."""
+    cpu_flags: frozenset[str] | None
+    """Instruction set extensions; None where the system does not list them."""
+    nvidia: bool
+    """An NVIDIA device or its driver's tools are visible."""
+    libraries: frozenset[str]
+    """Which of EGL and OSMesa are installed."""
+    torch: Torch | str
+    """torch, or the error that its import ended in."""
+
+
+def examine(optional: Iterable[str]) -> Machine:
+    """The facts of this machine, with the versions of these optional packages."""
+    required = _requirements(importlib.metadata.requires("manyview") or [])
+    versions = {}
+    for name in ("manyview", "numpy", *required, *optional):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return Machine(
+        system=platform.system(),
+        python=platform.python_version(),
+        versions=versions,
+        required=required,
+        environment=dict(os.environ),
+        cores=_cores(),
+        cpu_flags=_cpu_flags(Path("/proc/cpuinfo")),
+        nvidia=Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") is not None,
+        libraries=frozenset(name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)),
+        torch=_torch(),
+    )
+
+
+def cores_of_quota(cpu_max: str) -> int | None:
+    """The cores that a container's `cpu.max` grants, rounded up; None without a limit."""
+    quota, _, period = cpu_max.strip().partition(" ")
+    return None if quota == "max" else math.ceil(int(quota) / int(period))
+
+
+def _requirements(lines: Sequence[str]) -> dict[str, str]:
+    """Name and versions of each requirement that belongs to no extra."""
+    parsed = (re.match(r"([\w.-]+)(?:\[.*\])?\s*([^;]*)", line) for line in lines if "extra ==" not in line)
+    return {match[1].lower(): match[2].strip() for match in parsed if match}
+
+
+def _cores() -> int:
+    # Python 3.13 has os.process_cpu_count, which does not know of a container's quota either.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota = cores_of_quota(Path("/sys/fs/cgroup/cpu.max").read_text())
+    except (OSError, ValueError):
+        quota = None
+    return min(cores, quota or cores)
+
+
+def _cpu_flags(cpuinfo: Path) -> frozenset[str] | None:
+    try:
+        listed = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return frozenset(listed[1].split()) if listed else None
+
+
+def _torch() -> Torch | str:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what torch warns of here, the checks say with a fix
+            return _ask_torch()
+    except Exception as error:  # a broken torch raises ImportError, OSError, RuntimeError ...
+        return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+
+
+def _ask_torch() -> Torch:
+    import torch
+
+    built_for = "cpu"
+    if torch.version.cuda is not None:
+        built_for = f"CUDA {torch.version.cuda}"
+    elif torch.version.hip is not None:
+        built_for = f"ROCm {torch.version.hip}"
+    return Torch(threads=torch.get_num_threads(), built_for=built_for, accelerator=_accelerator_name())
+
+
+def _accelerator_name() -> str | None:
+    import torch
+
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if device is None:
+        return None
+    names = {"cuda": torch.cuda.get_device_name, "xpu": torch.xpu.get_device_name}
+    name = f"{device.type} {names[device.type]()}" if device.type in names else device.type
+    count = torch.accelerator.device_count()
+    return f"{count} x {name}" if count > 1 else name

@@ -1,0 +1,96 @@
+"""QUALITY C5, C7, C8: what training without reward does to features and bonus. Minutes, and worth them."""
+
+import itertools
+
+import pytest
+import torch
+
+from benchmarks.factors import CHANNELS, SIZE, FactorWorld
+from benchmarks.recording import Recording
+from benchmarks.unrewarded import Measurement, parse_config, unrewarded
+from manyview.mem import MEM
+from quality.plugin import Figure
+from quality.rows import ROWS
+
+UPDATES = 5000
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)  # the same result on any machine, and two of these tests on two cores
+
+
+def readable(features: torch.Tensor) -> float:
+    """How well a linear probe, fitted to half of [B, V, P], names the view of the other half."""
+    rows, labels = features.flatten(0, 1), torch.arange(features.shape[1]).repeat(len(features))
+    rows = torch.cat([rows, torch.ones(len(rows), 1)], dim=1)
+    half = len(rows) // 2
+    answers = torch.nn.functional.one_hot(labels).float()
+    weights = torch.linalg.lstsq(rows[:half], answers[:half]).solution
+    return float(((rows[half:] @ weights).argmax(1) == labels[half:]).float().mean())
+
+
+@pytest.mark.quality("C5")
+@pytest.mark.slow
+def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> None:
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    world = FactorWorld.make(3, generator)
+    mem = MEM(("a", "b", "c"), (CHANNELS, SIZE, SIZE), parse_config([]))
+    optimizer = torch.optim.Adam(mem.parameters(), lr=1e-4)
+    for views, next_views in itertools.islice(world.batches(64, generator), 2000):
+        features = mem.encode(views)
+        with torch.no_grad():
+            later = mem.encode(next_views)
+        loss, _ = mem.loss(features, later)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        mem.update_discriminator(features)
+
+    with torch.no_grad():
+        features = mem.encode(next(world.batches(1024, generator))[0])
+    health = mem.health(features, beta=1.0)
+    figure(abs(health.discriminator_accuracy - health.chance), "accuracy from chance")
+    figure(readable(features.specific), "view read from specific")
+    figure(max(health.cosine.values()), "cosine")
+    figure(min(health.std.values()), "std")
+
+
+def trained(task: str, *config: str) -> tuple[Measurement, Measurement]:
+    first, last = unrewarded(Recording.load(task), parse_config(list(config)), updates=UPDATES, every=UPDATES)
+    return first, last
+
+
+def survival(first: Measurement, last: Measurement) -> dict[str, float]:
+    """The figures of C7."""
+    return {
+        "std": min(last.specific_std + last.shared_std),
+        "rank": min(last.specific_rank + last.shared_rank),
+        "reward against start": last.reward_mean / first.reward_mean,
+        "accuracy from chance": abs(last.discriminator - 1 / 3),
+    }
+
+
+@pytest.mark.quality("C7")
+@pytest.mark.slow
+def test_features_and_bonus_survive_without_reward(figure: Figure) -> None:
+    for name, value in survival(*trained("cheetah_run")).items():
+        figure(value, name)
+
+
+@pytest.mark.quality("C7")
+@pytest.mark.slow
+def test_the_literal_reading_does_not_survive() -> None:
+    figures = survival(*trained("cheetah_run", "literal"))
+    assert not ROWS["C7"].bars["std"].met_by(figures["std"])
+    assert not ROWS["C7"].bars["reward against start"].met_by(figures["reward against start"])
+
+
+@pytest.mark.quality("C8")
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["pendulum_swingup", "cheetah_run", "ball_in_cup_catch", "finger_turn_hard"])
+def test_the_bonus_follows_the_true_state_no_less_than_a_random_encoder(task: str, figure: Figure) -> None:
+    first, last = trained(task)
+    for measure in ("none marginal batch", "none marginal bank for all"):
+        figure(last.fidelity[measure] - first.fidelity[measure], "gain")
