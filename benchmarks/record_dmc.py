@@ -29,7 +29,6 @@ CAMERAS = {
     "cheetah_run": (0, 1),
     "reacher_hard": (0, 1),
     "finger_turn_hard": (0, 1),
-    "walker_run": (0, 1),
     "ball_in_cup_catch": (0, 1),
 }
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "dmc"

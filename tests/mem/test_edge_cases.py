@@ -7,7 +7,7 @@ import torch
 
 from manyview.mem import Features
 from manyview.mem.losses import con_loss, diff_loss
-from manyview.mem.upkeep import temporal_contrast, variance_floor
+from manyview.mem.upkeep import decorrelation, temporal_contrast, variance_floor
 from tests.mem.helpers import images, random_features, small_mem
 
 pytestmark = pytest.mark.quality("S5")
@@ -90,6 +90,15 @@ def test_a_view_seen_in_one_row_only_does_not_enter_the_floor() -> None:
     features, mask = torch.randn(8, 2, 4), torch.ones(8, 2, dtype=torch.bool)
     mask[1:, 1] = False
     assert variance_floor(features, mask, floor=9.0).equal(variance_floor(features[:, :1], mask[:, :1], floor=9.0))
+
+
+def test_decorrelation_of_duplicates_is_zero_with_finite_gradient() -> None:
+    features = torch.ones(8, 2, 4, requires_grad=True)
+    loss = decorrelation(features, torch.ones(8, 2, dtype=torch.bool))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert features.grad is not None
+    assert features.grad.isfinite().all()
 
 
 def test_contrast_of_one_row_is_zero() -> None:

@@ -47,7 +47,15 @@ def test_the_update_of_the_discriminator_leaves_the_graph_for_the_joint_backward
 
 def test_gradient_reversal_is_what_the_option_says() -> None:
     """θ receives exactly the negative of the gradient that would help the discriminator."""
-    mem = small_mem(adversary="reversal", diff_coef=0.0, con_coef=0.0, adv_coef=1.0, floor_coef=0.0, temporal_coef=0.0)
+    mem = small_mem(
+        adversary="reversal",
+        diff_coef=0.0,
+        con_coef=0.0,
+        adv_coef=1.0,
+        floor_coef=0.0,
+        decorrelation_coef=0.0,
+        temporal_coef=0.0,
+    )
     features = mem.encode(images(8))
     loss, _ = mem.loss(features)
     (reversed_gradient,) = torch.autograd.grad(loss, features.shared, retain_graph=True)

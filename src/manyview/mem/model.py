@@ -10,11 +10,10 @@ from manyview.mem.bank import FeatureBank
 from manyview.mem.config import MEMConfig
 from manyview.mem.encoder import Encoder, Features
 from manyview.mem.health import Health, measure_health
-from manyview.mem.knn import Reference, subset
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
 from manyview.mem.reward import intrinsic_reward, reward_distances
 from manyview.mem.running import RunningMoments
-from manyview.mem.upkeep import temporal_closeness, temporal_contrast, variance_floor
+from manyview.mem.upkeep import decorrelation, temporal_closeness, temporal_contrast, variance_floor
 
 _TINY = 1e-8
 
@@ -87,11 +86,15 @@ class MEM(nn.Module):
                 diff, con, adv, diff_coef=config.diff_coef, con_coef=config.con_coef, adv_coef=config.adv_coef
             )
             metrics = {"diff_loss": diff, "con_loss": con, "adv_loss": adv}
+            both, both_mask = torch.cat([features.shared, features.specific], dim=1), mask.repeat(1, 2)
             if config.floor_coef:
-                both = torch.cat([features.shared, features.specific], dim=1)
-                floor = variance_floor(both, mask.repeat(1, 2), floor=config.floor)
+                floor = variance_floor(both, both_mask, floor=config.floor)
                 loss = loss + config.floor_coef * floor
                 metrics["floor_loss"] = floor
+            if config.decorrelation_coef:
+                correlated = decorrelation(both, both_mask)
+                loss = loss + config.decorrelation_coef * correlated
+                metrics["decorrelation_loss"] = correlated
             if config.temporal_coef:
                 if later is None:
                     raise ValueError(
@@ -111,12 +114,15 @@ class MEM(nn.Module):
         return loss, {name: value.detach() for name, value in metrics.items()}
 
     @torch.no_grad()
-    def reward(self, features: Features, *, subset_rows: Tensor | None = None) -> Tensor:
-        """r̂ [B] of Eq. 9 for each row against the others (and the bank, or `subset_rows` [M] alone). No gradient."""
+    def reward(self, features: Features, *, window: int | None = None) -> Tensor:
+        """r̂ [B] of Eq. 9 for each row against the others and the bank; it never has a gradient.
+
+        `window` is for large rollouts: each row is searched among so many near ones of the rollout alone.
+        """
         config = self.config
         with torch.autocast(features.mask.device.type, enabled=False):
-            among = self._among(features, subset_rows)
-            distances = reward_distances(features, k=config.k, entropy=config.entropy, among=among)
+            among = None if self.bank is None else self.bank.reference(features)
+            distances = reward_distances(features, k=config.k, entropy=config.entropy, among=among, window=window)
             mask = features.terms_mask[:, -distances.shape[1] :]
             if config.distance_scale == "relative":
                 if self.training:
@@ -132,11 +138,6 @@ class MEM(nn.Module):
             if self.bank is not None and self.training:
                 self.bank.push(features)
         return reward
-
-    def _among(self, features: Features, subset_rows: Tensor | None) -> Reference | None:
-        if subset_rows is not None:
-            return subset(features.terms.transpose(0, 1), features.terms_mask.T, subset_rows)
-        return None if self.bank is None else self.bank.reference(features)
 
     def update_discriminator(self, features: Features) -> dict[str, Tensor]:
         """One step of φ: name the view of each shared feature better. The encoder is not touched."""
@@ -162,7 +163,7 @@ class MEM(nn.Module):
         return measure_health(
             features,
             self.views,
-            distances=reward_distances(features, k=self.config.k, among=self._among(features, None)),
+            distances=reward_distances(features, k=self.config.k),
             logits=self.discriminator(features.shared),
             reward=reward,
             beta=beta,

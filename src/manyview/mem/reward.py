@@ -7,16 +7,23 @@ import torch
 from torch import Tensor
 
 from manyview.mem.encoder import Features
-from manyview.mem.knn import Combine, Reference, knn_distance
+from manyview.mem.knn import Combine, Reference, knn_distance, nearby_distance
 
 BetaUnit = Literal["agent_steps", "episodes", "frames", "updates"]
 
 
 def reward_distances(
-    features: Features, *, k: int = 3, entropy: Combine = "marginal", among: Reference | None = None
+    features: Features,
+    *,
+    k: int = 3,
+    entropy: Combine = "marginal",
+    among: Reference | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """The distances of Eq. 9 as [B, V + 1], one column a view and the last for x̄; [B, 1] for `joint`."""
     points, mask = features.terms.transpose(0, 1), features.terms_mask.T
+    if window is not None:
+        return nearby_distance(points, k, window=window, mask=mask, combine=entropy).T
     return knn_distance(points, k, mask=mask, among=among, combine=entropy).T
 
 
