@@ -3,7 +3,7 @@
     python -m benchmarks.ablation                 # runs what is missing, two at a time, then prints the table
     python -m benchmarks.ablation --table         # only the table, from results/unrewarded
 
-A run that was stopped is begun again; finished ones are kept. About 90 minutes on two cores.
+A run that was stopped is begun again; finished ones are kept. About an hour on two cores.
 """
 
 import argparse
@@ -17,34 +17,36 @@ from pathlib import Path
 RESULTS = Path(__file__).parents[1] / "results" / "unrewarded"
 TASKS = ("pendulum_swingup", "cheetah_run", "ball_in_cup_catch", "finger_turn_hard", "reacher_hard")
 
-LONG, SHORT = ("--updates", "5000", "--every", "1000"), ("--updates", "1500", "--every", "500")
-FLOOR_ALONE = ("--config", "temporal_coef=0")
+LONG, SHORT = ("--updates", "5000", "--every", "1000"), ("--updates", "1000", "--every", "1000")
+NOTHING_OF_OURS = ("floor_coef=0", "decorrelation_coef=0", "temporal_coef=0")
 VARIANTS: dict[str, tuple[str, ...]] = {
     "default": LONG,
     "literal": (*LONG, "--config", "literal"),
-    "floor alone": (*SHORT, *FLOOR_ALONE),
-    "no floor, no tie": (*SHORT, "--config", "temporal_coef=0", "floor_coef=0"),
-    "slow encoder, no floor, no tie": (*SHORT, "--slow-rate", "0.001", "--config", "temporal_coef=0", "floor_coef=0"),
+    "default, short": SHORT,
+    "nothing of ours": (*SHORT, "--config", *NOTHING_OF_OURS),
+    "nothing of ours, slow encoder": (*SHORT, "--slow-rate", "0.001", "--config", *NOTHING_OF_OURS),
+    "nothing of ours, relative distances": (*SHORT, "--config", *NOTHING_OF_OURS, "distance_scale=relative"),
+    "floor alone": (*SHORT, "--config", "decorrelation_coef=0", "temporal_coef=0"),
+    "floor and decorrelation": (*SHORT, "--config", "temporal_coef=0"),
+    "floor and closeness": (*SHORT, "--config", "decorrelation_coef=0"),
     "closeness 0.1": (*SHORT, "--config", "temporal_coef=0.1"),
-    "closeness 0.3 (default, short)": SHORT,
     "closeness 1": (*SHORT, "--config", "temporal_coef=1.0"),
     "contrast 0.1": (*SHORT, "--config", "temporal=contrast", "temporal_coef=0.1"),
-    "contrast 0.1, temperature 1": (
-        *SHORT,
-        "--config",
-        "temporal=contrast",
-        "temporal_coef=0.1",
-        "temporal_temperature=1.0",
+    "contrast 1, temperature 1": (
+        *(*SHORT, "--config"),
+        *("temporal=contrast", "temporal_coef=1.0", "temporal_temperature=1.0"),
     ),
-    "3 steps ahead": (*SHORT, "--ahead", "3"),
     "common shift": (*SHORT, "--shift", "common"),
+    "3 steps ahead": (*SHORT, "--ahead", "3"),
     "weights / 10": (*SHORT, "--config", "diff_coef=0.001", "con_coef=0.01", "adv_coef=0.01"),
     "weights * 10": (*SHORT, "--config", "diff_coef=0.1", "con_coef=1.0", "adv_coef=1.0"),
 }
 
 
 def path(variant: str, task: str) -> Path:
-    return RESULTS / variant.replace("*", "x").replace("/", "by").replace(" ", "_") / f"{task}.jsonl"
+    return (
+        RESULTS / variant.replace("*", "times").replace("/", "by").replace(",", "").replace(" ", "_") / f"{task}.jsonl"
+    )
 
 
 def run(variant: str, task: str) -> None:
@@ -62,7 +64,7 @@ def run(variant: str, task: str) -> None:
 
 def table() -> None:
     figures = ("none marginal batch", "none joint batch", "each marginal batch", "none marginal bank for all")
-    print(f"{'variant':32}{'task':20}{'updates':>7}  std  rank  disc  reward  |  fidelity: " + ", ".join(figures))
+    print(f"{'variant':36}{'task':20}{'updates':>7}  std  rank  disc  reward  |  fidelity: " + ", ".join(figures))
     shown = set()
     for variant in VARIANTS:
         for task in TASKS:
@@ -74,7 +76,7 @@ def table() -> None:
                 least = min(line["specific_std"] + line["shared_std"])
                 rank = min(line["specific_rank"] + line["shared_rank"])
                 print(
-                    f"{name:32}{task:20}{line['updates']:7}  {least:.3f} {rank:4.1f} {line['discriminator']:.2f} "
+                    f"{name:36}{task:20}{line['updates']:7}  {least:.3f} {rank:4.1f} {line['discriminator']:.2f} "
                     f"{line['reward_mean']:7.3f}  |  " + "  ".join(f"{line['fidelity'][f]:6.3f}" for f in figures)
                 )
             shown.add(task)

@@ -108,7 +108,7 @@ def nearby_distance(
 def _along_principal_axis(points: Tensor) -> Tensor:
     """Where each of [G, N, P] lies along the direction of largest variance of its group: [G, N]."""
     centred = points - points.mean(1, keepdim=True)
-    axis = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors[..., -1:]
+    axis: Tensor = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors[..., -1:]
     return (centred @ axis).squeeze(-1)
 
 
