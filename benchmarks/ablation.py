@@ -29,7 +29,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "floor alone": (*SHORT, "--config", "decorrelation_coef=0", "temporal_coef=0"),
     "floor and decorrelation": (*SHORT, "--config", "temporal_coef=0"),
     "floor and closeness": (*SHORT, "--config", "decorrelation_coef=0"),
-    "closeness 0.1": (*SHORT, "--config", "temporal_coef=0.1"),
+    "closeness 0.3": (*SHORT, "--config", "temporal_coef=0.3"),
     "closeness 1": (*SHORT, "--config", "temporal_coef=1.0"),
     "contrast 0.1": (*SHORT, "--config", "temporal=contrast", "temporal_coef=0.1"),
     "contrast 1, temperature 1": (

@@ -50,7 +50,7 @@ class MEMConfig:
     """Weight of the squared covariances between feature dimensions (not in the paper); 0 turns it off."""
     temporal: Temporal = "closeness"
     """What ties a frame to the next one (not in the paper): `closeness`, or `contrast` with the other rows."""
-    temporal_coef: float = 0.3
+    temporal_coef: float = 0.1
     """Weight of that tie; 0 turns it off, and `loss` then needs no later features."""
     temporal_temperature: float = 0.1
     """Temperature of the temporal contrast."""

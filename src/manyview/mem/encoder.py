@@ -96,7 +96,7 @@ class Encoder(nn.Module):
         return Features(shared, specific, shared_mean, state, mask)
 
     def encode_images(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Eq. 2 for images [*, C, H, W] uint8 of whichever view: (x, y), float32 even under autocast."""
+        """Eq. 2 for images [N, C, H, W] uint8 of whichever view: (x, y), float32 even under autocast."""
         # PAPER: D3. DrQ-v2's input scale. In place on the fresh copy: a new tensor each would cost 6 % of an update.
         pixels = images.to(self.heads.weight.dtype).mul_(1 / 255).sub_(0.5)
         shared, specific = self.heads(self.trunk(pixels)).float().chunk(2, dim=-1)

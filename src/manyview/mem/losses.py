@@ -17,7 +17,7 @@ Adversary = Literal["uniform", "reversal"]
 
 
 def diff_loss(shared: Tensor, specific: Tensor, mask: Tensor, *, l1: L1 = "mean") -> Tensor:
-    """Eq. 3: max{cos(x, y), 0} + |x|_1 + |y|_1, for `shared` and `specific` [B, V, P]."""
+    """Eq. 3: max{cos(x, y), 0} + ‖x‖₁ + ‖y‖₁, for `shared` and `specific` [B, V, P]."""
     # F.cosine_similarity guards the zero vector and its gradient.
     cosine = F.cosine_similarity(shared, specific, dim=-1).clamp(min=0)
     # PAPER: D5. The sum over p features is about 52 after LayerNorm at p = 64 and swamps the cosine.
