@@ -22,7 +22,7 @@ Shift = Literal["none", "each", "common"]
 class Recording:
     frames: Tensor  # [T, V, 3, S, S] uint8
     state: Tensor  # [T, D] float64, every dimension of unit variance
-    start: Tensor  # [T] how many steps ago the episode began
+    age: Tensor  # [T] how many steps ago the episode began
 
     @classmethod
     def load(cls, task: str) -> "Recording":
@@ -34,7 +34,7 @@ class Recording:
         state = data["state"].astype(np.float64)
         # Quantities that never change in the recording carry no news.
         spread = state.std(0)
-        state = (state / np.where(spread > 1e-6, spread, np.inf)) - 0.0
+        state = state / np.where(spread > 1e-6, spread, np.inf)
         age = np.arange(len(state)) - np.maximum.accumulate(np.where(data["start"], np.arange(len(state)), 0))
         return cls(torch.from_numpy(np.ascontiguousarray(views)), torch.from_numpy(state), torch.from_numpy(age))
 
@@ -46,15 +46,19 @@ class Recording:
     def stacks(self, rows: Tensor) -> Tensor:
         """[B, V, 9, S, S]: the last three frames of each view, repeated at an episode's start as DrQ-v2 does."""
         back = torch.arange(FRAME_STACK - 1, -1, -1)
-        index = rows[:, None] - torch.minimum(back[None], self.start[rows][:, None])  # [B, 3]
+        index = rows[:, None] - torch.minimum(back[None], self.age[rows][:, None])  # [B, 3]
         frames = self.frames.index_select(0, index.flatten()).view(*index.shape, *self.frames.shape[1:])
         return frames.transpose(1, 2).flatten(2, 3)
+
+    def shuffled(self, generator: torch.Generator) -> Tensor:
+        """Every row once, in random order."""
+        return torch.randperm(len(self.frames), generator=generator)
 
     def sample(self, count: int, generator: torch.Generator, *, ahead: int = 1) -> Tensor:
         """Rows whose `ahead`-th successor belongs to the same episode."""
         length = len(self.frames)
         later = torch.arange(length) + ahead
-        good = (later < length) & (self.start[later.clamp(max=length - 1)] >= ahead)
+        good = (later < length) & (self.age[later.clamp(max=length - 1)] >= ahead)
         rows = good.nonzero().flatten()
         return rows[torch.randint(len(rows), (count,), generator=generator)]
 

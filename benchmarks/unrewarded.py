@@ -11,8 +11,10 @@ import ast
 import copy
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +51,7 @@ class Measurement:
 
 
 def spearman(a: Tensor, b: Tensor) -> float:
-    """Rank correlation of two vectors without ties."""
+    """Rank correlation of two vectors; ties are rare enough in distances to be broken by place."""
     ranks = torch.stack([a.argsort().argsort(), b.argsort().argsort()]).double()
     return float(torch.corrcoef(ranks)[0, 1])
 
@@ -114,10 +116,11 @@ def measure(mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates:
     """Measured on the same rows every time; `rewarding` is the encoder whose features are paid."""
     mem.eval()
     generator = torch.Generator().manual_seed(1)
-    bank_rows = recording.sample(BANK, generator)
+    # Disjoint: a row that stood in batch and bank would be near itself in the bonus and in the truth alike.
+    shuffled = recording.shuffled(generator)
+    bank_rows, batches = shuffled[:BANK], shuffled[BANK:].split(FIDELITY_BATCH)[:FIDELITY_BATCHES]
     bank_stacks = recording.stacks(bank_rows)
     fidelity: dict[str, list[float]] = {}
-    batches = [recording.sample(FIDELITY_BATCH, generator) for _ in range(FIDELITY_BATCHES)]
     for how in SHIFTS:
         bank = FeatureBank(BANK, len(VIEWS) + 1, mem.config.latent_dim)
         bank.push(rewarding(shifted(bank_stacks, generator, how)))
@@ -168,7 +171,7 @@ def parse_config(overrides: list[str]) -> MEMConfig:
     return dataclasses.replace(config, trunk="small", **values)
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task")
     parser.add_argument("--updates", type=int, default=5000)
@@ -181,11 +184,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--config", nargs="*", default=[])
-    asked = vars(parser.parse_args())
+    return parser
+
+
+def described(command: list[str]) -> dict[str, Any]:
+    """All that decides what such a command measures."""
+    asked = vars(arguments().parse_args(command))
+    return {**asked, "config": dataclasses.asdict(parse_config(asked["config"]))}
+
+
+def main() -> None:
+    run = described(sys.argv[1:])
+    asked = vars(arguments().parse_args())
     torch.set_num_threads(asked.pop("threads"))
     recording, config = Recording.load(asked.pop("task")), parse_config(asked.pop("config"))
     for measurement in unrewarded(recording, config, **asked):
-        print(json.dumps(dataclasses.asdict(measurement)), flush=True)
+        print(json.dumps({**dataclasses.asdict(measurement), "run": run}), flush=True)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class MEMConfig:
     """Which nearest neighbour Eq. 9 measures the distance to."""
     entropy: Combine = "marginal"
     """Eq. 9 as written, one entropy per view (`marginal`), or one over the whole state (`joint`)."""
-    bank: int = 2048
+    bank: int = 0
     """Rows of recent features to search besides the batch (not in the paper); 0 searches the batch alone."""
     distance_scale: DistanceScale = "raw"
     """Distances as they are, or `relative` to their running mean."""
