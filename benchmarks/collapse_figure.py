@@ -14,7 +14,7 @@ from benchmarks.recording import VIEWS, Recording
 from benchmarks.unrewarded import parse_config, unrewarded
 
 ROOT = Path(__file__).parents[1]
-TASK, UPDATES, EVERY = "cheetah_run", 5000, 250
+TASK, UPDATES, EVERY = "cheetah_run", 5000, 500
 READINGS = {"literal": "the paper's text", "default": "manyview's defaults"}
 COLOURS = {"literal": "#c0392b", "default": "#1f6f8b"}
 STYLES = ("-", "--", ":")

@@ -59,13 +59,14 @@ def spearman(a: Tensor, b: Tensor) -> float:
 def true_rarity(recording: Recording, rows: Tensor, others: Tensor) -> Tensor:
     """3-NN distance of each row among these and the other rows, in the true physics state."""
     everything = recording.state[torch.cat([rows, others])].unsqueeze(0)
-    among = Reference(everything, torch.ones(everything.shape[:2], dtype=torch.bool), torch.arange(len(rows)))
+    among = Reference(everything, torch.ones(everything.shape[:2], dtype=torch.bool), torch.arange(everything.shape[1]))
     return knn_distance(recording.state[rows].unsqueeze(0), 3, among=among)[0]
 
 
-def plain_reward(features: Features, k: int, entropy: Combine, among: Reference | None = None) -> Tensor:
-    distances = reward_distances(features, k=k, entropy=entropy, among=among)
-    return intrinsic_reward(distances, torch.ones_like(distances).bool())
+def plain_reward(
+    features: Features, k: int, entropy: Combine, rows: Tensor | None = None, among: Reference | None = None
+) -> Tensor:
+    return intrinsic_reward(*reward_distances(features, k=k, entropy=entropy, rows=rows, among=among))
 
 
 def unrewarded(
@@ -123,14 +124,14 @@ def measure(mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates:
     fidelity: dict[str, list[float]] = {}
     for how in SHIFTS:
         bank = FeatureBank(BANK, len(VIEWS) + 1, mem.config.latent_dim)
-        bank.push(rewarding(shifted(bank_stacks, generator, how)))
+        bank.push(rewarding(shifted(bank_stacks, generator, how)), bank_rows)
         for rows in batches:
             features = rewarding(shifted(recording.stacks(rows), generator, how))
             among_batch = true_rarity(recording, rows, bank_rows[:0])
             among_all = true_rarity(recording, rows, bank_rows)
             for entropy in COMBINES:
                 in_batch = plain_reward(features, mem.config.k, entropy)
-                in_bank = plain_reward(features, mem.config.k, entropy, bank.reference(features))
+                in_bank = plain_reward(features, mem.config.k, entropy, rows, bank.reference(features, rows))
                 for name, figure in (
                     ("batch", spearman(in_batch, among_batch)),
                     ("batch for all", spearman(in_batch, among_all)),

@@ -48,11 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
     report: pytest.TestReport = yield
     file = item.config.getoption("--quality-report")
-    if file and _row_ids(item) and (report.when == "call" or report.failed):
+    if file and _row_ids(item) and (report.when == "call" or not report.passed):
         line = {
             "passed": report.passed,
             "figures": [value for key, value in report.user_properties if key == "figure"],
-            "reason": _reason(report) if report.failed else "",
+            "reason": "" if report.passed else _reason(report),
         }
         with Path(file).open("a") as out:
             out.write(json.dumps(line) + "\n")
@@ -64,5 +64,7 @@ def _row_ids(item: pytest.Item) -> list[str]:
 
 
 def _reason(report: pytest.TestReport) -> str:
+    if report.skipped:
+        return f"skipped: {report.nodeid}"
     crash = getattr(report.longrepr, "reprcrash", None)
     return str(crash.message if crash else report.longreprtext).strip().splitlines()[0]

@@ -50,7 +50,7 @@ ROWS = {
         Row(
             "S7",
             "P",
-            "entropy estimator (Eq. 1) against closed forms, n = 4096, k = 3, in nats",
+            "mean error of the entropy estimator (Eq. 1) against closed forms, n = 4096, k = 3, in nats",
             {"1-d and 2-d": at_most(0.03), "3-d": at_most(0.1)},
         ),
         Row("S8", "P", "symmetries of estimator and reward at p = 64", {"": at_most(1e-6)}),

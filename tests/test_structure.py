@@ -2,9 +2,13 @@
 
 import ast
 import re
+import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from manyview.mem import MEMConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "manyview"
@@ -12,7 +16,7 @@ PACKAGE = ROOT / "src" / "manyview"
 # Top to bottom: a room may import the rooms below it, never one above or beside it.
 ROOMS = ["cli", "report", "scale", "train", "agents", "methods", "mem", "data", "envs"]
 # The framework user installs `mem` for itself: torch and nothing else of ours.
-ISOLATED = {"mem": set[str](), "data": {"mem"}, "envs": set[str]()}
+ISOLATED = {"mem": set[str]()}
 
 
 def imports(path: Path) -> set[str]:
@@ -48,8 +52,7 @@ def test_every_room_is_a_declared_one() -> None:
 
 def test_mem_imports_torch_and_nothing_else_that_has_to_be_installed() -> None:
     outside = {name.split(".")[0] for file in room_files("mem") for name in imports(file)}
-    standard = {"collections", "dataclasses", "math", "typing"}
-    assert outside <= standard | {"torch", "manyview"}
+    assert outside <= sys.stdlib_module_names | {"torch", "manyview"}
 
 
 def test_envs_never_import_torch() -> None:
@@ -74,6 +77,11 @@ def test_every_paper_mark_names_a_decision_that_exists() -> None:
     assert marks, "the package has no mark at all"
     assert "" not in marks, f"marks without a decision: {marks.get('')}"
     assert set(marks) <= set(entries), f"no entry for {set(marks) - set(entries)}"
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(MEMConfig)])
+def test_every_option_is_named_in_the_decisions(field: str) -> None:
+    assert f"`{field}" in (ROOT / "docs" / "decisions.md").read_text()
 
 
 FORBIDDEN = re.compile(r"\bpickle\b|cloudpickle|torch\.load\b|allow_pickle|yaml\.load\b")

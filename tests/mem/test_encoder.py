@@ -84,6 +84,12 @@ def test_stack_views_orders_by_name_and_masks_what_is_missing() -> None:
     assert mask.tolist() == [[True, True, False]] * 2
 
 
+def test_the_mask_of_stack_views_may_be_changed_row_by_row() -> None:
+    _, mask = stack_views({"front": images(3, 1)[:, 0]}, ("front", "side"))
+    mask[2, 0] = False
+    assert mask[:, 0].tolist() == [True, True, False]
+
+
 def test_stack_views_refuses_unknown_names_other_shapes_and_nothing() -> None:
     image = images(2, 1)[:, 0]
     with pytest.raises(KeyError, match="frnt"):

@@ -145,7 +145,7 @@ def test_eq9_reward(x: Array, y: Array, k: int) -> None:
         / (V + 1)
         for b in range(B)
     ]
-    got = intrinsic_reward(reward_distances(features_of(x, y), k=k), torch.ones(B, V + 1, dtype=torch.bool))
+    got = intrinsic_reward(*reward_distances(features_of(x, y), k=k))
     assert got.tolist() == pytest.approx(expected, rel=1e-5)
 
 
@@ -153,12 +153,12 @@ def test_eq9_joint_takes_one_entropy_of_the_state(x: Array, y: Array) -> None:
     features = features_of(x, y)
     state = features.state.double().numpy()
     expected = [math.log(kth_neighbour(state, b, 3) + 1) for b in range(B)]
-    distances = reward_distances(features, k=3, entropy="joint")
-    assert intrinsic_reward(distances, torch.ones(B, 1, dtype=torch.bool)).tolist() == pytest.approx(expected, rel=1e-5)
+    got = intrinsic_reward(*reward_distances(features, k=3, entropy="joint"))
+    assert got.tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_eq10_total_reward_and_beta() -> None:
-    beta = BetaSchedule(beta0=0.05, decay=1e-5)
+    beta = BetaSchedule(beta0=0.05, beta_decay=1e-5)
     assert beta(0) == 0.05
     by_hand = 0.05
     for _ in range(1000):

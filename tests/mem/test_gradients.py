@@ -65,8 +65,9 @@ def test_gradient_reversal_is_what_the_option_says() -> None:
     torch.testing.assert_close(reversed_gradient, -gradient)
 
 
-def test_the_later_features_are_targets_and_take_no_gradient() -> None:
-    mem = small_mem(floor_coef=0.0, temporal_coef=1.0)
+@pytest.mark.parametrize("temporal", ["closeness", "contrast"])
+def test_the_later_features_are_targets_and_take_no_gradient(temporal: str) -> None:
+    mem = small_mem(temporal=temporal, temporal_coef=1.0)
     now, later = mem.encode(images(8)).detach(), mem.encode(images(8, seed=1))
     loss, _ = mem.loss(now, later)
     assert not loss.requires_grad

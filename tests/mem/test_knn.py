@@ -127,8 +127,30 @@ def test_a_window_is_never_closer_than_the_truth_and_ignores_masked_rows() -> No
 
 
 @pytest.mark.slow
+def test_a_window_keeps_the_order_of_a_rollout() -> None:
+    """An eighth of the rows of each task, as 2,048 of 16,384; random rows keep less of it on every one."""
+    torch.manual_seed(0)
+    by_window, by_chance = [], []
+    for path in sorted(FOLDER.glob("*.zst")):
+        recording = Recording.load(path.name.split(".")[0])
+        encoder = Encoder(len(VIEWS), recording.image_shape, trunk="small")
+        with torch.no_grad():
+            points = torch.cat([encoder(recording.stacks(rows)).terms for rows in torch.arange(4000).split(500)])
+        points, mask = points.transpose(0, 1), torch.ones(len(VIEWS) + 1, 4000, dtype=torch.bool)
+        some = torch.randperm(4000)[:500]
+        whole = knn_distance(points, 3).log1p().mean(0)
+        window = nearby_distance(points, 3, window=500).log1p().mean(0)
+        chance = knn_distance(points, 3, among=Reference(points[:, some], mask[:, some], some)).log1p().mean(0)
+        by_window.append(spearman(whole, window))
+        by_chance.append(spearman(whole, chance))
+    print("rank correlation with the whole search, window:", by_window, "random rows:", by_chance)
+    assert sum(by_window) / len(by_window) >= 0.95
+    assert all(w > c for w, c in zip(by_window, by_chance, strict=True))
+
+
+@pytest.mark.slow
 def test_a_window_of_2048_keeps_the_order_of_16384_rewards() -> None:
-    """On an encoder's features of five tasks."""
+    """On an encoder's features of five tasks at once."""
     torch.manual_seed(0)
     recordings = [Recording.load(path.name.split(".")[0]) for path in sorted(FOLDER.glob("*.zst"))]
     encoder = Encoder(len(VIEWS), recordings[0].image_shape, trunk="small")
@@ -144,9 +166,51 @@ def test_a_window_of_2048_keeps_the_order_of_16384_rewards() -> None:
 
 def test_other_points_may_serve_as_reference() -> None:
     points, bank = torch.randn(1, 6, 4), torch.randn(1, 30, 4)
-    among = Reference(bank, torch.ones(1, 30, dtype=torch.bool), torch.full((6,), -1))
+    among = Reference(bank, torch.ones(1, 30, dtype=torch.bool), torch.full((30,), -1))
     expected = torch.from_numpy(cdist(points[0].numpy(), bank[0].numpy())).sort(1).values[:, 1]
     torch.testing.assert_close(knn_distance(points, 2, among=among)[0], expected.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_copies_with_the_same_row_number_are_no_neighbours() -> None:
+    points = torch.tensor([[[0.0], [0.0], [3.0], [7.0]]])
+    rows = torch.tensor([5, 5, 8, 9])
+    assert knn_distance(points, 1, rows=rows).tolist() == [[3.0, 3.0, 3.0, 4.0]]
+
+
+@pytest.mark.parametrize("combine", ["marginal", "joint"])
+def test_without_any_reference_every_distance_is_zero(combine: Combine) -> None:
+    nothing = Reference(torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.bool), torch.zeros(0, dtype=torch.long))
+    assert knn_distance(torch.zeros(2, 3, 4), 1, among=nothing, combine=combine).eq(0).all()
+
+
+@given(
+    rows=st.integers(2, 16),
+    groups=st.integers(1, 3),
+    k=st.integers(1, 5),
+    combine=st.sampled_from(["marginal", "joint"]),
+    seed=st.integers(0, 2**16),
+)
+@settings(deadline=None)
+def test_masked_search_equals_loops(rows: int, groups: int, k: int, combine: Combine, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randn(groups, rows, 3, generator=generator)
+    mask = torch.rand(groups, rows, generator=generator) < 0.6
+    got = knn_distance(points, k, mask=mask, combine=combine)
+    for i in range(rows):
+        for part in [[g] for g in range(groups)] if combine == "marginal" else [list(range(groups))]:
+            found = []
+            for j in range(rows):
+                common = [g for g in part if mask[g, i] and mask[g, j]]
+                if j != i and common:
+                    squared = sum(float((points[g, i] - points[g, j]).double().pow(2).sum()) for g in common)
+                    found.append((squared * sum(bool(mask[g, i]) for g in part) / len(common)) ** 0.5)
+            expected = sorted(found)[min(k, len(found)) - 1] if found else 0.0
+            assert got[part[0] if combine == "marginal" else 0, i].item() == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_a_window_must_hold_more_than_k_rows() -> None:
+    with pytest.raises(ValueError, match="more than k = 3 rows, got 3"):
+        nearby_distance(torch.zeros(1, 9, 2), 3, window=3)
 
 
 def test_k_below_one_is_refused() -> None:

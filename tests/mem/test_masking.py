@@ -14,7 +14,7 @@ SUBSETS = [bits for bits in product([True, False], repeat=4) if any(bits)]
 
 def without(mem: MEM, kept: list[int]) -> MEM:
     """The same model, built with only the kept views."""
-    smaller = MEM([mem.views[i] for i in kept], mem.encoder.image_shape, mem.config)  # type: ignore[arg-type]
+    smaller = MEM([mem.view_names[i] for i in kept], mem.encoder.image_shape, mem.config)  # type: ignore[arg-type]
     state = mem.state_dict()
     for name in ("encoder.absent_token", "discriminator.weight", "discriminator.bias"):
         state[name] = state[name][kept]

@@ -1,10 +1,12 @@
 import copy
 import dataclasses
+import math
+from typing import Any
 
 import pytest
 import torch
 
-from manyview.mem import MEM, BetaSchedule, MEMConfig
+from manyview.mem import MEM, BetaSchedule, Features, MEMConfig, total_reward
 from manyview.mem.health import effective_rank
 from tests.mem.helpers import NAMES, images, random_features, random_mask, small_mem
 
@@ -87,7 +89,7 @@ def test_relative_distances_forget_the_scale_of_the_features() -> None:
 
 
 def test_running_scales_move_in_training_and_rest_in_evaluation() -> None:
-    mem = small_mem(reward_scale="std", distance_scale="relative", bank=32)
+    mem = small_mem(reward_scale="centered", distance_scale="relative", bank=32)
     mem.reward(random_features(64, 4, 16))
     before = copy.deepcopy(mem.state_dict())
     mem.eval().reward(random_features(64, 4, 16, seed=1))
@@ -95,7 +97,8 @@ def test_running_scales_move_in_training_and_rest_in_evaluation() -> None:
     assert mem.training
     assert all(value.equal(before[name]) for name, value in mem.state_dict().items())
     mem.reward(random_features(64, 4, 16, seed=1))
-    assert any(not value.equal(before[name]) for name, value in mem.state_dict().items())
+    moved = {name.split(".")[0] for name, value in mem.state_dict().items() if not value.equal(before[name])}
+    assert moved == {"distance_moments", "reward_moments", "bank"}
 
 
 def test_running_moments_are_unbiased_from_the_first_batch() -> None:
@@ -107,14 +110,22 @@ def test_running_moments_are_unbiased_from_the_first_batch() -> None:
 
 def test_the_bank_adds_the_rows_of_recent_batches() -> None:
     mem = small_mem(bank=20, k=1)
-    first, second = random_features(12, 4, 16), random_features(12, 4, 16, seed=1)
+    first = random_features(12, 4, 16)
     torch.testing.assert_close(mem.reward(first), small_mem(k=1).reward(first))  # an empty bank adds nothing
     assert mem.reward(first).eq(0).all()  # the same rows again: their copies are in the bank
     for seed in (1, 2):
         mem.reward(random_features(12, 4, 16, seed=seed))
     assert mem.reward(first).gt(0).all()  # pushed out by now
-    assert mem.bank is not None
-    assert not mem.eval().reward(second).eq(0).all()
+
+
+def test_a_transition_sampled_again_is_not_its_own_neighbour() -> None:
+    mem = small_mem(bank=20, k=1)
+    features, rows = random_features(12, 4, 16), torch.arange(100, 112)
+    alone = mem.reward(features, rows=rows)
+    torch.testing.assert_close(mem.reward(features, rows=rows), alone)  # the copies in the bank are the rows themselves
+    twice = Features(*(torch.cat([tensor, tensor]) for tensor in features))
+    torch.testing.assert_close(small_mem(k=1).reward(twice, rows=rows.repeat(2))[:12], alone)  # so are those in a batch
+    assert mem.reward(features, rows=rows + 50).eq(0).all()  # other transitions that look the same are neighbours
 
 
 def test_a_bank_smaller_than_the_batch_keeps_its_last_rows() -> None:
@@ -131,28 +142,79 @@ def test_a_window_searches_the_rollout_alone() -> None:
     assert mem.reward(features, window=64).equal(small_mem().reward(features))
 
 
+@pytest.mark.parametrize(
+    "scale", [{"reward_scale": "std"}, {"reward_scale": "centered"}, {"distance_scale": "relative"}]
+)
+def test_scales_that_have_measured_nothing_change_nothing(scale: dict[str, Any]) -> None:
+    features = random_features(64, 4, 16)
+    assert small_mem(**scale).eval().reward(features).equal(small_mem().reward(features))
+
+
+def test_a_scale_of_equal_rewards_does_not_explode() -> None:
+    assert small_mem(reward_scale="std").reward(random_features(2, 4, 16)).max() <= 101
+
+
+def test_rewards_of_different_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\[4, 1\] and \[4\]"):
+        total_reward(torch.zeros(4, 1), torch.zeros(4), 0.1)
+
+
+def test_later_features_of_another_batch_are_refused() -> None:
+    mem = small_mem()
+    with pytest.raises(ValueError, match=r"\[8, 4\], got \[1, 4\]"):
+        mem.loss(mem.encode(images(8)), mem.encode(images(1)))
+
+
 def test_beta_names_its_unit() -> None:
     assert BetaSchedule().unit == "agent_steps"
     assert BetaSchedule(0.1, 1e-5, "episodes")(10) == pytest.approx(0.1 * (1 - 1e-5) ** 10)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("k", 0), ("diff_coef", -1.0), ("temporal_temperature", 0.0), ("floor", -0.1), ("bank", -1)]
+    ("field", "value"),
+    [
+        *(("k", 0), ("latent_dim", 0), ("diff_coef", -1.0), ("temporal_temperature", 0.0), ("floor", -0.1)),
+        *(("bank", -1), ("discriminator_lr", 0.0), ("temporal", "closness"), ("trunk", "papre"), ("entropy", "Joint")),
+    ],
 )
-def test_impossible_values_are_refused_by_name(field: str, value: float) -> None:
+def test_impossible_values_are_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
-        dataclasses.replace(MEMConfig(), **{field: value})  # type: ignore[arg-type]
+        dataclasses.replace(MEMConfig(), **{field: value})
 
 
-def test_view_names_must_differ() -> None:
-    with pytest.raises(ValueError, match="different view names"):
-        MEM(("a", "a"), (3, 24, 24))
+@pytest.mark.parametrize("views", [("a", "a"), "front"])
+def test_view_names_must_be_several_strings_that_differ(views: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="sequence of different view names"):
+        MEM(views, (3, 24, 24))
+
+
+@pytest.mark.parametrize(("beta0", "decay"), [(-0.1, 1e-5), (0.05, 2.0), (0.05, -1e-5)])
+def test_an_impossible_schedule_is_refused(beta0: float, decay: float) -> None:
+    with pytest.raises(ValueError, match="beta0 >= 0 and 0 <= beta_decay < 1"):
+        BetaSchedule(beta0, decay)
+
+
+def test_an_affine_norm_learns_gain_and_offset() -> None:
+    plain, affine = small_mem(), small_mem(affine_norm=True)
+    assert not list(plain.encoder.shared_norm.parameters())
+    assert {name for name, _ in affine.encoder.specific_norm.named_parameters()} == {"weight", "bias"}
+
+
+def test_the_discriminator_learns_at_its_own_rate() -> None:
+    slow, fast = small_mem(discriminator_lr=1e-4), small_mem(discriminator_lr=1e-1)
+    before = slow.discriminator.weight.detach().clone()
+    for mem in (slow, fast):
+        mem.update_discriminator(random_features(64, 4, 16))
+    moved = [(mem.discriminator.weight.detach() - before).abs().max().item() for mem in (slow, fast)]
+    assert moved == pytest.approx([1e-4, 1e-1], rel=0.01)
 
 
 def test_literal_is_the_papers_text_without_our_terms() -> None:
     literal = MEMConfig.literal()
-    assert (literal.floor_coef, literal.temporal_coef, literal.bank) == (0.0, 0.0, 0)
+    assert (literal.floor_coef, literal.decorrelation_coef, literal.temporal_coef, literal.bank) == (0, 0, 0, 0)
     assert (literal.l1, literal.adversary, literal.others) == ("sum", "reversal", "pooled")
+    assert (literal.margin, literal.margin_unit, literal.affine_norm) == (1.0, "raw", True)
+    assert (literal.entropy, literal.reward_scale, literal.distance_scale, literal.k) == ("marginal", "raw", "raw", 3)
 
 
 def test_healthy_features_are_called_healthy() -> None:
@@ -206,8 +268,19 @@ def test_overlap_faint_bonus_and_absence_are_reported() -> None:
 def test_health_with_missing_views_is_finite() -> None:
     mem = small_mem()
     health = mem.health(mem.encode(images(64), random_mask(64)), beta=0.1)
-    assert all(value == value for value in health.metrics().values())
+    assert all(math.isfinite(value) for value in health.metrics().values())
     assert set(health.present) == set(NAMES)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 12])
+def test_few_rows_raise_no_false_alarm(batch: int) -> None:
+    assert not [w for w in small_mem().health(random_features(batch, 4, 16), beta=1.0).warnings() if "view `" in w]
+
+
+def test_features_that_are_not_finite_are_said_to_be_worthless() -> None:
+    features = random_features(64, 4, 16)
+    features.specific[3, 1, 2] = torch.nan
+    assert "not finite" in small_mem().health(features, beta=1.0).verdict()
 
 
 def test_effective_rank_of_known_matrices() -> None:

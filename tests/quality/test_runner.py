@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quality.__main__ import Outcome
 from quality.rows import ROWS, at_least, at_most
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,14 @@ def test_bars_know_which_side_is_worse() -> None:
     assert at_most(2).worse(1, 3) == 3
     assert at_least(2).worse(1, 3) == 1
     assert at_most(2).worse(1, float("nan")) != at_most(2).worse(1, float("nan"))
+
+
+def test_a_bar_that_nothing_measured_is_not_met() -> None:
+    outcome = Outcome(ROWS["S7"])
+    outcome.add(passed=True, figures=[("1-d and 2-d", 0.01)], reason="")
+    assert not outcome.ok
+    outcome.add(passed=True, figures=[("3-d", 0.01)], reason="")
+    assert outcome.ok
 
 
 def test_every_row_has_a_test_behind_it() -> None:

@@ -11,33 +11,39 @@ class FeatureBank(nn.Module):
     """A ring of the last `size` rows of features, as buffers: they move and are saved with the module.
 
     They are a few updates old, which costs nothing to keep; encoding older frames anew would cost as much as training.
+    `rows` are the places of the batch in the replay. A transition that is sampled again is not its own neighbour;
+    without these numbers its copies would count, and a small replay would look like one crowded state.
     """
 
     points: Tensor
     mask: Tensor
+    rows: Tensor
     head: Tensor
 
     def __init__(self, size: int, terms: int, latent_dim: int) -> None:
         super().__init__()
         self.register_buffer("points", torch.zeros(terms, size, latent_dim))
         self.register_buffer("mask", torch.zeros(terms, size, dtype=torch.bool))
+        self.register_buffer("rows", torch.full((size,), -1))
         self.register_buffer("head", torch.zeros((), dtype=torch.long))
 
     @property
     def size(self) -> int:
         return self.mask.shape[1]
 
-    def reference(self, features: Features) -> Reference:
+    def reference(self, features: Features, rows: Tensor) -> Reference:
         """The batch itself and everything in the bank."""
         points, mask = features.terms.detach().transpose(0, 1), features.terms_mask.T
-        own = torch.arange(points.shape[1], device=points.device)
-        return Reference(torch.cat([points, self.points], dim=1), torch.cat([mask, self.mask], dim=1), own)
+        return Reference(
+            torch.cat([points, self.points], dim=1), torch.cat([mask, self.mask], dim=1), torch.cat([rows, self.rows])
+        )
 
     @torch.no_grad()
-    def push(self, features: Features) -> None:
+    def push(self, features: Features, rows: Tensor) -> None:
         """Take in a batch, the oldest rows make room."""
         points, mask = features.terms[-self.size :].transpose(0, 1), features.terms_mask[-self.size :].T
         slots = (self.head + torch.arange(points.shape[1], device=points.device)) % self.size
-        self.points[:, slots] = points.float()
+        self.points[:, slots] = points.to(self.points.dtype)
         self.mask[:, slots] = mask
+        self.rows[slots] = rows[-self.size :]
         self.head.copy_((self.head + len(slots)) % self.size)

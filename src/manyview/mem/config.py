@@ -1,7 +1,7 @@
 """Every choice MEM offers, with its default. Why each default is what it is: `docs/decisions.md`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from manyview.mem.encoder import Trunk
 from manyview.mem.knn import Combine
@@ -67,10 +67,15 @@ class MEMConfig:
     """r̂ as in Eq. 9, divided by its running `std`, or also `centered` on its running mean."""
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"expected k >= 1, got {self.k}")
-        if self.temporal_temperature <= 0:
-            raise ValueError(f"expected temporal_temperature > 0, got {self.temporal_temperature}")
+        for name, kind in get_type_hints(type(self)).items():
+            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
+                raise ValueError(f"expected {name} to be one of {list(get_args(kind))}, got {getattr(self, name)!r}")
+        for name in ("k", "latent_dim"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"expected {name} >= 1, got {getattr(self, name)}")
+        for name in ("temporal_temperature", "discriminator_lr"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"expected {name} > 0, got {getattr(self, name)}")
         for name in (
             "diff_coef",
             "con_coef",

@@ -17,7 +17,7 @@ TRUNKS: dict[Trunk, tuple[tuple[int, int, int], ...]] = {
 
 
 class Features(NamedTuple):
-    """What the encoder makes of a batch of multi-view observations. A tuple, so compile, export and DDP take it."""
+    """What the encoder makes of a batch of multi-view observations. A tuple, so compile and export take it."""
 
     shared: Tensor  # [B, V, P]  x^i, zero where the view is absent
     specific: Tensor  # [B, V, P]  y^i, zero where the view is absent
@@ -32,8 +32,8 @@ class Features(NamedTuple):
 
     @property
     def terms_mask(self) -> Tensor:
-        """Which of the terms exist, [B, V + 1]; the shared mean always does."""
-        return torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=1)
+        """Which of the terms exist, [B, V + 1]; the shared mean does when any view is there."""
+        return torch.cat([self.mask, self.mask.any(1, keepdim=True)], dim=1)
 
     def detach(self) -> "Features":
         return Features(*(tensor.detach() for tensor in self))
@@ -85,7 +85,7 @@ class Encoder(nn.Module):
         if mask is None:
             mask = torch.ones(views.shape[:2], dtype=torch.bool, device=views.device)
         shared, specific = self.encode_images(views.flatten(0, 1))  # [B * V, P] each
-        shared, specific = (f.view(*mask.shape, -1) for f in (shared, specific))
+        shared, specific = (f.unflatten(0, mask.shape) for f in (shared, specific))
 
         present = mask.unsqueeze(-1)  # [B, V, 1]
         shared = torch.where(present, shared, 0.0)
@@ -135,7 +135,7 @@ def stack_views(images: Mapping[str, Tensor], names: Sequence[str]) -> tuple[Ten
     some = next(iter(images.values()))
     views = torch.stack([images.get(name, torch.zeros_like(some)) for name in names], dim=1)
     present = torch.tensor([name in images for name in names], device=views.device)
-    return views, present.expand(len(views), -1)
+    return views, present.repeat(len(views), 1)
 
 
 def _orthogonal_init(module: nn.Module) -> None:

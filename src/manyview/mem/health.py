@@ -1,5 +1,6 @@
 """Is the bonus alive, and what keeps it from being so? Meters on a batch of features, and a verdict in words."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -19,12 +20,18 @@ OVERLAPPING_COSINE = 0.5
 SILENT_SHARE = 0.2  # of an even share
 FAINT_CONTRAST = 1e-5
 MOSTLY_ABSENT = 0.5
+FEW_ROWS = 16
 
 
 @dataclass(frozen=True)
 class Health:
-    """Meters by view name; `std`, `rank` and `share` also have an entry for the shared mean."""
+    """Meters by view name; `std`, `rank` and `share` also have an entry for the shared mean.
 
+    Spread and rank of fewer than `FEW_ROWS` rows say nothing and are not-a-number.
+    """
+
+    finite: float
+    """Share of rows whose features are all finite."""
     present: dict[str, float]
     """Share of rows in which the view was there."""
     std: dict[str, float]
@@ -32,9 +39,9 @@ class Health:
     rank: dict[str, float]
     """Effective rank: how many directions the features use."""
     share: dict[str, float]
-    """Part of the reward that each term pays; an even share is 1 / (V + 1)."""
+    """Part of the marginal reward that each term pays; an even share is 1 / (V + 1)."""
     cosine: dict[str, float]
-    """Mean of max{cos(shared, specific), 0}, as Eq. 3 has it: 0 when they hold different things."""
+    """Mean of max{cos(shared, specific), 0}, what Eq. 3 presses down."""
     discriminator_accuracy: float
     """How often the discriminator names the view of a shared feature."""
     chance: float
@@ -51,31 +58,35 @@ class Health:
             for meter in ("present", "std", "rank", "share", "cosine")
             for name, value in getattr(self, meter).items()
         }
-        for meter in ("discriminator_accuracy", "chance", "reward_mean", "reward_std", "contrast"):
+        for meter in ("finite", "discriminator_accuracy", "chance", "reward_mean", "reward_std", "contrast"):
             flat[meter] = getattr(self, meter)
         return flat
 
     def warnings(self) -> list[str]:
         """What is wrong, in words, each with what to do about it; empty when all is well."""
         found = []
+        if self.finite < 1:
+            found.append(
+                f"features are not finite in {1 - self.finite:.0%} of the rows: go back to an earlier checkpoint."
+            )
         for name, value in self.present.items():
             if value < MOSTLY_ABSENT:
                 found.append(f"view `{name}` is absent in {1 - value:.0%} of the batch: check the camera.")
-        seen = [name for name in self.std if self.present.get(name, 1.0) > 0]
-        for name in seen:
+        for name in (name for name in self.std if self.present.get(name, 1.0) >= MOSTLY_ABSENT):
+            who = f"the {name}" if name == SHARED else f"view `{name}`"
             if self.std[name] < COLLAPSED_STD:
+                frozen = "" if name == SHARED else "Is the camera frozen? If not, "
                 found.append(
-                    f"view `{name}` has collapsed: its features hardly differ between states "
-                    f"(std {self.std[name]:.2g}), so it pays no bonus. "
-                    "Is the camera frozen? If not, raise floor_coef or lower con_coef."
+                    f"{who} has collapsed: its features hardly differ between states (std {self.std[name]:.2g}), "
+                    f"so it pays no bonus. {frozen}raise floor_coef or lower con_coef."
                 )
             elif self.rank[name] < NARROW_RANK:
                 found.append(
-                    f"view `{name}` has narrowed to {self.rank[name]:.1f} directions: its bonus sees little of the "
-                    "state. Lower con_coef or temporal_coef."
+                    f"{who} has narrowed to {self.rank[name]:.1f} directions: its bonus sees little of the "
+                    "state. Raise decorrelation_coef or lower temporal_coef."
                 )
-            elif self.share[name] < SILENT_SHARE / len(seen):
-                found.append(f"view `{name}` pays only {self.share[name]:.1%} of the bonus.")
+            elif self.share[name] < SILENT_SHARE / len(self.std) and math.isfinite(self.std[name]):
+                found.append(f"{who} pays only {self.share[name]:.1%} of the bonus.")
         if self.discriminator_accuracy > self.chance + TELLTALE_ACCURACY:
             found.append(
                 f"shared features still tell their view (accuracy {self.discriminator_accuracy:.2f}, "
@@ -86,7 +97,7 @@ class Health:
                 found.append(
                     f"shared and specific features of view `{name}` overlap (cosine {value:.2f}): raise diff_coef."
                 )
-        if 0 < self.contrast < FAINT_CONTRAST:
+        if self.contrast < FAINT_CONTRAST:
             found.append(
                 f"the bonus no longer steers: β · std(r̂) is {self.contrast:.1g}. Expected late in training; "
                 'otherwise raise beta0 or set reward_scale="std".'
@@ -110,6 +121,7 @@ def measure_health(
     guesses = logits.masked_fill(~mask.unsqueeze(1), -torch.inf).argmax(-1)
     right = guesses == torch.arange(len(names), device=mask.device)
     return Health(
+        finite=features.terms.isfinite().all(-1).all(-1).float().mean().item(),
         present=_named(names, mask.float().mean(0)),
         std={name: std for name, (std, _) in zip(terms, spread, strict=True)},
         rank={name: rank for name, (_, rank) in zip(terms, spread, strict=True)},
@@ -125,17 +137,20 @@ def measure_health(
 
 def effective_rank(points: Tensor) -> float:
     """Exp of the entropy of the normalised singular values of centred `points` [N, P]; 0 if they are all the same."""
-    singular = torch.linalg.svdvals(points.double() - points.double().mean(0))
+    points = points.cpu().double()  # not every accelerator has float64
+    if not points.isfinite().all():
+        return math.nan
+    singular = torch.linalg.svdvals(points - points.mean(0))
     total = singular.sum()
-    if len(points) < 2 or total <= 1e-12 * points.abs().max().clamp(min=1e-300):
+    if len(points) < 2 or total <= 1e-12 * points.abs().max():
         return 0.0
     share = singular / total
     return float(torch.special.entr(share).sum().exp())
 
 
 def _std_and_rank(points: Tensor) -> tuple[float, float]:
-    if len(points) < 2:
-        return 0.0, 0.0
+    if len(points) < FEW_ROWS:
+        return math.nan, math.nan
     return points.std(0).mean().item(), effective_rank(points)
 
 

@@ -13,7 +13,7 @@ class Reference(NamedTuple):
 
     points: Tensor  # [G, M, P]
     mask: Tensor  # [G, M] bool, which of them are there
-    own: Tensor  # [N], where each query stands among them, -1 if it does not
+    rows: Tensor  # [M] which row each one is: a query is no neighbour of points with its own row number
 
 
 # More candidates than neighbours are chosen by matmul and measured again by difference: near-duplicates that rounding
@@ -26,6 +26,7 @@ def knn_distance(
     k: int,
     *,
     mask: Tensor | None = None,
+    rows: Tensor | None = None,
     among: "Reference | None" = None,
     combine: Combine = "marginal",
     tile_bytes: int = 32 * 2**20,
@@ -37,35 +38,41 @@ def knn_distance(
     Rows that miss a view are then compared over the views both have, scaled to the number the first one has: a
     camera that fails does not look like a discovery.
 
-    A point is never its own neighbour. With fewer than k others the farthest counts; with none, or where a row
-    is not seen, the distance is 0.
+    A point is never its own neighbour, nor is a copy with the same number in `rows` [N] (0 to N - 1 if not given).
+    With fewer than k others the farthest counts; with none, or where a row is not seen, the distance is 0.
     """
     if k < 1:
         raise ValueError(f"expected k >= 1, got {k}")
+    if points.device.type == "mps":  # has no float64
+        on_cpu = [None if t is None else t.cpu() for t in (mask, rows)]
+        among = among and Reference(*(t.cpu() for t in among))
+        found = knn_distance(points.cpu(), k, mask=on_cpu[0], rows=on_cpu[1], among=among, combine=combine)
+        return found.to(points.device)
     points = points.detach().float()
-    groups, rows, dim = points.shape
+    groups, count, dim = points.shape
     if mask is None:
-        mask = torch.ones(groups, rows, dtype=torch.bool, device=points.device)
+        mask = torch.ones(groups, count, dtype=torch.bool, device=points.device)
+    if rows is None:
+        rows = torch.arange(count, device=points.device)
     if among is None:
-        among = Reference(points, mask, torch.arange(rows, device=points.device))
-    reference, reference_mask = among.points.detach().float(), among.mask
-    rough_distances = (_RoughMarginal if combine == "marginal" else _RoughJoint)(reference, reference_mask)
+        among = Reference(points, mask, rows)
+    reference = among.points.detach().float()
+    rough_distances = (_RoughMarginal if combine == "marginal" else _RoughJoint)(reference, among.mask)
 
     tile = max(1, tile_bytes // (8 * groups * max(1, reference.shape[1])))
     distances = []
-    for first in range(0, rows, tile):
-        here = slice(first, min(first + tile, rows))
-        queries, seen, own = points[:, here], mask[:, here], among.own[here]
+    for first in range(0, count, tile):
+        here = slice(first, min(first + tile, count))
+        queries, seen = points[:, here], mask[:, here]
         rough = rough_distances(queries, seen)  # [G or 1, T, M]
-        itself = own.clamp(min=0).expand(len(rough), -1).unsqueeze(2)
-        rough.scatter_(2, itself, rough.gather(2, itself).masked_fill((own >= 0).unsqueeze(1), torch.inf))
+        rough.masked_fill_(rows[here].unsqueeze(1) == among.rows, torch.inf)
 
         candidates = rough.topk(min(k + _SPARE_CANDIDATES, rough.shape[2]), largest=False, sorted=False)
         chosen = candidates.indices.flatten(1).expand(groups, -1)  # [G, T * C]
         # By difference now: exact however close the points are.
-        near = reference.gather(1, chosen.unsqueeze(-1).expand(-1, -1, dim)).view(groups, len(own), -1, dim)
+        near = reference.gather(1, chosen.unsqueeze(-1).expand(-1, -1, dim)).unflatten(1, candidates.indices.shape[1:])
         exact = (near - queries.unsqueeze(2)).pow(2).sum(-1)  # [G, T, C]
-        exact = _combine(exact, seen.unsqueeze(2), reference_mask.gather(1, chosen).view(exact.shape), combine)
+        exact = _combine(exact, seen.unsqueeze(2), among.mask.gather(1, chosen).view(exact.shape), combine)
         exact = exact.masked_fill(candidates.values.isinf(), torch.inf)  # [G or 1, T, C]
         distances.append(_kth(exact.sort(-1).values, k).sqrt())
     return torch.cat(distances, dim=1)
@@ -76,40 +83,47 @@ def nearby_distance(
 ) -> Tensor:
     """As `knn_distance`, but searching only the `window` rows that lie nearest along the principal axis of the points.
 
-    Close points are close along any axis, so little is missed: 2,048 of 16,384 rows give the order of the whole search
-    (rank correlation 0.99) at an eighth of its cost, where as many random rows give 0.93.
+    Close points are close along any axis, so little is missed, at an eighth of the cost for 2,048 of 16,384 rows:
+    `docs/performance.md` has the rank correlation with the whole search.
     """
-    groups, rows, _ = points.shape
+    if window <= k:
+        raise ValueError(f"expected a window of more than k = {k} rows, got {window}")
+    groups, count, _ = points.shape
     if mask is None:
-        mask = torch.ones(groups, rows, dtype=torch.bool, device=points.device)
-    if rows <= window:
+        mask = torch.ones(groups, count, dtype=torch.bool, device=points.device)
+    if count <= window:
         return knn_distance(points, k, mask=mask, combine=combine)
-    points = points.detach().float().masked_fill(~mask.unsqueeze(-1), 0.0)
-    searched = points if combine == "marginal" else points.transpose(0, 1).flatten(1).unsqueeze(0)
-    place = _along_principal_axis(searched)  # [G or 1, N]
-    if combine == "marginal":
-        place = place.masked_fill(~mask, torch.inf)  # unseen rows out of the others' way
+    points = points.detach().float()
+    place = _along_principal_axis(points, mask, combine)  # [G or 1, N]
     order = place.argsort(1).expand(groups, -1)
     points, mask = points.gather(1, order.unsqueeze(-1).expand_as(points)), mask.gather(1, order)
+    places = torch.arange(count, device=points.device)
 
     tile = max(1, window // 4)
     distances = []
-    for first in range(0, rows, tile):
-        last = min(first + tile, rows)
-        low = min(max(0, (first + last - window) // 2), rows - window)
+    for first in range(0, count, tile):
+        here = slice(first, min(first + tile, count))
+        low = min(max(0, (first + here.stop - window) // 2), count - window)
         there = slice(low, low + window)
-        own = torch.arange(first - low, last - low, device=points.device)
-        among = Reference(points[:, there], mask[:, there], own)
-        distances.append(knn_distance(points[:, first:last], k, mask=mask[:, first:last], among=among, combine=combine))
+        among = Reference(points[:, there], mask[:, there], places[there])
+        distances.append(
+            knn_distance(points[:, here], k, mask=mask[:, here], rows=places[here], among=among, combine=combine)
+        )
     found = torch.cat(distances, dim=1)
     return torch.empty_like(found).scatter_(1, order[: len(found)], found)
 
 
-def _along_principal_axis(points: Tensor) -> Tensor:
-    """Where each of [G, N, P] lies along the direction of largest variance of its group: [G, N]."""
-    centred = points - points.mean(1, keepdim=True)
+def _along_principal_axis(points: Tensor, mask: Tensor, combine: Combine) -> Tensor:
+    """Where each of [G, N, P] lies along the direction of largest variance: [G, N], or [1, N] for all views as one."""
+    present = mask.unsqueeze(-1)
+    seen = points.masked_fill(~present, 0.0)  # unseen rows may hold anything
+    mean = seen.sum(1, keepdim=True) / present.sum(1, keepdim=True).clamp(min=1)
+    centred = (seen - mean).masked_fill(~present, 0.0)  # and stand at the mean of the seen ones
+    if combine == "joint":
+        centred = centred.transpose(0, 1).flatten(1).unsqueeze(0)
     axis: Tensor = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors[..., -1:]
-    return (centred @ axis).squeeze(-1)
+    place = (centred @ axis).squeeze(-1)
+    return place.masked_fill(~mask, torch.inf) if combine == "marginal" else place  # out of the others' way
 
 
 class _RoughMarginal:

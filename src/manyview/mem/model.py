@@ -10,12 +10,11 @@ from manyview.mem.bank import FeatureBank
 from manyview.mem.config import MEMConfig
 from manyview.mem.encoder import Encoder, Features
 from manyview.mem.health import Health, measure_health
+from manyview.mem.knn import Reference
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
 from manyview.mem.reward import intrinsic_reward, reward_distances
 from manyview.mem.running import RunningMoments
 from manyview.mem.upkeep import decorrelation, temporal_closeness, temporal_contrast, variance_floor
-
-_TINY = 1e-8
 
 
 class MEM(nn.Module):
@@ -36,23 +35,23 @@ class MEM(nn.Module):
         self, views: Sequence[str], image_shape: tuple[int, int, int], config: MEMConfig | None = None
     ) -> None:
         super().__init__()
-        if len(set(views)) != len(views):
-            raise ValueError(f"expected different view names, got {list(views)}")
+        if isinstance(views, str) or len(set(views)) != len(views):
+            raise ValueError(f"expected a sequence of different view names, got {views!r}")
         config = config or MEMConfig()
-        self.views, self.config = tuple(views), config
+        self.view_names, self.config = tuple(views), config
         self.encoder = Encoder(
-            len(self.views),
+            len(self.view_names),
             image_shape,
             latent_dim=config.latent_dim,
             trunk=config.trunk,
             affine_norm=config.affine_norm,
         )
-        self.discriminator = nn.Linear(config.latent_dim, len(self.views))
+        self.discriminator = nn.Linear(config.latent_dim, len(self.view_names))
         self.discriminator_optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=config.discriminator_lr)
-        terms = 1 if config.entropy == "joint" else len(self.views) + 1
+        terms = 1 if config.entropy == "joint" else len(self.view_names) + 1
         self.distance_moments = RunningMoments(terms)
         self.reward_moments = RunningMoments(1)
-        self.bank = FeatureBank(config.bank, len(self.views) + 1, config.latent_dim) if config.bank else None
+        self.bank = FeatureBank(config.bank, len(self.view_names) + 1, config.latent_dim) if config.bank else None
 
     @property
     def state_dim(self) -> int:
@@ -69,6 +68,8 @@ class MEM(nn.Module):
     def loss(self, features: Features, later: Features | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """L_total of Eq. 6 and our upkeep terms; `later` are features of a following step of the same episodes."""
         config, mask = self.config, features.mask
+        if later is not None and later.mask.shape != mask.shape:
+            raise ValueError(f"expected later features for [B, V] = {list(mask.shape)}, got {list(later.mask.shape)}")
         with torch.autocast(mask.device.type, enabled=False):
             # Copies: θ answers to the discriminator as it is now, and φ may take its step before θ's backward.
             weight, bias = (p.detach().clone() for p in (self.discriminator.weight, self.discriminator.bias))
@@ -114,35 +115,55 @@ class MEM(nn.Module):
         return loss, {name: value.detach() for name, value in metrics.items()}
 
     @torch.no_grad()
-    def reward(self, features: Features, *, window: int | None = None) -> Tensor:
+    def reward(self, features: Features, *, rows: Tensor | None = None, window: int | None = None) -> Tensor:
         """r̂ [B] of Eq. 9 for each row against the others and the bank; it never has a gradient.
 
-        `window` is for large rollouts: each row is searched among so many near ones of the rollout alone.
+        `rows` [B] are the rows' places in the replay: a copy of a transition, in batch or bank, is then no neighbour
+        of it. `window` is for large rollouts: each row is searched among so many near ones of the rollout alone.
         """
-        config = self.config
         with torch.autocast(features.mask.device.type, enabled=False):
-            among = None if self.bank is None else self.bank.reference(features)
-            distances = reward_distances(features, k=config.k, entropy=config.entropy, among=among, window=window)
-            mask = features.terms_mask[:, -distances.shape[1] :]
-            if config.distance_scale == "relative":
-                if self.training:
-                    self.distance_moments.update(distances, mask)
-                distances = distances / self.distance_moments.mean.clamp(min=_TINY)
-            reward = intrinsic_reward(distances, mask)
-            if config.reward_scale != "raw":
-                if self.training:
-                    self.reward_moments.update(reward.unsqueeze(1), torch.ones_like(mask[:, :1]))
-                if config.reward_scale == "centered":
-                    reward = reward - self.reward_moments.mean
-                reward = reward / self.reward_moments.std.clamp(min=_TINY)
-            if self.bank is not None and self.training:
-                self.bank.push(features)
+            if self.bank is None or window is not None:
+                return self._scaled_reward(features, rows=rows, window=window, learn=self.training)
+            # Without numbers every row is only ever itself; the bank's rows are then nobody in particular.
+            own = -2 - torch.arange(len(features.mask), device=features.mask.device) if rows is None else rows
+            among = self.bank.reference(features, own)
+            reward = self._scaled_reward(features, rows=own, among=among, learn=self.training)
+            if self.training:
+                self.bank.push(features, torch.full_like(own, -1) if rows is None else rows)
+            return reward
+
+    def _scaled_reward(
+        self,
+        features: Features,
+        *,
+        rows: Tensor | None = None,
+        among: Reference | None = None,
+        window: int | None = None,
+        learn: bool,
+    ) -> Tensor:
+        """Eq. 9 with the scales of the configuration, which `learn` moves first."""
+        config = self.config
+        distances, mask = reward_distances(
+            features, k=config.k, entropy=config.entropy, rows=rows, among=among, window=window
+        )
+        if config.distance_scale == "relative":
+            if learn:
+                self.distance_moments.update(distances, mask)
+            distances = self.distance_moments.divide(distances, self.distance_moments.mean)
+        reward = intrinsic_reward(distances, mask)
+        if config.reward_scale != "raw":
+            moments = self.reward_moments
+            if learn:
+                moments.update(reward.unsqueeze(1), mask.any(1, keepdim=True))
+            # A spread under a hundredth of the mean is rounding, not news.
+            spread = moments.std.clamp(min=0.01 * moments.mean.abs())
+            reward = moments.divide(reward - moments.mean if config.reward_scale == "centered" else reward, spread)
         return reward
 
     def update_discriminator(self, features: Features) -> dict[str, Tensor]:
         """One step of φ: name the view of each shared feature better. The encoder is not touched."""
         mask = features.mask
-        with torch.autocast(mask.device.type, enabled=False):
+        with torch.enable_grad(), torch.autocast(mask.device.type, enabled=False):
             logits = self.discriminator(features.shared.detach())
             loss = discriminator_loss(logits, mask)
         self.discriminator_optimizer.zero_grad(set_to_none=True)
@@ -154,17 +175,13 @@ class MEM(nn.Module):
 
     @torch.no_grad()
     def health(self, features: Features, *, beta: float) -> Health:
-        """How features and bonus are doing on this batch. Changes nothing; worth asking every few hundred updates."""
-        training = self.training
-        try:
-            reward = self.eval().reward(features)
-        finally:
-            self.train(training)
+        """How features and bonus are doing, within this batch alone. Changes nothing; ask every few hundred updates."""
+        distances, _ = reward_distances(features, k=self.config.k)
         return measure_health(
             features,
-            self.views,
-            distances=reward_distances(features, k=self.config.k),
+            self.view_names,
+            distances=distances,
             logits=self.discriminator(features.shared),
-            reward=reward,
+            reward=self._scaled_reward(features, learn=False),
             beta=beta,
         )

@@ -17,14 +17,20 @@ def reward_distances(
     *,
     k: int = 3,
     entropy: Combine = "marginal",
+    rows: Tensor | None = None,
     among: Reference | None = None,
     window: int | None = None,
-) -> Tensor:
-    """The distances of Eq. 9 as [B, V + 1], one column a view and the last for x̄; [B, 1] for `joint`."""
+) -> tuple[Tensor, Tensor]:
+    """The distances of Eq. 9 and which of them are there, as [B, V + 1]: one column a view, the last for x̄.
+
+    `joint` has a single column.
+    """
     points, mask = features.terms.transpose(0, 1), features.terms_mask.T
     if window is not None:
-        return nearby_distance(points, k, window=window, mask=mask, combine=entropy).T
-    return knn_distance(points, k, mask=mask, among=among, combine=entropy).T
+        distances = nearby_distance(points, k, window=window, mask=mask, combine=entropy)
+    else:
+        distances = knn_distance(points, k, mask=mask, rows=rows, among=among, combine=entropy)
+    return distances.T, features.terms_mask if entropy == "marginal" else features.terms_mask[:, -1:]
 
 
 def intrinsic_reward(distances: Tensor, mask: Tensor) -> Tensor:
@@ -32,11 +38,13 @@ def intrinsic_reward(distances: Tensor, mask: Tensor) -> Tensor:
 
     PAPER: D9. `joint` has a single term, one entropy over the whole state instead of one per view.
     """
-    return torch.where(mask, distances.log1p(), 0.0).sum(1) / mask.sum(1)
+    return torch.where(mask, distances.log1p(), 0.0).sum(1) / mask.sum(1).clamp(min=1)
 
 
 def total_reward(reward_ext: Tensor, reward_int: Tensor, beta: float) -> Tensor:
     """Eq. 10: ř + β r̂. For n-step returns r̂ is that of the first state and is added once."""
+    if reward_ext.shape != reward_int.shape:  # [B, 1] + [B] would be [B, B]
+        raise ValueError(f"expected rewards of one shape, got {list(reward_ext.shape)} and {list(reward_int.shape)}")
     return reward_ext + beta * reward_int
 
 
@@ -49,8 +57,12 @@ class BetaSchedule:
     """
 
     beta0: float = 0.05
-    decay: float = 1e-5  # κ
+    beta_decay: float = 1e-5  # κ
     unit: BetaUnit = "agent_steps"
 
+    def __post_init__(self) -> None:
+        if self.beta0 < 0 or not 0 <= self.beta_decay < 1:
+            raise ValueError(f"expected beta0 >= 0 and 0 <= beta_decay < 1, got {self.beta0} and {self.beta_decay}")
+
     def __call__(self, elapsed: int) -> float:
-        return float(self.beta0 * (1 - self.decay) ** elapsed)
+        return float(self.beta0 * (1 - self.beta_decay) ** elapsed)

@@ -29,6 +29,10 @@ class RunningMoments(nn.Module):
         self.variance_sum.lerp_(variance, share)
         self.weight.lerp_(torch.ones_like(self.weight), share)
 
+    def divide(self, values: Tensor, scale: Tensor) -> Tensor:
+        """`values` in units of `scale`, a moment of these; unchanged before the first batch and where that is 0."""
+        return torch.where((self.weight > 0) & (scale > 0), values / scale, values)
+
     @property
     def mean(self) -> Tensor:
         return self.mean_sum / self.weight.clamp(min=1e-8)
