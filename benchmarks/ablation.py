@@ -29,7 +29,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "default, short": SHORT,
     "nothing of ours": (*SHORT, "--config", *NOTHING_OF_OURS),
     "nothing of ours, slow encoder": (*SHORT, "--slow-rate", "0.001", "--config", *NOTHING_OF_OURS),
-    "nothing of ours, relative distances": (*SHORT, "--config", *NOTHING_OF_OURS, "distance_scale=relative"),
     "floor alone": (*SHORT, "--config", "decorrelation_coef=0", "temporal_coef=0"),
     "floor and decorrelation": (*SHORT, "--config", "temporal_coef=0"),
     "floor and closeness": (*SHORT, "--config", "decorrelation_coef=0"),
