@@ -69,7 +69,9 @@ def main() -> None:
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    figure.savefig(ROOT / "docs" / "images" / "collapse.png", dpi=110)
+    picture = ROOT / "docs" / "images" / "collapse.png"
+    picture.parent.mkdir(exist_ok=True)
+    figure.savefig(picture, dpi=110)
 
 
 if __name__ == "__main__":
