@@ -27,7 +27,7 @@ def knn_distance(
     *,
     mask: Tensor | None = None,
     rows: Tensor | None = None,
-    among: "Reference | None" = None,
+    among: Reference | None = None,
     combine: Combine = "marginal",
     tile_bytes: int = 32 * 2**20,
 ) -> Tensor:
@@ -44,10 +44,9 @@ def knn_distance(
     if k < 1:
         raise ValueError(f"expected k >= 1, got {k}")
     if points.device.type == "mps":  # has no float64
-        on_cpu = [None if t is None else t.cpu() for t in (mask, rows)]
-        among = among and Reference(*(t.cpu() for t in among))
-        found = knn_distance(points.cpu(), k, mask=on_cpu[0], rows=on_cpu[1], among=among, combine=combine)
-        return found.to(points.device)
+        among = among and Reference(*(tensor.cpu() for tensor in among))
+        mask, rows = (tensor if tensor is None else tensor.cpu() for tensor in (mask, rows))
+        return knn_distance(points.cpu(), k, mask=mask, rows=rows, among=among, combine=combine).to(points.device)
     points = points.detach().float()
     groups, count, dim = points.shape
     if mask is None:

@@ -87,32 +87,33 @@ class MEM(nn.Module):
                 diff, con, adv, diff_coef=config.diff_coef, con_coef=config.con_coef, adv_coef=config.adv_coef
             )
             metrics = {"diff_loss": diff, "con_loss": con, "adv_loss": adv}
-            both, both_mask = torch.cat([features.shared, features.specific], dim=1), mask.repeat(1, 2)
-            if config.floor_coef:
-                floor = variance_floor(both, both_mask, floor=config.floor)
-                loss = loss + config.floor_coef * floor
-                metrics["floor_loss"] = floor
-            if config.decorrelation_coef:
-                correlated = decorrelation(both, both_mask)
-                loss = loss + config.decorrelation_coef * correlated
-                metrics["decorrelation_loss"] = correlated
-            if config.temporal_coef:
-                if later is None:
-                    raise ValueError(
-                        f"temporal_coef is {config.temporal_coef}, so loss() needs the features of a later step: "
-                        "pass them as loss(features, later), or set temporal_coef=0"
-                    )
-                both_seen = features.terms_mask & later.terms_mask
-                if config.temporal == "closeness":
-                    temporal = temporal_closeness(features.terms, later.terms, both_seen)
-                else:
-                    temporal = temporal_contrast(
-                        features.terms, later.terms, both_seen, temperature=config.temporal_temperature
-                    )
-                loss = loss + config.temporal_coef * temporal
-                metrics["temporal_loss"] = temporal
+            for name, (weight, term) in self._upkeep(features, later).items():
+                loss = loss + weight * term
+                metrics[name] = term
         metrics["mem_loss"] = loss
         return loss, {name: value.detach() for name, value in metrics.items()}
+
+    def _upkeep(self, features: Features, later: Features | None) -> dict[str, tuple[float, Tensor]]:
+        """What the paper does not have and the features need to live, each with its weight; those of weight 0 are out."""
+        config, terms = self.config, dict[str, tuple[float, Tensor]]()
+        both, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
+        if config.floor_coef:
+            terms["floor_loss"] = config.floor_coef, variance_floor(both, mask, floor=config.floor)
+        if config.decorrelation_coef:
+            terms["decorrelation_loss"] = config.decorrelation_coef, decorrelation(both, mask)
+        if config.temporal_coef:
+            if later is None:
+                raise ValueError(
+                    f"temporal_coef is {config.temporal_coef}, so loss() needs the features of a later step: "
+                    "pass them as loss(features, later), or set temporal_coef=0"
+                )
+            now, then, seen = features.terms, later.terms, features.terms_mask & later.terms_mask
+            if config.temporal == "closeness":
+                tie = temporal_closeness(now, then, seen)
+            else:
+                tie = temporal_contrast(now, then, seen, temperature=config.temporal_temperature)
+            terms["temporal_loss"] = config.temporal_coef, tie
+        return terms
 
     @torch.no_grad()
     def reward(self, features: Features, *, rows: Tensor | None = None, window: int | None = None) -> Tensor:
