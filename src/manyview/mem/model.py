@@ -87,14 +87,14 @@ class MEM(nn.Module):
                 diff, con, adv, diff_coef=config.diff_coef, con_coef=config.con_coef, adv_coef=config.adv_coef
             )
             metrics = {"diff_loss": diff, "con_loss": con, "adv_loss": adv}
-            for name, (weight, term) in self._upkeep(features, later).items():
-                loss = loss + weight * term
+            for name, (coef, term) in self._upkeep(features, later).items():
+                loss = loss + coef * term
                 metrics[name] = term
         metrics["mem_loss"] = loss
         return loss, {name: value.detach() for name, value in metrics.items()}
 
     def _upkeep(self, features: Features, later: Features | None) -> dict[str, tuple[float, Tensor]]:
-        """What the paper does not have and the features need to live, each with its weight; those of weight 0 are out."""
+        """What the features need to live and the paper does not have, each with its weight; without those of weight 0."""
         config, terms = self.config, dict[str, tuple[float, Tensor]]()
         both, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
         if config.floor_coef:
