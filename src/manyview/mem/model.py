@@ -94,8 +94,9 @@ class MEM(nn.Module):
         return loss, {name: value.detach() for name, value in metrics.items()}
 
     def _upkeep(self, features: Features, later: Features | None) -> dict[str, tuple[float, Tensor]]:
-        """What the features need to live and the paper does not have, each with its weight; without those of weight 0."""
-        config, terms = self.config, dict[str, tuple[float, Tensor]]()
+        """What the features need to live and the paper does not have, each with its weight, if that is not 0."""
+        config = self.config
+        terms: dict[str, tuple[float, Tensor]] = {}
         both, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
         if config.floor_coef:
             terms["floor_loss"] = config.floor_coef, variance_floor(both, mask, floor=config.floor)
