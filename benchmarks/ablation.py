@@ -39,6 +39,10 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         *(*SHORT, "--config"),
         *("temporal=contrast", "temporal_coef=1.0", "temporal_temperature=1.0"),
     ),
+    "contrast 1, temperature 1, long": (
+        *("--updates", "5000", "--every", "2500", "--config"),
+        *("temporal=contrast", "temporal_coef=1.0", "temporal_temperature=1.0"),
+    ),
     "common shift": (*SHORT, "--shift", "common"),
     "3 steps ahead": (*SHORT, "--ahead", "3"),
     "weights / 10": (*SHORT, "--config", "diff_coef=0.001", "con_coef=0.01", "adv_coef=0.01"),
@@ -107,7 +111,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
     if not asked.table:
-        jobs = [(v, task) for v in asked.variants for task in (TASKS if VARIANTS[v] == LONG else COMPARED)]
+        jobs = [(v, task) for v in asked.variants for task in (TASKS if "5000" in VARIANTS[v] else COMPARED)]
         with ThreadPoolExecutor(asked.workers) as pool:
             list(pool.map(lambda job: run(*job), jobs))
     table()
