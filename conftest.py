@@ -1,7 +1,10 @@
 import pytest
 import torch
 
+from benchmarks.memory import keep_freed_memory
+
 pytest_plugins = ["quality.plugin"]
+keep_freed_memory()
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.memory import keep_freed_memory
 from benchmarks.recording import VIEWS, Recording, Shift, shifted
 from manyview.mem import MEM, Features, MEMConfig, knn_distance
 from manyview.mem.bank import FeatureBank
@@ -195,6 +196,7 @@ def described(command: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
+    keep_freed_memory()
     run = described(sys.argv[1:])
     asked = vars(arguments().parse_args())
     torch.set_num_threads(asked.pop("threads"))

@@ -39,7 +39,7 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
     world = FactorWorld.make(3, generator)
     mem = MEM(("a", "b", "c"), (CHANNELS, SIZE, SIZE), parse_config([]))
     optimizer = torch.optim.Adam(mem.parameters(), lr=1e-4)
-    for views, next_views in itertools.islice(world.batches(64, generator), 2500):
+    for views, next_views in itertools.islice(world.batches(64, generator), 2000):
         features = mem.encode(views)
         with torch.no_grad():
             later = mem.encode(next_views)

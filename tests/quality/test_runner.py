@@ -68,7 +68,7 @@ def test_every_row_has_a_test_behind_it() -> None:
 @pytest.fixture
 def falling_short(tmp_path: Path) -> Path:
     """A copy of the runner with a test that cannot reach its bar."""
-    for name in ("quality", "conftest.py", "pyproject.toml"):
+    for name in ("quality", "benchmarks", "conftest.py", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "tests").mkdir()
     test = "import pytest\n@pytest.mark.quality('P3')\ndef test_it(figure):\n    figure(3.4)\n"

@@ -22,7 +22,7 @@ def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
 @pytest.mark.timing
 def test_views_cost_in_proportion(figure: Figure) -> None:
     counts = [1, 2, 3, 4, 6, 8]
-    seconds = side_by_side(*(Update(views=n, batch=64) for n in counts), rounds=5)
+    seconds = side_by_side(*(Update(views=n, batch=32) for n in counts), rounds=5)
     figure(seconds[2] / seconds[0])
     figure(float(np.corrcoef(counts, seconds)[0, 1] ** 2), "R2")
 
@@ -34,7 +34,7 @@ def test_the_reward_is_nearly_free(figure: Figure) -> None:
     update = Update(views=3, batch=256)
     with torch.no_grad():
         features = update.mem.encode(update.views)
-    whole, reward = side_by_side(update, lambda: update.mem.reward(features), rounds=5)
+    whole, reward = side_by_side(update, lambda: update.mem.reward(features), rounds=3)
     figure(reward / whole)
 
 
