@@ -82,6 +82,7 @@ def unrewarded(
     ahead: int = 1,
     slow_rate: float = 0.0,
     seed: int = 0,
+    measured_shifts: tuple[Shift, ...] = SHIFTS,
 ) -> Iterator[Measurement]:
     """Yield a measurement at the start and `every` so many updates; `slow_rate` > 0 rewards by an averaged encoder."""
     torch.manual_seed(seed)
@@ -90,7 +91,7 @@ def unrewarded(
     mem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it; faster on CPUs
     optimizer = torch.optim.Adam(mem.parameters(), lr=learning_rate)
     slow = copy.deepcopy(mem.encoder) if slow_rate else mem.encoder
-    yield measure(mem, slow, recording, 0)
+    yield measure(mem, slow, recording, 0, measured_shifts)
     for update in range(1, updates + 1):
         rows = recording.sample(batch, generator, ahead=ahead)
         features = mem.encode(shifted(recording.stacks(rows), generator, shift))
@@ -110,11 +111,13 @@ def unrewarded(
                 for old, new in zip(slow.parameters(), mem.encoder.parameters(), strict=True):
                     old.lerp_(new, slow_rate)
         if update % every == 0:
-            yield measure(mem, slow, recording, update)
+            yield measure(mem, slow, recording, update, measured_shifts)
 
 
 @torch.no_grad()
-def measure(mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates: int) -> Measurement:
+def measure(
+    mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates: int, shifts: tuple[Shift, ...]
+) -> Measurement:
     """Measured on the same rows every time; `rewarding` is the encoder whose features are paid."""
     mem.eval()
     generator = torch.Generator().manual_seed(1)
@@ -123,7 +126,7 @@ def measure(mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates:
     bank_rows, batches = shuffled[:BANK], shuffled[BANK:].split(FIDELITY_BATCH)[:FIDELITY_BATCHES]
     bank_stacks = recording.stacks(bank_rows)
     fidelity: dict[str, list[float]] = {}
-    for how in SHIFTS:
+    for how in shifts:
         bank = FeatureBank(BANK, len(VIEWS) + 1, mem.config.latent_dim)
         bank.push(rewarding(shifted(bank_stacks, generator, how)), bank_rows)
         for rows in batches:

@@ -60,7 +60,9 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
 
 @cache  # C7 and C8 look at the same run
 def trained(task: str, *config: str) -> tuple[Measurement, Measurement]:
-    first, last = unrewarded(Recording.load(task), parse_config(list(config)), updates=UPDATES, every=UPDATES)
+    first, last = unrewarded(
+        Recording.load(task), parse_config(list(config)), updates=UPDATES, every=UPDATES, measured_shifts=("none",)
+    )
     return first, last
 
 
