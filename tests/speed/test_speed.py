@@ -22,7 +22,7 @@ def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
 @pytest.mark.timing
 def test_views_cost_in_proportion(figure: Figure) -> None:
     counts = [1, 2, 3, 4, 6, 8]
-    seconds = side_by_side(*(Update(views=n, batch=64) for n in counts), rounds=7)
+    seconds = side_by_side(*(Update(views=n, batch=64) for n in counts), rounds=5)
     per_view, fixed = np.polyfit(counts, seconds, 1)
     figure((fixed + 3 * per_view) / (fixed + per_view))  # from the line: six timings instead of two
     figure(float(np.corrcoef(counts, seconds)[0, 1] ** 2), "R2")
@@ -46,6 +46,6 @@ def test_importing_manyview_costs_no_more_than_torch(figure: Figure) -> None:
         code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
         return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
 
-    pairs = [(importing("manyview.mem"), importing("torch")) for _ in range(5)]
-    ours, torchs = (sorted(times)[2] for times in zip(*pairs, strict=True))
+    pairs = [(importing("manyview.mem"), importing("torch")) for _ in range(3)]
+    ours, torchs = (sorted(times)[1] for times in zip(*pairs, strict=True))
     figure(ours / torchs)
