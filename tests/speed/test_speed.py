@@ -46,6 +46,6 @@ def test_importing_manyview_costs_no_more_than_torch(figure: Figure) -> None:
         code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
         return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
 
-    pairs = [(importing("manyview.mem"), importing("torch")) for _ in range(3)]
-    ours, torchs = (sorted(times)[1] for times in zip(*pairs, strict=True))
+    pairs = [(importing("manyview.mem"), importing("torch")) for _ in range(5)]
+    ours, torchs = (min(times) for times in zip(*pairs, strict=True))  # the rest is disk and neighbours
     figure(ours / torchs)
