@@ -42,10 +42,11 @@ def test_the_reward_is_nearly_free(figure: Figure) -> None:
 @pytest.mark.quality("P12")
 @pytest.mark.timing
 def test_importing_manyview_costs_no_more_than_torch(figure: Figure) -> None:
-    def importing(module: str) -> float:
-        code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
-        return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
-
-    pairs = [(importing("manyview.mem"), importing("torch")) for _ in range(5)]
-    ours, torchs = (min(times) for times in zip(*pairs, strict=True))  # the rest is disk and neighbours
-    figure(ours / torchs)
+    """In one process, torch first: two processes differ by more than what is measured."""
+    code = (
+        "import time; start = time.perf_counter(); import torch; between = time.perf_counter(); import manyview.mem\n"
+        "print((time.perf_counter() - start) / (between - start))"
+    )
+    command = [sys.executable, "-c", code]
+    ratios = [float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(3)]
+    figure(sorted(ratios)[1])
