@@ -1,0 +1,193 @@
+"""The boundary: nothing wrong gets past it, in either direction.
+
+Every environment that `manyview.make` or `manyview.wrap` returns has it outermost. What it refuses, it refuses in the
+same step, naming the environment, the field, what was expected and what came. What it puts right instead:
+
+- an action that overshoots its bounds by rounding (less than 1e-5 of their width) is clipped;
+- an action of another float or integer type is converted to the space's;
+- the pixels of an absent view become zeros;
+- an episode in which no camera sees anything any more is truncated (`info["blind"]`), since no policy can go on.
+"""
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from manyview.envs.views import MASK, Observation, State, ViewWrapper, space_of
+
+ROUNDING = 1e-5
+RESET_ATTEMPTS = 3
+
+
+class ContractError(ValueError):
+    """An environment or its caller broke the contract: a wrong action, observation, reward, or call."""
+
+
+def refuse(env: str, field: str, expected: str, got: str) -> ContractError:
+    return ContractError(f"{env}: {field}: expected {expected}, got {got}")
+
+
+def described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} of shape {value.shape}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def checked_action(action: Any, space: spaces.Space[Any], env: str) -> Any:
+    """The action as the environment takes it, or `ContractError`."""
+    if isinstance(space, spaces.Discrete):
+        return _checked_choice(action, space, env)
+    if isinstance(space, spaces.Box):
+        return _checked_vector(action, space, env)
+    if not space.contains(action):
+        raise refuse(env, "action", str(space), described(action))
+    return action
+
+
+def _checked_choice(action: Any, space: spaces.Discrete, env: str) -> int:
+    value = np.asarray(action)
+    if value.shape != () or not np.issubdtype(value.dtype, np.integer) or not space.contains(int(value)):
+        last = int(space.start + space.n) - 1
+        raise refuse(env, "action", f"an integer from {int(space.start)} to {last}", described(action))
+    return int(value)
+
+
+def _checked_vector(action: Any, space: spaces.Box, env: str) -> Any:
+    value = np.asarray(action)
+    if value.shape != space.shape or value.dtype.kind not in "fiu":
+        raise refuse(env, "action", f"numbers of shape {space.shape}", described(action))
+    value = value.astype(space.dtype, copy=False)
+    # Not-a-number fails both comparisons.
+    if not ((value >= space.low) & (value <= space.high)).all():
+        slack = ROUNDING * (space.high.astype(np.float64) - space.low)
+        if not ((value >= space.low - slack) & (value <= space.high + slack)).all():
+            raise refuse(env, "action", f"finite values from {space.low} to {space.high}", str(value))
+        value = np.clip(value, space.low, space.high)
+    return value
+
+
+def checked_reward(reward: Any, env: str) -> float:
+    try:
+        value = float(reward)
+    except (TypeError, ValueError):
+        raise refuse(env, "reward", "a finite number", described(reward)) from None
+    if not math.isfinite(value):
+        raise refuse(env, "reward", "a finite number", str(value))
+    return value
+
+
+def checked_flag(flag: Any, field: str, env: str) -> bool:
+    if not isinstance(flag, bool | np.bool_):
+        raise refuse(env, field, "True or False", described(flag))
+    return bool(flag)
+
+
+def checked_observation(observation: Any, space: spaces.Dict, env: str) -> Observation:
+    """The observation with absent views zeroed, or `ContractError`."""
+    if not isinstance(observation, dict):
+        raise refuse(env, "observation", "a dict of views and their mask", described(observation))
+    if observation.keys() != space.spaces.keys():
+        missing, unknown = space.spaces.keys() - observation.keys(), observation.keys() - space.spaces.keys()
+        faults = [f"no {name!r}" for name in sorted(missing)] + [
+            f"unknown {name!r}" for name in sorted(map(str, unknown))
+        ]
+        raise refuse(env, "observation", f"exactly {list(space.spaces)}", ", ".join(faults))
+    for name, part in space.spaces.items():
+        value = observation[name]
+        if not isinstance(value, np.ndarray) or value.shape != part.shape or value.dtype != part.dtype:
+            raise refuse(env, _field(name), f"{part.dtype} of shape {part.shape}", _wrong_picture(value, part.shape))
+    mask = observation[MASK]
+    if not mask.all():
+        if ((mask != 0) & (mask != 1)).any():
+            raise refuse(env, "mask", "zeros and ones", str(mask))
+        for name, present in zip(_names(space), mask.tolist(), strict=True):
+            if not present:
+                observation[name] = np.zeros(space.spaces[name].shape or (), np.uint8)
+    elif mask.max() > 1:
+        raise refuse(env, "mask", "zeros and ones", str(mask))
+    return observation
+
+
+def _names(space: spaces.Dict) -> list[str]:
+    return [name for name in space.spaces if name != MASK]
+
+
+def _field(name: str) -> str:
+    return name if name == MASK else f"view {name!r}"
+
+
+def _wrong_picture(value: Any, shape: tuple[int, ...] | None) -> str:
+    text = described(value)
+    if isinstance(value, np.ndarray) and value.ndim == 3 and shape == (*value.shape[1:], value.shape[0]):
+        text += " (channels first: transpose it to height, width, channels)"
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        bad = int(np.count_nonzero(~np.isfinite(value)))
+        text += f" ({bad} of its values are not finite)" if bad else " (scale it to 0..255 and convert it to uint8)"
+    return text
+
+
+class Boundary(ViewWrapper):
+    """Checks every action, observation, reward and flag; keeps the episode's sums, before anything scales rewards.
+
+    The last step of an episode carries `info["episode"]`: its undiscounted `return`, its `steps` and its simulator
+    `frames`.
+    """
+
+    def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None, frames_per_step: int = 1) -> None:
+        super().__init__(env)
+        self._space = space_of(env)
+        self.name = name or str(env)
+        self.frames_per_step = frames_per_step
+        self._return = 0.0
+        self._steps = 0
+        self._running = False
+        self._seen: Observation = {}
+        """The last observation that showed anything."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        self._return, self._steps = 0.0, 0
+        for _ in range(RESET_ATTEMPTS):
+            observation, info = self.env.reset(seed=seed, options=options)
+            observation = checked_observation(observation, self._space, self.name)
+            if observation[MASK].any():
+                self._running, self._seen = True, observation
+                return observation, info
+            seed = None
+        raise refuse(self.name, "reset", "at least one view present", f"no view at all in {RESET_ATTEMPTS} resets")
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        if not self._running:
+            raise refuse(self.name, "step", "a running episode", "a step before reset or after the end; call reset()")
+        action = checked_action(action, self.action_space, self.name)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation = checked_observation(observation, self._space, self.name)
+        reward = checked_reward(reward, self.name)
+        terminated = checked_flag(terminated, "terminated", self.name)
+        truncated = checked_flag(truncated, "truncated", self.name)
+        if observation[MASK].any():
+            self._seen = observation
+        else:
+            observation, truncated, info = self._seen, True, {**info, "blind": True}
+        self._return += reward
+        self._steps += 1
+        if terminated or truncated:
+            self._running = False
+            frames = self._steps * self.frames_per_step
+            info = {**info, "episode": {"return": self._return, "steps": self._steps, "frames": frames}}
+        return observation, reward, terminated, truncated, info
+
+    def snapshot(self) -> State:
+        running = {"return": self._return, "steps": self._steps, "running": self._running}
+        return {**super().snapshot(), "episode": running}
+
+    def restore(self, state: State) -> Observation:
+        self._seen = super().restore(state)
+        running = state["episode"]
+        self._return, self._steps, self._running = running["return"], running["steps"], running["running"]
+        return self._seen

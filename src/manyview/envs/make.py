@@ -1,0 +1,154 @@
+"""`make` a task by name, `wrap` an environment of one's own, `make_vector` many at once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
+from typing import Any, Unpack
+
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from manyview.envs.boundary import Boundary
+from manyview.envs.choose import ChooseViews
+from manyview.envs.stack import FrameStack
+from manyview.envs.suite import Levels, Options, Quality, Settings, Suite, Task
+from manyview.envs.views import Observation, views_of
+
+SUITES = ("toy",)
+"""Each is a module or package `manyview.envs.<name>` with a `SUITE`; its simulator is imported when a task is made."""
+
+
+def suite(name: str) -> Suite:
+    found: Suite = import_module(f"manyview.envs.{name}.suite").SUITE
+    return found
+
+
+def tasks() -> dict[str, Task]:
+    """Every task of every suite, installed or not."""
+    return {task.id: task for name in SUITES for task in suite(name).tasks.values()}
+
+
+def find_task(task: str) -> Task:
+    known = tasks()
+    if task not in known:
+        close = get_close_matches(task, known, n=3) or [f"{name}/..." for name in SUITES]
+        raise ValueError(
+            f"no task {task!r}; did you mean {' or '.join(close)}? `manyview tasks` lists all, and 'module:function' "
+            "names a function of yours that returns a multi-view environment"
+        )
+    return known[task]
+
+
+def make(
+    task: str,
+    *,
+    views: Sequence[str | int] | None = None,
+    image_size: int | None = None,
+    frame_stack: int | None = None,
+    action_repeat: int | None = None,
+    render_quality: Quality | None = None,
+    levels: Levels | None = None,
+) -> gym.Env[Observation, Any]:
+    """The task as a Gymnasium environment whose observation is a dict of views and their mask.
+
+    Whatever is None takes the paper's value for this task (`manyview tasks` shows it).
+
+    Args:
+        task: `"dmc/hopper_hop"`, `"procgen/bigfish"`, `"toy/deep_sea"`, ... or `"module:function"` for your own
+            environment: the function is called without arguments and its result wrapped with the frame stack.
+        views: cameras by name or number, `"<camera>_foreground"` for one with its background removed.
+        image_size: pixels a side.
+        frame_stack: how many frames of each view lie along the channels.
+        action_repeat: simulator frames per agent step.
+        render_quality: `"standard"` is the simulator's own, `"fast"` leaves out shadows, reflections and smoothing.
+        levels: Procgen's 200 `"train"` levels, or `"test"` on all.
+
+    """
+    options: Options = {
+        "views": views,
+        "image_size": image_size,
+        "frame_stack": frame_stack,
+        "action_repeat": action_repeat,
+        "render_quality": render_quality,
+        "levels": levels,
+    }
+    if ":" in task:
+        return _make_own(task, options)
+    found = find_task(task)
+    settings = resolve(found, options)
+    base: gym.Env[Observation, Any] = _simulator(found).make(found, settings)
+    base.metadata = {**base.metadata, "task": task, "settings": settings}
+    return wrap(base, frame_stack=settings.frame_stack, name=task, frames_per_step=settings.action_repeat or 1)
+
+
+def make_vector(
+    task: str,
+    num_envs: int,
+    *,
+    processes: bool = False,
+    **options: Unpack[Options],
+) -> VectorEnv[Any, Any, Any]:
+    """`num_envs` of a task as one vector environment, each in a process of its own if `processes`; options as `make`.
+
+    A finished environment begins its next episode in the same step: the observation is the new episode's first, the
+    old one's last is `info["final_obs"]`, and every step of every environment is a true transition.
+    """
+    if ":" not in task:
+        found = find_task(task)
+        simulator = _simulator(found)
+        if simulator.make_vector is not None:
+            return simulator.make_vector(found, resolve(found, options), num_envs)
+    makers: list[Callable[[], gym.Env[Any, Any]]] = [partial(make, task, **options)] * num_envs
+    if processes:
+        # A forked child would share the parent's GL context and locks.
+        return AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def wrap(
+    env: gym.Env[Observation, Any], *, frame_stack: int = 1, name: str | None = None, frames_per_step: int = 1
+) -> gym.Env[Observation, Any]:
+    """Frame stack and boundary around an environment of single multi-view frames (see `MultiView` for others)."""
+    return Boundary(FrameStack(env, frame_stack), name=name, frames_per_step=frames_per_step)
+
+
+def resolve(task: Task, options: Options) -> Settings:
+    """The task's settings with what was asked for in their place; what the task does not have is an error."""
+    given = _given(options)
+    for name in given:
+        if getattr(task.settings, name) is None:
+            there = [field.name for field in fields(Settings) if getattr(task.settings, field.name) is not None]
+            raise ValueError(f"{task.id} has no {name}; it has {', '.join(there)}")
+    for name in ("image_size", "frame_stack", "action_repeat"):
+        value = given.get(name, 1)
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return replace(task.settings, **given)
+
+
+def _simulator(task: Task) -> Suite:
+    found = suite(task.id.split("/")[0])
+    if not found.installed:
+        raise ModuleNotFoundError(f"{task.id} needs {' and '.join(found.packages)}: {found.install}")
+    return found
+
+
+def _make_own(path: str, options: Options) -> gym.Env[Observation, Any]:
+    module, function = path.split(":", 1)
+    env: gym.Env[Observation, Any] = getattr(import_module(module), function)()
+    views_of(env)  # says what to do if there are none
+    given = _given(options)
+    if surplus := given.keys() - {"views", "frame_stack"}:
+        raise ValueError(f"{path} decides {', '.join(sorted(surplus))} itself; set it there")
+    if "views" in given:
+        env = ChooseViews(env, given["views"])
+    return wrap(env, frame_stack=given.get("frame_stack", 1), name=path)
+
+
+def _given(options: Options) -> dict[str, Any]:
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if "views" in given:
+        given["views"] = tuple(str(view) for view in given["views"])
+    return given

@@ -1,0 +1,74 @@
+"""The last frames of each view as one observation."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from manyview.envs.views import MASK, Image, Observation, State, View, ViewWrapper, observation_space
+
+
+class FrameStack(ViewWrapper):
+    """Stacks each view's last `frames` along the channels, oldest first.
+
+    A stack never reaches back over a reset or over a frame whose camera was absent: the first frame after it stands in
+    for the older ones. So frame `b` back at time `t` is `t - min(b, age)`, with `age` the number of steps the view has
+    been present without a break, and a replay of single frames builds the same stack by index.
+    """
+
+    def __init__(self, env: gym.Env[Observation, Any], frames: int) -> None:
+        super().__init__(env)
+        if frames < 1:
+            raise ValueError(f"frame_stack must be at least 1, got {frames}")
+        self.frames = frames
+        self.observation_space = observation_space(self.views, frame_stack=frames)
+        # Channels first in memory: a new frame then moves whole pictures, ten times cheaper than interleaving them,
+        # and the tensors that networks want are these bytes as they lie. Observations are views of it as H x W x C.
+        self._stacks: dict[str, Image | None] = {}  # [C * frames, H, W]; None for an absent view
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._stacks = dict.fromkeys((view.name for view in self.views), None)
+        return self._push(observation), info
+
+    def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._push(observation), reward, terminated, truncated, info
+
+    def _push(self, observation: Observation) -> Observation:
+        for view, present in zip(self.views, observation[MASK].tolist(), strict=True):
+            frame = observation[view.name].transpose(2, 0, 1) if present else None
+            self._stacks[view.name] = self._pushed(self._stacks[view.name], frame)
+        return self._observation()
+
+    def _pushed(self, stack: Image | None, frame: Image | None) -> Image | None:
+        if frame is None:
+            return None
+        if stack is None:
+            return np.tile(frame, (self.frames, 1, 1))
+        pushed = np.empty_like(stack)
+        channels = len(frame)
+        pushed[:-channels] = stack[channels:]
+        pushed[-channels:] = frame
+        return pushed
+
+    def _observation(self) -> Observation:
+        observation: Observation = {view.name: self._picture(view) for view in self.views}
+        observation[MASK] = np.array([self._stacks[view.name] is not None for view in self.views], np.int8)
+        return observation
+
+    def _picture(self, view: View) -> Image:
+        stack = self._stacks[view.name]
+        if stack is None:
+            return np.zeros((view.height, view.width, view.channels * self.frames), np.uint8)
+        return stack.transpose(1, 2, 0)
+
+    def snapshot(self) -> State:
+        return {**super().snapshot(), "stacks": {name: s for name, s in self._stacks.items() if s is not None}}
+
+    def restore(self, state: State) -> Observation:
+        super().restore(state)
+        self._stacks = {view.name: state["stacks"].get(view.name) for view in self.views}
+        return self._observation()

@@ -1,0 +1,70 @@
+"""What a suite of tasks says about itself. Nothing here needs a simulator."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, Literal, TypedDict
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from manyview.envs.views import Observation
+
+Quality = Literal["standard", "fast"]
+Levels = Literal["train", "test"]
+
+
+class Options(TypedDict, total=False):
+    """What `make` can be asked for; None or nothing means the task's own setting."""
+
+    views: Sequence[str | int] | None
+    image_size: int | None
+    frame_stack: int | None
+    action_repeat: int | None
+    render_quality: Quality | None
+    levels: Levels | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a task is shown and stepped. None: the task has no such setting."""
+
+    views: tuple[str, ...]
+    image_size: int | None = None
+    """Pixels a side, before stacking."""
+    frame_stack: int = 1
+    action_repeat: int | None = None
+    """Simulator frames per agent step."""
+    render_quality: Quality | None = None
+    levels: Levels | None = None
+    """Procgen: the 200 training levels, or all levels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task with its default settings, which are the paper's where the paper has it."""
+
+    id: str
+    cameras: tuple[str, ...]
+    """Every camera there is; `settings.views` are the ones shown unless told otherwise."""
+    settings: Settings
+    in_paper: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    name: str
+    title: str
+    tasks: Mapping[str, Task]
+    make: Callable[[Task, Settings], gym.Env[Observation, Any]]
+    """The bare environment: single frames, as `settings` says."""
+    make_vector: Callable[[Task, Settings, int], VectorEnv[Any, Any, Any]] | None = None
+    """Where the simulator steps many environments by itself; otherwise single ones are put together."""
+    packages: tuple[str, ...] = field(default=())
+    """Import names of what has to be installed."""
+    install: str = ""
+    """The command that installs them."""
+
+    @property
+    def installed(self) -> bool:
+        return all(find_spec(package) is not None for package in self.packages)

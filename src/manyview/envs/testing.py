@@ -1,0 +1,309 @@
+"""The contract as tests: give a factory, receive the assertions.
+
+    from manyview.envs.testing import EnvironmentContract
+
+    class TestMyRobot(EnvironmentContract):
+        def make_env(self):
+            return manyview.wrap(MyRobot(), frame_stack=3)
+
+Put that into a test file and run pytest. `VectorContract` does the same for vector environments.
+"""
+
+import hashlib
+import multiprocessing
+import warnings
+from multiprocessing.connection import Connection
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from manyview.envs.boundary import ContractError
+from manyview.envs.views import MASK, NotRestorable, Observation, restore, snapshot, space_of, views_of
+
+
+def digest(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> str:
+    """A fingerprint of everything an environment shows during `steps` random actions, resets included."""
+    seen = hashlib.sha256()
+    env.action_space.seed(seed)
+    observation, _ = env.reset(seed=seed)
+    add_observation(seen, observation)
+    for _ in range(steps):
+        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        add_observation(seen, observation)
+        seen.update(repr((float(reward), terminated, truncated)).encode())
+        if terminated or truncated:
+            observation, _ = env.reset()
+            add_observation(seen, observation)
+    return seen.hexdigest()
+
+
+def add_observation(seen: Any, observation: Observation) -> None:
+    for name in sorted(observation):
+        seen.update(name.encode() + np.ascontiguousarray(observation[name]).tobytes())
+
+
+def equal(one: Observation, other: Observation) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def _digest_elsewhere(contract: "EnvironmentContract", seed: int, answer: Connection) -> None:
+    env = contract.make_env()
+    answer.send(digest(env, contract.steps, seed=seed))
+    env.close()
+
+
+class EnvironmentContract:
+    """What manyview expects of an environment. Override `make_env`, and the facts below where they differ."""
+
+    steps: ClassVar[int] = 20
+    """How many steps a comparison takes."""
+    longest: ClassVar[int] = 1000
+    """How many steps an episode may take at most."""
+    ends: ClassVar[Literal["terminated", "truncated", "either"]] = "either"
+    """How an episode ends under random actions."""
+    seed_matters: ClassVar[bool] = True
+    """Whether another seed gives other episodes."""
+    restorable: ClassVar[bool] = True
+    """Whether it can go on from a snapshot."""
+
+    def make_env(self) -> gym.Env[Observation, Any]:
+        raise NotImplementedError("return the environment that the contract is tested on")
+
+    @pytest.fixture
+    def env(self) -> Any:
+        env = self.make_env()
+        yield env
+        env.close()
+
+    def test_the_space_is_named_uint8_views_and_a_mask(self, env: gym.Env[Observation, Any]) -> None:
+        views, space = views_of(env), space_of(env)
+        assert list(space.spaces) == [*(view.name for view in views), MASK]
+        assert space[MASK] == spaces.MultiBinary(len(views))
+        for view in views:
+            box = space[view.name]
+            assert isinstance(box, spaces.Box)
+            assert box.dtype == np.uint8
+            assert box.shape[:2] == view.shape[:2]
+            assert box.shape[2] % view.channels == 0
+
+    def test_what_it_shows_lies_in_its_space(self, env: gym.Env[Observation, Any]) -> None:
+        env.action_space.seed(0)
+        observation, _ = env.reset(seed=0)
+        assert env.observation_space.contains(observation)
+        for _ in range(self.steps):
+            observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            assert env.observation_space.contains(observation)
+            assert isinstance(reward, float)
+            assert isinstance(terminated, bool)
+            assert isinstance(truncated, bool)
+            if terminated or truncated:
+                env.reset()
+
+    def test_an_absent_view_is_black(self, env: gym.Env[Observation, Any]) -> None:
+        observation, _ = env.reset(seed=0)
+        for view, present in zip(views_of(env), observation[MASK], strict=True):
+            assert present or not observation[view.name].any()
+
+    def test_a_seed_gives_the_same_again(self, env: gym.Env[Observation, Any]) -> None:
+        other = self.make_env()
+        first = digest(env, self.steps, seed=7)
+        assert digest(other, self.steps, seed=7) == first
+        assert digest(env, self.steps, seed=7) == first
+        other.close()
+
+    def test_a_seed_gives_the_same_in_another_process(self, env: gym.Env[Observation, Any]) -> None:
+        receive, send = multiprocessing.Pipe(duplex=False)
+        process = multiprocessing.get_context("spawn").Process(target=_digest_elsewhere, args=(self, 7, send))
+        process.start()
+        send.close()
+        here, there = digest(env, self.steps, seed=7), receive.recv()
+        process.join()
+        assert there == here
+
+    def test_another_seed_gives_another_episode(self, env: gym.Env[Observation, Any]) -> None:
+        if self.seed_matters:
+            first, _ = env.reset(seed=1)
+            for _ in range(5):
+                env.action_space.seed(0)
+                env.step(env.action_space.sample())
+            others = [env.reset(seed=seed)[0] for seed in range(2, 8)]
+            assert not all(equal(first, other) for other in others)
+
+    def test_episodes_end_and_begin_anew(self, env: gym.Env[Observation, Any]) -> None:
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        rewards: list[float] = []
+        for _ in range(self.longest):
+            _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+            rewards.append(float(reward))
+            if terminated or truncated:
+                break
+        assert terminated or truncated, f"no end within {self.longest} steps"
+        if self.ends != "either":
+            assert (terminated, truncated) == (self.ends == "terminated", self.ends == "truncated")
+        assert info["episode"]["steps"] == len(rewards)
+        assert info["episode"]["return"] == pytest.approx(sum(rewards))
+        with pytest.raises(ContractError, match="reset"):
+            env.step(env.action_space.sample())
+        env.reset()
+        env.step(env.action_space.sample())
+
+    def test_later_steps_leave_an_observation_alone(self, env: gym.Env[Observation, Any]) -> None:
+        env.action_space.seed(0)
+        first, _ = env.reset(seed=0)
+        kept = {name: part.copy() for name, part in first.items()}
+        for _ in range(5):
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if terminated or truncated:
+                env.reset()
+        assert equal(first, kept)
+
+    def test_a_step_before_reset_is_refused(self) -> None:
+        env = self.make_env()
+        with pytest.raises(ContractError, match="reset"):
+            env.step(env.action_space.sample())
+        env.close()
+
+    def test_a_senseless_action_is_refused(self, env: gym.Env[Observation, Any]) -> None:
+        env.reset(seed=0)
+        good = env.action_space.sample()
+        bad: list[Any] = [None, "left", np.full(np.shape(good), np.nan), np.full((*np.shape(good), 3), 0)]
+        bad += [np.full(np.shape(good), value) for value in (np.inf, -np.inf, 1e9, -1e9)]
+        for action in bad:
+            with pytest.raises(ContractError, match=r"action: expected .* got"):
+                env.step(action)
+        env.step(good)
+
+    def test_it_goes_on_from_a_snapshot_as_if_nothing_had_happened(self, env: gym.Env[Observation, Any]) -> None:
+        env.action_space.seed(3)
+        env.reset(seed=3)
+        half = min(self.steps, 5)
+        for _ in range(half):
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if terminated or truncated:
+                env.reset()
+        if not self.restorable:
+            with pytest.raises(NotRestorable):
+                snapshot(env)
+            return
+        state = snapshot(env)
+        actions = [env.action_space.sample() for _ in range(self.steps)]
+        expected = _played(env, actions)
+        other = self.make_env()
+        restore(other, state)
+        assert _played(other, actions) == expected
+        restore(env, state)
+        assert _played(env, actions) == expected
+        other.close()
+
+    def test_closing_twice_is_fine(self) -> None:
+        env = self.make_env()
+        env.reset(seed=0)
+        env.close()
+        env.close()
+
+
+def _played(env: gym.Env[Observation, Any], actions: list[Any]) -> list[str]:
+    """A fingerprint of every step; an episode that ends is followed by the next."""
+    played = []
+    for action in actions:
+        seen = hashlib.sha256()
+        observation, reward, terminated, truncated, _ = env.step(action)
+        add_observation(seen, observation)
+        seen.update(repr((float(reward), terminated, truncated)).encode())
+        if terminated or truncated:
+            add_observation(seen, env.reset()[0])
+        played.append(seen.hexdigest())
+    return played
+
+
+class VectorContract:
+    """The same for many environments at once: an ended episode is followed by the next one in the same step."""
+
+    num_envs: ClassVar[int] = 4
+    steps: ClassVar[int] = 20
+    longest: ClassVar[int] = 1000
+
+    def make_vector(self) -> VectorEnv[Any, Any, Any]:
+        raise NotImplementedError("return the vector environment that the contract is tested on")
+
+    @pytest.fixture
+    def vector(self) -> Any:
+        vector = self.make_vector()
+        yield vector
+        vector.close()
+
+    def test_spaces_are_those_of_one_with_their_number_in_front(self, vector: VectorEnv[Any, Any, Any]) -> None:
+        assert vector.num_envs == self.num_envs
+        assert vector.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+        single, batched = vector.single_observation_space, vector.observation_space
+        assert isinstance(single, spaces.Dict)
+        assert isinstance(batched, spaces.Dict)
+        for name in [*(view.name for view in views_of(vector)), MASK]:
+            assert batched[name].shape == (self.num_envs, *(single[name].shape or ()))
+            assert batched[name].dtype == single[name].dtype
+
+    def test_what_it_shows_lies_in_its_space(self, vector: VectorEnv[Any, Any, Any]) -> None:
+        vector.action_space.seed(0)
+        observation, _ = vector.reset(seed=0)
+        for _ in range(self.steps):
+            for name, part in vector.observation_space.spaces.items():  # type: ignore[attr-defined]
+                assert observation[name].shape == part.shape
+                assert observation[name].dtype == part.dtype
+            observation, reward, terminated, truncated, _ = vector.step(vector.action_space.sample())
+            assert reward.shape == terminated.shape == truncated.shape == (self.num_envs,)
+            assert terminated.dtype == truncated.dtype == np.bool_
+            assert np.isfinite(reward).all()
+
+    def test_a_seed_gives_the_same_again(self) -> None:
+        digests = set()
+        for _ in range(2):
+            vector = self.make_vector()
+            vector.action_space.seed(1)
+            seen = hashlib.sha256()
+            add_observation(seen, vector.reset(seed=1)[0])
+            for _ in range(self.steps):
+                observation, reward, terminated, truncated, _ = vector.step(vector.action_space.sample())
+                add_observation(seen, observation)
+                seen.update(reward.astype(np.float64).tobytes() + terminated.tobytes() + truncated.tobytes())
+            digests.add(seen.hexdigest())
+            vector.close()
+        assert len(digests) == 1
+
+    def test_every_step_is_a_true_transition(self, vector: VectorEnv[Any, Any, Any]) -> None:
+        """At an end: the last observation apart, the new episode's first in its place, the sums of the old one."""
+        vector.action_space.seed(0)
+        vector.reset(seed=0)
+        returns, lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
+        ended = 0
+        for _ in range(self.longest):
+            _, reward, terminated, truncated, info = vector.step(vector.action_space.sample())
+            returns, lengths = returns + reward, lengths + 1
+            for index in np.flatnonzero(terminated | truncated):
+                last = info["final_obs"][index]
+                assert vector.single_observation_space.contains(last)
+                episode = info["final_info"]["episode"]
+                assert episode["return"][index] == pytest.approx(returns[index], rel=1e-5)
+                assert episode["steps"][index] == lengths[index]
+                returns[index], lengths[index] = 0, 0
+                ended += 1
+            if ended >= self.num_envs:
+                break
+        assert ended, f"no end within {self.longest} steps"
+
+    def test_a_senseless_action_is_refused(self) -> None:
+        template = self.make_vector()
+        good = np.asarray(template.action_space.sample())
+        template.close()
+        for bad in (np.full(good.shape, np.nan), np.full(good.shape, 1e9)):
+            vector = self.make_vector()
+            vector.reset(seed=0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a worker process says aloud why it stops
+                with pytest.raises((ContractError, ValueError), match="action"):
+                    vector.step(bad)
+                vector.close(terminate=True)

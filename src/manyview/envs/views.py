@@ -1,0 +1,161 @@
+"""What an observation is: named uint8 views, and the mask of those that are present.
+
+    {"side": uint8 [H, W, C], "back": uint8 [H, W, C], "mask": int8 [V], 0 or 1}
+
+The mask follows the order of `views_of(env)`. An absent view is all zeros. Frames that are stacked lie along the
+channels, oldest first. A vector environment puts its number of environments in front of every shape.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+MASK = "mask"
+
+Image = NDArray[np.uint8]  # [H, W, C]
+Observation = dict[str, NDArray[Any]]
+State = dict[str, Any]
+"""What `snapshot` returns: arrays, JSON values and further such dicts, by name. It can be saved without pickle."""
+
+
+class NotRestorable(RuntimeError):  # noqa: N818  a fact about an environment, which callers expect
+    """An environment that cannot give or take its state in mid-episode."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One view of one frame. Either a camera, or a camera's picture with the background removed."""
+
+    name: str
+    height: int
+    width: int
+    channels: int = 3
+    foreground_of: str | None = None
+    """The camera this view is derived from; None for a camera."""
+    fill: tuple[int, ...] = (0, 0, 0)
+    """The colour that a derived view has in place of the background."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.height, self.width, self.channels)
+
+
+def observation_space(views: Sequence[View], *, frame_stack: int = 1) -> spaces.Space[Observation]:
+    entries: list[tuple[str, spaces.Space[Any]]] = [
+        (view.name, spaces.Box(0, 255, (view.height, view.width, view.channels * frame_stack), np.uint8))
+        for view in views
+    ]
+    entries.append((MASK, spaces.MultiBinary(len(views))))
+    # A sequence keeps its order; a mapping would be sorted.
+    space: Any = spaces.Dict(entries)
+    return cast("spaces.Space[Observation]", space)
+
+
+def views_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> tuple[View, ...]:
+    """The views of an environment or vector environment, in the order of its mask."""
+    views: tuple[View, ...] | None = env.metadata.get("views")
+    if views is None:
+        raise TypeError(
+            f"{env} has no declared views. Wrap it: manyview.MultiView(env, views={{'front': ..., 'side': ...}})"
+        )
+    return views
+
+
+def space_of(env: gym.Env[Observation, Any]) -> spaces.Dict:
+    """The observation space of an environment as the dict it is."""
+    space: Any = env.observation_space
+    if not isinstance(space, spaces.Dict):
+        raise TypeError(f"the observation of {env} is {space}, not a dict of views")
+    return space
+
+
+def checked_views(views: Sequence[View]) -> tuple[View, ...]:
+    names = [view.name for view in views]
+    if not names:
+        raise ValueError("an environment needs at least one view")
+    if len(set(names)) < len(names):
+        raise ValueError(f"every view needs a name of its own, got {names}")
+    if MASK in names:
+        raise ValueError(f"the name {MASK!r} is taken by the mask of present views; call the view something else")
+    for view in views:
+        if view.foreground_of is not None and view.foreground_of not in names:
+            raise ValueError(f"{view.name!r} is derived from {view.foreground_of!r}, which is not among {names}")
+    return tuple(views)
+
+
+class MultiViewEnv(gym.Env[Observation, Any]):
+    """The base of our environments: single frames, no stacking, no checks (`wrap` adds those)."""
+
+    def __init__(self, views: Sequence[View], action_space: spaces.Space[Any]) -> None:
+        self.views = checked_views(views)
+        self.metadata = {**self.metadata, "views": self.views}
+        self.observation_space = observation_space(self.views)
+        self.action_space = action_space
+
+    def observe(self, images: Mapping[str, Image | None]) -> Observation:
+        """The observation of these images; a camera that gave None is absent."""
+        mask = np.empty(len(self.views), np.int8)
+        observation: Observation = {}
+        for index, view in enumerate(self.views):
+            image = images[view.name]
+            mask[index] = image is not None
+            observation[view.name] = np.zeros(view.shape, np.uint8) if image is None else image
+        observation[MASK] = mask
+        return observation
+
+    def snapshot(self) -> State:
+        """Everything that the rest of the episode, and every later episode, depends on."""
+        raise NotRestorable(f"{type(self).__name__} cannot give its state")
+
+    def restore(self, state: State) -> Observation:  # noqa: ARG002
+        """Go on from a snapshot as if nothing had happened since; returns the observation it was taken at."""
+        raise NotRestorable(f"{type(self).__name__} cannot take a state")
+
+
+class ViewWrapper(gym.Wrapper[Observation, Any, Observation, Any]):
+    """The base of our wrappers: snapshots go through them."""
+
+    def __init__(self, env: gym.Env[Observation, Any]) -> None:
+        super().__init__(env)
+        self.views = views_of(env)
+
+    def snapshot(self) -> State:
+        return {"env": snapshot(self.env)}
+
+    def restore(self, state: State) -> Observation:
+        return restore(self.env, state["env"])
+
+
+def snapshot(env: gym.Env[Observation, Any]) -> State:
+    """The state of any environment that has one; `NotRestorable` otherwise."""
+    take = getattr(env, "snapshot", None)
+    if take is None:
+        raise NotRestorable(f"{env} has no method `snapshot`")
+    state: State = take()
+    return state
+
+
+def restore(env: gym.Env[Observation, Any], state: State) -> Observation:
+    put = getattr(env, "restore", None)
+    if put is None:
+        raise NotRestorable(f"{env} has no method `restore`")
+    observation: Observation = put(state)
+    return observation
+
+
+def generator_state(generator: np.random.Generator) -> State:
+    state: State = dict(generator.bit_generator.state)
+    return state
+
+
+def restored_generator(state: State) -> np.random.Generator:
+    """A numpy generator that goes on where the one with this state was."""
+    kind = getattr(np.random, state["bit_generator"])
+    bits = kind(0)
+    bits.state = state
+    return np.random.Generator(bits)
