@@ -20,7 +20,7 @@ MASK = "mask"
 Image = NDArray[np.uint8]  # [H, W, C]
 Observation = dict[str, NDArray[Any]]
 State = dict[str, Any]
-"""What `snapshot` returns: arrays, JSON values and further such dicts, by name. It can be saved without pickle."""
+"""What `snapshot` returns: arrays, JSON values and further such dicts, by name. It can be written as plain files."""
 
 
 class NotRestorable(RuntimeError):  # noqa: N818  a fact about an environment, which callers expect
