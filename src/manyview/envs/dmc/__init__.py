@@ -1,0 +1,1 @@
+"""DeepMind Control: every task of its suite, and Reach Duplo of its manipulation tasks."""

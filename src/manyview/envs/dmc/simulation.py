@@ -1,0 +1,39 @@
+"""dm_control's environments, loaded so that one generator of ours decides everything random in them."""
+
+from typing import Any
+
+import numpy as np
+
+from manyview.envs.dmc.suite import CAMERAS, split
+
+MODEL_SEED = 0
+"""LQR draws its model once, when it is loaded: every environment must have the same."""
+
+
+def load(name: str, random: np.random.RandomState) -> Any:
+    """The dm_control environment of our task `name`. Its resets draw from `random`."""
+    random.seed(MODEL_SEED)
+    return _load_reach_duplo(random) if name == "reach_duplo" else _load_suite(name, random)
+
+
+def _load_suite(name: str, random: np.random.RandomState) -> Any:
+    from dm_control import suite
+
+    domain, task = split(name)
+    return suite.load(domain, task, task_kwargs={"random": random})
+
+
+def _load_reach_duplo(random: np.random.RandomState) -> Any:
+    from dm_control import manipulation
+    from dm_control.manipulation.shared import cameras
+
+    env = manipulation.load("reach_duplo_vision", seed=random)
+    body = env.task.root_entity.mjcf_model.worldbody
+    there = {camera.name for camera in body.all_children() if camera.tag == "camera"}
+    for camera in CAMERAS["reach_duplo"]:
+        if camera not in there:
+            body.add("camera", **getattr(cameras, camera.upper())._asdict())
+    # We draw our own pictures; its own would cost a rendering a step.
+    for observable in env.task.observables.values():
+        observable.enabled = False
+    return env
