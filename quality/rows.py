@@ -43,6 +43,8 @@ class Row:
 ROWS = {
     row.id: row
     for row in (
+        Row("D7", "P", "an environment restored in mid-episode goes on exactly, also in a new process"),
+        Row("L5", "P", "physics errors truncate and are counted; a failing camera is masked, counted and tried again"),
         Row("S5", "P", "zero variance, duplicates, k >= B, B = 1, zero vectors: defined values, finite gradients"),
         Row(
             "S6", "P", "k-NN distances against float64 brute force, near-duplicates from 1e-6 to 1", {"": at_most(1e-4)}
@@ -55,6 +57,7 @@ ROWS = {
         ),
         Row("S8", "P", "symmetries of estimator and reward at p = 64", {"": at_most(1e-6)}),
         Row("S9", "P", "no gradient through the reward; losses and discriminator train only what is theirs"),
+        Row("E3", "P", "100 environments made, drawn and closed", {"MB each": at_most(0.2)}),
         Row(
             "C5",
             "P",
@@ -86,6 +89,12 @@ ROWS = {
         Row("P1", "P", "GFLOPs of one update, 3 views, batch 256, 84x84", {"": at_most(300)}),
         Row("P3", "P", "update time, 3 views against 1; linear over 1..8", {"": at_most(2.95), "R2": at_least(0.99)}),
         Row("P5", "P", "reward and k-NN, share of an update at batch 256", {"": at_most(0.01)}),
+        Row(
+            "P9",
+            "P",
+            "environment steps against bare dm_control drawing the same pixels; two workers against one",
+            {"dmc": at_least(0.95), "two workers": at_least(1.8)},
+        ),
         Row("P12", "P", "import manyview against import torch", {"": at_most(1.2)}),
     )
 }

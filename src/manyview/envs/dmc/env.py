@@ -164,10 +164,7 @@ class DeepMindControl(MultiViewEnv):
 
 def _views(task: Task, settings: Settings) -> list[View]:
     size = settings.image_size or 0
-    names = [
-        _camera(task, view.removesuffix(FOREGROUND)) + FOREGROUND * view.endswith(FOREGROUND) for view in settings.views
-    ]
-    views = []
+    names, views = [_view_name(task, asked) for asked in settings.views], []
     for name in names:
         camera = name.removesuffix(FOREGROUND)
         if camera == name:

@@ -1,5 +1,8 @@
 """dm_control's environments, loaded so that one generator of ours decides everything random in them."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,20 @@ MODEL_SEED = 0
 def load(name: str, random: np.random.RandomState) -> Any:
     """The dm_control environment of our task `name`. Its resets draw from `random`."""
     random.seed(MODEL_SEED)
-    return _load_reach_duplo(random) if name == "reach_duplo" else _load_suite(name, random)
+    with _without_absl_warnings():
+        return _load_reach_duplo(random) if name == "reach_duplo" else _load_suite(name, random)
+
+
+@contextmanager
+def _without_absl_warnings() -> Iterator[None]:
+    """dm_control's own model files are told at every load that an attribute of theirs is deprecated."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _load_suite(name: str, random: np.random.RandomState) -> Any:

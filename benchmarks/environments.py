@@ -1,0 +1,153 @@
+"""How fast the views of DeepMind Control are, beside dm_control drawing the same pixels with its own means.
+
+    python -m benchmarks.environments speed               # ours against bare, both qualities, every task of the paper
+    python -m benchmarks.environments quality             # `fast` against `standard`: ms per view, pixel difference
+    python -m benchmarks.environments workers             # two spawned workers against one
+
+Sides alternate in short blocks in one process, and the best block of each counts: on a busy machine everything else
+measures the other programs.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from manyview.envs import make, make_vector, views_of
+from manyview.envs.dmc.suite import PAPER_TASKS
+from manyview.envs.suite import Quality
+from manyview.envs.views import Observation
+
+SIZE, ACTION_REPEAT = 84, 2
+Step = Callable[[], object]
+
+
+def our_steps(env: gym.Env[Observation, Any], action: Any) -> Step:
+    env.reset(seed=0)
+
+    def step() -> None:
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            env.reset()
+
+    return step
+
+
+def bare_steps(task: str, names: tuple[str, ...], quality: Quality, action: Any) -> Step:
+    """dm_control alone: its environment, its kept cameras, its segmentation; frames stacked as DrQ-v2 does."""
+    from collections import deque
+
+    from dm_control import mujoco as engine
+
+    from manyview.envs.dmc.simulation import load
+
+    env = load(task, np.random.RandomState(0))
+    env.reset()
+    physics = env.physics
+    overrides = None
+    if quality == "fast":
+        visual = physics.model.vis
+        visual.quality.offsamples = 0
+        visual.quality.numslices, visual.quality.numstacks, visual.quality.numquads = 12, 8, 2
+        visual.global_.offwidth = visual.global_.offheight = SIZE
+        overrides = {"shadow": False, "reflection": False}
+    cameras = [engine.Camera(physics, SIZE, SIZE, camera_id=name) for name in names]
+    planes = np.append(physics.model.geom_type == 0, True)  # the last stands for no geom at all
+    frames = [deque[Any](maxlen=3) for _ in range(3)]
+    spec = env.action_spec()
+    scaled = spec.minimum + (action + 1) / 2 * (spec.maximum - spec.minimum)
+
+    def step() -> list[Any]:
+        for _ in range(ACTION_REPEAT):
+            env.step(scaled)
+        pictures = [camera.render(render_flag_overrides=overrides).copy() for camera in cameras]
+        segmented = cameras[0].render(segmentation=True)
+        is_geom = segmented[..., 1] == 5
+        background = np.where(is_geom, planes[segmented[..., 0]], segmented[..., 0] < 0)
+        pictures.append(np.where(background[..., None], np.uint8(0), pictures[0]))
+        for stack, picture in zip(frames, pictures, strict=True):
+            stack.append(picture)
+        return [np.concatenate(stack, axis=-1) for stack in frames]
+
+    return step
+
+
+def alternate(sides: list[Step], *, blocks: int, steps: int) -> list[float]:
+    """Seconds a step of each side, by its best block."""
+    best = [float("inf")] * len(sides)
+    for block in range(blocks + 1):
+        for index, side in enumerate(sides):
+            start = time.perf_counter()
+            for _ in range(steps):
+                side()
+            if block:  # the first warms up
+                best[index] = min(best[index], (time.perf_counter() - start) / steps)
+    return best
+
+
+def speed(task: str, quality: Quality, *, blocks: int = 5, steps: int = 20) -> tuple[float, float]:
+    """Milliseconds of an agent step with three views: ours, bare."""
+    env = make(f"dmc/{task}", render_quality=quality)
+    action = np.zeros(env.action_space.shape or (), np.float32)
+    names = tuple(view.name for view in views_of(env) if view.foreground_of is None)
+    sides = [our_steps(env, action), bare_steps(task, names, quality, action)]
+    ours, bare = alternate(sides, blocks=blocks, steps=steps)
+    env.close()
+    return 1e3 * ours, 1e3 * bare
+
+
+def quality_table(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
+    """By task: ms per view at `standard` and at `fast`, and their mean pixel difference over the same states."""
+    for task in PAPER_TASKS:
+        pictures, costs = [], []
+        for quality in ("standard", "fast"):
+            env = make(f"dmc/{task}", render_quality=quality, frame_stack=1)
+            env.reset(seed=0)
+            env.action_space.seed(0)
+            seen = [env.step(env.action_space.sample())[0] for _ in range(steps)]
+            names = [view.name for view in views_of(env)]
+            pictures.append(np.stack([[observation[name] for name in names] for observation in seen]).astype(float))
+            renderer = env.unwrapped._renderer  # type: ignore[attr-defined]
+            costs.append(1e3 * alternate([renderer.draw], blocks=3, steps=5)[0] / len(names))
+            env.close()
+        yield task, costs[0], costs[1], float(np.abs(pictures[0] - pictures[1]).mean())
+
+
+def worker_steps_per_s(workers: int, *, steps: int = 150) -> float:
+    vector = make_vector("dmc/cheetah_run", workers, processes=True, render_quality="fast")
+    vector.reset(seed=0)
+    actions = np.zeros(vector.action_space.shape or (), np.float32)
+    for _ in range(10):
+        vector.step(actions)
+    start = time.perf_counter()
+    for _ in range(steps):
+        vector.step(actions)
+    rate = workers * steps / (time.perf_counter() - start)
+    vector.close()
+    return rate
+
+
+def workers(rounds: int = 3) -> float:
+    """How many times one worker's steps two give; the best of some rounds, since other programs only take away."""
+    one, two = zip(*[(worker_steps_per_s(1), worker_steps_per_s(2)) for _ in range(rounds)], strict=True)
+    return float(max(two) / max(one))
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1] if len(sys.argv) > 1 else "speed"
+    if wanted == "speed":
+        print("| task | quality | ours, ms | bare, ms | speed against bare |\n|---|---|---|---|---|")
+        for task in PAPER_TASKS:
+            for quality in ("standard", "fast"):
+                ours, bare = speed(task, quality, steps=4 if quality == "standard" else 20)
+                print(f"| {task} | {quality} | {ours:.1f} | {bare:.1f} | {bare / ours:.2f} |", flush=True)
+    elif wanted == "quality":
+        print("| task | standard, ms a view | fast, ms a view | times faster | mean pixel difference |")
+        print("|---|---|---|---|---|")
+        for task, standard, fast, difference in quality_table():
+            print(f"| {task} | {standard:.1f} | {fast:.2f} | {standard / fast:.0f} | {difference:.1f} |", flush=True)
+    else:
+        print(f"two workers give {workers():.2f} times one worker's steps")

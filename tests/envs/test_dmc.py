@@ -1,0 +1,393 @@
+"""DeepMind Control through the real simulator."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import VectorEnv
+
+from manyview.envs import MASK, ContractError, NotRestorable, make, make_vector, restore, snapshot, views_of
+from manyview.envs.dmc.env import DeepMindControl
+from manyview.envs.dmc.suite import CAMERAS, NAMES, PAPER_TASKS, SUITE
+from manyview.envs.foreground import from_bits, to_bits
+from manyview.envs.suite import Options
+from manyview.envs.testing import EnvironmentContract, VectorContract, add_observation, equal
+from manyview.envs.views import Observation
+
+pytestmark = pytest.mark.simulator
+pytest.importorskip("dm_control", reason='pip install "manyview[dmc]"')
+
+Env = gym.Env[Observation, Any]
+RESTORED_TASKS = ("cheetah_run", "walker_run", "quadruped_run", "finger_turn_hard", "reacher_hard", "reach_duplo")
+RESTORED_OPTIONS: Options = {"render_quality": "fast", "action_repeat": 1, "image_size": 32}
+
+
+class Contract(EnvironmentContract):
+    """Drawn small: how it looks is tested below."""
+
+    ends = "truncated"
+    longest = 500
+    task: ClassVar[str]
+
+    def make_env(self) -> Env:
+        return make(f"dmc/{self.task}", render_quality="fast", image_size=24)
+
+
+class TestCheetahRun(Contract):
+    task = "cheetah_run"
+
+
+class TestFingerTurnHard(Contract):
+    task = "finger_turn_hard"
+
+
+class TestHopperHop(Contract):
+    task = "hopper_hop"
+
+
+class TestQuadrupedRun(Contract):
+    task = "quadruped_run"
+
+
+class TestReacherHard(Contract):
+    task = "reacher_hard"
+
+
+class TestWalkerRun(Contract):
+    task = "walker_run"
+
+
+class TestAcrobotSwingup(Contract):
+    task = "acrobot_swingup"
+
+
+class TestCartpoleSwingupSparse(Contract):
+    task = "cartpole_swingup_sparse"
+
+
+class TestCartpoleBalanceSparse(Contract):
+    task = "cartpole_balance_sparse"
+
+
+class TestBallInCupCatch(Contract):
+    task = "ball_in_cup_catch"
+
+
+class TestPendulumSwingup(Contract):
+    task = "pendulum_swingup"
+
+
+class TestReachDuplo(Contract):
+    task = "reach_duplo"
+
+
+class TestVector(VectorContract):
+    num_envs, longest = 2, 500
+
+    def make_vector(self) -> VectorEnv[Any, Any, Any]:
+        return make_vector("dmc/pendulum_swingup", self.num_envs, render_quality="fast", image_size=16, action_repeat=4)
+
+
+class TestVectorInProcesses(VectorContract):
+    num_envs, longest = 2, 250
+
+    def make_vector(self) -> VectorEnv[Any, Any, Any]:
+        options: Options = {"render_quality": "fast", "image_size": 16, "action_repeat": 8, "views": ["fixed"]}
+        return make_vector("dmc/pendulum_swingup", self.num_envs, processes=True, **options)
+
+
+def bare(env: Env) -> DeepMindControl:
+    inner = env.unwrapped
+    assert isinstance(inner, DeepMindControl)
+    return inner
+
+
+def walk(env: Env, steps: int, *, seed: int) -> list[tuple[Observation, float]]:
+    """What `steps` random actions show and pay."""
+    env.action_space.seed(seed)
+    seen = []
+    for _ in range(steps):
+        observation, reward, *_ = env.step(env.action_space.sample())
+        seen.append((observation, float(reward)))
+    return seen
+
+
+def test_the_table_of_tasks_is_dm_controls() -> None:
+    from dm_control import suite
+
+    assert {(domain, task) for domain, tasks in NAMES.items() for task in tasks} == set(suite.ALL_TASKS)
+    assert len(SUITE.tasks) == 52
+    assert sum(task.in_paper for task in SUITE.tasks.values()) == 12
+
+
+@pytest.mark.parametrize("domain", CAMERAS)
+def test_the_table_of_cameras_is_the_models(domain: str) -> None:
+    task = next(task for task in SUITE.tasks.values() if task.id.startswith(f"dmc/{domain}"))
+    env = make(task.id, render_quality="fast", image_size=16)
+    env.reset(seed=0)
+    model = bare(env)._env.physics.model
+    names = [model.id2name(number, "camera") for number in range(model.ncam)]
+    if domain == "reach_duplo":  # the robot's own come with it
+        assert set(CAMERAS[domain]) <= set(names)
+    else:
+        assert tuple(names) == CAMERAS[domain]
+    env.close()
+
+
+@pytest.mark.parametrize("task", PAPER_TASKS)
+def test_standard_is_what_dm_control_draws_and_foreground_what_segmentation_says(task: str) -> None:
+    import mujoco
+
+    env = make(f"dmc/{task}")
+    env.reset(seed=0)
+    observation, _ = walk(env, 3, seed=0)[-1]
+    physics = bare(env)._env.physics
+    first, second, foreground = views_of(env)
+    drawn = {view.name: physics.render(84, 84, view.name) for view in (first, second)}
+    for name, picture in drawn.items():
+        assert np.array_equal(observation[name][..., -3:], picture)
+
+    segmented = physics.render(84, 84, first.name, segmentation=True)
+    plane = physics.model.geom_type[np.maximum(segmented[..., 0], 0)] == mujoco.mjtGeom.mjGEOM_PLANE
+    background = (segmented[..., 0] < 0) | (plane & (segmented[..., 1] == mujoco.mjtObj.mjOBJ_GEOM))
+    expected = np.where(background[..., None], np.array(foreground.fill, np.uint8), drawn[first.name])
+    shown = observation[foreground.name][..., -3:]
+    assert np.array_equal(shown, expected)
+    assert 0.005 < 1 - background.mean() < 0.5
+
+    assert np.array_equal(from_bits(drawn[first.name], to_bits(shown, foreground.fill), foreground.fill), shown)
+    env.close()
+
+
+@pytest.mark.quality("D7")
+@pytest.mark.parametrize("task", RESTORED_TASKS)
+def test_a_restored_environment_goes_on_exactly(task: str) -> None:
+    """From the middle of the second episode, 200 frames on: state and pixels, in a new environment and in the old."""
+    env = make(f"dmc/{task}", **RESTORED_OPTIONS)
+    env.reset(seed=5)
+    walk(env, 10, seed=1)
+    env.reset()
+    walk(env, 30, seed=2)
+    state = snapshot(env)
+    expected = walk(env, 200, seed=3)
+    physics = bare(env)._physics_state()
+
+    other = make(f"dmc/{task}", **RESTORED_OPTIONS)
+    for restored in (other, env):
+        restore(restored, state)
+        went = walk(restored, 200, seed=3)
+        assert np.array_equal(bare(restored)._physics_state(), physics)
+        for (observation, reward), (now, paid) in zip(expected, went, strict=True):
+            assert reward == paid
+            assert equal(observation, now)
+    # And the episode after it: the generator went on too.
+    assert equal(other.reset()[0], env.reset()[0])
+    env.close()
+    other.close()
+
+
+def as_json(state: Any) -> Any:
+    """A snapshot as plain JSON: nothing else may be in it."""
+    if isinstance(state, dict):
+        return {name: as_json(part) for name, part in state.items()}
+    if isinstance(state, np.ndarray):
+        return {"dtype": state.dtype.str, "shape": state.shape, "bytes": state.tobytes().hex()}
+    assert state is None or isinstance(state, bool | int | float | str)
+    return state
+
+
+def from_json(state: Any) -> Any:
+    if isinstance(state, dict) and "bytes" in state:
+        return np.frombuffer(bytes.fromhex(state["bytes"]), state["dtype"]).reshape(state["shape"])
+    return {name: from_json(part) for name, part in state.items()} if isinstance(state, dict) else state
+
+
+def digest_of_walk(env: Env) -> str:
+    seen = hashlib.sha256(bare(env)._physics_state().tobytes())
+    for observation, reward in walk(env, 200, seed=3):
+        add_observation(seen, observation)
+        seen.update(np.float64(reward).tobytes())
+    seen.update(bare(env)._physics_state().tobytes())
+    return seen.hexdigest()
+
+
+@pytest.mark.quality("D7")
+def test_a_new_process_goes_on_exactly(tmp_path: Path) -> None:
+    digests = {}
+    for task in RESTORED_TASKS:
+        env = make(f"dmc/{task}", **RESTORED_OPTIONS)
+        env.reset(seed=6)
+        walk(env, 20, seed=1)
+        (tmp_path / f"{task}.json").write_text(json.dumps(as_json(snapshot(env))))
+        digests[task] = digest_of_walk(env)
+        env.close()
+    code = f"from tests.envs.test_dmc import *\nprint(json.dumps(restored_digests({str(tmp_path)!r})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == digests
+
+
+def restored_digests(folder: str) -> dict[str, str]:
+    digests = {}
+    for task in RESTORED_TASKS:
+        env = make(f"dmc/{task}", **RESTORED_OPTIONS)
+        restore(env, from_json(json.loads(Path(folder, f"{task}.json").read_text())))
+        digests[task] = digest_of_walk(env)
+        env.close()
+    return digests
+
+
+@pytest.mark.parametrize("task", [task for task in SUITE.tasks if not task.startswith("dmc/dog")])
+def test_every_task_can_be_restored(task: str) -> None:
+    """The dogs too, in principle; their episodes take a minute to play."""
+    options: Options = {"render_quality": "fast", "image_size": 16, "views": [SUITE.tasks[task].cameras[0]]}
+    env, other = make(task, **options), make(task, **options)
+    env.reset(seed=1)
+    walk(env, 3, seed=1)
+    env.reset()
+    walk(env, 3, seed=2)
+    restore(other, snapshot(env))
+    for (one, paid), (two, earned) in zip(walk(env, 5, seed=3), walk(other, 5, seed=3), strict=True):
+        assert paid == earned
+        assert equal(one, two)
+    env.close()
+    other.close()
+
+
+def test_a_snapshot_that_leads_elsewhere_is_refused() -> None:
+    env = make("dmc/cheetah_run", render_quality="fast", image_size=16)
+    env.reset(seed=0)
+    walk(env, 3, seed=0)
+    state = snapshot(env)
+    inner = state["env"]["env"]
+    inner["actions"] = inner["actions"] * np.float32(0.999)
+    with pytest.raises(NotRestorable, match="led to another state"):
+        restore(env, state)
+    inner["task"] = "dmc/walker_run"
+    with pytest.raises(NotRestorable, match="task dmc/walker_run, this environment is of dmc/cheetah_run"):
+        restore(env, state)
+    env.close()
+
+
+@pytest.mark.quality("L5")
+def test_physics_errors_truncate_and_are_counted() -> None:
+    """Real ones: one step in a thousand, a velocity becomes infinite, and MuJoCo says so."""
+    env = make("dmc/cheetah_run", render_quality="fast", image_size=16, views=["side"])
+    rng, steps, truncations = np.random.default_rng(0), 0, 0
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    while steps < 4000:
+        if rng.random() < 1e-3:
+            bare(env)._env.physics.data.qvel[0] = np.inf
+        observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        steps += 1
+        assert not terminated
+        assert observation[MASK].all()
+        if truncated:
+            if "physics_error" in info:
+                truncations += 1
+                assert reward == 0.0
+                assert info["episode"]["steps"] < 500
+            env.reset()
+    assert truncations > 0
+    assert bare(env).counts["physics_errors"] == truncations
+    env.close()
+
+
+@pytest.mark.quality("L5")
+def test_a_camera_that_cannot_be_drawn_is_masked_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
+    env.reset(seed=0)
+    renderer = bare(env)._renderer
+    draw = renderer._draw_camera
+    fails = iter([False, True, True, False, False])
+
+    def failing(view: Any, pictures: Any) -> None:
+        if view.name == "side" and next(fails):
+            raise RuntimeError("the GL context was lost")
+        draw(view, pictures)
+
+    monkeypatch.setattr(renderer, "_draw_camera", failing)
+    masks, infos = [], []
+    env.action_space.seed(0)
+    for _ in range(5):
+        observation, *_, info = env.step(env.action_space.sample())
+        masks.append(observation[MASK].tolist())
+        infos.append(info)
+        for view, present in zip(views_of(env), observation[MASK], strict=True):
+            assert observation[view.name].any() == bool(present)
+    # The view that is made from the failing camera goes with it.
+    assert masks == [[1, 1, 1], [0, 1, 0], [0, 1, 0], [1, 1, 1], [1, 1, 1]]
+    assert "GL context was lost" in infos[1]["camera_failures"]["side"]
+    assert bare(env).counts["camera_failures/side"] == 2
+    env.close()
+
+
+def test_an_episode_that_no_camera_sees_is_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
+    first, _ = env.reset(seed=0)
+
+    def failing(*_: Any) -> None:
+        raise RuntimeError("no GL at all")
+
+    monkeypatch.setattr(bare(env)._renderer, "_draw_camera", failing)
+    observation, _, terminated, truncated, info = env.step(env.action_space.sample())
+    assert (terminated, truncated, info["blind"]) == (False, True, True)
+    assert equal(observation, first)
+    with pytest.raises(ContractError, match="at least one view present"):
+        env.reset()
+    env.close()
+
+
+def test_rewards_of_a_repeated_action_add_up() -> None:
+    action = np.full(6, 0.3, np.float32)
+    one, two = (make("dmc/walker_run", render_quality="fast", image_size=16, action_repeat=n) for n in (1, 2))
+    one.reset(seed=0)
+    two.reset(seed=0)
+    for _ in range(5):
+        assert two.step(action)[1] == pytest.approx(float(one.step(action)[1]) + float(one.step(action)[1]))
+    assert two.metadata["settings"].action_repeat == 2
+    one.close()
+    two.close()
+
+
+def test_cameras_go_by_name_or_number() -> None:
+    env = make("dmc/quadruped_run", views=[2, "egocentric", "2_foreground"], render_quality="fast", image_size=16)
+    assert [view.name for view in views_of(env)] == ["y", "egocentric", "y_foreground"]
+    assert views_of(env)[2].foreground_of == "y"
+    env.close()
+    with pytest.raises(ValueError, match=r"no camera 'left'; it has 0 side, 1 back"):
+        make("dmc/cheetah_run", views=["left"])
+    with pytest.raises(ValueError, match="made from the picture of side"):
+        make("dmc/cheetah_run", views=["back", "side_foreground"])
+
+
+def test_two_environments_side_by_side_draw_as_if_alone() -> None:
+    alone = make("dmc/cheetah_run", render_quality="fast", image_size=32)
+    alone.reset(seed=0)
+    expected = walk(alone, 5, seed=0)
+    alone.close()
+    env, other = make("dmc/cheetah_run", render_quality="fast", image_size=32), make("dmc/walker_run", image_size=48)
+    env.reset(seed=0)
+    other.reset(seed=0)
+    env.action_space.seed(0)
+    for index, (observation, _) in enumerate(expected):
+        assert equal(env.step(env.action_space.sample())[0], observation)
+        if index == 2:
+            other.close()  # closing one must not disturb the other
+        elif index < 2:
+            other.step(other.action_space.sample())
+    env.close()
+
+
+def test_large_images_are_drawn_too() -> None:
+    env = make("dmc/pendulum_swingup", image_size=700, views=["fixed"], frame_stack=1)
+    observation, _ = env.reset(seed=0)
+    assert observation["fixed"].shape == (700, 700, 3)
+    assert observation["fixed"].std() > 1
+    env.close()
