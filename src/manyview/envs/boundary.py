@@ -120,7 +120,8 @@ def checked_observation(returned: Any, space: spaces.Dict, env: str) -> Observat
     for name, part in space.spaces.items():
         value = observation[name]
         if not isinstance(value, np.ndarray) or value.shape != part.shape or value.dtype != part.dtype:
-            raise refuse(env, _field(name), f"{part.dtype} of shape {part.shape}", _wrong_picture(value, part.shape))
+            got = described(value) if name == MASK else wrong_picture(value, part.shape)
+            raise refuse(env, _field(name), f"{part.dtype} of shape {part.shape}", got)
     present = observation[MASK].tolist()  # a handful of numbers: faster as a list
     if present.count(1) < len(present):
         if present.count(1) + present.count(0) < len(present):
@@ -138,13 +139,23 @@ def _field(name: str) -> str:
     return name if name == MASK else f"view {name!r}"
 
 
-def _wrong_picture(value: Any, shape: tuple[int, ...] | None) -> str:
+def wrong_picture(value: Any, shape: tuple[int, ...] | None) -> str:
+    """What came in place of a picture of this shape, and what would put it right."""
     text = described(value)
-    if isinstance(value, np.ndarray) and value.ndim == 3 and shape == (*value.shape[1:], value.shape[0]):
-        text += " (channels first: transpose it to height, width, channels)"
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+    if not isinstance(value, np.ndarray):
+        return text
+    if shape is not None and value.ndim == len(shape) == 3 and value.shape != shape:
+        if shape == (*value.shape[1:], value.shape[0]):
+            text += " (channels first: transpose it to height, width, channels)"
+        elif value.shape[2] == 4 and shape[2] == 3:
+            text += " (with an alpha channel: picture[..., :3] drops it)"
+        elif value.shape[2] == shape[2]:
+            text += " (of another size: resize it)"
+    if value.dtype.kind == "f":
         bad = int(np.count_nonzero(~np.isfinite(value)))
         text += f" ({bad} of its values are not finite)" if bad else " (scale it to 0..255 and convert it to uint8)"
+    elif value.dtype != np.uint8:
+        text += " (convert it to uint8)"
     return text
 
 
@@ -189,7 +200,7 @@ class Boundary(ViewWrapper):
     """The outer side: checks calls and actions, ends blind episodes, keeps an episode's sums before anyone scales them.
 
     The last step of an episode carries `info["episode"]`: its undiscounted `return`, its `steps` and its simulator
-    `frames`.
+    `frames`, and if views were `absent`, in how many observations each one.
     """
 
     def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None, frames_per_step: int = 1) -> None:
@@ -198,6 +209,7 @@ class Boundary(ViewWrapper):
         self.frames_per_step = frames_per_step
         self._return = 0.0
         self._steps = 0
+        self._absent: dict[str, int] = {}
         self._running = False
         self._seen: Observation = {}
         """The last observation that showed anything."""
@@ -205,9 +217,10 @@ class Boundary(ViewWrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        self._return, self._steps, self._running = 0.0, 0, False
+        self._return, self._steps, self._absent, self._running = 0.0, 0, {}, False
         for _ in range(RESET_ATTEMPTS):
             observation, info = self.env.reset(seed=seed, options=options)
+            self._count_absent(observation)
             if observation[MASK].any():
                 self._running, self._seen = True, observation
                 return observation, info
@@ -220,6 +233,7 @@ class Boundary(ViewWrapper):
         action = checked_action(action, self.action_space, self.name)
         self._running = False  # a step that breaks leaves no episode that could go on
         observation, reward, terminated, truncated, info = self.env.step(action)
+        self._count_absent(observation)
         if observation[MASK].any():
             self._seen = observation
         else:
@@ -230,15 +244,28 @@ class Boundary(ViewWrapper):
         self._running = not (terminated or truncated)
         if not self._running:
             frames = self._steps * self.frames_per_step
-            info = {**info, "episode": {"return": self._return, "steps": self._steps, "frames": frames}}
+            episode = {"return": self._return, "steps": self._steps, "frames": frames}
+            info = {**info, "episode": {**episode, "absent": self._absent} if self._absent else episode}
         return observation, reward, terminated, truncated, info
 
+    def _count_absent(self, observation: Observation) -> None:
+        if not observation[MASK].all():
+            for view, present in zip(self.views, observation[MASK].tolist(), strict=True):
+                if not present:
+                    self._absent[view.name] = self._absent.get(view.name, 0) + 1
+
     def snapshot(self) -> State:
-        running = {"return": self._return, "steps": self._steps, "running": self._running}
+        running = {
+            "return": self._return,
+            "steps": self._steps,
+            "absent": dict(self._absent),
+            "running": self._running,
+        }
         return {**super().snapshot(), "episode": running}
 
     def restore(self, state: State) -> Observation:
         self._seen = super().restore(state)
         running = state["episode"]
         self._return, self._steps, self._running = running["return"], running["steps"], running["running"]
+        self._absent = dict(running["absent"])
         return self._seen
