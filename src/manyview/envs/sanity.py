@@ -78,10 +78,12 @@ class Sanity(ViewWrapper):
         self._frozen = {name: Spell() for name in names}
         self._still_steps = dict.fromkeys(names, 0)
         """For how many steps a view has stood still in which another one changed."""
+        self._known_frozen: dict[str, bytes] = {}
+        """The picture that each view was last said to be frozen at: it need not be said again in every episode."""
         self._last: dict[str, bytes] = {}
         self._resets = {name: deque[NDArray[np.int16]](maxlen=RESETS_KEPT) for name in names}
         """What each view showed at the last resets, in few pixels."""
-        self._now = Moment(-1, 0, 0)
+        self._now = self._looked = Moment(-1, 0, 0)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -114,8 +116,8 @@ class Sanity(ViewWrapper):
         flat = {name for name, image in images.items() if is_flat(image)}
         self._look_for_flat(images, flat)
         self._look_for_doubles(images, pictures, flat)
-        self._look_for_frozen(pictures)
-        self._last = pictures
+        self._look_for_frozen(pictures, flat)
+        self._last, self._looked = pictures, self._now
 
     def _look_for_flat(self, images: dict[str, Image], flat: set[str]) -> None:
         for name, spell in self._flat.items():
@@ -144,17 +146,18 @@ class Sanity(ViewWrapper):
                     what, spell.since, "probably one camera is read under both names: check which camera each one is"
                 )
 
-    def _look_for_frozen(self, pictures: dict[str, bytes]) -> None:
+    def _look_for_frozen(self, pictures: dict[str, bytes], flat: set[str]) -> None:
         moving = {name for name, picture in pictures.items() if picture != self._last.get(name, picture)}
         for name, spell in self._frozen.items():
-            if name in moving or name not in pictures or name not in self._last:
+            if name in moving or name in flat or name not in pictures or name not in self._last:
                 spell.end()
                 self._still_steps[name] = 0
                 continue
-            spell.goes_on(self._now)
+            spell.goes_on(self._looked)
             # While everything stands still nothing can be told.
             self._still_steps[name] += LOOK_EVERY_STEPS if moving else 0
-            if self._still_steps[name] >= FROZEN_STEPS and spell.unsaid():
+            if self._still_steps[name] >= FROZEN_STEPS and pictures[name] != self._known_frozen.get(name):
+                self._known_frozen[name] = pictures[name]
                 others = " and ".join(repr(other) for other in self._frozen if other in moving)
                 self._say(
                     f"view {name!r} has not changed at all while {others} did",
