@@ -24,6 +24,8 @@ class _Slot:
         self.stopped = threading.Event()
         self.answers = 0
         self.answer: Any = None
+        self.broken_by: BaseException | None = None
+        """An interrupt or exit in the thread, which is no failure of a camera."""
 
     def put(self, answer: Any) -> None:
         with self.changed:
@@ -38,8 +40,12 @@ def _keep_reading(read: Callable[[], Any], slot: _Slot) -> None:
             picture = read()
             # A copy: a driver may fill the same memory again.
             answer = None if picture is None else np.array(picture)
-        except BaseException as error:  # whoever takes it raises it there
+        except Exception as error:  # whoever takes it raises it there
             answer = error
+        except BaseException as error:
+            slot.broken_by = error
+            slot.put(None)
+            return
         slot.put(answer)
         slot.stopped.wait(PAUSE_S if isinstance(answer, np.ndarray) else RETRY_S)
 
@@ -65,10 +71,13 @@ class LatestFrame:
         slot = self._slot
         with slot.changed:
             patience_s = max(0.0, until_s - time.monotonic())
-            if not slot.changed.wait_for(lambda: slot.answers > self._expected, timeout=patience_s):
-                raise TimeoutError("no new picture in time")
+            there = slot.changed.wait_for(lambda: slot.answers > self._expected or slot.broken_by, timeout=patience_s)
             answer = slot.answer
-        if isinstance(answer, BaseException):
+        if slot.broken_by is not None:
+            raise slot.broken_by
+        if not there:
+            raise TimeoutError("no new picture in time")
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
