@@ -471,6 +471,8 @@ FRONT = Orbit("torso", distance=3.0, azimuth=180.0)
 
 
 def hopper(**views: MujocoCamera) -> MultiView:
+    for package in ("mujoco", "imageio"):
+        pytest.importorskip(package, reason='pip install "manyview[mujoco]"')
     views = views or {
         "side": MujocoCamera("track", quality="fast"),
         "front": MujocoCamera(FRONT, size=(48, 64), quality="fast"),
@@ -567,6 +569,7 @@ def test_the_model_keeps_its_own_settings() -> None:
 @pytest.mark.simulator
 def test_drawing_beside_others_in_one_process_disturbs_neither() -> None:
     """Two of ours and one of dm_control, drawn in turn, closed and collected."""
+    pytest.importorskip("dm_control", reason='pip install "manyview[dmc]"')
     env, twin = hopper(), hopper()
     control = make("dmc/cheetah_run", views=("side",), render_quality="fast")
     steady, _ = env.reset(seed=0)

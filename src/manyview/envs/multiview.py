@@ -26,7 +26,7 @@ Source = str | FromObservation | MujocoCamera | Camera | Callable[..., Any]
 
 
 class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
-    """Gives an environment named views in place of its observation.
+    """Gives an environment named views in place of its observation::
 
         env = MultiView(gym.make("Hopper-v5"), views={
             "side": MujocoCamera("track"),                                       # a camera of the model
