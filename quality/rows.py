@@ -45,6 +45,23 @@ ROWS = {
     for row in (
         Row("D7", "P", "an environment restored in mid-episode goes on exactly, also in a new process"),
         Row("L5", "P", "physics errors truncate and are counted; a failing camera is masked, counted and tried again"),
+        Row(
+            "S1",
+            "P",
+            "NaN and infinities in reward, observation, action: refused in the same step, with field and env",
+        ),
+        Row(
+            "S2",
+            "P",
+            "wrong shape, type, range, channel order, missing or unknown views: refused with expected and got",
+            {"cases": at_least(1000)},
+        ),
+        Row(
+            "S4",
+            "P",
+            "a camera black, frozen, noisy, late or gone, for a frame, an episode, for ever: r̂ finite, mask right, "
+            "and a frozen view pays exactly 0",
+        ),
         Row("S5", "P", "zero variance, duplicates, k >= B, B = 1, zero vectors: defined values, finite gradients"),
         Row(
             "S6", "P", "k-NN distances against float64 brute force, near-duplicates from 1e-6 to 1", {"": at_most(1e-4)}

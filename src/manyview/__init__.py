@@ -8,10 +8,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from manyview.envs import make, make_vector, views_of, wrap
+    from manyview.envs import Fault, MultiView, make, make_vector, views_of, wrap
 
 __version__ = version("manyview")
-__all__ = ["make", "make_vector", "views_of", "wrap"]
+__all__ = ["Fault", "MultiView", "make", "make_vector", "views_of", "wrap"]
 
 
 def __getattr__(name: str) -> Any:

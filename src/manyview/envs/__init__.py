@@ -1,18 +1,31 @@
 """Environments whose observation is a dict of named views. Nothing here imports torch, and no simulator before use."""
 
 from manyview.envs.boundary import ContractError
+from manyview.envs.cameras import Camera, FromObservation, MujocoCamera, Orbit
+from manyview.envs.faults import Fault, Faults
 from manyview.envs.make import make, make_vector, tasks, wrap
+from manyview.envs.multiview import MultiView
+from manyview.envs.sanity import Sanity
 from manyview.envs.suite import Settings, Task
-from manyview.envs.views import MASK, MultiViewEnv, NotRestorable, View, restore, snapshot, views_of
+from manyview.envs.views import MASK, MultiViewEnv, NotRestorable, View, ViewWarning, restore, snapshot, views_of
 
 __all__ = [
     "MASK",
+    "Camera",
     "ContractError",
+    "Fault",
+    "Faults",
+    "FromObservation",
+    "MujocoCamera",
+    "MultiView",
     "MultiViewEnv",
     "NotRestorable",
+    "Orbit",
+    "Sanity",
     "Settings",
     "Task",
     "View",
+    "ViewWarning",
     "make",
     "make_vector",
     "restore",

@@ -1,10 +1,13 @@
 """The boundary: nothing wrong gets past it, in either direction.
 
-Every environment that `manyview.make` or `manyview.wrap` returns has it outermost. What it refuses, it refuses in the
-same step, naming the environment, the field, what was expected and what came. What it puts right instead:
+Every environment that `manyview.make` or `manyview.wrap` returns has both sides of it: `Checked` right around the
+environment, so that none of our wrappers works on something wrong, and `Boundary` outermost, which checks what the
+caller does. What they refuse, they refuse in the same step, naming the environment, the field, what was expected and
+what came. What they put right instead:
 
 - an action that overshoots its bounds by rounding (less than 1e-5 of their width) is clipped;
-- an action of another float or integer type is converted to the space's;
+- an action of another float or integer type is converted to the space's, if that loses nothing but digits;
+- a reward or flag of numpy's becomes Python's;
 - the pixels of an absent view become zeros;
 - an episode in which no camera sees anything any more is truncated (`info["blind"]`), since no policy can go on.
 """
@@ -15,6 +18,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from manyview.envs.views import MASK, Observation, State, ViewWrapper, space_of
 
@@ -49,35 +53,45 @@ def checked_action(action: Any, space: spaces.Space[Any], env: str) -> Any:
 
 
 def _checked_choice(action: Any, space: spaces.Discrete, env: str) -> int:
-    value = np.asarray(action)
-    if value.shape != () or not np.issubdtype(value.dtype, np.integer) or not space.contains(int(value)):
+    value = _as_array(action)
+    if value is None or value.shape != () or value.dtype.kind not in "iu" or not space.contains(int(value)):
         last = int(space.start + space.n) - 1
         raise refuse(env, "action", f"an integer from {int(space.start)} to {last}", described(action))
     return int(value)
 
 
 def _checked_vector(action: Any, space: spaces.Box, env: str) -> Any:
-    value = np.asarray(action)
-    if value.shape != space.shape or value.dtype.kind not in "fiu":
+    value = _as_array(action)
+    if value is None or value.shape != space.shape or value.dtype.kind not in "fiu":
         raise refuse(env, "action", f"numbers of shape {space.shape}", described(action))
-    value = value.astype(space.dtype, copy=False)
-    # Not-a-number fails both comparisons.
-    if not ((value >= space.low) & (value <= space.high)).all():
-        slack = ROUNDING * (space.high.astype(np.float64) - space.low)
-        if not ((value >= space.low - slack) & (value <= space.high + slack)).all():
+    # Compared as it came: converted first, -1 would be 255 in a space of bytes.
+    if not ((value >= space.low) & (value <= space.high) & np.isfinite(value)).all():
+        width = space.high.astype(np.float64) - space.low
+        slack = np.where(np.isfinite(width), ROUNDING * width, 0.0)
+        # Not-a-number fails both comparisons.
+        if not ((value >= space.low - slack) & (value <= space.high + slack) & np.isfinite(value)).all():
             raise refuse(env, "action", f"finite values from {space.low} to {space.high}", str(value))
         value = np.clip(value, space.low, space.high)
-    return value
+    if value.dtype.kind == "f" and space.dtype is not None and space.dtype.kind in "iu" and (value % 1 != 0).any():
+        raise refuse(env, "action", f"whole numbers ({space.dtype})", str(value))
+    return value.astype(space.dtype, copy=False)
+
+
+def _as_array(value: Any) -> NDArray[Any] | None:
+    """None for what numpy cannot take, such as rows of different lengths."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def checked_reward(reward: Any, env: str) -> float:
-    try:
-        value = float(reward)
-    except (TypeError, ValueError):
-        raise refuse(env, "reward", "a finite number", described(reward)) from None
+    value = _as_array(reward)
+    if value is None or value.shape != () or value.dtype.kind not in "fiub":
+        raise refuse(env, "reward", "a finite number", described(reward))
     if not math.isfinite(value):
         raise refuse(env, "reward", "a finite number", str(value))
-    return value
+    return float(value)
 
 
 def checked_flag(flag: Any, field: str, env: str) -> bool:
@@ -86,10 +100,17 @@ def checked_flag(flag: Any, field: str, env: str) -> bool:
     return bool(flag)
 
 
-def checked_observation(observation: Any, space: spaces.Dict, env: str) -> Observation:
+def checked_info(info: Any, env: str) -> dict[str, Any]:
+    if not isinstance(info, dict):
+        raise refuse(env, "info", "a dict", described(info))
+    return info
+
+
+def checked_observation(returned: Any, space: spaces.Dict, env: str) -> Observation:
     """The observation with absent views zeroed, or `ContractError`."""
-    if not isinstance(observation, dict):
-        raise refuse(env, "observation", "a dict of views and their mask", described(observation))
+    if not isinstance(returned, dict):
+        raise refuse(env, "observation", "a dict of views and their mask", described(returned))
+    observation: Observation = returned
     if observation.keys() != space.spaces.keys():
         missing, unknown = space.spaces.keys() - observation.keys(), observation.keys() - space.spaces.keys()
         faults = [f"no {name!r}" for name in sorted(missing)] + [
@@ -99,16 +120,14 @@ def checked_observation(observation: Any, space: spaces.Dict, env: str) -> Obser
     for name, part in space.spaces.items():
         value = observation[name]
         if not isinstance(value, np.ndarray) or value.shape != part.shape or value.dtype != part.dtype:
-            raise refuse(env, _field(name), f"{part.dtype} of shape {part.shape}", _wrong_picture(value, part.shape))
-    mask = observation[MASK]
-    if not mask.all():
-        if ((mask != 0) & (mask != 1)).any():
-            raise refuse(env, "mask", "zeros and ones", str(mask))
-        for name, present in zip(_names(space), mask.tolist(), strict=True):
-            if not present:
-                observation[name] = np.zeros(space.spaces[name].shape or (), np.uint8)
-    elif mask.max() > 1:
-        raise refuse(env, "mask", "zeros and ones", str(mask))
+            got = described(value) if name == MASK else wrong_picture(value, part.shape)
+            raise refuse(env, _field(name), f"{part.dtype} of shape {part.shape}", got)
+    present = observation[MASK].tolist()  # a handful of numbers: faster as a list
+    if present.count(1) < len(present):
+        if present.count(1) + present.count(0) < len(present):
+            raise refuse(env, "mask", "zeros and ones", str(present))
+        absent = [name for name, there in zip(_names(space), present, strict=True) if not there]
+        observation = {**observation, **{name: np.zeros(space.spaces[name].shape or (), np.uint8) for name in absent}}
     return observation
 
 
@@ -120,30 +139,77 @@ def _field(name: str) -> str:
     return name if name == MASK else f"view {name!r}"
 
 
-def _wrong_picture(value: Any, shape: tuple[int, ...] | None) -> str:
+def wrong_picture(value: Any, shape: tuple[int, ...] | None) -> str:
+    """What came in place of a picture of this shape, and what would put it right."""
     text = described(value)
-    if isinstance(value, np.ndarray) and value.ndim == 3 and shape == (*value.shape[1:], value.shape[0]):
-        text += " (channels first: transpose it to height, width, channels)"
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+    if not isinstance(value, np.ndarray):
+        return text
+    if shape is not None and value.ndim == len(shape) == 3 and value.shape != shape:
+        if shape == (*value.shape[1:], value.shape[0]):
+            text += " (channels first: transpose it to height, width, channels)"
+        elif value.shape[2] == 4 and shape[2] == 3:
+            text += " (with an alpha channel: picture[..., :3] drops it)"
+        elif value.shape[2] == shape[2]:
+            text += " (of another size: resize it)"
+    if value.dtype.kind == "f":
         bad = int(np.count_nonzero(~np.isfinite(value)))
         text += f" ({bad} of its values are not finite)" if bad else " (scale it to 0..255 and convert it to uint8)"
+    elif value.dtype != np.uint8:
+        text += " (convert it to uint8)"
     return text
 
 
+class Checked(ViewWrapper):
+    """The inner side: whatever the environment returns is checked before anything of ours works on it."""
+
+    def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
+        super().__init__(env)
+        self._space = space_of(env)
+        self.name = name or str(env)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        returned = self.env.reset(seed=seed, options=options)
+        observation, info = self._parts(returned, "what reset() returns", ("observation", "info"))
+        return checked_observation(observation, self._space, self.name), checked_info(info, self.name)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        parts = ("observation", "reward", "terminated", "truncated", "info")
+        returned = self._parts(self.env.step(action), "what step() returns", parts)
+        observation, reward, terminated, truncated, info = returned
+        return (
+            checked_observation(observation, self._space, self.name),
+            checked_reward(reward, self.name),
+            checked_flag(terminated, "terminated", self.name),
+            checked_flag(truncated, "truncated", self.name),
+            checked_info(info, self.name),
+        )
+
+    def _parts(self, returned: Any, field: str, parts: tuple[str, ...]) -> tuple[Any, ...]:
+        if not isinstance(returned, tuple) or len(returned) != len(parts):
+            got = f"{len(returned)} parts" if isinstance(returned, tuple) else described(returned)
+            raise refuse(self.name, field, f"({', '.join(parts)})", got)
+        return returned
+
+    def restore(self, state: State) -> Observation:
+        return checked_observation(super().restore(state), self._space, self.name)
+
+
 class Boundary(ViewWrapper):
-    """Checks every action, observation, reward and flag; keeps the episode's sums, before anything scales rewards.
+    """The outer side: checks calls and actions, ends blind episodes, keeps an episode's sums before anyone scales them.
 
     The last step of an episode carries `info["episode"]`: its undiscounted `return`, its `steps` and its simulator
-    `frames`.
+    `frames`, and if views were `absent`, in how many observations each one.
     """
 
     def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None, frames_per_step: int = 1) -> None:
         super().__init__(env)
-        self._space = space_of(env)
         self.name = name or str(env)
         self.frames_per_step = frames_per_step
         self._return = 0.0
         self._steps = 0
+        self._absent: dict[str, int] = {}
         self._running = False
         self._seen: Observation = {}
         """The last observation that showed anything."""
@@ -151,10 +217,10 @@ class Boundary(ViewWrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        self._return, self._steps = 0.0, 0
+        self._return, self._steps, self._absent, self._running = 0.0, 0, {}, False
         for _ in range(RESET_ATTEMPTS):
             observation, info = self.env.reset(seed=seed, options=options)
-            observation = checked_observation(observation, self._space, self.name)
+            self._count_absent(observation)
             if observation[MASK].any():
                 self._running, self._seen = True, observation
                 return observation, info
@@ -165,29 +231,41 @@ class Boundary(ViewWrapper):
         if not self._running:
             raise refuse(self.name, "step", "a running episode", "a step before reset or after the end; call reset()")
         action = checked_action(action, self.action_space, self.name)
+        self._running = False  # a step that breaks leaves no episode that could go on
         observation, reward, terminated, truncated, info = self.env.step(action)
-        observation = checked_observation(observation, self._space, self.name)
-        reward = checked_reward(reward, self.name)
-        terminated = checked_flag(terminated, "terminated", self.name)
-        truncated = checked_flag(truncated, "truncated", self.name)
+        self._count_absent(observation)
         if observation[MASK].any():
             self._seen = observation
         else:
             observation, truncated, info = self._seen, True, {**info, "blind": True}
+        reward = float(reward)
         self._return += reward
         self._steps += 1
-        if terminated or truncated:
-            self._running = False
+        self._running = not (terminated or truncated)
+        if not self._running:
             frames = self._steps * self.frames_per_step
-            info = {**info, "episode": {"return": self._return, "steps": self._steps, "frames": frames}}
+            episode = {"return": self._return, "steps": self._steps, "frames": frames}
+            info = {**info, "episode": {**episode, "absent": self._absent} if self._absent else episode}
         return observation, reward, terminated, truncated, info
 
+    def _count_absent(self, observation: Observation) -> None:
+        if not observation[MASK].all():
+            for view, present in zip(self.views, observation[MASK].tolist(), strict=True):
+                if not present:
+                    self._absent[view.name] = self._absent.get(view.name, 0) + 1
+
     def snapshot(self) -> State:
-        running = {"return": self._return, "steps": self._steps, "running": self._running}
+        running = {
+            "return": self._return,
+            "steps": self._steps,
+            "absent": dict(self._absent),
+            "running": self._running,
+        }
         return {**super().snapshot(), "episode": running}
 
     def restore(self, state: State) -> Observation:
         self._seen = super().restore(state)
         running = state["episode"]
         self._return, self._steps, self._running = running["return"], running["steps"], running["running"]
+        self._absent = dict(running["absent"])
         return self._seen

@@ -10,8 +10,10 @@ from typing import Any, Unpack
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from manyview.envs.boundary import Boundary
+from manyview.envs.boundary import Boundary, Checked
 from manyview.envs.choose import ChooseViews
+from manyview.envs.faults import Fault, Faults
+from manyview.envs.sanity import Sanity
 from manyview.envs.stack import FrameStack
 from manyview.envs.suite import Levels, Options, Quality, Settings, Suite, Task
 from manyview.envs.views import Observation, views_of
@@ -50,6 +52,7 @@ def make(
     action_repeat: int | None = None,
     render_quality: Quality | None = None,
     levels: Levels | None = None,
+    faults: Sequence[Fault] | None = None,
 ) -> gym.Env[Observation, Any]:
     """The task as a Gymnasium environment whose observation is a dict of views and their mask.
 
@@ -64,6 +67,7 @@ def make(
         action_repeat: simulator frames per agent step.
         render_quality: `"standard"` is the simulator's own, `"fast"` leaves out shadows, reflections and smoothing.
         levels: Procgen's 200 `"train"` levels, or `"test"` on all.
+        faults: how cameras fail, on purpose.
 
     """
     options: Options = {
@@ -73,6 +77,7 @@ def make(
         "action_repeat": action_repeat,
         "render_quality": render_quality,
         "levels": levels,
+        "faults": faults,
     }
     if ":" in task:
         return _make_own(task, options)
@@ -80,7 +85,13 @@ def make(
     settings = resolve(found, options)
     base: gym.Env[Observation, Any] = _simulator(found).make(found, settings)
     base.metadata = {**base.metadata, "task": task, "settings": settings}
-    return wrap(base, frame_stack=settings.frame_stack, name=task, frames_per_step=settings.action_repeat or 1)
+    return wrap(
+        base,
+        frame_stack=settings.frame_stack,
+        faults=faults or (),
+        name=task,
+        frames_per_step=settings.action_repeat or 1,
+    )
 
 
 def make_vector(
@@ -99,6 +110,10 @@ def make_vector(
         found = find_task(task)
         simulator = _simulator(found)
         if simulator.make_vector is not None:
+            if options.get("faults"):
+                raise ValueError(
+                    f"{task} is stepped by its simulator, many at once, without faults; make one at a time"
+                )
             return simulator.make_vector(found, resolve(found, options), num_envs)
     makers: list[Callable[[], gym.Env[Any, Any]]] = [partial(make, task, **options)] * num_envs
     if processes:
@@ -108,15 +123,30 @@ def make_vector(
 
 
 def wrap(
-    env: gym.Env[Observation, Any], *, frame_stack: int = 1, name: str | None = None, frames_per_step: int = 1
+    env: gym.Env[Observation, Any],
+    *,
+    frame_stack: int = 1,
+    faults: Sequence[Fault] = (),
+    name: str | None = None,
+    frames_per_step: int = 1,
 ) -> gym.Env[Observation, Any]:
-    """Frame stack and boundary around an environment of single multi-view frames (see `MultiView` for others)."""
-    return Boundary(FrameStack(env, frame_stack), name=name, frames_per_step=frames_per_step)
+    """Checks, faults and frame stack around an environment of single multi-view frames (see `MultiView` for others).
+
+    From the inside out: what the environment returns is checked, cameras fail as declared, views that look wrong are
+    warned of, frames are stacked, and calls and actions are checked.
+    """
+    name = name or str(env)
+    env = Checked(env, name=name)
+    if faults:
+        env = Faults(env, faults)
+    env = FrameStack(Sanity(env, name=name), frame_stack)
+    return Boundary(env, name=name, frames_per_step=frames_per_step)
 
 
 def resolve(task: Task, options: Options) -> Settings:
     """The task's settings with what was asked for in their place; what the task does not have is an error."""
     given = _given(options)
+    given.pop("faults", None)  # they are no setting of the task
     for name in given:
         if getattr(task.settings, name) is None:
             there = [field.name for field in fields(Settings) if getattr(task.settings, field.name) is not None]
@@ -140,11 +170,11 @@ def _make_own(path: str, options: Options) -> gym.Env[Observation, Any]:
     env: gym.Env[Observation, Any] = getattr(import_module(module), function)()
     views_of(env)  # says what to do if there are none
     given = _given(options)
-    if surplus := given.keys() - {"views", "frame_stack"}:
+    if surplus := given.keys() - {"views", "frame_stack", "faults"}:
         raise ValueError(f"{path} decides {', '.join(sorted(surplus))} itself; set it there")
     if "views" in given:
         env = ChooseViews(env, given["views"])
-    return wrap(env, frame_stack=given.get("frame_stack", 1), name=path)
+    return wrap(env, frame_stack=given.get("frame_stack", 1), faults=given.get("faults", ()), name=path)
 
 
 def _given(options: Options) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
+from manyview.envs.faults import Fault
 from manyview.envs.views import Observation
 
 Quality = Literal["standard", "fast"]
@@ -23,6 +24,7 @@ class Options(TypedDict, total=False):
     action_repeat: int | None
     render_quality: Quality | None
     levels: Levels | None
+    faults: Sequence[Fault] | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,10 @@ State = dict[str, Any]
 """What `snapshot` returns: arrays, JSON values and further such dicts, by name. It can be written as plain files."""
 
 
+class ViewWarning(UserWarning):
+    """Something about a view looks wrong: it names the view, what was seen, since when, and what to do."""
+
+
 class NotRestorable(RuntimeError):  # noqa: N818  a fact about an environment, which callers expect
     """An environment that cannot give or take its state in mid-episode."""
 
@@ -74,6 +78,18 @@ def space_of(env: gym.Env[Observation, Any]) -> spaces.Dict:
     return space
 
 
+def observed(views: Sequence[View], images: Mapping[str, Image | None]) -> Observation:
+    """The observation of these images; a view without one is absent."""
+    mask = np.empty(len(views), np.int8)
+    observation: Observation = {}
+    for index, view in enumerate(views):
+        image = images[view.name]
+        mask[index] = image is not None
+        observation[view.name] = np.zeros(view.shape, np.uint8) if image is None else image
+    observation[MASK] = mask
+    return observation
+
+
 def checked_views(views: Sequence[View]) -> tuple[View, ...]:
     names = [view.name for view in views]
     if not names:
@@ -99,14 +115,7 @@ class MultiViewEnv(gym.Env[Observation, Any]):
 
     def observe(self, images: Mapping[str, Image | None]) -> Observation:
         """The observation of these images; a camera that gave None is absent."""
-        mask = np.empty(len(self.views), np.int8)
-        observation: Observation = {}
-        for index, view in enumerate(self.views):
-            image = images[view.name]
-            mask[index] = image is not None
-            observation[view.name] = np.zeros(view.shape, np.uint8) if image is None else image
-        observation[MASK] = mask
-        return observation
+        return observed(self.views, images)
 
     def snapshot(self) -> State:
         """Everything that the rest of the episode, and every later episode, depends on."""

@@ -9,6 +9,7 @@ from dm_control.mujoco.wrapper import MjvOption, MjvScene
 from numpy.typing import NDArray
 
 from manyview.envs.foreground import remove_background
+from manyview.envs.gl import set_quality
 from manyview.envs.suite import Quality
 from manyview.envs.views import Image, View
 
@@ -27,7 +28,7 @@ class Renderer:
         self._views, self._physics = views, physics
         self._model, self._data = physics.model.ptr, physics.data.ptr
         size = max(max(view.height, view.width) for view in views)
-        self._set_quality(physics.model.vis, quality, size)
+        set_quality(physics.model.vis, quality, size)
         self._contexts = physics.contexts  # made here, with the settings above
         self._scene, self._option = MjvScene(model=physics.model), MjvOption()
         if quality == "fast":
@@ -37,16 +38,6 @@ class Renderer:
         self._cameras = {view.name: self._camera(view) for view in views if view.foreground_of is None}
         self._planes: list[int] = []
         """Where in the scene the planes are."""
-
-    @staticmethod
-    def _set_quality(visual: Any, quality: Quality, size: int) -> None:
-        if quality == "fast":
-            visual.quality.offsamples = 0
-            visual.quality.numslices, visual.quality.numstacks, visual.quality.numquads = 12, 8, 2
-            visual.global_.offwidth = visual.global_.offheight = size
-        else:
-            visual.global_.offwidth = max(visual.global_.offwidth, size)
-            visual.global_.offheight = max(visual.global_.offheight, size)
 
     def _camera(self, view: View) -> mujoco.MjvCamera:
         camera = mujoco.MjvCamera()
