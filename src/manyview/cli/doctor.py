@@ -9,10 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import eq, ge, gt, le, lt, ne
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
+from manyview.cli.arguments import JsonFlag
 from manyview.cli.machine import Machine, examine
 
 Status = Literal["ok", "note", "bad"]
@@ -196,11 +195,6 @@ def diagnose(machine: Machine) -> list[Finding]:
 def exit_status(findings: Sequence[Finding]) -> int:
     """1 if anything is bad, else 0: a note does not stop a script."""
     return int(any(finding.status == "bad" for finding in findings))
-
-
-JsonFlag = Annotated[
-    bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json", help="Print the findings as a JSON list.")
-]
 
 
 def doctor(*, as_json: JsonFlag = False) -> int:
