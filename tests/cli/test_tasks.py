@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manyview.cli.tasks import entries, further_cameras, print_tables, shared_settings
+from manyview.cli.tasks import entries, print_tables, shared_settings, views_and_cameras
 from manyview.envs import tasks
 from manyview.envs.make import SUITES, suite
 from manyview.envs.suite import Settings, Suite, Task
@@ -100,9 +100,9 @@ def test_what_all_tasks_share_is_said_once_above_the_table(capsys: pytest.Captur
     assert shared_settings(lab) == {"image_size": 84, "frame_stack": 3}
     print_tables([lab])
     title, shared, _, head, _, *rows = capsys.readouterr().out.splitlines()
-    assert (title, shared) == ("lab: A laboratory", "image size 84, frame stack 3")
+    assert (title, shared) == ("lab: A laboratory (installed)", "image size 84, frame stack 3")
     assert "action repeat" in head
-    assert [row.split()[-2] for row in rows] == ["2", "4"]
+    assert [row.split()[2] for row in rows] == ["2", "4"]
 
 
 def test_a_setting_that_only_some_tasks_have_is_blank_for_the_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,9 +110,10 @@ def test_a_setting_that_only_some_tasks_have_is_blank_for_the_others(capsys: pyt
     assert "None" not in capsys.readouterr().out
 
 
-def test_cameras_beyond_the_views_are_listed_as_further_ones() -> None:
-    (task,) = described(TWO_VIEWS).tasks.values()
-    assert further_cameras(task) == ["right"]
+def test_cameras_beyond_the_views_stand_in_brackets() -> None:
+    some, every = described(TWO_VIEWS, replace(TWO_VIEWS, views=("top", "left", "right"))).tasks.values()
+    assert views_and_cameras(some) == "top, left (right)"
+    assert views_and_cameras(every) == "top, left, right"
 
 
 def test_a_suite_that_is_not_installed_names_the_command_in_one_line(
@@ -121,10 +122,11 @@ def test_a_suite_that_is_not_installed_names_the_command_in_one_line(
     monkeypatch.setenv("COLUMNS", "80")
     lab = described(TWO_VIEWS, packages=("a_package_that_nobody_has",))
     print_tables([lab])
-    assert f"not installed: {lab.install}" in capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["lab: A laboratory (not installed)", f"install it: {lab.install}"]
     assert entries(lab)[0]["install"] == lab.install
 
 
 def test_a_suite_that_is_installed_names_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     print_tables([described(TWO_VIEWS, packages=("json",))])
-    assert "install" not in capsys.readouterr().out
+    assert "install it" not in capsys.readouterr().out

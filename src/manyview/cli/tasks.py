@@ -53,12 +53,13 @@ def print_tables(suites: Sequence[Suite]) -> None:
     for number, suite in enumerate(suites):
         if number:
             console.print()
-        console.print(Text(f"{suite.name}: {suite.title}", style="bold"))
+        state = "installed" if suite.installed else "not installed"
+        console.print(Text(f"{suite.name}: {suite.title}", style="bold").append(f" ({state})", style="not bold"))
+        if not suite.installed:
+            # Never broken: it is there to be copied.
+            console.print(Text("install it: ").append(suite.install, style="bold"), soft_wrap=True)
         if shared := shared_settings(suite):
             console.print(Text(", ".join(f"{_spaced(name)} {value}" for name, value in shared.items())))
-        if not suite.installed:
-            # A line of its own that is never broken: it is there to be copied.
-            console.print(Text("not installed: ").append(suite.install, style="bold"), soft_wrap=True)
         console.print()
         console.print(table_of(suite))
 
@@ -76,18 +77,19 @@ def table_of(suite: Suite) -> "Table":
     different = [name for name in SETTINGS if len(_values(suite, name)) > 1]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("task", no_wrap=True)  # likewise
-    for heading in ("views", "further cameras", *map(_spaced, different), "in paper"):
+    for heading in ("paper", *map(_spaced, different), "views (further cameras)"):
         table.add_column(heading)
     for task in suite.tasks.values():
-        settings = (getattr(task.settings, name) for name in different)
-        cells = (", ".join(task.settings.views), ", ".join(further_cameras(task)), *map(_shown, settings))
-        table.add_row(*map(Text, (task.id, *cells, "yes" if task.in_paper else "no")))
+        settings = (_shown(getattr(task.settings, name)) for name in different)
+        table.add_row(*map(Text, (task.id, "yes" if task.in_paper else "no", *settings, views_and_cameras(task))))
     return table
 
 
-def further_cameras(task: Task) -> list[str]:
-    """The cameras that are shown only when asked for."""
-    return [camera for camera in task.cameras if camera not in task.settings.views]
+def views_and_cameras(task: Task) -> str:
+    """The views that are shown, and in brackets the cameras that could be."""
+    views = ", ".join(task.settings.views)
+    further = ", ".join(camera for camera in task.cameras if camera not in task.settings.views)
+    return f"{views} ({further})" if further else views
 
 
 def _values(suite: Suite, setting: str) -> set[object]:
