@@ -1,5 +1,6 @@
 """What `manyview doctor` knows of the machine: asked once, so that its checks are pure functions of the answer."""
 
+import ctypes
 import ctypes.util
 import importlib.metadata
 import math
@@ -11,6 +12,8 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from manyview.cli.drawing import Drawing, draw_elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,10 @@ class Machine:
     """Which of EGL and OSMesa are installed."""
     torch: Torch | str
     """torch, or the error that its import ended in."""
+    drawing: Drawing | str | None
+    """A simulated scene drawn here, or the error that this ended in; None where dm-control is not installed."""
+    qt_error: str | None
+    """Why the library does not load that EnvPool draws Procgen with; None where it does, or where EnvPool is not."""
 
 
 def examine(optional: Iterable[str]) -> Machine:
@@ -68,6 +75,8 @@ def examine(optional: Iterable[str]) -> Machine:
         nvidia=Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") is not None,
         libraries=frozenset(name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)),
         torch=_torch(),
+        drawing=draw_elsewhere() if {"dm-control", "mujoco"} <= versions.keys() else None,
+        qt_error=_load_error("libQt5Gui.so.5") if platform.system() == "Linux" and "envpool" in versions else None,
     )
 
 
@@ -99,6 +108,14 @@ def _cpu_flags(cpuinfo: Path) -> frozenset[str] | None:
     except OSError:
         return None
     return frozenset(listed[1].split()) if listed else None
+
+
+def _load_error(library: str) -> str | None:
+    try:
+        ctypes.CDLL(library)
+    except OSError as error:
+        return str(error)
+    return None
 
 
 def _torch() -> Torch | str:

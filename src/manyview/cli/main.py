@@ -5,6 +5,7 @@ its arguments from the signature. Only the one that was asked for is imported: `
 runs where the import of another subcommand fails.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,6 +16,8 @@ from manyview import __version__
 
 COMMANDS = {
     "doctor": "Check this installation; name the command that repairs it.",
+    "tasks": "List the tasks with their cameras and settings.",
+    "views": "Draw what the views of a task show during some random actions.",
 }
 """Every subcommand, with its line in `manyview --help`."""
 
@@ -34,7 +37,12 @@ def main(args: Sequence[str] | None = None) -> int:
             app.command(name=name)(getattr(import_module(f"manyview.cli.{name}"), name))
         else:
             app.command(name=name, help=summary)(_not_loaded)
-    status: int = app.cli(prog="manyview", description=DESCRIPTION, args=arguments)
+    try:
+        status: int = app.cli(prog="manyview", description=DESCRIPTION, args=arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `manyview tasks | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        return 0
     return status
 
 

@@ -1,0 +1,107 @@
+"""Checks of what draws pictures: MuJoCo's OpenGL, and the Qt of EnvPool's Procgen."""
+
+import re
+
+from manyview.cli.finding import Finding, Status
+from manyview.cli.machine import Machine
+from manyview.cli.packages import known_bad
+
+GLFW = ("", "glfw", "on", "enable", "enabled", "true", "1")
+"""The values of MUJOCO_GL that dm_control reads as glfw. It takes no others but egl and osmesa, not even EGL."""
+
+SOFTWARE = re.compile("llvmpipe|softpipe|swrast|swiftshader|software", re.IGNORECASE)
+"""OpenGL drivers that draw on the CPU."""
+
+
+def rendering(machine: Machine) -> list[Finding]:
+    """MuJoCo opens a window unless told otherwise, and dies where there is none."""
+    if machine.system != "Linux":
+        return [Finding("rendering", "ok", f"the window system of {machine.system}")]
+    setting, backend = machine.environment.get("MUJOCO_GL"), resolved_backend(machine)
+    window = machine.environment.get("DISPLAY") or machine.environment.get("WAYLAND_DISPLAY")
+    found = ", ".join(
+        (
+            f"MUJOCO_GL unset, so {backend}" if setting is None else f"MUJOCO_GL {setting or 'empty'}",
+            f"display {window}" if window else "no display",
+            *(f"lib{name} {'found' if name in machine.libraries else 'not found'}" for name in ("EGL", "OSMesa")),
+        )
+    )
+    failing: Status = "bad" if {"mujoco", "dm-control"} & machine.versions.keys() else "note"
+    there = "osmesa" if machine.libraries == {"OSMesa"} else "egl"
+    findings = []
+    if backend not in ("egl", "osmesa", "glfw") or (backend == "glfw" and not window):
+        findings.append(Finding("rendering", failing, found, f"export MUJOCO_GL={there}"))
+        backend = there
+    if backend == "egl" and "EGL" not in machine.libraries:
+        fix = f"export MUJOCO_GL={there}" if there == "osmesa" else "apt-get install libegl1 libgl1"
+        findings.append(Finding("libEGL", failing, "not found; MUJOCO_GL=egl renders through it", fix))
+    if backend == "osmesa" and "OSMesa" not in machine.libraries:
+        fix = "export MUJOCO_GL=egl" if "EGL" in machine.libraries else "apt-get install libosmesa6"
+        findings.append(Finding("libOSMesa", failing, "not found; MUJOCO_GL=osmesa renders through it", fix))
+    return findings or [Finding("rendering", "ok", found)]
+
+
+def resolved_backend(machine: Machine) -> str:
+    """What MUJOCO_GL comes to: unset it is chosen when a task is made, and other words for glfw mean glfw."""
+    setting = machine.environment.get("MUJOCO_GL")
+    if setting is None:
+        return "glfw" if machine.environment.get("DISPLAY") else "egl"
+    return "glfw" if setting in GLFW else setting
+
+
+def drawing(machine: Machine) -> list[Finding]:
+    """Which driver draws, and what a view costs with it."""
+    drawn = machine.drawing
+    if drawn is None:
+        return []
+    if isinstance(drawn, str):
+        if _bad([*rendering(machine), *known_bad(machine)]):
+            return []  # the cause is reported
+        return [Finding("drawing", "bad", drawn, _other_driver(machine))]
+    software = SOFTWARE.search(drawn.driver) is not None
+    found = (
+        f"{drawn.driver} by {drawn.backend}, {'software' if software else 'hardware'}; "
+        f"a view of 84 x 84 takes {drawn.standard_ms:.2g} ms, fast {drawn.fast_ms:.2g} ms"
+    )
+    if software and machine.nvidia:
+        found += "; the NVIDIA device is not used, its EGL driver is not among these:"
+        return [Finding("drawing", "note", found, "ls /usr/share/glvnd/egl_vendor.d")]
+    return [Finding("drawing", "ok", found)]
+
+
+def self_test(machine: Machine) -> list[Finding]:
+    """Drivers exist that return a flat picture, or the same one for ever, without an error."""
+    drawn = machine.drawing
+    if drawn is None or isinstance(drawn, str):
+        return []
+    if drawn.contrast == 0:
+        return [Finding("self-test", "bad", "a picture of the simulator is one flat colour", _other_driver(machine))]
+    if drawn.changed == 0:
+        found = "two different states of the simulator give the same picture"
+        return [Finding("self-test", "bad", found, _other_driver(machine))]
+    found = f"two states of the simulator differ in {drawn.changed:.0%} of the pixels, none is flat"
+    return [Finding("self-test", "ok", found)]
+
+
+def qt(machine: Machine) -> list[Finding]:
+    """EnvPool draws Procgen with a Qt that it does not bring."""
+    if machine.system != "Linux" or "envpool" not in machine.versions:
+        return []
+    error = machine.qt_error
+    if error is None:
+        return [Finding("Qt", "ok", "libQt5Gui loads, EnvPool draws Procgen with it")]
+    missing = "libgl1" if "libGL.so" in error else "libqt5gui5"
+    return [Finding("Qt", "bad", f"{error}; EnvPool draws Procgen with it", f"apt-get install {missing}")]
+
+
+def _bad(findings: list[Finding]) -> bool:
+    return any(finding.status == "bad" for finding in findings)
+
+
+def _other_driver(machine: Machine) -> str:
+    """The command that most likely gives a working driver where the one in use does not draw."""
+    if resolved_backend(machine) != "egl":
+        return "export MUJOCO_GL=egl"
+    if "OSMesa" in machine.libraries:
+        return "export MUJOCO_GL=osmesa"
+    return "apt-get install libegl-mesa0 libgl1-mesa-dri"

@@ -1,0 +1,83 @@
+"""`manyview views`: what an agent would see, as a picture."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from manyview.cli.arguments import refuse
+from manyview.envs.look import (
+    Moment,
+    Summary,
+    contact_sheet,
+    save_picture,
+    side_by_side,
+    step_ms,
+    summarise,
+    watch,
+    write_video,
+)
+from manyview.envs.make import make
+from manyview.envs.suite import Quality
+from manyview.envs.views import views_of
+
+AS_THE_TASK = "(default: the task's)"
+
+
+def views(
+    task: Positional[Annotated[str, arg(metavar="TASK", help="Such as dmc/hopper_hop; `manyview tasks` lists all.")]],
+    *,
+    out: Annotated[Path, arg(metavar="PNG", help="Where to write the sheet.")],
+    views: Annotated[
+        tuple[str, ...] | None,
+        arg(metavar="NAME ...", help="Cameras, or <camera>_foreground.", help_behavior_hint=AS_THE_TASK),
+    ] = None,
+    image_size: Annotated[
+        int | None, arg(metavar="PIXELS", help="Side of a view.", help_behavior_hint=AS_THE_TASK)
+    ] = None,
+    render_quality: Annotated[
+        Quality | None, arg(metavar="fast|standard", help="How it is drawn.", help_behavior_hint=AS_THE_TASK)
+    ] = None,
+    steps: Annotated[int, arg(metavar="N", help="Random actions. A sheet shows six moments of them, a video all.")] = 5,
+    seed: Annotated[int, arg(metavar="N", help="Of the task and of the actions.")] = 0,
+    video: Annotated[
+        Path | None, arg(metavar="MP4", help="Where to write a video of all views.", help_behavior_hint="")
+    ] = None,
+) -> int:
+    """Draw what the views of a task show during some random actions."""
+    if steps < 1:
+        return refuse(f"--steps must be at least 1, got {steps}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            env = make(task, views=views, image_size=image_size, render_quality=render_quality)
+        except (ValueError, ImportError) as error:
+            return refuse(error)
+        moments = watch(env, steps, seed=seed)
+        env.close()
+    shown = views_of(env)
+    try:
+        save_picture(contact_sheet(shown, moments, title=f"{task}, seed {seed}"), out)
+        if video is not None:
+            write_video(video, side_by_side(shown, moments, title=task))
+    except (ValueError, ImportError, OSError) as error:
+        return refuse(error)
+    for warning in caught:
+        print(f"warning: {warning.message}")
+    print_summary(summarise(shown, moments), moments)
+    for path in (out, video):
+        if path is not None:
+            print(f"written to {path}")
+    return 0
+
+
+def print_summary(summaries: Sequence[Summary], moments: Sequence[Moment]) -> None:
+    """A line for each view, and what a step with all of them costs."""
+    longest = max(len(summary.view.name) for summary in summaries)
+    for summary in summaries:
+        size = " x ".join(map(str, summary.view.shape))
+        brightness = "never seen" if summary.brightness is None else f"mean brightness {summary.brightness:.0f} of 255"
+        print(f"{summary.view.name:<{longest}}  {size}, {brightness}, present {summary.present:.0%}")
+    print(f"a step takes {step_ms(moments):.2g} ms with all views")

@@ -1,0 +1,56 @@
+"""Described machines, for the checks."""
+
+from dataclasses import replace
+
+from manyview.cli.drawing import Drawing
+from manyview.cli.finding import Finding
+from manyview.cli.machine import Machine, Torch
+
+HEALTHY = Machine(
+    system="Linux",
+    python="3.11.7",
+    versions={
+        "manyview": "0.1.0",
+        "torch": "2.13.0+cpu",
+        "numpy": "2.4.6",
+        "rich": "15.0.0",
+        "tyro": "1.0.16",
+        "gymnasium": "1.4.0",
+        "dm-control": "1.0.49",
+        "mujoco": "3.16.0",
+        "envpool": "1.2.5",
+        "matplotlib": "3.11.2",
+        "pillow": "13.0.0",
+        "imageio": "2.38.1",
+        "imageio-ffmpeg": "0.7.0",
+    },
+    required={"torch": ">=2.10", "rich": ">=13.7", "tyro": ">=1.0"},
+    environment={"MUJOCO_GL": "egl"},
+    cores=2,
+    cpu_flags=frozenset({"avx2", "avx512_bf16", "amx_bf16"}),
+    nvidia=False,
+    libraries=frozenset({"EGL", "OSMesa"}),
+    torch=Torch(threads=2, built_for="cpu"),
+    drawing=Drawing(
+        backend="egl",
+        driver="llvmpipe (LLVM 15.0.6, 256 bits)",
+        standard_ms=40.0,
+        fast_ms=0.7,
+        contrast=236,
+        changed=0.2,
+    ),
+    qt_error=None,
+)
+CUDA = Torch(threads=2, built_for="CUDA 13.0")
+
+
+def with_versions(**changed: str | None) -> Machine:
+    """HEALTHY with other versions; None uninstalls, and `_` stands for `-`."""
+    versions = {**HEALTHY.versions, **{name.replace("_", "-"): v for name, v in changed.items() if v is not None}}
+    gone = {name.replace("_", "-") for name, v in changed.items() if v is None}
+    return replace(HEALTHY, versions={name: v for name, v in versions.items() if name not in gone})
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
