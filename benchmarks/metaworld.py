@@ -1,0 +1,92 @@
+"""What a view of Meta-World costs in both qualities, and what it looks like.
+
+    python -m benchmarks.metaworld --sheet docs/images/metaworld.png
+
+Needs the extra `metaworld`, in an environment of its own.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+import gymnasium as gym
+import numpy as np
+from PIL import Image, ImageDraw
+
+from manyview.envs import make, views_of
+from manyview.envs.suite import Quality
+from manyview.envs.views import Observation
+
+Pair = dict[Quality, gym.Env[Observation, Any]]
+
+QUALITIES: tuple[Quality, ...] = get_args(Quality)
+TASKS = ("drawer-open", "pick-place", "hammer", "door-open", "window-close")
+SEED = 3
+MARGIN_PIXELS, GAP_PIXELS = (84, 26), 3
+
+
+def both_qualities(task: str) -> Pair:
+    return {quality: make(f"metaworld/{task}", render_quality=quality, frame_stack=1) for quality in QUALITIES}
+
+
+def ms_per_view(envs: Pair, repeats: int) -> dict[Quality, float]:
+    """The shortest of several times, both qualities in turn: what else runs on the machine only adds."""
+    taken: dict[Quality, list[float]] = {quality: [] for quality in envs}
+    for _ in range(repeats):
+        for quality, env in envs.items():
+            base: Any = env.unwrapped
+            begin = time.perf_counter()
+            base._look({})
+            taken[quality].append((time.perf_counter() - begin) * 1e3 / len(base.views))
+    return {quality: min(times) for quality, times in taken.items()}
+
+
+def pictures(envs: Pair) -> dict[str, Any]:
+    """The first picture of every view, by its column's title."""
+    shown: dict[str, Any] = {}
+    for quality, env in envs.items():
+        observation, _ = env.reset(seed=SEED)
+        shown |= {f"{view.name}\n{quality}": observation[view.name] for view in views_of(env)}
+    return shown
+
+
+def sheet(rows: dict[str, dict[str, Any]]) -> Image.Image:
+    columns = list(next(iter(rows.values())))
+    tile = len(next(iter(rows.values()))[columns[0]]) + GAP_PIXELS
+    left, top = MARGIN_PIXELS
+    whole = Image.new("RGB", (left + tile * len(columns), top + tile * len(rows)), "white")
+    draw = ImageDraw.Draw(whole)
+    for y, (task, shown) in enumerate(rows.items()):
+        draw.text((2, top + tile * (y + 0.4)), task, fill="black")
+        for x, column in enumerate(columns):
+            draw.text((left + tile * x, 0), column, fill="black")
+            whole.paste(Image.fromarray(shown[column]), (left + tile * x, top + tile * y))
+    # Few colours are enough to look at, and a third of the bytes.
+    return whole.quantize(128)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sheet", type=Path, help="write the pictures here")
+    parser.add_argument("--repeats", type=int, default=20)
+    arguments = parser.parse_args()
+    rows = {}
+    print("| task | standard, ms per view | fast, ms per view | mean difference of a pixel |\n|---|---|---|---|")
+    for task in TASKS:
+        envs = both_qualities(task)
+        rows[task] = pictures(envs)
+        standard, fast = np.split(np.array(list(rows[task].values()), float), len(envs))
+        times = ms_per_view(envs, arguments.repeats)
+        print(
+            f"| {task} | {times['standard']:.0f} | {times['fast']:.1f} | {np.abs(standard - fast).mean():.1f} |",
+            flush=True,
+        )
+        for env in envs.values():
+            env.close()
+    if arguments.sheet:
+        sheet(rows).save(arguments.sheet, optimize=True)
+
+
+if __name__ == "__main__":
+    main()

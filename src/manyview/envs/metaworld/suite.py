@@ -1,0 +1,87 @@
+"""The tasks, their cameras and our settings. Nothing here imports metaworld."""
+
+from typing import Any
+
+import gymnasium as gym
+
+from manyview.envs.suite import Settings, Suite, Task
+from manyview.envs.views import Observation
+
+CAMERAS = ("topview", "corner", "corner2", "corner3", "corner4", "behindGripper", "gripperPOV")
+"""The same in every task, in the order of their numbers."""
+
+# From both sides of the table, and from the hand. `corner4` is the view of most published results from pixels, which
+# made it by moving `corner2` nearer. From `topview` the arm hides the hand, and `behindGripper` can lie inside the arm.
+VIEWS = ("corner", "corner4", "gripperPOV")
+
+NAMES = (
+    "assembly",
+    "basketball",
+    "bin-picking",
+    "box-close",
+    "button-press",
+    "button-press-topdown",
+    "button-press-topdown-wall",
+    "button-press-wall",
+    "coffee-button",
+    "coffee-pull",
+    "coffee-push",
+    "dial-turn",
+    "disassemble",
+    "door-close",
+    "door-lock",
+    "door-open",
+    "door-unlock",
+    "drawer-close",
+    "drawer-open",
+    "faucet-close",
+    "faucet-open",
+    "hammer",
+    "hand-insert",
+    "handle-press",
+    "handle-press-side",
+    "handle-pull",
+    "handle-pull-side",
+    "lever-pull",
+    "peg-insert-side",
+    "peg-unplug-side",
+    "pick-out-of-hole",
+    "pick-place",
+    "pick-place-wall",
+    "plate-slide",
+    "plate-slide-back",
+    "plate-slide-back-side",
+    "plate-slide-side",
+    "push",
+    "push-back",
+    "push-wall",
+    "reach",
+    "reach-wall",
+    "shelf-place",
+    "soccer",
+    "stick-pull",
+    "stick-push",
+    "sweep",
+    "sweep-into",
+    "window-close",
+    "window-open",
+)
+
+# The paper has no Meta-World: these are its settings for DeepMind Control.
+SETTINGS = Settings(views=VIEWS, image_size=84, frame_stack=3, action_repeat=2, render_quality="standard")
+
+
+def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
+    from manyview.envs.metaworld.env import MetaWorld
+
+    return MetaWorld(task, settings)
+
+
+SUITE = Suite(
+    name="metaworld",
+    title="Meta-World",
+    tasks={f"metaworld/{name}": Task(id=f"metaworld/{name}", cameras=CAMERAS, settings=SETTINGS) for name in NAMES},
+    make=_make,
+    packages=("metaworld",),
+    install='pip install "manyview[metaworld]" in an environment of its own',
+)
