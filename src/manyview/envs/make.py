@@ -18,7 +18,7 @@ from manyview.envs.stack import FrameStack
 from manyview.envs.suite import Levels, Options, Quality, Settings, Suite, Task
 from manyview.envs.views import Observation, views_of
 
-SUITES = ("toy", "dmc", "metaworld")
+SUITES = ("toy", "dmc", "procgen", "metaworld")
 """Each is a module or package `manyview.envs.<name>` with a `SUITE`; its simulator is imported when a task is made."""
 
 

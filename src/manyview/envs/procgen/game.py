@@ -1,0 +1,48 @@
+"""One Procgen game as an ordinary environment."""
+
+from typing import Any
+
+import numpy as np
+
+from manyview.envs.procgen.pool import ACTIONS, SCREEN, Frames, Pool
+from manyview.envs.suite import Levels
+from manyview.envs.views import MultiViewEnv, NotRestorable, Observation, State
+
+NO_STATE = "EnvPool can neither give nor take the state of a game; begin an episode anew with reset(seed=...)"
+
+
+class Procgen(MultiViewEnv):
+    """A game in a pool of its own. A seed makes the pool anew and with it the sequence of levels.
+
+    `info` has the `level_seed`, and after a step whether that step made the `level_complete`.
+    """
+
+    def __init__(self, task: str, *, levels: Levels = "train") -> None:
+        super().__init__([SCREEN], ACTIONS)
+        self._pool = Pool(task, levels=levels, num_envs=1)
+        self._only = np.zeros(1, np.int32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        return self._shown(self._pool.begin(seed))
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        step = self._pool.step(np.array([action], np.int32))
+        observation, info = self._shown(step.frames)
+        info["level_complete"] = bool(step.level_complete[0])
+        return observation, float(step.rewards[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def snapshot(self) -> State:
+        raise NotRestorable(f"{self._pool.task}: {NO_STATE}")
+
+    def restore(self, state: State) -> Observation:  # noqa: ARG002
+        raise NotRestorable(f"{self._pool.task}: {NO_STATE}")
+
+    def _shown(self, frames: Frames) -> tuple[Observation, dict[str, Any]]:
+        picture = frames.images[0].transpose(1, 2, 0)
+        return self.observe({SCREEN.name: picture}), {"level_seed": int(frames.level_seeds[0])}

@@ -1,0 +1,74 @@
+"""The sixteen games by name."""
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from manyview.envs.procgen.game import Procgen
+from manyview.envs.procgen.pool import NUM_LEVELS, SCREEN
+from manyview.envs.procgen.vector import ProcgenVector
+from manyview.envs.suite import Levels, Settings, Suite, Task
+from manyview.envs.views import Observation
+
+GAMES = (
+    "bigfish",
+    "bossfight",
+    "caveflyer",
+    "chaser",
+    "climber",
+    "coinrun",
+    "dodgeball",
+    "fruitbot",
+    "heist",
+    "jumper",
+    "leaper",
+    "maze",
+    "miner",
+    "ninja",
+    "plunder",
+    "starpilot",
+)
+PAPER = ("bigfish", "bossfight", "coinrun", "dodgeball", "fruitbot", "starpilot", "ninja", "jumper", "miner")
+
+
+def _levels(task: Task, settings: Settings) -> Levels:
+    """The levels, once it is clear that EnvPool can do what the settings ask for."""
+    if settings.views != (SCREEN.name,):
+        raise ValueError(f"{task.id} has the one view {SCREEN.name!r}, got {list(settings.views)}")
+    if settings.image_size != SCREEN.height:
+        raise ValueError(
+            f"{task.id}: image_size must be {SCREEN.height}, got {settings.image_size}: EnvPool draws no other; "
+            "resize the pictures where the network reads them"
+        )
+    if settings.levels not in NUM_LEVELS:
+        raise ValueError(f"{task.id}: levels must be 'train' or 'test', got {settings.levels!r}")
+    return settings.levels
+
+
+def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
+    return Procgen(task.id, levels=_levels(task, settings))
+
+
+def _make_vector(task: Task, settings: Settings, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    levels = _levels(task, settings)
+    vector = ProcgenVector(task.id, num_envs, levels=levels, frame_stack=settings.frame_stack)
+    vector.metadata["settings"] = settings
+    return vector
+
+
+def _task(game: str) -> Task:
+    views = (SCREEN.name,)
+    settings = Settings(views=views, image_size=SCREEN.height, levels="train")
+    return Task(id=f"procgen/{game}", cameras=views, settings=settings, in_paper=game in PAPER)
+
+
+SUITE = Suite(
+    name="procgen",
+    title="Procgen games through EnvPool",
+    tasks={f"procgen/{game}": _task(game) for game in GAMES},
+    make=_make,
+    make_vector=_make_vector,
+    packages=("envpool",),
+    install='pip install "manyview[procgen]"',
+)

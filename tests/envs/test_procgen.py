@@ -1,0 +1,341 @@
+"""Procgen: the contract for the paper's nine games, levels, and that no false transition reaches a learner."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from manyview.envs import ContractError, NotRestorable, make, make_vector, restore, snapshot, tasks
+from manyview.envs.procgen import ProcgenVector
+from manyview.envs.procgen.pool import Pool
+from manyview.envs.procgen.suite import GAMES, PAPER
+from manyview.envs.testing import EnvironmentContract, VectorContract, equal
+from manyview.envs.views import Observation
+
+pytestmark = pytest.mark.simulator
+
+NOTHING = 4
+"""The action of no key."""
+
+
+class GameContract(EnvironmentContract):
+    game: ClassVar[str]
+    longest = 6000
+    restorable = False
+
+    def make_env(self) -> gym.Env[Observation, Any]:
+        return make(f"procgen/{self.game}")
+
+
+class GamesContract(VectorContract):
+    game: ClassVar[str]
+
+    def make_vector(self) -> VectorEnv[Any, Any, Any]:
+        return make_vector(f"procgen/{self.game}", self.num_envs)
+
+
+for _game in PAPER:
+    for _kind, _contract in (("", GameContract), ("Vector", GamesContract)):
+        _name = f"Test{_game.capitalize()}{_kind}Contract"
+        globals()[_name] = type(_name, (_contract,), {"game": _game, "__module__": __name__})
+
+
+@dataclass
+class Stream:
+    """The life of one environment: what each action led to, and what each episode began with and summed up to."""
+
+    transitions: list[tuple[bytes, int, float, bool, bool]] = field(default_factory=list)
+    """Picture, level, reward, terminated, truncated."""
+    beginnings: list[tuple[bytes, int]] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)
+
+
+def bare_streams(game: str, actions: NDArray[np.int32], *, seed: int) -> tuple[list[Stream], int]:
+    """Bare EnvPool with its autoreset in the next step, and how many of its rows were resets and no transitions.
+
+    Each environment makes the transitions that its column of `actions` asks for, however long the resets delay it.
+    """
+    import envpool
+
+    steps, num_envs = actions.shape
+    pool = envpool.make_gymnasium(f"{game.capitalize()}Easy-v0", num_envs=num_envs, seed=seed, num_levels=200)
+    streams, totals, resets = [Stream() for _ in range(num_envs)], np.zeros(num_envs), 0
+    images, info = pool.reset()
+    for index, stream in enumerate(streams):
+        stream.beginnings.append((images[index].tobytes(), int(info["level_seed"][index])))
+    ended = np.zeros(num_envs, bool)
+    while any(len(stream.transitions) < steps for stream in streams):
+        row = [actions[min(len(stream.transitions), steps - 1), index] for index, stream in enumerate(streams)]
+        images, rewards, terminated, truncated, info = pool.step(np.array(row, np.int32))
+        for index, stream in enumerate(streams):
+            seen = (images[index].tobytes(), int(info["level_seed"][index]))
+            if ended[index]:
+                assert (rewards[index], terminated[index], truncated[index]) == (0, False, False)
+                resets += 1
+                if len(stream.beginnings) == len(stream.returns):  # not after an end past the last transition asked for
+                    stream.beginnings.append(seen)
+            elif len(stream.transitions) < steps:
+                flags = (bool(terminated[index]), bool(truncated[index]))
+                stream.transitions.append((*seen, float(rewards[index]), *flags))
+                totals[index] += rewards[index]
+                if any(flags):
+                    stream.returns.append(float(totals[index]))
+                    totals[index] = 0
+        ended = terminated | truncated
+    return streams, resets
+
+
+def our_streams(game: str, actions: NDArray[np.int32], *, seed: int) -> list[Stream]:
+    vector = make_vector(f"procgen/{game}", actions.shape[1])
+    streams = [Stream() for _ in range(vector.num_envs)]
+    observation, info = vector.reset(seed=seed)
+    for index, stream in enumerate(streams):
+        stream.beginnings.append((as_drawn(observation["screen"][index]), int(info["level_seed"][index])))
+    for action in actions:
+        observation, rewards, terminated, truncated, info = vector.step(action)
+        ended = terminated | truncated
+        assert ended.any() == ("final_obs" in info)
+        for index, stream in enumerate(streams):
+            seen = (as_drawn(observation["screen"][index]), int(info["level_seed"][index]))
+            if ended[index]:
+                stream.beginnings.append(seen)
+                stream.returns.append(float(info["final_info"]["episode"]["return"][index]))
+                last = info["final_obs"][index]["screen"]
+                seen = (as_drawn(last), int(info["final_info"]["level_seed"][index]))
+            flags = (bool(terminated[index]), bool(truncated[index]))
+            stream.transitions.append((*seen, float(rewards[index]), *flags))
+    vector.close()
+    return streams
+
+
+def as_drawn(screen: NDArray[np.uint8]) -> bytes:
+    return screen.transpose(2, 0, 1).tobytes()
+
+
+@pytest.mark.parametrize("game", PAPER)
+def test_the_stream_is_that_of_bare_envpool_without_its_reset_rows(game: str) -> None:
+    """4,000 transitions each: pictures, levels, rewards, ends, first frames and raw returns, exactly."""
+    actions = np.random.default_rng(1).integers(15, size=(500, 8)).astype(np.int32)
+    bare, resets = bare_streams(game, actions, seed=11)
+    ours = our_streams(game, actions, seed=11)
+    assert resets > 0, "no episode ended, so nothing was shown"
+    for theirs, mine in zip(bare, ours, strict=True):
+        assert mine.transitions == theirs.transitions
+        assert mine.returns == theirs.returns
+        # An episode that ends with the very last transition has its next beginning in our stream alone.
+        assert mine.beginnings[: len(theirs.beginnings)] == theirs.beginnings
+        assert len(mine.beginnings) == len(mine.returns) + 1
+
+
+def level_seeds(levels: Any, *, resets: int) -> NDArray[np.int64]:
+    vector = make_vector("procgen/miner", 64, levels=levels)
+    seeds = [vector.reset(seed=0 if number == 0 else None)[1]["level_seed"] for number in range(resets)]
+    vector.close()
+    return np.concatenate(seeds).astype(np.int64)
+
+
+def test_training_shows_all_of_200_levels_and_no_other() -> None:
+    assert set(level_seeds(None, resets=40)) == set(range(200))
+
+
+def test_testing_shows_levels_from_everywhere() -> None:
+    seeds = level_seeds("test", resets=20)
+    assert len(set(seeds)) > 0.99 * len(seeds)
+    assert np.mean(seeds < 200) < 0.01
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_every_game_can_be_made_and_moves(game: str) -> None:
+    env = make(f"procgen/{game}")
+    env.action_space.seed(0)
+    first, _ = env.reset(seed=0)
+    assert first["screen"].std() > 1
+    pictures = {env.step(env.action_space.sample())[0]["screen"].tobytes() for _ in range(10)}
+    assert len(pictures) > 1
+    env.close()
+
+
+def test_the_list_of_games_needs_no_simulator() -> None:
+    code = "import sys, manyview.envs; print(len(manyview.envs.tasks())); assert 'envpool' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    games = {name: task for name, task in tasks().items() if name.startswith("procgen/")}
+    assert len(games) == 16
+    assert sum(task.in_paper for task in games.values()) == 9
+
+
+def test_running_out_of_time_is_a_truncation() -> None:
+    vector = make_vector("procgen/coinrun", 4)
+    vector.reset(seed=0)
+    for _ in range(999):
+        _, _, terminated, truncated, _ = vector.step(np.full(4, NOTHING))
+        assert not (terminated | truncated).any()
+    _, _, terminated, truncated, info = vector.step(np.full(4, NOTHING))
+    vector.close()
+    assert truncated.all()
+    assert not terminated.any()
+    assert (info["final_info"]["episode"]["steps"] == 1000).all()
+    assert (info["final_info"]["episode"]["frames"] == 1000).all()
+
+
+class ImpatientPool(Pool):
+    """Every end of an episode comes when its time is up, as EnvPool sees it."""
+
+    def _made(self, seed: int) -> Any:
+        return self._envpool.make_gymnasium("CoinrunEasy-v0", num_envs=self.num_envs, seed=seed, max_episode_steps=1)
+
+
+def test_a_level_completed_in_the_last_step_is_a_real_end() -> None:
+    pool = ImpatientPool("procgen/coinrun", levels="train", num_envs=16)
+    pool.begin(seed=0)
+    keys = np.random.default_rng(0).choice([7, 8], size=(300, 16)).astype(np.int32)  # right, and right with a jump
+    completed, lost = 0, 0
+    for actions in keys:
+        step = pool.step(actions)
+        ended = step.terminated | step.truncated
+        assert (step.terminated == step.level_complete).all()
+        completed, lost = completed + step.terminated.sum(), lost + step.truncated.sum()
+        if ended.any():
+            pool.start_reset(np.flatnonzero(ended).astype(np.int32))
+            pool.finish_reset()
+    assert completed > 0
+    assert lost > 0
+
+
+@pytest.fixture
+def vector() -> Iterator[VectorEnv[Any, Any, Any]]:
+    made = make_vector("procgen/starpilot", 8)
+    yield made
+    made.close()
+
+
+def test_later_steps_leave_pictures_alone(vector: VectorEnv[Any, Any, Any]) -> None:
+    """Those of a reset, of a step, and the last ones of an episode."""
+    vector.action_space.seed(0)
+    kept: list[tuple[Observation, Observation]] = []
+    observation, _ = vector.reset(seed=0)
+    ends = 0
+    for _ in range(200):
+        kept.append((observation, {name: part.copy() for name, part in observation.items()}))
+        observation, _, _, _, info = vector.step(vector.action_space.sample())
+        for last in info.get("final_obs", ()):
+            if last is not None:
+                kept.append((last, {name: part.copy() for name, part in last.items()}))
+                ends += 1
+    assert ends > 0
+    assert all(equal(shown, copied) for shown, copied in kept)
+
+
+def test_networks_get_envpools_memory_without_a_copy(vector: VectorEnv[Any, Any, Any]) -> None:
+    observation, _ = vector.reset(seed=0)
+    assert observation["screen"].transpose(0, 3, 1, 2).flags.c_contiguous
+
+
+def test_a_seed_begins_everything_anew(vector: VectorEnv[Any, Any, Any]) -> None:
+    def played(seed: int | None) -> list[Any]:
+        vector.action_space.seed(0)
+        seen = [vector.reset(seed=seed)[1]["level_seed"].tolist()]
+        return seen + [vector.step(vector.action_space.sample())[0]["screen"].tobytes() for _ in range(100)]
+
+    first = played(seed=3)
+    assert played(seed=4) != first
+    assert played(seed=None) != first
+    assert played(seed=3) == first
+    assert played(seed=2**40) != first
+
+
+def test_without_a_seed_no_two_runs_are_alike() -> None:
+    assert ProcgenVector("procgen/miner", 64).reset()[1]["level_seed"].tolist() != (
+        ProcgenVector("procgen/miner", 64).reset()[1]["level_seed"].tolist()
+    )
+
+
+def test_a_stack_of_many_is_the_stack_of_one() -> None:
+    one, many = make("procgen/starpilot", frame_stack=3), make_vector("procgen/starpilot", 1, frame_stack=3)
+    alone, (batch, _) = one.reset(seed=0)[0], many.reset(seed=0)
+    rng, ends = np.random.default_rng(0), 0
+    for _ in range(300):
+        assert np.array_equal(alone["screen"], batch["screen"][0])
+        action = int(rng.integers(15))
+        alone, _, terminated, truncated, _ = one.step(action)
+        batch, _, _, _, info = many.step(np.array([action]))
+        if terminated or truncated:
+            assert equal(info["final_obs"][0], alone)
+            alone, ends = one.reset()[0], ends + 1
+    assert ends > 0
+    one.close()
+    many.close()
+
+
+@pytest.mark.parametrize(
+    ("actions", "got"),
+    [
+        (np.zeros(7, int), r"int64 of shape \(7,\)"),
+        (np.zeros((8, 1), int), r"int64 of shape \(8, 1\)"),
+        (np.zeros(8), "float64"),
+        (np.full(8, np.nan), "float64"),
+        (np.zeros(8, bool), "bool"),
+        (3, "int 3"),
+        (None, "None"),
+        (np.array([0, 1, 2, 15, 4, 5, 6, 7]), "15 for environment 3"),
+        (np.array([0, -1, 2, 3, 4, 5, 6, 7]), "-1 for environment 1"),
+    ],
+)
+def test_a_wrong_action_is_named_and_changes_nothing(vector: VectorEnv[Any, Any, Any], actions: Any, got: str) -> None:
+    vector.reset(seed=0)
+    with pytest.raises(ContractError, match=f"procgen/starpilot: action: expected .*integers from 0 to 14, got {got}"):
+        vector.step(actions)
+    after = vector.step(np.zeros(8, int))[0]
+    vector.reset(seed=0)
+    assert equal(after, vector.step(np.zeros(8, int))[0])
+
+
+def test_a_step_before_reset_is_refused(vector: VectorEnv[Any, Any, Any]) -> None:
+    with pytest.raises(ContractError, match=r"procgen/starpilot: step: .* call reset"):
+        vector.step(np.zeros(8, int))
+
+
+def test_another_picture_size_is_refused() -> None:
+    for made in (make, lambda task, image_size: make_vector(task, 2, image_size=image_size)):
+        with pytest.raises(ValueError, match="procgen/maze: image_size must be 64, got 84: EnvPool draws no other"):
+            made("procgen/maze", image_size=84)
+
+
+def test_another_view_or_set_of_levels_is_refused() -> None:
+    with pytest.raises(ValueError, match="procgen/maze has the one view 'screen', got \\['side'\\]"):
+        make("procgen/maze", views=["side"])
+    with pytest.raises(ValueError, match="procgen/maze: levels must be 'train' or 'test', got 'hard'"):
+        make_vector("procgen/maze", 2, levels="hard")  # type: ignore[arg-type]
+
+
+def test_it_says_why_a_game_cannot_be_restored() -> None:
+    env = make("procgen/maze")
+    env.reset(seed=0)
+    with pytest.raises(NotRestorable, match="procgen/maze: EnvPool can neither give nor take the state"):
+        snapshot(env)
+    with pytest.raises(NotRestorable, match="procgen/maze: EnvPool can neither give nor take the state"):
+        restore(env, {"env": {"env": {}}, "stacks": {}, "episode": {}})
+    env.close()
+
+
+def test_the_vector_environment_says_what_it_is(vector: VectorEnv[Any, Any, Any]) -> None:
+    assert vector.metadata["task"] == "procgen/starpilot"
+    assert vector.metadata["settings"] == tasks()["procgen/starpilot"].settings
+    assert [view.name for view in vector.metadata["views"]] == ["screen"]
+
+
+def test_a_missing_qt_is_answered_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    (tmp_path / "libQt5Gui.so.5").touch()  # found first, and no library
+    code = "import manyview.envs; manyview.envs.make('procgen/maze')"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert "procgen/maze is drawn with Qt 5, which cannot be loaded: apt-get install libqt5gui5" in ended.stderr
