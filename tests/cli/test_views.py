@@ -4,7 +4,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,7 @@ from PIL import Image as PillowImage
 
 from manyview.cli.main import main
 from manyview.envs import MultiViewEnv, View
+from manyview.envs.faults import Kind
 from manyview.envs.make import SUITES, suite
 from manyview.envs.views import Observation
 
@@ -83,6 +84,13 @@ def test_a_video_is_written_beside_the_sheet(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.splitlines()[-1] == f"written to {clip}"
 
 
+def test_faults_are_drawn_below_the_views(tmp_path: Path) -> None:
+    for name, options in (("plain.png", []), ("faults.png", ["--faults"])):
+        assert main(["views", "toy/identity", "--out", str(tmp_path / name), *options]) == 0
+    below = size(tmp_path / "faults.png")[1] - size(tmp_path / "plain.png")[1]
+    assert below > len(get_args(Kind)) * 160
+
+
 def test_warnings_and_absent_cameras_are_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "robot.png"
     assert main(["views", "tests.cli.test_views:make_robot", "--out", str(out)]) == 0
@@ -90,6 +98,15 @@ def test_warnings_and_absent_cameras_are_told_in_words(tmp_path: Path, capsys: p
     assert lines[0] == "warning: the wrist camera does not answer: check its cable"
     assert lines[1] == "front  16 x 16 x 3, mean brightness 100 of 255, present 100%"
     assert lines[2] == "wrist  16 x 16 x 3, never seen, present 0%"
+
+
+def test_an_environment_in_the_folder_one_stands_in_is_found(tmp_path: Path) -> None:
+    (tmp_path / "my_robot.py").write_text("from manyview.envs.toy import Identity as make_env")
+    # -P is how the console script starts: without the folder on the path.
+    command = [sys.executable, "-P", "-m", "manyview", "views", "my_robot:make_env", "--out", "robot.png"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert (tmp_path / "robot.png").exists()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from manyview.envs import MultiViewEnv, View, make, wrap
 from manyview.envs.look import (
     Moment,
     Row,
+    broken_rows,
     contact_sheet,
     draw_grid,
     save_picture,
@@ -181,6 +182,21 @@ def test_the_end_of_an_episode_is_labelled() -> None:
 def test_a_derived_view_says_what_was_removed_from_where() -> None:
     derived = View("side_foreground", 8, 8, foreground_of="side")
     assert view_label(derived) == "side_foreground\nbackground removed\nfrom side"
+
+
+def test_a_broken_camera_is_shown_in_every_way_it_can_fail() -> None:
+    env = make("toy/identity", frame_stack=1)
+    healthy = [moment.pictures["upright"] for moment in watch(env, COLUMNS - 1, seed=0)]
+    rows = {row.label: row.pictures for row in broken_rows(env, COLUMNS - 1, seed=0)}
+    assert list(rows) == [f"upright\n{how}, from step 1" for how in ("black", "frozen", "noise", "late by 1", "gone")]
+    black, frozen, noise, late, gone = rows.values()
+    for pictures in rows.values():
+        assert np.array_equal(pictures[0], healthy[0])  # type: ignore[arg-type]
+    assert not np.any(black[1:])  # type: ignore[arg-type]
+    assert all(np.array_equal(picture, healthy[0]) for picture in frozen)  # type: ignore[arg-type]
+    assert np.array_equal(late[1:], healthy[:-1])  # type: ignore[arg-type]
+    assert gone[1:] == [None] * (COLUMNS - 1)
+    assert len({picture.tobytes() for picture in noise if picture is not None}) == COLUMNS
 
 
 # Sheets and videos

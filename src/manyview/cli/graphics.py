@@ -61,7 +61,7 @@ def drawing(machine: Machine) -> list[Finding]:
     software = SOFTWARE.search(drawn.driver) is not None
     found = (
         f"{drawn.driver} by {drawn.backend}, {'software' if software else 'hardware'}; "
-        f"a view of 84 x 84 takes {drawn.standard_ms:.2g} ms, fast {drawn.fast_ms:.2g} ms"
+        f"a view of 84 x 84 takes {drawn.standard_ms:.3g} ms, fast {drawn.fast_ms:.3g} ms"
     )
     if software and machine.nvidia:
         found += "; the NVIDIA device is not used, its EGL driver is not among these:"

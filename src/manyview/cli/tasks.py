@@ -15,7 +15,9 @@ from manyview.envs.suite import Settings, Suite, Task
 if TYPE_CHECKING:
     from rich.table import Table
 
-SETTINGS = tuple(field.name for field in fields(Settings) if field.name != "views")
+SETTINGS = {field.name.replace("_", " "): field.name for field in fields(Settings) if field.name != "views"}
+VIEWS = "views (further cameras)"
+HEADINGS = (*SETTINGS, VIEWS)
 
 SuiteName = Annotated[
     str | None, tyro.conf.arg(metavar="NAME", help=f"Only this one: {', '.join(SUITES)}.", help_behavior_hint="")
@@ -58,15 +60,9 @@ def print_tables(suites: Sequence[Suite]) -> None:
         if not suite.installed:
             # Never broken: it is there to be copied.
             console.print(Text("install it: ").append(suite.install, style="bold"), soft_wrap=True)
-        if shared := shared_settings(suite):
-            console.print(Text(", ".join(f"{_spaced(name)} {value}" for name, value in shared.items())))
-        console.print()
+        shared = "; ".join(f"{name}: {value}" for name, value in shared_facts(suite).items() if value)
+        console.print(Text(f"{shared}\n"))
         console.print(table_of(suite))
-
-
-def shared_settings(suite: Suite) -> dict[str, object]:
-    """What all tasks of a suite have in common: said once above the table, it leaves room at 80 columns."""
-    return {name: values.pop() for name in SETTINGS if len(values := _values(suite, name)) == 1 and None not in values}
 
 
 def table_of(suite: Suite) -> "Table":
@@ -74,31 +70,26 @@ def table_of(suite: Suite) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    different = [name for name in SETTINGS if len(_values(suite, name)) > 1]
+    shared = shared_facts(suite)
+    rows = [[value for name, value in facts(task).items() if name not in shared] for task in suite.tasks.values()]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("task", no_wrap=True)  # likewise
-    for heading in ("paper", *map(_spaced, different), "views (further cameras)"):
+    for heading in ("paper", *(name for name in HEADINGS if name not in shared)):
         table.add_column(heading)
-    for task in suite.tasks.values():
-        settings = (_shown(getattr(task.settings, name)) for name in different)
-        table.add_row(*map(Text, (task.id, "yes" if task.in_paper else "no", *settings, views_and_cameras(task))))
+    for task, row in zip(suite.tasks.values(), rows, strict=True):
+        table.add_row(*map(Text, (task.id, "yes" if task.in_paper else "no", *row)))
     return table
 
 
-def views_and_cameras(task: Task) -> str:
-    """The views that are shown, and in brackets the cameras that could be."""
-    views = ", ".join(task.settings.views)
+def shared_facts(suite: Suite) -> dict[str, str]:
+    """What all tasks of a suite have in common: said once above the table, it leaves room at 80 columns."""
+    first, *others = map(facts, suite.tasks.values())
+    return {name: value for name, value in first.items() if all(other[name] == value for other in others)}
+
+
+def facts(task: Task) -> dict[str, str]:
+    """What stands under each heading; nothing for a setting that the task does not have."""
+    settings = {heading: getattr(task.settings, name) for heading, name in SETTINGS.items()}
     further = ", ".join(camera for camera in task.cameras if camera not in task.settings.views)
-    return f"{views} ({further})" if further else views
-
-
-def _values(suite: Suite, setting: str) -> set[object]:
-    return {getattr(task.settings, setting) for task in suite.tasks.values()}
-
-
-def _shown(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
+    views = ", ".join(task.settings.views) + (f" ({further})" if further else "")
+    return {**{heading: "" if value is None else str(value) for heading, value in settings.items()}, VIEWS: views}

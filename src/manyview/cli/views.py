@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import refuse
+from manyview.cli.arguments import find_modules_here, refuse
 from manyview.envs.look import (
     Moment,
     Summary,
+    broken_rows,
     contact_sheet,
     save_picture,
     side_by_side,
@@ -42,6 +43,9 @@ def views(
     ] = None,
     steps: Annotated[int, arg(metavar="N", help="Random actions. A sheet shows six moments of them, a video all.")] = 5,
     seed: Annotated[int, arg(metavar="N", help="Of the task and of the actions.")] = 0,
+    faults: Annotated[
+        bool, FlagCreatePairsOff, arg(help="Also show the first camera as it fails, in every way that it can.")
+    ] = False,
     video: Annotated[
         Path | None, arg(metavar="MP4", help="Where to write a video of all views.", help_behavior_hint="")
     ] = None,
@@ -49,17 +53,20 @@ def views(
     """Draw what the views of a task show during some random actions."""
     if steps < 1:
         return refuse(f"--steps must be at least 1, got {steps}")
+    if ":" in task:
+        find_modules_here()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            env = make(task, views=views, image_size=image_size, render_quality=render_quality)
+            env = make(task, views=views, image_size=image_size, render_quality=render_quality, frame_stack=1)
         except (ValueError, ImportError) as error:
             return refuse(error)
         moments = watch(env, steps, seed=seed)
+        broken = broken_rows(env, steps, seed=seed) if faults else []
         env.close()
     shown = views_of(env)
     try:
-        save_picture(contact_sheet(shown, moments, title=f"{task}, seed {seed}"), out)
+        save_picture(contact_sheet(shown, moments, further=broken, title=f"{task}, seed {seed}"), out)
         if video is not None:
             write_video(video, side_by_side(shown, moments, title=task))
     except (ValueError, ImportError, OSError) as error:
@@ -80,4 +87,4 @@ def print_summary(summaries: Sequence[Summary], moments: Sequence[Moment]) -> No
         size = " x ".join(map(str, summary.view.shape))
         brightness = "never seen" if summary.brightness is None else f"mean brightness {summary.brightness:.0f} of 255"
         print(f"{summary.view.name:<{longest}}  {size}, {brightness}, present {summary.present:.0%}")
-    print(f"a step takes {step_ms(moments):.2g} ms with all views")
+    print(f"a step takes {step_ms(moments):.3g} ms with all views")

@@ -57,7 +57,12 @@ def draw_grid(rows: Sequence[Row], *, columns: Sequence[str] = (), title: str = 
         for line in cells
     ]
     around = ((GAP_PX, GAP_PX), (GAP_PX, GAP_PX), (0, 0))
-    return np.pad(_joined([_text(title), *lines], axis=0), around, constant_values=PAPER)
+    return np.pad(below([_text(title), *lines]), around, constant_values=PAPER)
+
+
+def below(pictures: Sequence[Image]) -> Image:
+    """Pictures below each other, such as several grids."""
+    return _joined(pictures, axis=0)
 
 
 def save_picture(picture: Image, path: Path) -> None:

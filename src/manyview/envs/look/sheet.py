@@ -10,10 +10,13 @@ COLUMNS = 6
 """A sheet shows at most so many moments, the first and the last among them."""
 
 
-def contact_sheet(views: Sequence[View], moments: Sequence[Moment], *, title: str = "") -> Image:
-    """A row for each view, a column for each moment, or for some if there are many."""
+def contact_sheet(
+    views: Sequence[View], moments: Sequence[Moment], *, further: Sequence[Row] = (), title: str = ""
+) -> Image:
+    """A row for each view, a column for each moment, or for some if there are many; `further` rows below."""
     shown = spread(moments, COLUMNS)
-    return draw_grid(view_rows(views, shown), columns=[moment_label(moment) for moment in shown], title=title)
+    rows = [Row(view_label(view), [moment.pictures[view.name] for moment in shown]) for view in views]
+    return draw_grid([*rows, *further], columns=[moment_label(moment) for moment in shown], title=title)
 
 
 def side_by_side(views: Sequence[View], moments: Sequence[Moment], *, title: str = "") -> Iterator[Image]:
@@ -25,10 +28,6 @@ def side_by_side(views: Sequence[View], moments: Sequence[Moment], *, title: str
         picture = draw_grid([row], columns=columns, title=f"{title}\n{moment_label(moment)}".strip())
         size = size or picture.shape[:2]
         yield sized(picture, *size)  # a longer caption must not change the size of a video
-
-
-def view_rows(views: Sequence[View], moments: Sequence[Moment]) -> list[Row]:
-    return [Row(view_label(view), [moment.pictures[view.name] for moment in moments]) for view in views]
 
 
 def view_label(view: View) -> str:
