@@ -20,7 +20,7 @@ from manyview.envs.views import Observation
 
 
 class Robot(MultiViewEnv):
-    """Its wrist camera never answers, and it complains."""
+    """Its wrist camera never answers, its front camera is covered, and it complains."""
 
     def __init__(self) -> None:
         super().__init__([View("front", 16, 16), View("wrist", 16, 16)], spaces.Discrete(2))
@@ -30,10 +30,10 @@ class Robot(MultiViewEnv):
     ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         warnings.warn("the wrist camera does not answer: check its cable", stacklevel=1)
-        return self.observe({"front": np.full((16, 16, 3), 100, np.uint8), "wrist": None}), {}
+        return self.observe({"front": np.zeros((16, 16, 3), np.uint8), "wrist": None}), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
-        return self.observe({"front": np.full((16, 16, 3), 100, np.uint8), "wrist": None}), 0.0, False, False, {}
+        return self.observe({"front": np.zeros((16, 16, 3), np.uint8), "wrist": None}), 0.0, False, False, {}
 
 
 def make_robot() -> gym.Env[Observation, Any]:
@@ -94,10 +94,30 @@ def test_faults_are_drawn_below_the_views(tmp_path: Path) -> None:
 def test_warnings_and_absent_cameras_are_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "robot.png"
     assert main(["views", "tests.cli.test_views:make_robot", "--out", str(out)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "warning: the wrist camera does not answer: check its cable"
-    assert lines[1] == "front  16 x 16 x 3, mean brightness 100 of 255, present 100%"
-    assert lines[2] == "wrist  16 x 16 x 3, never seen, present 0%"
+    own, black, front, wrist, *_ = capsys.readouterr().out.splitlines()
+    assert own == "warning: the wrist camera does not answer: check its cable"
+    assert black.startswith("warning: tests.cli.test_views:make_robot: view 'front' is black")
+    assert front == "front  16 x 16 x 3, mean brightness 0 of 255, present 100%"
+    assert wrist == "wrist  16 x 16 x 3, never seen, present 0%"
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["dmc/cheetah_run", "--render-quality", "fast"], ["side", "back", "side_foreground"]),
+        (["dmc/quadruped_run", "--image-size", "40", "--views", "3", "x"], ["egocentric", "x"]),
+        (["procgen/bigfish", "--faults"], ["screen"]),
+    ],
+)
+def test_simulated_tasks_are_drawn_without_a_word_of_warning(
+    arguments: list[str], names: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "manyview", "views", *arguments, "--out", str(tmp_path / "sheet.png")]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert [line.split()[0] for line in shown.stdout.splitlines()[: len(names) + 1]] == [*names, "a"]
+    assert size(tmp_path / "sheet.png")[0] > 6 * 160
 
 
 def test_an_environment_in_the_folder_one_stands_in_is_found(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def moments_of(*pictures: Image | None) -> list[Moment]:
     return [Moment(step=step, frame=step, pictures={"top": picture}) for step, picture in enumerate(pictures)]
 
 
+def half(colour: tuple[int, ...]) -> Image:
+    """Half of the picture is black: a view of one colour is warned of."""
+    return np.concatenate([plain(colour, 16, 8), plain((0, 0, 0), 16, 8)], axis=1)
+
+
 class Blinking(MultiViewEnv):
     """Its second camera is absent at every other step."""
 
@@ -57,7 +62,7 @@ class Blinking(MultiViewEnv):
         self._step = 0
 
     def _look(self) -> Observation:
-        return self.observe({"top": plain(RED, 16, 16), "side": plain(BLUE, 16, 16) if self._step % 2 == 0 else None})
+        return self.observe({"top": half(RED), "side": half(BLUE) if self._step % 2 == 0 else None})
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -159,7 +164,7 @@ def test_an_absent_view_is_no_picture_and_lowers_its_presence() -> None:
     assert [moment.pictures["side"] is None for moment in moments] == [False, True, False, True]
     top, side = summarise(env.metadata["views"], moments)
     assert (top.present, side.present) == (1.0, 0.5)
-    assert top.brightness == side.brightness == pytest.approx(85)
+    assert top.brightness == side.brightness == pytest.approx(85 / 2)
 
 
 def test_a_view_that_never_came_has_no_brightness() -> None:
