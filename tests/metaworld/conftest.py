@@ -5,4 +5,9 @@ Where it is missing they are not collected at all, so that the gate counts no sk
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("metaworld") else ["test_*.py"]
+from manyview.envs.gl import prepare_headless_gl
+
+if find_spec("metaworld"):
+    prepare_headless_gl()  # some of them import mujoco before they make an environment
+else:
+    collect_ignore_glob = ["test_*.py"]

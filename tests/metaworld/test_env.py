@@ -1,5 +1,7 @@
 import multiprocessing
 import re
+import subprocess
+import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,12 @@ def test_closing_one_environment_leaves_the_pictures_of_another() -> None:
     second.close()
     assert equal(first.reset(seed=0)[0], expected)
     first.close()
+
+
+def test_an_environment_that_was_never_closed_leaves_in_silence() -> None:
+    code = "import manyview; env = manyview.make('metaworld/reach', render_quality='fast'); env.reset(seed=0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_cameras_have_names_and_numbers() -> None:

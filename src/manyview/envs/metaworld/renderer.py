@@ -1,6 +1,9 @@
 """Draws the cameras of a simulation, in one of two qualities."""
 
+import atexit
+from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import mujoco
 import numpy as np
@@ -29,6 +32,8 @@ class Renderer:
         if quality == "fast":
             for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
                 self._renderer.scene.flags[flag] = 0
+        _open.add(self)
+        _close_open_ones_at_exit()
 
     def draw(self, camera: str) -> Image:
         self._renderer.update_scene(self._data, camera)
@@ -37,3 +42,20 @@ class Renderer:
 
     def close(self) -> None:
         self._renderer.close()
+
+
+_open: WeakSet[Renderer] = WeakSet()
+
+
+@cache
+def _close_open_ones_at_exit() -> None:
+    """Called once, with the first context: mujoco ends EGL when the process exits, and what is freed later complains.
+
+    What is registered last goes first, and mujoco registers with its first context.
+    """
+    atexit.register(_close_open_ones)
+
+
+def _close_open_ones() -> None:
+    for renderer in list(_open):
+        renderer.close()
