@@ -2,6 +2,7 @@
 
     python -m benchmarks.environments speed               # ours against bare, both qualities, every task of the paper
     python -m benchmarks.environments quality             # `fast` against `standard`: ms per view, pixel difference
+    python -m benchmarks.environments picture             # draws docs/images/qualities.png
     python -m benchmarks.environments workers             # two spawned workers against one
 
 Sides alternate in short blocks in one process, and the best block of each counts: on a busy machine everything else
@@ -11,15 +12,17 @@ measures the other programs.
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 
 from manyview.envs import make, make_vector, views_of
 from manyview.envs.dmc.suite import PAPER_TASKS
+from manyview.envs.look import Row, below, draw_grid, save_picture, watch
 from manyview.envs.suite import Quality
-from manyview.envs.views import Observation
+from manyview.envs.views import Image, Observation
 
 SIZE, ACTION_REPEAT = 84, 2
 Step = Callable[[], object]
@@ -116,6 +119,27 @@ def quality_table(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
         yield task, costs[0], costs[1], float(np.abs(pictures[0] - pictures[1]).mean())
 
 
+def draw_qualities() -> None:
+    """The same state of each task at both qualities, and four times their difference."""
+    shown: dict[str, list[Image]] = {"standard": [], "fast": []}
+    for task in PAPER_TASKS:
+        for quality, pictures in shown.items():
+            env = make(f"dmc/{task}", render_quality=cast("Quality", quality), frame_stack=1)
+            picture = watch(env, 10, seed=0)[-1].pictures[views_of(env)[1].name]
+            assert picture is not None
+            pictures.append(picture)
+            env.close()
+    shown["difference\ntimes 4"] = [
+        np.minimum(4 * np.abs(one.astype(int) - other), 255).astype(np.uint8)
+        for one, other in zip(shown["standard"], shown["fast"], strict=True)
+    ]
+    parts = [
+        draw_grid([Row(name, pictures[half]) for name, pictures in shown.items()], columns=PAPER_TASKS[half])
+        for half in (slice(6), slice(6, 12))
+    ]
+    save_picture(below(parts), Path(__file__).parents[1] / "docs" / "images" / "qualities.png")
+
+
 def worker_steps_per_s(workers: int, *, steps: int = 150) -> float:
     vector = make_vector("dmc/cheetah_run", workers, processes=True, render_quality="fast")
     vector.reset(seed=0)
@@ -149,5 +173,7 @@ if __name__ == "__main__":
         print("|---|---|---|---|---|")
         for task, standard, fast, difference in quality_table():
             print(f"| {task} | {standard:.1f} | {fast:.2f} | {standard / fast:.0f} | {difference:.1f} |", flush=True)
+    elif wanted == "picture":
+        draw_qualities()
     else:
         print(f"two workers give {workers():.2f} times one worker's steps")
