@@ -261,10 +261,10 @@ class Boundary(ViewWrapper):
             "absent": dict(self._absent),
             "running": self._running,
         }
-        return {**super().snapshot(), "episode": running}
+        return {"env": super().snapshot(), "episode": running}
 
     def restore(self, state: State) -> Observation:
-        self._seen = super().restore(state)
+        self._seen = super().restore(state["env"])
         running = state["episode"]
         self._return, self._steps, self._running = running["return"], running["steps"], running["running"]
         self._absent = dict(running["absent"])

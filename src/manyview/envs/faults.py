@@ -192,7 +192,7 @@ class Faults(ViewWrapper):
 
     def snapshot(self) -> State:
         return {
-            **super().snapshot(),
+            "env": super().snapshot(),
             "faults": {
                 "rng": generator_state(self._rng),
                 "step": self._step,
@@ -207,7 +207,7 @@ class Faults(ViewWrapper):
         }
 
     def restore(self, state: State) -> Observation:
-        super().restore(state)
+        super().restore(state["env"])
         own = state["faults"]
         self._rng = restored_generator(own["rng"])
         self._step, self._active = int(own["step"]), list(own["active"])

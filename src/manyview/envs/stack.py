@@ -66,9 +66,9 @@ class FrameStack(ViewWrapper):
         return stack.transpose(1, 2, 0)
 
     def snapshot(self) -> State:
-        return {**super().snapshot(), "stacks": {name: s for name, s in self._stacks.items() if s is not None}}
+        return {"env": super().snapshot(), "stacks": {name: s for name, s in self._stacks.items() if s is not None}}
 
     def restore(self, state: State) -> Observation:
-        super().restore(state)
+        super().restore(state["env"])
         self._stacks = {view.name: state["stacks"].get(view.name) for view in self.views}
         return self._observation()

@@ -127,17 +127,17 @@ class MultiViewEnv(gym.Env[Observation, Any]):
 
 
 class ViewWrapper(gym.Wrapper[Observation, Any, Observation, Any]):
-    """The base of our wrappers: snapshots go through them."""
+    """The base of our wrappers: snapshots go through them. One with a state of its own puts it beside its `env`'s."""
 
     def __init__(self, env: gym.Env[Observation, Any]) -> None:
         super().__init__(env)
         self.views = views_of(env)
 
     def snapshot(self) -> State:
-        return {"env": snapshot(self.env)}
+        return snapshot(self.env)
 
     def restore(self, state: State) -> Observation:
-        return restore(self.env, state["env"])
+        return restore(self.env, state)
 
 
 def snapshot(env: gym.Env[Observation, Any]) -> State:
