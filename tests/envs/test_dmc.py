@@ -176,13 +176,13 @@ def test_a_restored_environment_goes_on_exactly(task: str) -> None:
     walk(env, 30, seed=2)
     state = snapshot(env)
     expected = walk(env, 200, seed=3)
-    physics = bare(env)._physics_state()
+    physics = bare(env).physics_state()
 
     other = make(f"dmc/{task}", **RESTORED_OPTIONS)
     for restored in (other, env):
         restore(restored, state)
         went = walk(restored, 200, seed=3)
-        assert np.array_equal(bare(restored)._physics_state(), physics)
+        assert np.array_equal(bare(restored).physics_state(), physics)
         for (observation, reward), (now, paid) in zip(expected, went, strict=True):
             assert reward == paid
             assert equal(observation, now)
@@ -209,11 +209,11 @@ def from_json(state: Any) -> Any:
 
 
 def digest_of_walk(env: Env) -> str:
-    seen = hashlib.sha256(bare(env)._physics_state().tobytes())
+    seen = hashlib.sha256(bare(env).physics_state().tobytes())
     for observation, reward in walk(env, 200, seed=3):
         add_observation(seen, observation)
         seen.update(np.float64(reward).tobytes())
-    seen.update(bare(env)._physics_state().tobytes())
+    seen.update(bare(env).physics_state().tobytes())
     return seen.hexdigest()
 
 
@@ -301,18 +301,18 @@ def test_physics_errors_truncate_and_are_counted() -> None:
 
 @pytest.mark.quality("L5")
 def test_a_camera_that_cannot_be_drawn_is_masked_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from manyview.envs.dmc.renderer import Renderer
+
     env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
     env.reset(seed=0)
-    renderer = bare(env)._renderer
-    draw = renderer._draw_camera
-    fails = iter([False, True, True, False, False])
+    draw, fails = Renderer._draw_camera, iter([False, True, True, False, False])
 
-    def failing(view: Any, pictures: Any) -> None:
+    def failing(self: Renderer, view: Any) -> Any:
         if view.name == "side" and next(fails):
             raise RuntimeError("the GL context was lost")
-        draw(view, pictures)
+        return draw(self, view)
 
-    monkeypatch.setattr(renderer, "_draw_camera", failing)
+    monkeypatch.setattr(Renderer, "_draw_camera", failing)
     masks, infos = [], []
     env.action_space.seed(0)
     for _ in range(5):
@@ -328,19 +328,29 @@ def test_a_camera_that_cannot_be_drawn_is_masked_counted_and_tried_again(monkeyp
     env.close()
 
 
-def test_an_episode_that_no_camera_sees_is_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.quality("L5")
+def test_a_lost_gl_context_costs_an_episode_and_is_replaced() -> None:
     env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
     first, _ = env.reset(seed=0)
+    bare(env)._env.physics.contexts.gl._free_unconditionally()
+    observation, _, terminated, truncated, info = env.step(env.action_space.sample())
+    assert (terminated, truncated, info["blind"]) == (False, True, True)
+    assert equal(observation, first)
+    again, _ = env.reset(seed=0)
+    assert equal(again, first)
+    env.close()
+
+
+def test_an_environment_without_any_camera_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from manyview.envs.dmc.renderer import Renderer
 
     def failing(*_: Any) -> None:
         raise RuntimeError("no GL at all")
 
-    monkeypatch.setattr(bare(env)._renderer, "_draw_camera", failing)
-    observation, _, terminated, truncated, info = env.step(env.action_space.sample())
-    assert (terminated, truncated, info["blind"]) == (False, True, True)
-    assert equal(observation, first)
+    monkeypatch.setattr(Renderer, "_draw_camera", failing)
+    env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
     with pytest.raises(ContractError, match="at least one view present"):
-        env.reset()
+        env.reset(seed=0)
     env.close()
 
 

@@ -52,6 +52,15 @@ class Task:
     settings: Settings
     in_paper: bool = False
 
+    def camera(self, asked: str) -> str:
+        """A camera's name, from its name or number."""
+        if asked in self.cameras:
+            return asked
+        if asked.isdecimal() and int(asked) < len(self.cameras):
+            return self.cameras[int(asked)]
+        numbered = ", ".join(f"{number} {name}" for number, name in enumerate(self.cameras))
+        raise ValueError(f"{self.id} has no camera {asked!r}; it has {numbered}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:

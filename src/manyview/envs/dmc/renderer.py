@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from manyview.envs.foreground import remove_background
 from manyview.envs.gl import set_quality
+from manyview.envs.simulated import Drawn
 from manyview.envs.suite import Quality
 from manyview.envs.views import Image, View
 
@@ -45,27 +46,32 @@ class Renderer:
         camera.fixedcamid = self._physics.model.name2id(view.name, "camera")
         return camera
 
-    def draw(self) -> tuple[dict[str, Image | None], dict[str, Exception]]:
-        """A picture per view, None where its camera failed, and why each camera failed."""
+    def draw(self) -> Drawn:
         pictures: dict[str, Image | None] = dict.fromkeys(view.name for view in self._views)
         failures: dict[str, Exception] = {}
         for view in self._views:
             if view.foreground_of is None:
                 try:
                     with self._contexts.gl.make_current() as gl:
-                        gl.call(self._draw_camera, view, pictures)
+                        pictures |= gl.call(self._draw_camera, view)
                 except Exception as error:
                     failures[view.name] = error
-        return pictures, failures
+        return Drawn(pictures, failures)
 
-    def _draw_camera(self, view: View, pictures: dict[str, Image | None]) -> None:
+    def close(self) -> None:
+        """Free the GL context; dm_control makes another when it is asked for one."""
+        self._physics._free_rendering_contexts()
+
+    def _draw_camera(self, view: View) -> dict[str, Image | None]:
+        """The picture of a camera, and of the views derived from it."""
         camera, everything = self._cameras[view.name], mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(self._model, self._data, self._option, self._perturb, camera, everything, self._scene)
         picture = self._pixels(view)
+        pictures: dict[str, Image | None] = {view.name: picture}
         for other in self._views:
             if other.foreground_of == view.name:
                 pictures[other.name] = remove_background(picture, self._foreground(view), other.fill)
-        pictures[view.name] = picture
+        return pictures
 
     def _pixels(self, view: View) -> Image:
         rect = mujoco.MjrRect(0, 0, view.width, view.height)

@@ -1,0 +1,159 @@
+"""What environments around a physics engine share: errors, cameras that fail, and exact snapshots."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from manyview.envs.suite import Settings, Task
+from manyview.envs.views import Image, MultiViewEnv, NotRestorable, Observation, State, View
+
+RESET_ATTEMPTS = 10
+
+
+class Played(NamedTuple):
+    """What an agent step brought, not counting what is seen."""
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class Drawn(NamedTuple):
+    """A picture per view, None where its camera failed, and why each camera failed."""
+
+    pictures: dict[str, Image | None]
+    failures: dict[str, Exception]
+
+
+class SimulatedEnv(MultiViewEnv):
+    """A physics error ends the episode as truncated, with the last good observation and `info["physics_error"]`.
+
+    A camera that cannot be drawn is absent for that step and tried again at the next; `counts` has both.
+
+    A snapshot is the random state before the episode's reset, and the actions since: restoring plays them again
+    without drawing, and checks that the physics arrived at exactly the same state. So whatever a task keeps or changes
+    (its own variables, its model, contacts) is restored without being known here.
+    """
+
+    versions: ClassVar[str]
+    """The packages whose versions decide where the same actions lead."""
+    no_news: ClassVar[dict[str, Any]] = {}
+    """What `info` says at a reset and at a physics error of the things that `play` tells."""
+
+    def __init__(self, task: Task, settings: Settings, views: Sequence[View], action_space: spaces.Box) -> None:
+        super().__init__(views, action_space)
+        self._task, self._settings = task, settings
+        self._pictures: dict[str, Image | None] = {}
+        self._random_at_reset: State = {}
+        self._actions: list[Any] = []
+        self._seeded = self._broken = False
+        cameras = [view.name for view in self.views if view.foreground_of is None]
+        self.counts = {"physics_errors": 0, **{f"camera_failures/{name}": 0 for name in cameras}}
+
+    @property
+    @abstractmethod
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What the engine raises when its physics breaks, or an episode cannot begin."""
+
+    @abstractmethod
+    def seed_episodes(self) -> None:
+        """Seed whatever episodes draw from, from `np_random`."""
+
+    @abstractmethod
+    def random_state(self) -> State: ...
+
+    @abstractmethod
+    def set_random_state(self, state: State) -> None: ...
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin an episode, without drawing anything."""
+
+    @abstractmethod
+    def play(self, action: Any) -> Played:
+        """Take an agent step, without drawing anything."""
+
+    @abstractmethod
+    def draw(self) -> Drawn: ...
+
+    @abstractmethod
+    def physics_state(self) -> Any:
+        """Everything the next step depends on, the solver's warm start included."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        if seed is not None or not self._seeded:
+            self.seed_episodes()
+            self._seeded = True
+        self._begin()
+        info = dict(self.no_news)
+        return self._look(info), info
+
+    def _begin(self) -> None:
+        for attempt in range(RESET_ATTEMPTS):
+            self._random_at_reset = self.random_state()
+            try:
+                self.begin()
+                break
+            except self.errors:
+                self.counts["physics_errors"] += 1
+                if attempt == RESET_ATTEMPTS - 1:
+                    raise
+        self._actions, self._broken = [], False
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        try:
+            reward, terminated, truncated, info = self.play(action)
+        except self.errors as error:
+            self.counts["physics_errors"] += 1
+            self._broken = True
+            return self.observe(self._pictures), 0.0, False, True, {**self.no_news, "physics_error": str(error)}
+        self._actions.append(np.array(action, np.float32))
+        return self._look(info), reward, terminated, truncated, info
+
+    def _look(self, info: dict[str, Any]) -> Observation:
+        self._pictures, failures = self.draw()
+        for name, error in failures.items():
+            self.counts[f"camera_failures/{name}"] += 1
+            info.setdefault("camera_failures", {})[name] = repr(error)
+        return self.observe(self._pictures)
+
+    def snapshot(self) -> State:
+        if not self._random_at_reset:
+            raise NotRestorable(f"{self._task.id} has not been reset yet, so there is nothing to restore")
+        return {
+            "task": self._task.id,
+            "action_repeat": self._settings.action_repeat,
+            "random_at_reset": self._random_at_reset,
+            "actions": np.array(self._actions, np.float32).reshape(-1, *(self.action_space.shape or ())),
+            # After a physics error there is no state worth the name, and the next call is a reset.
+            "physics": None if self._broken else self.physics_state(),
+            "pictures": {name: picture.copy() for name, picture in self._pictures.items() if picture is not None},
+            "counts": dict(self.counts),
+        }
+
+    def restore(self, state: State) -> Observation:
+        for name, mine in (("task", self._task.id), ("action_repeat", self._settings.action_repeat)):
+            if state[name] != mine:
+                raise NotRestorable(f"the snapshot is of {name} {state[name]}, this environment is of {mine}")
+        self.set_random_state(state["random_at_reset"])
+        self._seeded = True
+        self._begin()
+        for action in state["actions"]:
+            self.play(action)
+            self._actions.append(np.array(action, np.float32))
+        if state["physics"] is not None and not np.array_equal(self.physics_state(), state["physics"]):
+            raise NotRestorable(
+                f"{self._task.id}: the same actions led to another state than when the snapshot was taken; were the "
+                f"versions of {self.versions} and the kind of processor the same?"
+            )
+        self._broken = state["physics"] is None
+        self._pictures = {view.name: state["pictures"].get(view.name) for view in self.views}
+        self.counts = dict(state["counts"])
+        return self.observe(self._pictures)
