@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from manyview.envs import MASK, Fault, Faults, MujocoCamera, MultiView, Orbit, ViewWarning, views_of
-from manyview.envs.faults import Kind
+from manyview.envs.layers.faults import Kind
 from manyview.envs.views import Image
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from PIL import Image as PillowImage
 
 from manyview.cli.main import main
 from manyview.envs import MultiViewEnv, View
-from manyview.envs.faults import Kind
+from manyview.envs.layers.faults import Kind
 from manyview.envs.make import SUITES, suite
 from manyview.envs.views import Observation
 

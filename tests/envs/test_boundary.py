@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from manyview.envs import MASK, ContractError, MultiViewEnv, View, make, wrap
-from manyview.envs.boundary import Boundary
+from manyview.envs.layers.boundary import Boundary
 from manyview.envs.views import Observation
 from quality.plugin import Figure
 

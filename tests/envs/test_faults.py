@@ -8,8 +8,8 @@ import torch
 from gymnasium import spaces
 
 from manyview.envs import MASK, Fault, Faults, MultiViewEnv, View, make, make_vector, restore, snapshot, wrap
-from manyview.envs.faults import Kind, Lasts
 from manyview.envs.foreground import from_bits, remove_background, to_bits
+from manyview.envs.layers.faults import Kind, Lasts
 from manyview.envs.testing import EnvironmentContract, equal
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Image, Observation, State, generator_state, restored_generator

@@ -26,7 +26,7 @@ from manyview.envs import (
     views_of,
     wrap,
 )
-from manyview.envs.multiview import Source
+from manyview.envs.own.multiview import Source
 from manyview.envs.testing import EnvironmentContract, equal
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Image, Observation, State

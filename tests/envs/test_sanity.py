@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from manyview.envs import Fault, MultiViewEnv, Sanity, View, ViewWarning, make, tasks, wrap
-from manyview.envs.sanity import FROZEN_STEPS, PATIENCE_STEPS
+from manyview.envs.layers.sanity import FROZEN_STEPS, PATIENCE_STEPS
 from manyview.envs.views import Image, Observation
 
 Draw = Callable[[int, int], dict[str, Image | None]]  # by episode and step

@@ -10,11 +10,11 @@ from typing import Any, Unpack
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from manyview.envs.boundary import Boundary, Checked
-from manyview.envs.choose import ChooseViews
-from manyview.envs.faults import Fault, Faults
-from manyview.envs.sanity import Sanity
-from manyview.envs.stack import FrameStack
+from manyview.envs.layers.boundary import Boundary, Checked
+from manyview.envs.layers.choose import ChooseViews
+from manyview.envs.layers.faults import Fault, Faults
+from manyview.envs.layers.sanity import Sanity
+from manyview.envs.layers.stack import FrameStack
 from manyview.envs.suite import Levels, Options, Quality, Settings, Suite, Task
 from manyview.envs.views import Observation, views_of
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
-from manyview.envs.faults import Fault
+from manyview.envs.layers.faults import Fault
 from manyview.envs.views import Observation
 
 Quality = Literal["standard", "fast"]

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import gymnasium as gym
 
-from manyview.envs.faults import Fault, Faults, Kind
+from manyview.envs.layers.faults import Fault, Faults, Kind
 from manyview.envs.look.grid import Row
 from manyview.envs.look.sheet import COLUMNS, spread
 from manyview.envs.look.watch import watch

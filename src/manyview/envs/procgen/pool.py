@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from manyview.envs.boundary import refuse
+from manyview.envs.layers.boundary import refuse
 from manyview.envs.suite import Levels
 from manyview.envs.views import Image, View
 

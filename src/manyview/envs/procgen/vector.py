@@ -7,7 +7,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from manyview.envs.boundary import described, refuse
+from manyview.envs.layers.boundary import described, refuse
 from manyview.envs.procgen.pool import ACTIONS, SCREEN, Pool, Step
 from manyview.envs.suite import Levels
 from manyview.envs.views import MASK, Image, Observation, observation_space

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.choose import ChooseViews
+from manyview.envs.layers.choose import ChooseViews
 from manyview.envs.suite import Settings, Suite, Task
 from manyview.envs.toy.deep_sea import DeepSea
 from manyview.envs.toy.hidden_goal import HiddenGoal

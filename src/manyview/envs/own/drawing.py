@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from manyview.envs.cameras import Orbit, Shape
 from manyview.envs.gl import prepare_headless_gl, temporary_quality
+from manyview.envs.own.sources import Orbit, Shape
 from manyview.envs.suite import Quality
 from manyview.envs.views import Image
 

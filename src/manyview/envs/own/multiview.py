@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.cameras import Camera, FromObservation, MujocoCamera
-from manyview.envs.eyes import Eye, MujocoEyes, ObservationEye, checked_picture, open_camera
+from manyview.envs.own.eyes import Eye, MujocoEyes, ObservationEye, checked_picture, open_camera
+from manyview.envs.own.sources import Camera, FromObservation, MujocoCamera
 from manyview.envs.views import (
     Image,
     Observation,

@@ -1,0 +1,1 @@
+"""What lies around an environment, from the inside out: checks, faults, sanity, frame stack, boundary."""
