@@ -113,8 +113,8 @@ def quality_table(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
             seen = [env.step(env.action_space.sample())[0] for _ in range(steps)]
             names = [view.name for view in views_of(env)]
             pictures.append(np.stack([[observation[name] for name in names] for observation in seen]).astype(float))
-            renderer = env.unwrapped._renderer  # type: ignore[attr-defined]
-            costs.append(1e3 * alternate([renderer.draw], blocks=3, steps=5)[0] / len(names))
+            simulated: Any = env.unwrapped
+            costs.append(1e3 * alternate([simulated.draw], blocks=3, steps=5)[0] / len(names))
             env.close()
         yield task, costs[0], costs[1], float(np.abs(pictures[0] - pictures[1]).mean())
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,10 +16,11 @@ from gymnasium.vector import VectorEnv
 from manyview.envs import MASK, ContractError, NotRestorable, make, make_vector, restore, snapshot, views_of
 from manyview.envs.dmc.env import DeepMindControl
 from manyview.envs.dmc.suite import CAMERAS, NAMES, PAPER_TASKS, SUITE
+from manyview.envs.drawing import _Painter
 from manyview.envs.foreground import from_bits, to_bits
 from manyview.envs.suite import Options
 from manyview.envs.testing import EnvironmentContract, VectorContract, add_observation, equal
-from manyview.envs.views import Observation
+from manyview.envs.views import Observation, ViewWarning
 
 pytestmark = pytest.mark.simulator
 pytest.importorskip("dm_control", reason='pip install "manyview[dmc]"')
@@ -198,7 +200,7 @@ def as_json(state: Any) -> Any:
         return {name: as_json(part) for name, part in state.items()}
     if isinstance(state, np.ndarray):
         return {"dtype": state.dtype.str, "shape": state.shape, "bytes": state.tobytes().hex()}
-    assert state is None or isinstance(state, bool | int | float | str)
+    assert state is None or isinstance(state, bool | int | float | str | list)
     return state
 
 
@@ -301,56 +303,120 @@ def test_physics_errors_truncate_and_are_counted() -> None:
 
 @pytest.mark.quality("L5")
 def test_a_camera_that_cannot_be_drawn_is_masked_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from manyview.envs.dmc.renderer import Renderer
-
     env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
     env.reset(seed=0)
-    draw, fails = Renderer._draw_camera, iter([False, True, True, False, False])
+    paint, fails = _Painter.paint, iter([False, True, True, False, False])
 
-    def failing(self: Renderer, view: Any) -> Any:
-        if view.name == "side" and next(fails):
-            raise RuntimeError("the GL context was lost")
-        return draw(self, view)
+    def failing(self: _Painter, model: Any, data: Any, camera: Any, shape: Any) -> Any:
+        if camera == "side" and next(fails):
+            raise RuntimeError("the cable is out")
+        return paint(self, model, data, camera, shape)
 
-    monkeypatch.setattr(Renderer, "_draw_camera", failing)
+    monkeypatch.setattr(_Painter, "paint", failing)
     masks, infos = [], []
     env.action_space.seed(0)
-    for _ in range(5):
-        observation, *_, info = env.step(env.action_space.sample())
-        masks.append(observation[MASK].tolist())
-        infos.append(info)
-        for view, present in zip(views_of(env), observation[MASK], strict=True):
-            assert observation[view.name].any() == bool(present)
+    with pytest.warns(ViewWarning, match="view 'side' is absent") as said:
+        for _ in range(5):
+            observation, *_, info = env.step(env.action_space.sample())
+            masks.append(observation[MASK].tolist())
+            infos.append(info)
+            for view, present in zip(views_of(env), observation[MASK], strict=True):
+                assert observation[view.name].any() == bool(present)
+    assert len(said) == 1
     # The view that is made from the failing camera goes with it.
     assert masks == [[1, 1, 1], [0, 1, 0], [0, 1, 0], [1, 1, 1], [1, 1, 1]]
-    assert "GL context was lost" in infos[1]["camera_failures"]["side"]
+    assert infos[1]["camera_failures"] == {"side": "RuntimeError: the cable is out"}
     assert bare(env).counts["camera_failures/side"] == 2
     env.close()
 
 
 @pytest.mark.quality("L5")
-def test_a_lost_gl_context_costs_an_episode_and_is_replaced() -> None:
+def test_a_lost_gl_context_costs_an_episode_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
     first, _ = env.reset(seed=0)
-    bare(env)._env.physics.contexts.gl._free_unconditionally()
-    observation, _, terminated, truncated, info = env.step(env.action_space.sample())
-    assert (terminated, truncated, info["blind"]) == (False, True, True)
-    assert equal(observation, first)
+    painter = bare(env)._drawing._painter  # type: ignore[union-attr]
+    lost = painter._gl
+
+    def gone() -> None:
+        raise RuntimeError("the GL context was lost")
+
+    monkeypatch.setattr(lost, "make_current", gone)
+    with pytest.warns(ViewWarning, match="the GL context was lost"):
+        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+    assert painter._gl is not lost  # the second camera already had another
+    assert (terminated, truncated) == (False, False)
+    assert observation[MASK].tolist() == [0, 1, 0]
     again, _ = env.reset(seed=0)
     assert equal(again, first)
     env.close()
 
 
 def test_an_environment_without_any_camera_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from manyview.envs.dmc.renderer import Renderer
+    env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
+    first, _ = env.reset(seed=0)
 
     def failing(*_: Any) -> None:
         raise RuntimeError("no GL at all")
 
-    monkeypatch.setattr(Renderer, "_draw_camera", failing)
-    env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
-    with pytest.raises(ContractError, match="at least one view present"):
+    monkeypatch.setattr(_Painter, "paint", failing)
+    with pytest.warns(ViewWarning):
+        observation, _, terminated, truncated, info = env.step(env.action_space.sample())
+    assert (terminated, truncated, info["blind"]) == (False, True, True)
+    assert equal(observation, first)
+    with pytest.raises(ContractError, match=r"at least one view present, got no view at all .* no GL at all"):
         env.reset(seed=0)
+    env.close()
+
+
+def test_others_may_draw_in_the_same_thread(tmp_path: Path) -> None:
+    """dm_control, `mujoco.Renderer` and Gymnasium's own rendering, in between, and in a process of their own."""
+    done = subprocess.run([sys.executable, "-c", OTHERS], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+OTHERS = """
+import warnings; warnings.simplefilter("error")
+import gymnasium as gym, mujoco, numpy as np
+from manyview.envs import make
+from manyview.envs.testing import equal
+env, alone = (make("dmc/cheetah_run", render_quality="fast", image_size=40) for _ in range(2))
+expected = [alone.reset(seed=0)[0]] + [alone.step(np.full(6, 0.1))[0] for _ in range(6)]
+alone.close()
+assert equal(env.reset(seed=0)[0], expected[0])
+hopper = gym.make("Hopper-v5", render_mode="rgb_array", width=40, height=40)
+hopper.reset()
+physics = env.unwrapped._env.physics
+renderer = mujoco.Renderer(physics.model.ptr, 40, 40)
+for index, meddle in enumerate((
+    hopper.render,
+    lambda: physics.render(40, 40, "side"),
+    lambda: (renderer.update_scene(physics.data.ptr, "back"), renderer.render()),
+    hopper.render,
+    renderer.close,
+    hopper.close,
+)):
+    meddle()
+    assert equal(env.step(np.full(6, 0.1))[0], expected[index + 1]), index
+env.close()
+"""
+
+
+def test_an_environment_may_move_to_another_thread() -> None:
+    env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
+    env.reset(seed=0)
+    with ThreadPoolExecutor(1) as elsewhere:
+        observation = elsewhere.submit(lambda: env.step(env.action_space.sample())[0]).result()
+    assert observation[MASK].all()
+    env.close()
+
+
+def test_frames_are_counted_to_the_last() -> None:
+    env = make("dmc/pendulum_swingup", render_quality="fast", image_size=16, action_repeat=7, views=["fixed"])
+    env.reset(seed=0)
+    ended = False
+    while not ended:
+        *_, ended, info = env.step(env.action_space.sample())
+    assert info["episode"]["frames"] == 1000
     env.close()
 
 

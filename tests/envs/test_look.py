@@ -73,7 +73,7 @@ class Blinking(MultiViewEnv):
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
         self._step += 1
-        return self._look(), 0.5, False, self._step == 4, {}
+        return self._look(), 0.5, False, self._step == 4, {"frames": 2}
 
 
 # The grid
@@ -173,7 +173,7 @@ def test_a_view_that_never_came_has_no_brightness() -> None:
 
 
 def test_frames_count_the_repeated_action() -> None:
-    moments = watch(wrap(Blinking(), frames_per_step=2), 3, seed=0)
+    moments = watch(wrap(Blinking()), 3, seed=0)
     assert [moment.frame for moment in moments] == [0, 2, 4, 6]
     assert moment_label(moments[0]) == "step 0\nreset"
     assert moment_label(moments[1]) == "step 1, frame 2\nreward 0.5"

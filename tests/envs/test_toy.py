@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -5,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from manyview.envs import make, make_vector
-from manyview.envs.testing import EnvironmentContract, VectorContract
+from manyview.envs import ContractError, Fault, NotRestorable, make, make_vector, restore, snapshot, views_of, wrap
+from manyview.envs.testing import EnvironmentContract, VectorContract, equal
 from manyview.envs.toy import DeepSea, HiddenGoal, Identity
 from manyview.envs.views import Observation
 
@@ -170,5 +171,74 @@ def test_a_misspelt_task_is_answered_with_the_nearest() -> None:
 
 
 def test_a_view_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match=r"\['column', 'row'\], not \['top'\]"):
+    with pytest.raises(ValueError, match="has no camera 'top'; it has 0 column, 1 row"):
         make("toy/hidden_goal", views=["top"])
+
+
+def test_what_a_vector_calls_last_is_what_one_alone_shows_last() -> None:
+    vector, alone = make_vector("toy/identity", 3), make("toy/identity")
+    vector.reset(seed=5)
+    vector.action_space.seed(0)
+    actions = [vector.action_space.sample() for _ in range(10)]
+    for action in actions:
+        observation, *_, info = vector.step(action)
+    for number in range(3):
+        alone.reset(seed=5 + number)
+        last = [alone.step(action[number])[0] for action in actions][-1]
+        assert equal(info["final_obs"][number], last)
+        begun = alone.reset()[0]
+        assert equal({name: part[number] for name, part in observation.items()}, begun)
+    vector.close()
+
+
+def test_a_refusal_in_a_vector_names_the_environment() -> None:
+    vector = make_vector("toy/deep_sea_continuous", 2)
+    vector.reset(seed=0)
+    with pytest.raises(ContractError, match=r"toy/deep_sea_continuous\[1\]: action: expected finite"):
+        vector.step(np.array([[0.0], [np.nan]], np.float32))
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"frame_stack": 0}, "frame_stack must be a whole number"),
+        ({"frame_stack": True}, "frame_stack must be a whole number"),
+        ({"frame_stack": 1.5}, "frame_stack must be a whole number"),
+        ({"views": "upright"}, "several names"),
+        ({"views": ["2"]}, "no camera '2'; it has 0 upright, 1 lying"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        make("toy/identity", **options)
+
+
+def test_views_go_by_name_or_number() -> None:
+    env = make("toy/identity", views=[1, "upright"], frame_stack=2)
+    assert [view.name for view in views_of(env)] == ["lying", "upright"]
+    assert env.metadata["settings"].views == ("lying", "upright")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: make("toy/identity", frame_stack=1),
+        lambda: make("toy/identity", frame_stack=3, views=["lying"]),
+        lambda: make("toy/hidden_goal", frame_stack=3),
+        lambda: make("toy/identity", frame_stack=3, faults=[Fault(view="lying", kind="black", probability=0.5)]),
+    ],
+)
+def test_a_snapshot_of_other_settings_is_refused_and_leaves_no_episode(other: Callable[[], Any]) -> None:
+    env, wrong = make("toy/identity", frame_stack=3), other()
+    env.reset(seed=0)
+    wrong.reset(seed=0)
+    with pytest.raises(NotRestorable, match="does not fit"):
+        restore(wrong, snapshot(env))
+    with pytest.raises(ContractError, match="reset"):
+        wrong.step(0)
+
+
+def test_an_environment_whose_space_is_not_that_of_its_views_is_refused() -> None:
+    with pytest.raises(ContractError, match="observation space: expected that of single frames"):
+        wrap(make("toy/deep_sea", frame_stack=3), frame_stack=2)

@@ -12,10 +12,11 @@ import pytest
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
 from manyview.envs import MASK, NotRestorable, make, restore, snapshot, views_of
-from manyview.envs.metaworld.renderer import UPSIDE_DOWN
+from manyview.envs.drawing import _Painter
+from manyview.envs.metaworld.env import UPSIDE_DOWN
 from manyview.envs.metaworld.suite import CAMERAS
 from manyview.envs.testing import equal
-from manyview.envs.views import Image, State
+from manyview.envs.views import Image, State, ViewWarning
 from tests.metaworld.helpers import Expert, inside, small
 
 
@@ -55,7 +56,7 @@ def test_a_repeated_action_is_paid_for_each_of_its_frames() -> None:
     for _ in range(5):
         first, second = float(single.step(action)[1]), float(single.step(action)[1])
         assert float(double.step(action)[1]) == first + second
-    assert np.array_equal(inside(single)._simulation.state(), inside(double)._simulation.state())
+    assert np.array_equal(inside(single).physics_state(), inside(double).physics_state())
     single.close()
     double.close()
 
@@ -64,7 +65,8 @@ def drawn_again(env: Any, name: str) -> Image:
     """A view once more, after a full recomputation of everything that follows from the state."""
     simulation = inside(env)._simulation
     mujoco.mj_forward(simulation.model, simulation.data)
-    picture: Image = inside(env)._renderer.draw(name)
+    picture = inside(env).draw().pictures[name]
+    assert picture is not None
     return picture
 
 
@@ -138,28 +140,23 @@ def test_cameras_have_names_and_numbers() -> None:
         make("metaworld/reach", views=("side",))
 
 
-class OneEyed:
-    """The renderer of an environment, with one camera whose cable is out."""
-
-    def __init__(self, renderer: Any, dead: str) -> None:
-        self._renderer, self._dead = renderer, dead
-
-    def draw(self, camera: str) -> Any:
-        if camera == self._dead:
-            raise OSError("no picture")
-        return self._renderer.draw(camera)
-
-
-def test_a_camera_that_fails_is_absent_counted_and_tried_again() -> None:
+def test_a_camera_that_fails_is_absent_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make("metaworld/reach", render_quality="fast")
     env.reset(seed=0)
     base = inside(env)
-    working, base._renderer = base._renderer, OneEyed(base._renderer, "corner4")
-    observation, *_, info = env.step(np.zeros(4, np.float32))
+    paint = _Painter.paint
+
+    def one_eyed(self: _Painter, model: Any, data: Any, camera: Any, shape: Any) -> Image:
+        if camera == "corner4":
+            raise OSError("no picture")
+        return paint(self, model, data, camera, shape)
+
+    with monkeypatch.context() as broken, pytest.warns(ViewWarning, match="view 'corner4' is absent"):
+        broken.setattr(_Painter, "paint", one_eyed)
+        observation, *_, info = env.step(np.zeros(4, np.float32))
     assert observation[MASK].tolist() == [1, 0, 1]
     assert not observation["corner4"].any()
-    assert info["camera_failures"] == {"corner4": "OSError('no picture')"}
-    base._renderer = working
+    assert info["camera_failures"] == {"corner4": "OSError: no picture"}
     observation, *_ = env.step(np.zeros(4, np.float32))
     assert observation[MASK].all()
     assert base.counts == {
@@ -198,7 +195,7 @@ def _play_on(state: State, actions: list[Any], answer: Connection) -> None:
     for action in actions:
         observation, reward, *_ = env.step(action)
         seen.append((float(reward), *(observation[view.name].tobytes() for view in views_of(env))))
-    answer.send((seen, inside(env)._simulation.state()))
+    answer.send((seen, inside(env).physics_state()))
     env.close()
 
 
@@ -221,7 +218,7 @@ def test_a_grasped_object_is_restored_exactly_in_another_process() -> None:
     seen, physics = receive.recv()
     process.join()
     assert seen == expected
-    assert np.array_equal(physics, inside(env)._simulation.state())
+    assert np.array_equal(physics, inside(env).physics_state())
     env.close()
 
 

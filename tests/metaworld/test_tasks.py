@@ -54,11 +54,11 @@ def test_an_episode_owes_nothing_to_those_before_it(name: str) -> None:
     """An expert leaves more behind than random actions: doors stand open, things lie elsewhere."""
     env = small(name, action_repeat=5)
     env.reset(seed=1)
-    fresh = inside(env)._simulation.state()
+    fresh = inside(env).physics_state()
     expert = Expert(name, env)
     env.reset(seed=2)
     for _ in range(40):
         env.step(expert.act())
     env.reset(seed=1)
-    assert np.array_equal(inside(env)._simulation.state(), fresh)
+    assert np.array_equal(inside(env).physics_state(), fresh)
     env.close()

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -64,11 +65,9 @@ def draw() -> Drawing:
     from manyview.envs.gl import prepare_headless_gl
 
     prepare_headless_gl()  # as making a task does
-    from dm_control import _render
-
     standard, fast = _draw("standard"), _draw("fast")
     return Drawing(
-        backend=_render.BACKEND,
+        backend=os.environ.get("MUJOCO_GL") or "glfw",
         driver=standard.driver,
         standard_ms=standard.ms,
         fast_ms=fast.ms,
@@ -87,21 +86,16 @@ class _Drawn(NamedTuple):
 def _draw(quality: "Quality") -> _Drawn:
     """A cheetah before and after it fell over."""
     import numpy as np
-    from OpenGL import GL
 
-    from manyview.envs.dmc.renderer import Renderer
     from manyview.envs.dmc.simulation import load
-    from manyview.envs.views import View
+    from manyview.envs.drawing import Drawing as Scene
 
     env = load("cheetah_run", np.random.RandomState(0))
     env.reset()
-    renderer = Renderer(env.physics, [View("side", SIZE, SIZE)], quality=quality)
+    scene = Scene(lambda: (env.physics.model.ptr, env.physics.data.ptr), largest=SIZE, quality=quality)
 
     def picture() -> "Image":
-        pictures, failures = renderer.draw()
-        if (drawn := pictures["side"]) is None:
-            raise failures["side"]
-        return drawn
+        return scene.draw("side", (SIZE, SIZE, 3))
 
     before, took_s = picture(), []
     for _ in range(DRAWS):
@@ -111,8 +105,8 @@ def _draw(quality: "Quality") -> _Drawn:
     for _ in range(STEPS):
         env.step(env.action_spec().maximum)
     after = picture()
-    with env.physics.contexts.gl.make_current() as gl:
-        driver = gl.call(GL.glGetString, GL.GL_RENDERER).decode()
+    driver = scene.driver
+    scene.close()
     env.close()
     return _Drawn(
         driver=driver,

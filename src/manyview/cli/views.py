@@ -59,11 +59,15 @@ def views(
         warnings.simplefilter("always")
         try:
             env = make(task, views=views, image_size=image_size, render_quality=render_quality, frame_stack=1)
-        except (ValueError, ImportError) as error:
+        except (ValueError, TypeError, ImportError) as error:
             return refuse(error)
-        moments = watch(env, steps, seed=seed)
-        broken = broken_rows(env, steps, seed=seed) if faults else []
-        env.close()
+        try:
+            moments = watch(env, steps, seed=seed)
+            broken = broken_rows(env, steps, seed=seed) if faults else []
+        except (ValueError, RuntimeError, MemoryError) as error:  # a seed, a size, or a driver that will not do
+            return refuse(error)
+        finally:
+            env.close()
     shown = views_of(env)
     try:
         save_picture(contact_sheet(shown, moments, further=broken, title=f"{task}, seed {seed}"), out)

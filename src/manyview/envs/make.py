@@ -5,7 +5,8 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from typing import Any, Unpack
+from operator import index
+from typing import Any, SupportsIndex, Unpack, get_args
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -79,19 +80,18 @@ def make(
         "levels": levels,
         "faults": faults,
     }
+    return _made(task, options, name=task)
+
+
+def _made(task: str, options: Options, *, name: str) -> gym.Env[Observation, Any]:
+    """`make`, with the name that errors and warnings call it by."""
     if ":" in task:
-        return _make_own(task, options)
+        return _make_own(task, options, name=name)
     found = find_task(task)
     settings = resolve(found, options)
     base: gym.Env[Observation, Any] = _simulator(found).make(found, settings)
     base.metadata = {**base.metadata, "task": task, "settings": settings}
-    return wrap(
-        base,
-        frame_stack=settings.frame_stack,
-        faults=faults or (),
-        name=task,
-        frames_per_step=settings.action_repeat or 1,
-    )
+    return wrap(base, frame_stack=settings.frame_stack, faults=options.get("faults") or (), name=name)
 
 
 def make_vector(
@@ -105,7 +105,11 @@ def make_vector(
 
     A finished environment begins its next episode in the same step: the observation is the new episode's first, the
     old one's last is `info["final_obs"]`, and every step of every environment is a true transition.
+
+    Processes are spawned: a script that asks for them needs `if __name__ == "__main__":`. Procgen has threads instead.
     """
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
     if ":" not in task:
         found = find_task(task)
         simulator = _simulator(found)
@@ -115,7 +119,9 @@ def make_vector(
                     f"{task} is stepped by its simulator, many at once, without faults; make one at a time"
                 )
             return simulator.make_vector(found, resolve(found, options), num_envs)
-    makers: list[Callable[[], gym.Env[Any, Any]]] = [partial(make, task, **options)] * num_envs
+    makers: list[Callable[[], gym.Env[Any, Any]]] = [
+        partial(_made, task, options, name=f"{task}[{number}]") for number in range(num_envs)
+    ]
     if processes:
         # A forked child would share the parent's GL context and locks.
         return AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
@@ -128,7 +134,6 @@ def wrap(
     frame_stack: int = 1,
     faults: Sequence[Fault] = (),
     name: str | None = None,
-    frames_per_step: int = 1,
 ) -> gym.Env[Observation, Any]:
     """Checks, faults and frame stack around an environment of single multi-view frames (see `MultiView` for others).
 
@@ -140,21 +145,21 @@ def wrap(
     if faults:
         env = Faults(env, faults)
     env = FrameStack(Sanity(env, name=name), frame_stack)
-    return Boundary(env, name=name, frames_per_step=frames_per_step)
+    return Boundary(env, name=name)
 
 
 def resolve(task: Task, options: Options) -> Settings:
     """The task's settings with what was asked for in their place; what the task does not have is an error."""
     given = _given(options)
     given.pop("faults", None)  # they are no setting of the task
-    for name in given:
+    for name, value in given.items():
         if getattr(task.settings, name) is None:
             there = [field.name for field in fields(Settings) if getattr(task.settings, field.name) is not None]
             raise ValueError(f"{task.id} has no {name}; it has {', '.join(there)}")
-    for name in ("image_size", "frame_stack", "action_repeat"):
-        value = given.get(name, 1)
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if name in CHOICES and value not in CHOICES[name]:
+            raise ValueError(f"{name} must be {' or '.join(CHOICES[name])}, got {value!r}")
+    if "views" in given:
+        given["views"] = tuple(task.view(asked) for asked in given["views"])
     return replace(task.settings, **given)
 
 
@@ -165,20 +170,38 @@ def _simulator(task: Task) -> Suite:
     return found
 
 
-def _make_own(path: str, options: Options) -> gym.Env[Observation, Any]:
+def _make_own(path: str, options: Options, *, name: str) -> gym.Env[Observation, Any]:
     module, function = path.split(":", 1)
-    env: gym.Env[Observation, Any] = getattr(import_module(module), function)()
+    found = getattr(import_module(module), function, None)
+    if not callable(found):
+        raise ValueError(f"{module} has no function {function!r}")
+    env: gym.Env[Observation, Any] = found()
+    if not isinstance(env, gym.Env):
+        raise TypeError(f"{path} must return a Gymnasium environment, it returned {type(env).__name__}")
     views_of(env)  # says what to do if there are none
     given = _given(options)
     if surplus := given.keys() - {"views", "frame_stack", "faults"}:
         raise ValueError(f"{path} decides {', '.join(sorted(surplus))} itself; set it there")
     if "views" in given:
         env = ChooseViews(env, given["views"])
-    return wrap(env, frame_stack=given.get("frame_stack", 1), faults=given.get("faults", ()), name=path)
+    return wrap(env, frame_stack=given.get("frame_stack", 1), faults=given.get("faults", ()), name=name)
+
+
+CHOICES = {"render_quality": get_args(Quality), "levels": get_args(Levels)}
 
 
 def _given(options: Options) -> dict[str, Any]:
+    """What was asked for, checked as far as it can be without knowing the task."""
+    if unknown := options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"make() has no {', '.join(sorted(unknown))}; it has {', '.join(Options.__annotations__)}")
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name in given.keys() & {"image_size", "frame_stack", "action_repeat"}:
+        value = given[name]
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        given[name] = index(value)
     if "views" in given:
+        if isinstance(given["views"], str):
+            raise ValueError(f"views must be several names, as [{given['views']!r}], got a single string")
         given["views"] = tuple(str(view) for view in given["views"])
     return given

@@ -7,8 +7,17 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from manyview.envs.drawing import Drawing, Drawn
 from manyview.envs.suite import Settings, Task
-from manyview.envs.views import Image, MultiViewEnv, NotRestorable, Observation, State, View
+from manyview.envs.views import (
+    Image,
+    MultiViewEnv,
+    NotRestorable,
+    Observation,
+    State,
+    View,
+    warn_of_failures,
+)
 
 RESET_ATTEMPTS = 10
 
@@ -19,14 +28,9 @@ class Played(NamedTuple):
     reward: float
     terminated: bool
     truncated: bool
+    frames: int
+    """How many simulator frames it took: the last step of an episode may be short."""
     info: dict[str, Any]
-
-
-class Drawn(NamedTuple):
-    """A picture per view, None where its camera failed, and why each camera failed."""
-
-    pictures: dict[str, Image | None]
-    failures: dict[str, Exception]
 
 
 class SimulatedEnv(MultiViewEnv):
@@ -41,16 +45,20 @@ class SimulatedEnv(MultiViewEnv):
 
     versions: ClassVar[str]
     """The packages whose versions decide where the same actions lead."""
+    rangefinders: ClassVar[bool] = True
+    """Whether the rays of range finders are drawn."""
     no_news: ClassVar[dict[str, Any]] = {}
     """What `info` says at a reset and at a physics error of the things that `play` tells."""
 
     def __init__(self, task: Task, settings: Settings, views: Sequence[View], action_space: spaces.Box) -> None:
         super().__init__(views, action_space)
         self._task, self._settings = task, settings
+        self._drawing: Drawing | None = None
         self._pictures: dict[str, Image | None] = {}
         self._random_at_reset: State = {}
         self._actions: list[Any] = []
         self._seeded = self._broken = False
+        self._failing: frozenset[str] = frozenset()
         cameras = [view.name for view in self.views if view.foreground_of is None]
         self.counts = {"physics_errors": 0, **{f"camera_failures/{name}": 0 for name in cameras}}
 
@@ -78,11 +86,24 @@ class SimulatedEnv(MultiViewEnv):
         """Take an agent step, without drawing anything."""
 
     @abstractmethod
-    def draw(self) -> Drawn: ...
+    def world(self) -> tuple[Any, Any]:
+        """MuJoCo's model and data as they are now."""
 
-    @abstractmethod
+    def draw(self) -> Drawn:
+        if self._drawing is None:
+            largest = max(max(view.height, view.width) for view in self.views)
+            quality = self._settings.render_quality or "standard"
+            self._drawing = Drawing(self.world, largest=largest, quality=quality, rangefinders=self.rangefinders)
+        return self._drawing.draw_views(self.views)
+
     def physics_state(self) -> Any:
         """Everything the next step depends on, the solver's warm start included."""
+        import mujoco
+
+        (model, data), wanted = self.world(), mujoco.mjtState.mjSTATE_INTEGRATION
+        state = np.empty(mujoco.mj_stateSize(model, wanted))
+        mujoco.mj_getState(model, data, state, wanted)
+        return state
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -109,19 +130,21 @@ class SimulatedEnv(MultiViewEnv):
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         try:
-            reward, terminated, truncated, info = self.play(action)
+            reward, terminated, truncated, frames, info = self.play(action)
         except self.errors as error:
             self.counts["physics_errors"] += 1
             self._broken = True
             return self.observe(self._pictures), 0.0, False, True, {**self.no_news, "physics_error": str(error)}
         self._actions.append(np.array(action, np.float32))
-        return self._look(info), reward, terminated, truncated, info
+        return self._look(info), reward, terminated, truncated, {**info, "frames": frames}
 
     def _look(self, info: dict[str, Any]) -> Observation:
         self._pictures, failures = self.draw()
-        for name, error in failures.items():
-            self.counts[f"camera_failures/{name}"] += 1
-            info.setdefault("camera_failures", {})[name] = repr(error)
+        if failures:
+            info["camera_failures"] = {name: f"{type(error).__name__}: {error}" for name, error in failures.items()}
+            for name in failures:
+                self.counts[f"camera_failures/{name}"] += 1
+        self._failing = warn_of_failures(self._task.id, info.get("camera_failures", {}), self._failing)
         return self.observe(self._pictures)
 
     def snapshot(self) -> State:
@@ -157,3 +180,7 @@ class SimulatedEnv(MultiViewEnv):
         self._pictures = {view.name: state["pictures"].get(view.name) for view in self.views}
         self.counts = dict(state["counts"])
         return self.observe(self._pictures)
+
+    def close(self) -> None:
+        if self._drawing is not None:
+            self._drawing.close()

@@ -12,6 +12,8 @@ from manyview.envs.layers.faults import Fault
 from manyview.envs.views import Observation
 
 Quality = Literal["standard", "fast"]
+FOREGROUND = "_foreground"
+"""What a view's name ends with that shows its camera with the background removed."""
 Levels = Literal["train", "test"]
 
 
@@ -52,8 +54,10 @@ class Task:
     settings: Settings
     in_paper: bool = False
 
-    def camera(self, asked: str) -> str:
-        """A camera's name, from its name or number."""
+    def view(self, asked: str) -> str:
+        """A view's name, from the name or number of its camera."""
+        if asked.endswith(FOREGROUND):
+            return self.view(asked.removesuffix(FOREGROUND)) + FOREGROUND
         if asked in self.cameras:
             return asked
         if asked.isdecimal() and int(asked) < len(self.cameras):

@@ -104,9 +104,14 @@ class EnvironmentContract:
                 env.reset()
 
     def test_an_absent_view_is_black(self, env: gym.Env[Observation, Any]) -> None:
+        env.action_space.seed(0)
         observation, _ = env.reset(seed=0)
-        for view, present in zip(views_of(env), observation[MASK], strict=True):
-            assert present or not observation[view.name].any()
+        for _ in range(self.steps):
+            for view, present in zip(views_of(env), observation[MASK], strict=True):
+                assert present or not observation[view.name].any()
+            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if terminated or truncated:
+                observation, _ = env.reset()
 
     def test_a_seed_gives_the_same_again(self, env: gym.Env[Observation, Any]) -> None:
         other = self.make_env()
@@ -164,6 +169,21 @@ class EnvironmentContract:
                 env.reset()
         assert equal(first, kept)
 
+    def test_whoever_writes_into_an_observation_spoils_no_other(self, env: gym.Env[Observation, Any]) -> None:
+        other = self.make_env()
+        env.action_space.seed(0)
+        mine, theirs = env.reset(seed=0)[0], other.reset(seed=0)[0]
+        for _ in range(5):
+            assert equal(mine, theirs)
+            for part in mine.values():
+                part[...] = 1
+            action = env.action_space.sample()
+            mine, _, terminated, truncated, _ = env.step(action)
+            theirs = other.step(action)[0]
+            if terminated or truncated:
+                break
+        other.close()
+
     def test_a_step_before_reset_is_refused(self) -> None:
         env = self.make_env()
         with pytest.raises(ContractError, match="reset"):
@@ -182,12 +202,11 @@ class EnvironmentContract:
 
     def test_it_goes_on_from_a_snapshot_as_if_nothing_had_happened(self, env: gym.Env[Observation, Any]) -> None:
         env.action_space.seed(3)
-        env.reset(seed=3)
-        half = min(self.steps, 5)
-        for _ in range(half):
-            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        shown, _ = env.reset(seed=3)
+        for _ in range(min(self.steps, 5)):
+            shown, _, terminated, truncated, _ = env.step(env.action_space.sample())
             if terminated or truncated:
-                env.reset()
+                shown, _ = env.reset()
         if not self.restorable:
             with pytest.raises(NotRestorable):
                 snapshot(env)
@@ -196,9 +215,11 @@ class EnvironmentContract:
         actions = [env.action_space.sample() for _ in range(self.steps)]
         expected = _played(env, actions)
         other = self.make_env()
-        restore(other, state)
+        restored = restore(other, state)
+        assert equal(restored, shown)
+        restored[views_of(env)[0].name][...] = 0  # which must not reach the snapshot
         assert _played(other, actions) == expected
-        restore(env, state)
+        assert equal(restore(env, state), shown)
         assert _played(env, actions) == expected
         other.close()
 

@@ -6,6 +6,7 @@ The mask follows the order of `views_of(env)`. An absent view is all zeros. Fram
 channels, oldest first. A vector environment puts its number of environments in front of every shape.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -88,6 +89,19 @@ def observed(views: Sequence[View], images: Mapping[str, Image | None]) -> Obser
         observation[view.name] = np.zeros(view.shape, np.uint8) if image is None else image
     observation[MASK] = mask
     return observation
+
+
+def warn_of_failures(env: str, failures: Mapping[str, str], failing: frozenset[str]) -> frozenset[str]:
+    """Warn of each camera that fails and did not before; returns those that fail now."""
+    for name, reason in failures.items():
+        if name not in failing:
+            warnings.warn(
+                f"{env}: view {name!r} is absent ({reason}): it is masked, and its camera tried again at every step; "
+                "look at the camera, or leave the view out",
+                ViewWarning,
+                stacklevel=3,
+            )
+    return frozenset(failures)
 
 
 def checked_views(views: Sequence[View]) -> tuple[View, ...]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.suite import Settings, Suite, Task
+from manyview.envs.suite import FOREGROUND, Settings, Suite, Task
 from manyview.envs.views import Observation
 
 CAMERAS = {
@@ -70,9 +70,6 @@ PAPER_TASKS = (
     "pendulum_swingup",
     "reach_duplo",
 )
-
-FOREGROUND = "_foreground"
-"""What a view's name ends with that shows its camera with the background removed."""
 
 
 def split(name: str) -> tuple[str, str]:

@@ -13,14 +13,22 @@ what came. What they put right instead:
 """
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from manyview.envs.views import MASK, Observation, State, ViewWrapper, space_of
+from manyview.envs.views import (
+    MASK,
+    NotRestorable,
+    Observation,
+    State,
+    ViewWrapper,
+    observation_space,
+    space_of,
+)
 
 ROUNDING = 1e-5
 RESET_ATTEMPTS = 3
@@ -166,6 +174,11 @@ class Checked(ViewWrapper):
         super().__init__(env)
         self._space = space_of(env)
         self.name = name or str(env)
+        declared: Any = observation_space(self.views)
+        if list(declared.items()) != list(self._space.items()):  # the order too: it is that of the mask
+            raise refuse(
+                self.name, "observation space", f"that of single frames of its views, {declared}", str(self._space)
+            )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -200,15 +213,16 @@ class Boundary(ViewWrapper):
     """The outer side: checks calls and actions, ends blind episodes, keeps an episode's sums before anyone scales them.
 
     The last step of an episode carries `info["episode"]`: its undiscounted `return`, its `steps` and its simulator
-    `frames`, and if views were `absent`, in how many observations each one.
+    `frames` (an environment that takes several a step says so in `info["frames"]`), and if views were `absent`, in how
+    many observations each one.
     """
 
-    def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None, frames_per_step: int = 1) -> None:
+    def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
         super().__init__(env)
         self.name = name or str(env)
-        self.frames_per_step = frames_per_step
         self._return = 0.0
         self._steps = 0
+        self._frames = 0
         self._absent: dict[str, int] = {}
         self._running = False
         self._seen: Observation = {}
@@ -217,7 +231,7 @@ class Boundary(ViewWrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        self._return, self._steps, self._absent, self._running = 0.0, 0, {}, False
+        self._return, self._steps, self._frames, self._absent, self._running = 0.0, 0, 0, {}, False
         for _ in range(RESET_ATTEMPTS):
             observation, info = self.env.reset(seed=seed, options=options)
             self._count_absent(observation)
@@ -225,7 +239,9 @@ class Boundary(ViewWrapper):
                 self._running, self._seen = True, observation
                 return observation, info
             seed = None
-        raise refuse(self.name, "reset", "at least one view present", f"no view at all in {RESET_ATTEMPTS} resets")
+        why = f": {info['camera_failures']}" if "camera_failures" in info else ""
+        got = f"no view at all in {RESET_ATTEMPTS} resets{why}"
+        raise refuse(self.name, "reset", "at least one view present", got)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if not self._running:
@@ -237,14 +253,15 @@ class Boundary(ViewWrapper):
         if observation[MASK].any():
             self._seen = observation
         else:
-            observation, truncated, info = self._seen, True, {**info, "blind": True}
+            observation = {name: part.copy() for name, part in self._seen.items()}
+            truncated, info = True, {**info, "blind": True}
         reward = float(reward)
         self._return += reward
         self._steps += 1
+        self._frames += info.get("frames", 1)
         self._running = not (terminated or truncated)
         if not self._running:
-            frames = self._steps * self.frames_per_step
-            episode = {"return": self._return, "steps": self._steps, "frames": frames}
+            episode = {"return": self._return, "steps": self._steps, "frames": self._frames}
             info = {**info, "episode": {**episode, "absent": self._absent} if self._absent else episode}
         return observation, reward, terminated, truncated, info
 
@@ -254,18 +271,36 @@ class Boundary(ViewWrapper):
                 if not present:
                     self._absent[view.name] = self._absent.get(view.name, 0) + 1
 
+    def _described(self) -> State:
+        """What a snapshot must have in common with the environment it is put into."""
+        layers, env = [], cast("gym.Env[Any, Any]", self)
+        while isinstance(env, gym.Wrapper):
+            layers.append(type(env).__name__)
+            env = env.env
+        shapes = {name: list(part.shape or ()) for name, part in space_of(self).spaces.items()}
+        described = {"layers": [*layers, type(env).__name__], "shapes": shapes, "task": self.metadata.get("task")}
+        if (settings := self.metadata.get("settings")) is not None:
+            described["render_quality"] = settings.render_quality
+        return described
+
     def snapshot(self) -> State:
         running = {
             "return": self._return,
             "steps": self._steps,
+            "frames": self._frames,
             "absent": dict(self._absent),
             "running": self._running,
         }
-        return {"env": super().snapshot(), "episode": running}
+        return {"env": super().snapshot(), "episode": running, "of": self._described()}
 
     def restore(self, state: State) -> Observation:
+        self._running = False  # a refused snapshot leaves no episode that could go on
+        mine = self._described()
+        if state.get("of") != mine:
+            raise NotRestorable(f"{self.name}: a snapshot of {state.get('of')} does not fit an environment of {mine}")
         self._seen = super().restore(state["env"])
         running = state["episode"]
-        self._return, self._steps, self._running = running["return"], running["steps"], running["running"]
+        self._return, self._steps, self._frames = running["return"], running["steps"], running["frames"]
+        self._running = running["running"]
         self._absent = dict(running["absent"])
         return self._seen

@@ -63,10 +63,13 @@ class FrameStack(ViewWrapper):
         stack = self._stacks[view.name]
         if stack is None:
             return np.zeros((view.height, view.width, view.channels * self.frames), np.uint8)
-        return stack.transpose(1, 2, 0)
+        return stack.copy().transpose(1, 2, 0)  # the caller may write into it
 
     def snapshot(self) -> State:
-        return {"env": super().snapshot(), "stacks": {name: s for name, s in self._stacks.items() if s is not None}}
+        return {
+            "env": super().snapshot(),
+            "stacks": {name: s.copy() for name, s in self._stacks.items() if s is not None},
+        }
 
     def restore(self, state: State) -> Observation:
         super().restore(state["env"])

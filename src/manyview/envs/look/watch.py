@@ -40,19 +40,18 @@ class Summary:
 
 def watch(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> list[Moment]:
     """The first observation and those after `steps` random actions. An episode that ends is followed by the next."""
-    views, frames_per_step = views_of(env), getattr(env, "frames_per_step", 1)
+    views = views_of(env)
     env.action_space.seed(seed)
     observation, _ = env.reset(seed=seed)
     moments = [Moment(step=0, frame=0, pictures=newest_frames(observation, views))]
     for _ in range(steps):
         begin = perf_counter()
-        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
         took_s = perf_counter() - begin
-        step = moments[-1].step + 1
         moments.append(
             Moment(
-                step=step,
-                frame=step * frames_per_step,
+                step=moments[-1].step + 1,
+                frame=moments[-1].frame + info.get("frames", 1),
                 pictures=newest_frames(observation, views),
                 reward=float(reward),
                 ended=terminated or truncated,

@@ -5,10 +5,14 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from manyview.envs.drawing import Drawn
 from manyview.envs.gl import prepare_headless_gl
-from manyview.envs.simulated import Drawn, Played, SimulatedEnv
+from manyview.envs.simulated import Played, SimulatedEnv
 from manyview.envs.suite import Settings, Task
-from manyview.envs.views import Image, State, View, generator_state, restored_generator
+from manyview.envs.views import State, View, generator_state, restored_generator
+
+UPSIDE_DOWN = ("corner", "corner2", "corner3", "corner4")
+"""These cameras hang head down. Their pictures are turned by half a turn; a flip alone would mirror the scene."""
 
 
 class MetaWorld(SimulatedEnv):
@@ -27,10 +31,9 @@ class MetaWorld(SimulatedEnv):
         from manyview.envs.metaworld.simulation import Simulation
 
         size = settings.image_size or 0
-        views = [View(task.camera(view), size, size) for view in settings.views]
+        views = [View(view, size, size) for view in settings.views]
         super().__init__(task, settings, views, spaces.Box(-1.0, 1.0, (4,), np.float32))
         self._simulation = Simulation(task.id.removeprefix("metaworld/"), image_size=size)
-        self._renderer: Any = None
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -51,38 +54,24 @@ class MetaWorld(SimulatedEnv):
         self._simulation.begin(self.np_random)
 
     def play(self, action: Any) -> Played:
-        total, done, last = 0.0, False, False
+        total, done, last, frames = 0.0, False, False, 0
         for _ in range(self._settings.action_repeat or 1):
             reward, success, last = self._simulation.step(action)
-            total, done = total + reward, done or success
+            total, done, frames = total + reward, done or success, frames + 1
             if last:
                 break
-        return Played(total, False, last, {"success": done})
+        return Played(total, False, last, frames, {"success": done})
+
+    def world(self) -> tuple[Any, Any]:
+        return self._simulation.model, self._simulation.data
 
     def draw(self) -> Drawn:
-        from manyview.envs.metaworld.renderer import Renderer
-
-        if self._renderer is None:
-            self._renderer = Renderer(
-                self._simulation.model,
-                self._simulation.data,
-                image_size=self._settings.image_size or 0,
-                quality=self._settings.render_quality or "standard",
-            )
-        pictures: dict[str, Image | None] = dict.fromkeys(view.name for view in self.views)
-        failures: dict[str, Exception] = {}
-        for name in pictures:
-            try:
-                pictures[name] = self._renderer.draw(name)
-            except Exception as error:  # whatever the driver makes of it
-                failures[name] = error
+        pictures, failures = super().draw()
+        for name, picture in pictures.items():
+            if picture is not None and name in UPSIDE_DOWN:
+                pictures[name] = picture[::-1, ::-1]
         return Drawn(pictures, failures)
 
-    def physics_state(self) -> Any:
-        return self._simulation.state()
-
     def close(self) -> None:
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
+        super().close()
         self._simulation.close()

@@ -66,12 +66,5 @@ class Simulation:
         finite = np.isfinite(self.data.qpos).all() and np.isfinite(self.data.qvel).all()
         return not finite or any(self.data.warning[kind].number for kind in BROKEN)
 
-    def state(self) -> NDArray[np.float64]:
-        """Everything the next physics step depends on, the solver's warm start included."""
-        wanted = mujoco.mjtState.mjSTATE_INTEGRATION
-        state = np.empty(mujoco.mj_stateSize(self.model, wanted))
-        mujoco.mj_getState(self.model, self.data, state, wanted)
-        return state
-
     def close(self) -> None:
         self._env.close()

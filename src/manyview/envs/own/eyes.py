@@ -11,10 +11,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from manyview.envs.drawing import Drawing, Shape, camera_of
 from manyview.envs.layers.boundary import described, refuse, wrong_picture
-from manyview.envs.own.drawing import Drawing, camera_of
 from manyview.envs.own.latest import LatestFrame
-from manyview.envs.own.sources import Camera, FromObservation, MujocoCamera, Shape
+from manyview.envs.own.sources import Camera, FromObservation, MujocoCamera
 from manyview.envs.suite import Quality
 from manyview.envs.views import Image
 

@@ -1,7 +1,6 @@
 """Any Gymnasium environment, seen by several cameras."""
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,12 +13,12 @@ from manyview.envs.views import (
     Observation,
     State,
     View,
-    ViewWarning,
     checked_views,
     observation_space,
     observed,
     restore,
     snapshot,
+    warn_of_failures,
 )
 
 Source = str | FromObservation | MujocoCamera | Camera | Callable[..., Any]
@@ -60,7 +59,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         self.metadata = {**env.metadata, "views": self.views}
         self.observation_space = observation_space(self.views)
         self.counts = {f"camera_failures/{name}": 0 for name in self._eyes}
-        self._failing: set[str] = set()
+        self._failing: frozenset[str] = frozenset()
 
     def _opened(self, name: str, source: Source) -> Eye:
         if isinstance(source, MujocoCamera):
@@ -107,16 +106,9 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         return observed(self.views, images), {**info, "camera_failures": failures} if failures else info
 
     def _note(self, failures: Mapping[str, str]) -> None:
-        for name, reason in failures.items():
+        for name in failures:
             self.counts[f"camera_failures/{name}"] += 1
-            if name not in self._failing:
-                warnings.warn(
-                    f"{self.name}: view {name!r} is absent ({reason}): it is masked, and its camera tried again at "
-                    "every step; look at the camera, or leave the view out",
-                    ViewWarning,
-                    stacklevel=2,
-                )
-        self._failing = set(failures)
+        self._failing = warn_of_failures(self.name, failures, self._failing)
 
     def snapshot(self) -> State:
         return {"env": snapshot(self.env), "counts": dict(self.counts)}

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+from manyview.envs.drawing import Orbit, Shape
 from manyview.envs.suite import Quality
-
-Shape = tuple[int, int, int]
-"""Height, width and channels."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +21,6 @@ class FromObservation:
 
 
 @dataclass(frozen=True)
-class Orbit:
-    """A camera that the model does not have: it follows a body from one direction. Angles are in degrees."""
-
-    body: str
-    distance: float
-    """In the model's unit of length."""
-    azimuth: float = 90.0
-    """From where around the body: 0 looks along the x axis, 90 along the y axis."""
-    elevation: float = -20.0
-    """Negative looks down."""
-
-
-@dataclass(frozen=True)
 class MujocoCamera:
     """A camera of a Gymnasium MuJoCo environment: by its name or number in the model, or an `Orbit`."""
 
@@ -44,6 +29,12 @@ class MujocoCamera:
     """Pixels a side, or height and width."""
     quality: Quality = "standard"
     """`fast` leaves out shadows, reflections and smoothing."""
+
+    def __post_init__(self) -> None:
+        if self.quality not in get_args(Quality):
+            raise ValueError(f"expected a quality of {' or '.join(get_args(Quality))}, got {self.quality!r}")
+        if min(self.shape) < 1:
+            raise ValueError(f"expected a size of at least 1 pixel, got {self.size}")
 
     @property
     def shape(self) -> Shape:

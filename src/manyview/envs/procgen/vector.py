@@ -112,7 +112,9 @@ class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         return images if self.frame_stack == 1 else np.concatenate([self._stacks[:, SCREEN.channels :], images], 1)
 
     def _observation(self) -> Observation:
-        return {SCREEN.name: self._stacks.transpose(0, 2, 3, 1), MASK: np.ones((self.num_envs, 1), np.int8)}
+        # Of a stack a copy: the next one is built on it, and the caller may write into what is shown.
+        shown = self._stacks if self.frame_stack == 1 else self._stacks.copy()
+        return {SCREEN.name: shown.transpose(0, 2, 3, 1), MASK: np.ones((self.num_envs, 1), np.int8)}
 
     def _checked(self, actions: Any) -> NDArray[np.int32]:
         value = np.asarray(actions)

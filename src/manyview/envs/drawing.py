@@ -11,30 +11,57 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from manyview.envs.foreground import remove_background
 from manyview.envs.gl import prepare_headless_gl, temporary_quality
-from manyview.envs.own.sources import Orbit, Shape
 from manyview.envs.suite import Quality
-from manyview.envs.views import Image
+from manyview.envs.views import Image, View
 
 T = TypeVar("T")
+Shape = tuple[int, int, int]
+"""Height, width and channels."""
 World = Callable[[], tuple[Any, Any]]
 """The model and the data as they are now: some environments replace them at a reset."""
-MAX_GEOMS = 10_000
+MAX_GEOMS = 2_000
+
+
+@dataclass(frozen=True)
+class Orbit:
+    """A camera that the model does not have: it follows a body from one direction. Angles are in degrees."""
+
+    body: str
+    distance: float
+    """In the model's unit of length."""
+    azimuth: float = 90.0
+    """From where around the body: 0 looks along the x axis, 90 along the y axis."""
+    elevation: float = -20.0
+    """Negative looks down."""
+
+
+class Drawn(NamedTuple):
+    """A picture per view, None where its camera failed, and why each camera failed."""
+
+    pictures: dict[str, Image | None]
+    failures: dict[str, Exception]
 
 
 class Drawing:
-    """One context for all cameras of an environment, of whatever size."""
+    """One context for all cameras of an environment, of whatever size.
 
-    def __init__(self, world: World, *, largest: int, quality: Quality) -> None:
+    A context that has failed is replaced when the next picture is drawn.
+    """
+
+    def __init__(self, world: World, *, largest: int, quality: Quality, rangefinders: bool = True) -> None:
         self._world = world
         self._worker = _Worker()
-        self._painter = _Painter(largest, quality)
+        self._painter = _Painter(largest, quality, rangefinders)
         self._end = weakref.finalize(self, self._worker.end, self._painter.free)
         try:
             self._worker.call(lambda: self._painter.prepare(world()[0]))
@@ -42,7 +69,7 @@ class Drawing:
             self._end()
             raise RuntimeError(
                 f"MuJoCo cannot draw here ({error}): set MUJOCO_GL to egl or osmesa before Python starts, and install "
-                "the driver (apt-get install libegl1 libgl1)"
+                "the driver (apt-get install libegl1 libgl1); `manyview doctor` says more"
             ) from error
         # Before MuJoCo's own farewell to EGL: the last to register goes first, and it has just registered.
         self._end.atexit = False
@@ -51,6 +78,16 @@ class Drawing:
     def draw(self, camera: str | int | Orbit, shape: Shape) -> Image:
         model, data = self._world()
         return self._worker.call(lambda: self._painter.paint(model, data, camera, shape))
+
+    def draw_views(self, views: Sequence[View]) -> Drawn:
+        """Every view by the camera of its name, and what is derived from it, in one go."""
+        model, data = self._world()
+        return self._worker.call(lambda: self._painter.paint_views(model, data, views))
+
+    @property
+    def driver(self) -> str:
+        """What OpenGL calls the thing that draws."""
+        return self._worker.call(self._painter.driver)
 
     def close(self) -> None:
         self._end()
@@ -66,6 +103,8 @@ class _Worker:
         self._thread.start()
 
     def call(self, function: Callable[[], T]) -> T:
+        if not self._thread.is_alive():
+            raise RuntimeError("the environment is closed, and draws no more")
         result: Future[T] = Future()
         self._jobs.put((function, result))
         return result.result()
@@ -90,13 +129,15 @@ def _work(jobs: "queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]
 class _Painter:
     """Everything of OpenGL. All of it is called in the worker's thread."""
 
-    def __init__(self, largest: int, quality: Quality) -> None:
-        self._largest, self._quality = largest, quality
+    def __init__(self, largest: int, quality: Quality, rangefinders: bool) -> None:
+        self._largest, self._quality, self._rangefinders = largest, quality, rangefinders
         self._model: Any = None
         self._gl: Any = None
         self._context: Any = None
         self._scene: Any = None
         self._option: Any = None
+        self._planes: list[int] = []
+        """Where in the scene the planes are."""
 
     def prepare(self, model: Any) -> None:
         import mujoco
@@ -108,24 +149,92 @@ class _Painter:
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene, self._option = mujoco.MjvScene(model, MAX_GEOMS), mujoco.MjvOption()
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = self._rangefinders
         if self._quality == "fast":
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        self._model = model
+        self._model, self._planes = model, []
+
+    def paint_views(self, model: Any, data: Any, views: Sequence[View]) -> Drawn:
+        pictures: dict[str, Image | None] = dict.fromkeys(view.name for view in views)
+        failures: dict[str, Exception] = {}
+        for view in views:
+            if view.foreground_of is None:
+                try:
+                    pictures |= self._paint_family(model, data, view, views)
+                except Exception as error:  # whatever the driver makes of it
+                    failures[view.name] = error
+        return Drawn(pictures, failures)
+
+    def _paint_family(self, model: Any, data: Any, view: View, views: Sequence[View]) -> dict[str, Image]:
+        """The picture of a camera, and those of the views derived from it."""
+        picture = self.paint(model, data, view.name, view.shape)
+        derived = [other for other in views if other.foreground_of == view.name]
+        cut = {other.name: remove_background(picture, self._foreground(view.shape), other.fill) for other in derived}
+        return {view.name: picture, **cut}
 
     def paint(self, model: Any, data: Any, camera: str | int | Orbit, shape: Shape) -> Image:
         import mujoco
 
         if model is not self._model:
             self.prepare(model)
-        seen_by, everything = camera_of(model, camera), mujoco.mjtCatBit.mjCAT_ALL
-        mujoco.mjv_updateScene(model, data, self._option, None, seen_by, everything, self._scene)
+        try:
+            self._gl.make_current()  # says so if it is lost
+            seen_by, everything = camera_of(model, camera), mujoco.mjtCatBit.mjCAT_ALL
+            mujoco.mjv_updateScene(model, data, self._option, None, seen_by, everything, self._scene)
+            return self._pixels(shape)
+        except Exception:
+            self._model = None  # whatever is wrong with the context, the next picture gets another
+            raise
+
+    def _pixels(self, shape: Shape) -> Image:
+        import mujoco
+
         height, width, _ = shape
         rectangle = mujoco.MjrRect(0, 0, width, height)
         pixels = np.empty(shape, np.uint8)
         mujoco.mjr_render(rectangle, self._scene, self._context)
         mujoco.mjr_readPixels(pixels, None, rectangle, self._context)
         return pixels[::-1]  # GL begins at the bottom
+
+    def _foreground(self, shape: Shape) -> NDArray[np.bool_]:
+        """Of the scene just painted: all but the planes (floors, walls, backdrops) and what no object covers."""
+        import mujoco
+
+        flags = self._scene.flags
+        segments = (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR)
+        for flag in segments:
+            flags[flag] = True
+        try:
+            pixels = self._pixels(shape)
+        finally:
+            for flag in segments:
+                flags[flag] = False
+        # A pixel is the number of the object in the scene, counted from 1; 0 is nothing.
+        count = self._scene.ngeom
+        shown = np.ones(count + 1, np.bool_)
+        shown[0] = False
+        for place in self._plane_places(count):
+            shown[self._scene.geoms[place].segid + 1] = False
+        if len(shown) <= 256:
+            return shown[pixels[..., 0]]
+        return shown[pixels.astype(np.uint32) @ np.array([1, 2**8, 2**16], np.uint32)]
+
+    def _plane_places(self, count: int) -> list[int]:
+        # Reading every geom of the scene costs as much as drawing it, and planes keep their places.
+        if not self._planes or not all(place < count and self._is_plane(place) for place in self._planes):
+            self._planes = [place for place in range(count) if self._is_plane(place)]
+        return self._planes
+
+    def _is_plane(self, place: int) -> bool:
+        import mujoco
+
+        return bool(self._scene.geoms[place].type == mujoco.mjtGeom.mjGEOM_PLANE)
+
+    def driver(self) -> str:
+        from OpenGL import GL
+
+        return str(GL.glGetString(GL.GL_RENDERER).decode())
 
     def free(self) -> None:
         if self._context is not None:
