@@ -2,19 +2,17 @@
 
 OpenGL draws into, and deletes from, whatever context is current in a thread. Other users of MuJoCo rely on theirs still
 being current (dm_control), or delete from somebody else's (`mujoco.Renderer.close` lets go of its context first, and
-then deletes its objects from whichever is current). So each drawing has a context in a thread of its own, where nobody
-else ever is.
+then deletes its objects from whichever is current). So a drawing takes its context while it draws, and afterwards gives
+the thread back as it found it. It may be used from any thread.
 """
 
 import atexit
 import os
-import queue
-import threading
 import weakref
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +22,6 @@ from manyview.envs.gl import prepare_headless_gl, temporary_quality
 from manyview.envs.suite import Quality
 from manyview.envs.views import Image, View
 
-T = TypeVar("T")
 Shape = tuple[int, int, int]
 """Height, width and channels."""
 World = Callable[[], tuple[Any, Any]]
@@ -60,11 +57,10 @@ class Drawing:
 
     def __init__(self, world: World, *, largest: int, quality: Quality, rangefinders: bool = True) -> None:
         self._world = world
-        self._worker = _Worker()
         self._painter = _Painter(largest, quality, rangefinders)
-        self._end = weakref.finalize(self, self._worker.end, self._painter.free)
+        self._end = weakref.finalize(self, self._painter.free)
         try:
-            self._worker.call(lambda: self._painter.prepare(world()[0]))
+            self._painter.prepare(world()[0])
         except Exception as error:
             self._end()
             raise RuntimeError(
@@ -76,58 +72,33 @@ class Drawing:
         atexit.register(self._end)
 
     def draw(self, camera: str | int | Orbit, shape: Shape) -> Image:
-        model, data = self._world()
-        return self._worker.call(lambda: self._painter.paint(model, data, camera, shape))
+        model, data = self._open_world()
+        with _thread_given_back():
+            return self._painter.paint(model, data, camera, shape)
 
     def draw_views(self, views: Sequence[View]) -> Drawn:
         """Every view by the camera of its name, and what is derived from it, in one go."""
-        model, data = self._world()
-        return self._worker.call(lambda: self._painter.paint_views(model, data, views))
+        model, data = self._open_world()
+        with _thread_given_back():
+            return self._painter.paint_views(model, data, views)
+
+    def _open_world(self) -> tuple[Any, Any]:
+        if not self._end.alive:
+            raise RuntimeError("the environment is closed, and draws no more")
+        return self._world()
 
     @property
     def driver(self) -> str:
         """What OpenGL calls the thing that draws."""
-        return self._worker.call(self._painter.driver)
+        return self._painter.driver()
 
     def close(self) -> None:
         self._end()
         atexit.unregister(self._end)
 
 
-class _Worker:
-    """A thread that calls what it is given, one after the other."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=_work, args=(self._jobs,), daemon=True)
-        self._thread.start()
-
-    def call(self, function: Callable[[], T]) -> T:
-        if not self._thread.is_alive():
-            raise RuntimeError("the environment is closed, and draws no more")
-        result: Future[T] = Future()
-        self._jobs.put((function, result))
-        return result.result()
-
-    def end(self, last: Callable[[], None]) -> None:
-        self._jobs.put((last, Future()))
-        self._jobs.put(None)
-        if threading.current_thread() is not self._thread:  # which may be where garbage is collected
-            self._thread.join()
-
-
-def _work(jobs: "queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]") -> None:
-    while (job := jobs.get()) is not None:
-        function, result = job
-        try:
-            result.set_result(function())
-        except Exception as error:
-            result.set_exception(error)
-        del job, function, result  # what a picture refers to must not live until the next one
-
-
 class _Painter:
-    """Everything of OpenGL. All of it is called in the worker's thread."""
+    """Everything of OpenGL."""
 
     def __init__(self, largest: int, quality: Quality, rangefinders: bool) -> None:
         self._largest, self._quality, self._rangefinders = largest, quality, rangefinders
@@ -136,6 +107,7 @@ class _Painter:
         self._context: Any = None
         self._scene: Any = None
         self._option: Any = None
+        self._cameras: dict[str | int | Orbit, Any] = {}
         self._planes: list[int] = []
         """Where in the scene the planes are."""
 
@@ -143,8 +115,12 @@ class _Painter:
         import mujoco
 
         self.free()
-        self._gl = _context_class()(self._largest, self._largest)
-        self._gl.make_current()
+        with _thread_given_back():
+            self._gl = _context_class()(self._largest, self._largest)
+            self._gl.make_current()
+            self._prepare(model, mujoco)
+
+    def _prepare(self, model: Any, mujoco: Any) -> None:
         with temporary_quality(model.vis, self._quality, self._largest):
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
@@ -153,7 +129,7 @@ class _Painter:
         if self._quality == "fast":
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        self._model, self._planes = model, []
+        self._model, self._planes, self._cameras = model, [], {}
 
     def paint_views(self, model: Any, data: Any, views: Sequence[View]) -> Drawn:
         pictures: dict[str, Image | None] = dict.fromkeys(view.name for view in views)
@@ -179,8 +155,10 @@ class _Painter:
         if model is not self._model:
             self.prepare(model)
         try:
-            self._gl.make_current()  # says so if it is lost
-            seen_by, everything = camera_of(model, camera), mujoco.mjtCatBit.mjCAT_ALL
+            self._gl.make_current()
+            if camera not in self._cameras:
+                self._cameras[camera] = camera_of(model, camera)
+            seen_by, everything = self._cameras[camera], mujoco.mjtCatBit.mjCAT_ALL
             mujoco.mjv_updateScene(model, data, self._option, None, seen_by, everything, self._scene)
             return self._pixels(shape)
         except Exception:
@@ -214,39 +192,73 @@ class _Painter:
         count = self._scene.ngeom
         shown = np.ones(count + 1, np.bool_)
         shown[0] = False
-        for place in self._plane_places(count):
-            shown[self._scene.geoms[place].segid + 1] = False
+        geoms = self._scene.geoms
+        for place in self._plane_places(geoms, count):
+            shown[geoms[place].segid + 1] = False
         if len(shown) <= 256:
             return shown[pixels[..., 0]]
         return shown[pixels.astype(np.uint32) @ np.array([1, 2**8, 2**16], np.uint32)]
 
-    def _plane_places(self, count: int) -> list[int]:
-        # Reading every geom of the scene costs as much as drawing it, and planes keep their places.
-        if not self._planes or not all(place < count and self._is_plane(place) for place in self._planes):
-            self._planes = [place for place in range(count) if self._is_plane(place)]
-        return self._planes
-
-    def _is_plane(self, place: int) -> bool:
+    def _plane_places(self, geoms: Any, count: int) -> list[int]:
         import mujoco
 
-        return bool(self._scene.geoms[place].type == mujoco.mjtGeom.mjGEOM_PLANE)
+        plane = mujoco.mjtGeom.mjGEOM_PLANE
+        # Reading every geom of the scene costs as much as drawing it, and planes keep their places.
+        if not self._planes or not all(place < count and geoms[place].type == plane for place in self._planes):
+            self._planes = [place for place in range(count) if geoms[place].type == plane]
+        return self._planes
 
     def driver(self) -> str:
         from OpenGL import GL
 
-        return str(GL.glGetString(GL.GL_RENDERER).decode())
+        with _thread_given_back():
+            self._gl.make_current()
+            return str(GL.glGetString(GL.GL_RENDERER).decode())
 
     def free(self) -> None:
-        if self._context is not None:
-            self._context.free()
         if self._gl is not None:
-            self._gl.free()
+            with _thread_given_back():
+                if self._context is not None:
+                    with suppress(Exception):  # a context that is lost has nothing to free
+                        self._gl.make_current()
+                    self._context.free()
+                self._gl.free()
         self._model = self._gl = self._context = None
 
 
-def _context_class() -> Any:
+@contextmanager
+def _thread_given_back() -> Iterator[None]:
+    """Whatever context is current in this thread is so again afterwards, or none if there was none."""
+    if not _uses_egl():  # the window system and OSMesa have one user
+        yield
+        return
+    from mujoco import egl
+    from mujoco.egl import egl_ext as library
+
+    before = library.eglGetCurrentContext()
+    theirs = before and (
+        library.eglGetCurrentDisplay(),
+        library.eglGetCurrentSurface(library.EGL_DRAW),
+        library.eglGetCurrentSurface(library.EGL_READ),
+        before,
+    )
+    nobody = (library.EGL_NO_SURFACE, library.EGL_NO_SURFACE, library.EGL_NO_CONTEXT)
+    try:
+        yield
+    finally:
+        if theirs:
+            library.eglMakeCurrent(*theirs)
+        elif egl.EGL_DISPLAY is not None:
+            library.eglMakeCurrent(egl.EGL_DISPLAY, *nobody)
+
+
+def _uses_egl() -> bool:
     prepare_headless_gl()
-    if os.environ.get("MUJOCO_GL") == "egl":
+    return os.environ.get("MUJOCO_GL") == "egl"
+
+
+def _context_class() -> Any:
+    if _uses_egl():
         # By name: whoever imported mujoco before may not have chosen, and got the window system.
         from mujoco.egl import GLContext
 
