@@ -584,17 +584,6 @@ def test_drawing_beside_others_in_one_process_disturbs_neither() -> None:
 
 
 @pytest.mark.simulator
-def test_closing_ends_the_drawing_thread() -> None:
-    before = threading.active_count()
-    env = hopper()
-    env.reset(seed=0)
-    assert threading.active_count() == before + 1
-    env.close()
-    env.close()
-    assert threading.active_count() == before
-
-
-@pytest.mark.simulator
 def test_a_camera_that_the_model_does_not_have_is_answered_with_those_it_has() -> None:
     with pytest.raises(ValueError, match=r"view 'v': no camera 'back'; there are 0 'track'. An Orbit around a body"):
         hopper(v=MujocoCamera("back"))

@@ -223,11 +223,14 @@ class EnvironmentContract:
         assert _played(env, actions) == expected
         other.close()
 
-    def test_closing_twice_is_fine(self) -> None:
+    def test_closing_twice_is_fine_and_ends_everything(self) -> None:
         env = self.make_env()
         env.reset(seed=0)
         env.close()
         env.close()
+        for call in (lambda: env.step(env.action_space.sample()), env.reset):
+            with pytest.raises(ContractError, match="reset"):
+                call()
 
 
 def _played(env: gym.Env[Observation, Any], actions: list[Any]) -> list[str]:

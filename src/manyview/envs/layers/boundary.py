@@ -224,13 +224,15 @@ class Boundary(ViewWrapper):
         self._steps = 0
         self._frames = 0
         self._absent: dict[str, int] = {}
-        self._running = False
+        self._running = self._closed = False
         self._seen: Observation = {}
         """The last observation that showed anything."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
+        if self._closed:
+            raise refuse(self.name, "reset", "an open environment", "a call after close(); make another")
         self._return, self._steps, self._frames, self._absent, self._running = 0.0, 0, 0, {}, False
         for _ in range(RESET_ATTEMPTS):
             observation, info = self.env.reset(seed=seed, options=options)
@@ -304,3 +306,7 @@ class Boundary(ViewWrapper):
         self._running = running["running"]
         self._absent = dict(running["absent"])
         return self._seen
+
+    def close(self) -> None:
+        self._running, self._closed = False, True
+        super().close()
