@@ -86,6 +86,12 @@ ROWS = {
         Row("P1", "P", "GFLOPs of one update, 3 views, batch 256, 84x84", {"": at_most(300)}),
         Row("P3", "P", "update time, 3 views against 1; linear over 1..8", {"": at_most(2.95), "R2": at_least(0.99)}),
         Row("P5", "P", "reward and k-NN, share of an update at batch 256", {"": at_most(0.01)}),
+        Row(
+            "P9",
+            "P",
+            "environment step against the bare simulator drawing the same pixels",
+            {"procgen": at_least(0.95)},
+        ),
         Row("P12", "P", "import manyview against import torch", {"": at_most(1.2)}),
     )
 }
