@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from manyview.envs.procgen.pool import ACTIONS, SCREEN, Frames, Pool
+from manyview.envs.procgen.pool import ACTIONS, SCREEN, Pool, PoolState
 from manyview.envs.suite import Levels
 from manyview.envs.views import MultiViewEnv, NotRestorable, Observation, State
 
@@ -20,7 +20,6 @@ class Procgen(MultiViewEnv):
     def __init__(self, task: str, *, levels: Levels = "train") -> None:
         super().__init__([SCREEN], ACTIONS)
         self._pool = Pool(task, levels=levels, num_envs=1)
-        self._only = np.zeros(1, np.int32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -29,10 +28,10 @@ class Procgen(MultiViewEnv):
         return self._shown(self._pool.begin(seed))
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        step = self._pool.step(np.array([action], np.int32))
-        observation, info = self._shown(step.frames)
-        info["level_complete"] = bool(step.level_complete[0])
-        return observation, float(step.rewards[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
+        state = self._pool.step(np.array([action], np.int32))
+        observation, info = self._shown(state)
+        info["level_complete"] = bool(state.level_complete[0])
+        return observation, float(state.rewards[0]), bool(state.terminated[0]), bool(state.truncated[0]), info
 
     def close(self) -> None:
         self._pool.close()
@@ -43,6 +42,6 @@ class Procgen(MultiViewEnv):
     def restore(self, state: State) -> Observation:  # noqa: ARG002
         raise NotRestorable(f"{self._pool.task}: {NO_STATE}")
 
-    def _shown(self, frames: Frames) -> tuple[Observation, dict[str, Any]]:
-        picture = frames.images[0].transpose(1, 2, 0)
-        return self.observe({SCREEN.name: picture}), {"level_seed": int(frames.level_seeds[0])}
+    def _shown(self, state: PoolState) -> tuple[Observation, dict[str, Any]]:
+        picture = state.images[0].transpose(1, 2, 0)
+        return self.observe({SCREEN.name: picture}), {"level_seed": int(state.level_seeds[0])}
