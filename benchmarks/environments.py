@@ -12,6 +12,7 @@ measures the other programs.
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -140,24 +141,18 @@ def draw_qualities() -> None:
     save_picture(below(parts), Path(__file__).parents[1] / "docs" / "images" / "qualities.png")
 
 
-def worker_steps_per_s(workers: int, *, steps: int = 150) -> float:
-    vector = make_vector("dmc/cheetah_run", workers, processes=True, render_quality="fast")
-    vector.reset(seed=0)
-    actions = np.zeros(vector.action_space.shape or (), np.float32)
-    for _ in range(10):
-        vector.step(actions)
-    start = time.perf_counter()
-    for _ in range(steps):
-        vector.step(actions)
-    rate = workers * steps / (time.perf_counter() - start)
-    vector.close()
-    return rate
-
-
-def workers(rounds: int = 3) -> float:
-    """How many times one worker's steps two give; the best of some rounds, since other programs only take away."""
-    one, two = zip(*[(worker_steps_per_s(1), worker_steps_per_s(2)) for _ in range(rounds)], strict=True)
-    return float(max(two) / max(one))
+def workers() -> float:
+    """How many times one worker's steps two give, by the best of short blocks in turns."""
+    vectors = [make_vector("dmc/cheetah_run", count, processes=True, render_quality="fast") for count in (1, 2)]
+    for vector in vectors:
+        vector.reset(seed=0)
+    idle = [np.zeros(vector.action_space.shape or (), np.float32) for vector in vectors]
+    one_s, two_s = alternate(
+        [partial(vector.step, actions) for vector, actions in zip(vectors, idle, strict=True)], blocks=15, steps=20
+    )
+    for vector in vectors:
+        vector.close()
+    return 2 * one_s / two_s
 
 
 if __name__ == "__main__":

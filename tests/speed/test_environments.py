@@ -11,7 +11,7 @@ from quality.plugin import Figure
 pytestmark = pytest.mark.simulator
 pytest.importorskip("dm_control", reason='pip install "manyview[dmc]"')
 
-from benchmarks.environments import speed, workers  # noqa: E402
+from benchmarks.environments import speed  # noqa: E402
 from manyview.envs import make  # noqa: E402
 from manyview.envs.dmc.suite import PAPER_TASKS  # noqa: E402
 
@@ -23,12 +23,6 @@ def test_a_step_costs_what_dm_control_needs_for_the_same_pixels(task: str, figur
     """At `fast`, where drawing is cheap and whatever we add would show; `benchmarks.environments` has both."""
     ours, bare = speed(task, "fast", blocks=4, steps=10)
     figure(bare / ours, "dmc")
-
-
-@pytest.mark.timing
-@pytest.mark.quality("P9")
-def test_two_workers_give_twice_one_workers_steps(figure: Figure) -> None:
-    figure(workers(), "two workers")
 
 
 MEMORY = Path("/proc/self/statm")

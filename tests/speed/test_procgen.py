@@ -11,6 +11,6 @@ from quality.plugin import Figure
 @pytest.mark.timing
 @pytest.mark.simulator
 def test_true_transitions_come_as_fast_as_bare_envpools_steps(figure: Figure) -> None:
-    speeds = {game: measure(game, rounds=200) for game in PAPER}
+    speeds = {game: measure(game, rounds=80) for game in PAPER}
     print(table(speeds))
     figure(min(speed.ratio for speed in speeds.values()), "procgen")
