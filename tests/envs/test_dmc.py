@@ -34,11 +34,11 @@ class Contract(EnvironmentContract):
     """Drawn small: how it looks is tested below."""
 
     ends = "truncated"
-    longest = 500
+    longest = 250
     task: ClassVar[str]
 
     def make_env(self) -> Env:
-        return make(f"dmc/{self.task}", render_quality="fast", image_size=24)
+        return make(f"dmc/{self.task}", render_quality="fast", image_size=24, action_repeat=4)
 
 
 class TestCheetahRun(Contract):
@@ -244,9 +244,10 @@ def restored_digests(folder: str) -> dict[str, str]:
     return digests
 
 
-@pytest.mark.parametrize("task", [task for task in SUITE.tasks if not task.startswith("dmc/dog")])
-def test_every_task_can_be_restored(task: str) -> None:
-    """The dogs too, in principle; their episodes take a minute to play."""
+@pytest.mark.parametrize("domain", [domain for domain in CAMERAS if domain != "dog"])
+def test_a_task_of_every_domain_can_be_restored(domain: str) -> None:
+    """The last of each, which differs most from the paper's. The dogs too, in principle; they are slow to play."""
+    task = [task for task in SUITE.tasks if task.startswith(f"dmc/{domain}")][-1]
     options: Options = {"render_quality": "fast", "image_size": 16, "views": [SUITE.tasks[task].cameras[0]]}
     env, other = make(task, **options), make(task, **options)
     env.reset(seed=1)
