@@ -462,6 +462,14 @@ def test_two_environments_side_by_side_draw_as_if_alone() -> None:
     env.close()
 
 
+def test_ground_that_a_reset_shaped_anew_is_drawn_as_it_is() -> None:
+    env = make("dmc/quadruped_escape", views=["global"], frame_stack=1)
+    for seed in range(3):
+        observation, _ = env.reset(seed=seed)
+        assert np.array_equal(observation["global"], bare(env)._env.physics.render(84, 84, "global"))
+    env.close()
+
+
 def test_large_images_are_drawn_too() -> None:
     env = make("dmc/pendulum_swingup", image_size=700, views=["fixed"], frame_stack=1)
     observation, _ = env.reset(seed=0)

@@ -108,6 +108,7 @@ class _Painter:
         self._scene: Any = None
         self._option: Any = None
         self._cameras: dict[str | int | Orbit, Any] = {}
+        self._terrain = b""
         self._planes: list[int] = []
         """Where in the scene the planes are."""
 
@@ -130,6 +131,7 @@ class _Painter:
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         self._model, self._planes, self._cameras = model, [], {}
+        self._terrain = b""
 
     def paint_views(self, model: Any, data: Any, views: Sequence[View]) -> Drawn:
         pictures: dict[str, Image | None] = dict.fromkeys(view.name for view in views)
@@ -156,6 +158,8 @@ class _Painter:
             self.prepare(model)
         try:
             self._gl.make_current()
+            if model.nhfield:
+                self._renew_terrain(model)
             if camera not in self._cameras:
                 self._cameras[camera] = camera_of(model, camera)
             seen_by, everything = self._cameras[camera], mujoco.mjtCatBit.mjCAT_ALL
@@ -164,6 +168,16 @@ class _Painter:
         except Exception:
             self._model = None  # whatever is wrong with the context, the next picture gets another
             raise
+
+    def _renew_terrain(self, model: Any) -> None:
+        """A task may shape the ground anew at a reset; the context has only what it was when it was made."""
+        import mujoco
+
+        terrain = model.hfield_data.tobytes()
+        if terrain != self._terrain:
+            for number in range(model.nhfield):
+                mujoco.mjr_uploadHField(model, self._context, number)
+            self._terrain = terrain
 
     def _pixels(self, shape: Shape) -> Image:
         import mujoco
