@@ -15,7 +15,6 @@ from benchmarks.environments import speed  # noqa: E402
 from manyview.envs import make  # noqa: E402
 from manyview.envs.dmc.suite import PAPER_TASKS  # noqa: E402
 
-
 ATTEMPTS = 3
 
 
