@@ -326,6 +326,17 @@ def test_a_step_before_reset_is_refused(vector: VectorEnv[Any, Any, Any]) -> Non
         vector.step(np.zeros(8, int))
 
 
+def test_closing_ends_everything() -> None:
+    vector = make_vector("procgen/starpilot", 2)
+    vector.reset(seed=0)
+    vector.close()
+    vector.close()
+    with pytest.raises(ContractError, match="procgen/starpilot: step"):
+        vector.step(np.zeros(2, int))
+    with pytest.raises(ContractError, match=r"procgen/starpilot: reset: .* make another"):
+        vector.reset()
+
+
 def test_another_picture_size_is_refused() -> None:
     for made in (make, lambda task, image_size: make_vector(task, 2, image_size=image_size)):
         with pytest.raises(ValueError, match="procgen/maze: image_size must be 64, got 84: EnvPool draws no other"):
@@ -335,6 +346,8 @@ def test_another_picture_size_is_refused() -> None:
 def test_another_view_or_set_of_levels_is_refused() -> None:
     with pytest.raises(ValueError, match="procgen/maze has no camera 'side'; it has 0 screen"):
         make("procgen/maze", views=["side"])
+    with pytest.raises(ValueError, match=r"procgen/maze has the one view 'screen', got \['screen_foreground'\]"):
+        make_vector("procgen/maze", 2, views=["screen_foreground"])
     with pytest.raises(ValueError, match="levels must be train or test, got 'hard'"):
         make_vector("procgen/maze", 2, levels="hard")  # type: ignore[arg-type]
 

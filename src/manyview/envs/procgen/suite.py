@@ -6,7 +6,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from manyview.envs.procgen.game import Procgen
-from manyview.envs.procgen.pool import NUM_LEVELS, SCREEN
+from manyview.envs.procgen.pool import SCREEN
 from manyview.envs.procgen.vector import ProcgenVector
 from manyview.envs.suite import Levels, Settings, Suite, Task
 from manyview.envs.views import Observation
@@ -33,7 +33,7 @@ PAPER = ("bigfish", "bossfight", "coinrun", "dodgeball", "fruitbot", "starpilot"
 
 
 def _levels(task: Task, settings: Settings) -> Levels:
-    """The levels, once it is clear that EnvPool can do what the settings ask for."""
+    """The levels, once it is clear that EnvPool can draw what the settings ask for."""
     if settings.views != (SCREEN.name,):
         raise ValueError(f"{task.id} has the one view {SCREEN.name!r}, got {list(settings.views)}")
     if settings.image_size != SCREEN.height:
@@ -41,9 +41,7 @@ def _levels(task: Task, settings: Settings) -> Levels:
             f"{task.id}: image_size must be {SCREEN.height}, got {settings.image_size}: EnvPool draws no other; "
             "resize the pictures where the network reads them"
         )
-    if settings.levels not in NUM_LEVELS:
-        raise ValueError(f"{task.id}: levels must be 'train' or 'test', got {settings.levels!r}")
-    return settings.levels
+    return settings.levels or "train"
 
 
 def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:

@@ -57,6 +57,8 @@ class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self._returns = np.zeros(num_envs)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
+        if self.closed:
+            raise refuse(self._pool.task, "reset", "an open environment", "a call after close(); make another")
         if options:
             raise refuse(self._pool.task, "reset options", "none", described(options))
         super().reset(seed=seed)
