@@ -74,7 +74,20 @@ ROWS = {
         ),
         Row("S8", "P", "symmetries of estimator and reward at p = 64", {"": at_most(1e-6)}),
         Row("S9", "P", "no gradient through the reward; losses and discriminator train only what is theirs"),
+        Row(
+            "S10",
+            "P",
+            "sampled windows, none of which crosses an episode end, truncation, gap or the ring's head",
+            {"windows": at_least(1_000_000)},
+        ),
+        Row("E2", "P", "400 repeats of adding and sampling under tracemalloc: no growth"),
         Row("E3", "P", "100 environments made, drawn and closed", {"MB each": at_most(0.2)}),
+        Row(
+            "E4",
+            "P",
+            "the replay's predicted bytes against what it takes, and against what is free before it begins",
+            {"prediction off by": at_most(0.05)},
+        ),
         Row(
             "C5",
             "P",
@@ -106,6 +119,19 @@ ROWS = {
         Row("P1", "P", "GFLOPs of one update, 3 views, batch 256, 84x84", {"": at_most(300)}),
         Row("P3", "P", "update time, 3 views against 1; linear over 1..8", {"": at_most(2.95), "R2": at_least(0.99)}),
         Row("P5", "P", "reward and k-NN, share of an update at batch 256", {"": at_most(0.01)}),
+        Row(
+            "P6",
+            "P",
+            "sampling batch 256 x 3 views against a bare numpy take of the same bytes; at 5M steps against 50k",
+            {"against a take": at_most(1.15), "5M against 50k steps": at_most(1.1)},
+        ),
+        Row("P7", "P", "bytes per step, 3 views", {"kB in memory": at_most(43.5)}),
+        Row(
+            "P8",
+            "P",
+            "random shift against grid_sample",
+            {"difference in 255ths": at_most(0.01), "times faster": at_least(4)},
+        ),
         Row(
             "P9",
             "P",

@@ -19,9 +19,18 @@ def remove_background(
     return np.where(foreground[..., None], picture, np.asarray(fill, np.uint8))
 
 
+def foreground(view: NDArray[np.uint8], fill: Sequence[int]) -> NDArray[np.bool_]:
+    """Which pixels [..., H, W] of a derived view [..., H, W, C] are not the fill."""
+    # Channel by channel: numpy is slow at reducing a short last axis.
+    shown: NDArray[np.bool_] = view[..., 0] != fill[0]
+    for channel in range(1, view.shape[-1]):
+        shown |= view[..., channel] != fill[channel]
+    return shown
+
+
 def to_bits(view: NDArray[np.uint8], fill: Sequence[int]) -> Bits:
     """Which pixels of a derived view [..., H, W, C] are not the fill, packed eight to a byte."""
-    return np.packbits((view != np.asarray(fill, np.uint8)).any(-1), axis=-1)
+    return np.packbits(foreground(view, fill), axis=-1)
 
 
 def from_bits(picture: NDArray[np.uint8], bits: Bits, fill: Sequence[int]) -> NDArray[np.uint8]:

@@ -6,13 +6,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-Trunk = Literal["paper", "small"]
+Trunk = Literal["paper", "small", "tiny"]
 
 # (filters, kernel, stride) of each convolution.
 # PAPER: D1. "Four convolutional layers" is all the text says; sizes are those of the code bases it builds on.
 TRUNKS: dict[Trunk, tuple[tuple[int, int, int], ...]] = {
     "paper": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
     "small": ((16, 5, 3), (32, 3, 2), (32, 3, 1)),
+    "tiny": ((16, 3, 2), (16, 3, 2)),
 }
 
 
@@ -39,6 +40,18 @@ class Features(NamedTuple):
         return Features(*(tensor.detach() for tensor in self))
 
 
+def convolutions(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequential, int]:
+    """The convolutions of a trunk for images [C, H, W], flattened, and how many features they give."""
+    channels, height, width = image_shape
+    layers: list[nn.Module] = []
+    for filters, kernel, stride in TRUNKS[trunk]:
+        if min(height, width) < kernel:
+            raise ValueError(f"images of {image_shape[1]}x{image_shape[2]} are too small for the trunk {trunk!r}")
+        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
+        channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    return nn.Sequential(*layers, nn.Flatten()), channels * height * width
+
+
 class Encoder(nn.Module):
     """One network for all views: they go through the convolutions as a single batch of B * V images.
 
@@ -58,15 +71,7 @@ class Encoder(nn.Module):
         if num_views < 1:
             raise ValueError(f"expected at least one view, got {num_views}")
         self.num_views, self.image_shape, self.latent_dim = num_views, tuple(image_shape), latent_dim
-        channels, height, width = image_shape
-        layers: list[nn.Module] = []
-        for filters, kernel, stride in TRUNKS[trunk]:
-            if min(height, width) < kernel:
-                raise ValueError(f"images of {image_shape[1]}x{image_shape[2]} are too small for the trunk {trunk!r}")
-            layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
-            channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-        self.trunk = nn.Sequential(*layers, nn.Flatten())
-        flat_dim = channels * height * width
+        self.trunk, flat_dim = convolutions(image_shape, trunk)
         # The two heads of the paper side by side in one matrix: the wide convolution output is read once.
         self.heads = nn.Linear(flat_dim, 2 * latent_dim)
         # PAPER: D2. No affine gain by default: the sparsity term could shrink it, and with it the reward, to zero.

@@ -1,0 +1,109 @@
+"""DrQ-v2 (Yarats et al., 2021) on any representation, with any intrinsic reward."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from manyview.agents.networks import TwinCritic, frozen, mlp, soft_update
+from manyview.agents.off_policy import OffPolicyAgent, no_bonus
+from manyview.data.batch import Batch
+from manyview.data.shift import random_shift
+from manyview.methods.protocols import Adversarial, Intrinsic, Representation
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrQv2Config:
+    lr: float = 1e-4
+    hidden: int = 1024
+    """Width of actor and critics."""
+    target_rate: float = 0.01
+    """How far the target critic follows at each update."""
+    std_start: float = 1.0
+    std_end: float = 0.1
+    std_steps: int = 100_000
+    """Agent steps over which the exploration noise falls."""
+    std_clip: float = 0.3
+    """Bound of the noise in the targets and in the actor's own update."""
+    shift_pixels: int = 4
+
+    def std(self, step: int) -> float:
+        """σ of the exploration noise at an agent step."""
+        share = min(1.0, step / self.std_steps)
+        return (1 - share) * self.std_start + share * self.std_end
+
+
+class DrQv2(OffPolicyAgent):
+    """Actor and twin critics on `representation.encode(...).state`, trained together with it."""
+
+    def __init__(
+        self,
+        representation: Representation,
+        action_dim: int,
+        config: DrQv2Config,
+        *,
+        intrinsic: Intrinsic | None = None,
+        beta: Callable[[int], float] = no_bonus,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(representation, intrinsic=intrinsic, beta=beta, seed=seed)
+        self.config = config
+        self.actor = mlp(representation.state_dim, config.hidden, action_dim)
+        self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
+        self.target = deepcopy(self.critic).requires_grad_(False)
+        self.learn_critic = torch.optim.Adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
+        self.learn_actor = torch.optim.Adam(self.actor.parameters(), lr=config.lr)
+
+    @torch.no_grad()
+    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
+        mean: Tensor = self.actor(self.representation.encode(views, mask).state).tanh()
+        return (mean + self.config.std(step) * self.noise(mean)).clamp(-1, 1) if explore else mean
+
+    def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """One update at agent step `step`, critic and representation in one backward pass."""
+        config, std = self.config, self.config.std(step)
+        views, next_views = (
+            random_shift(pixels, config.shift_pixels, self.generator) for pixels in (batch.views, batch.next_views)
+        )
+
+        features = self.representation.encode(views, batch.mask)
+        with torch.no_grad():
+            later = self.representation.encode(next_views, batch.next_mask)
+            reward_int = self.reward_int(batch)
+            reward = batch.reward_ext + self.beta(step) * reward_int
+            target = reward + batch.discount * self.target(later.state, self._explore(later.state, std)).amin(0)
+
+        values = self.critic(features.state, batch.action)  # [2, B]
+        critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
+        representation_loss, metrics = self.representation.loss(features, later)
+        self.learn_critic.zero_grad(set_to_none=True)
+        (critic_loss + representation_loss).backward()
+        self.learn_critic.step()
+        if isinstance(self.representation, Adversarial):
+            metrics |= self.representation.update_discriminator(features)
+
+        state = features.state.detach()
+        with frozen(self.critic):
+            actor_loss = -self.critic(state, self._explore(state, std)).amin(0).mean()
+        self.learn_actor.zero_grad(set_to_none=True)
+        actor_loss.backward()
+        self.learn_actor.step()
+
+        soft_update(self.critic, self.target, config.target_rate)
+        own = {
+            "critic_loss": critic_loss,
+            "actor_loss": actor_loss,
+            "value": values.mean(),
+            "reward_int": reward_int.mean(),
+        }
+        return metrics | {name: value.detach() for name, value in own.items()}
+
+    def _explore(self, state: Tensor, std: float) -> Tensor:
+        mean: Tensor = self.actor(state).tanh()
+        noise = (std * self.noise(mean)).clamp(-self.config.std_clip, self.config.std_clip)
+        # The gradient of the mean goes through the bound, or a saturated policy would never come back.
+        action = mean + noise
+        return action + (action.clamp(-1 + 1e-6, 1 - 1e-6) - action).detach()

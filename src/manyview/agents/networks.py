@@ -1,0 +1,51 @@
+"""Heads of actors and critics: three linear layers on the representation's state."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    layers = (nn.Linear(inputs, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, hidden), nn.ReLU(inplace=True))
+    net = nn.Sequential(*layers, nn.Linear(hidden, outputs))
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            nn.init.orthogonal_(layer.weight)
+            nn.init.zeros_(layer.bias)
+    return net
+
+
+class TwinCritic(nn.Module):
+    """Two independent Q functions."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(mlp(state_dim + action_dim, hidden, 1) for _ in range(2))
+
+    def forward(self, state: Tensor, action: Tensor) -> Tensor:
+        """[2, B]"""
+        both = torch.cat([state, action], dim=1)
+        return torch.stack([head(both).squeeze(1) for head in self.heads])
+
+
+class Trained(Protocol):
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Its parameters get no gradient inside; what goes through it still does."""
+    module.requires_grad_(False)
+    try:
+        yield
+    finally:
+        module.requires_grad_(True)
+
+
+@torch.no_grad()
+def soft_update(online: Trained, target: Trained, rate: float) -> None:
+    """θ' ← θ' + rate (θ - θ')"""
+    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), rate)

@@ -1,0 +1,48 @@
+"""What off-policy agents share: the seam to a representation and an intrinsic reward, and their own randomness."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from manyview.data.batch import Batch
+from manyview.methods.protocols import Intrinsic, Representation
+
+
+def no_bonus(_: int) -> float:
+    return 0.0
+
+
+class OffPolicyAgent(nn.Module):
+    """Acts on the representation's state, and learns from batches of a replay."""
+
+    def __init__(
+        self,
+        representation: Representation,
+        *,
+        intrinsic: Intrinsic | None = None,
+        beta: Callable[[int], float] = no_bonus,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.representation, self.intrinsic, self.beta = representation, intrinsic, beta
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
+        """Actions [B, A] for `views` [B, V, C, H, W]; without exploring, the best known."""
+        raise NotImplementedError
+
+    def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """One update at agent step `step`; its metrics."""
+        raise NotImplementedError
+
+    def reward_int(self, batch: Batch) -> Tensor:
+        """r̂ [B] of Eq. 9 for s_t."""
+        if self.intrinsic is None:
+            return torch.zeros_like(batch.reward_ext)
+        # PAPER: D13. On clean frames: random shifts make equal states look different.
+        return self.intrinsic.reward(self.intrinsic.encode(batch.views, batch.mask), rows=batch.rows)
+
+    def noise(self, like: Tensor) -> Tensor:
+        """Standard normal, from the agent's own generator: the same on every device."""
+        return torch.randn(like.shape, generator=self.generator).to(like.device)

@@ -1,0 +1,133 @@
+"""SAC (Haarnoja et al., 2018) from pixels on any representation, with any intrinsic reward.
+
+As the paper's table has it: a target encoder beside the target critics, each with its own soft-update rate.
+"""
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from manyview.agents.networks import TwinCritic, frozen, mlp, soft_update
+from manyview.agents.off_policy import OffPolicyAgent, no_bonus
+from manyview.data.batch import Batch
+from manyview.data.shift import random_shift
+from manyview.methods.protocols import Adversarial, Intrinsic, Representation
+
+LOG_STD_LOW, LOG_STD_HIGH = -10.0, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACConfig:
+    lr: float = 1e-3
+    """Learning rate of actor and critic."""
+    hidden: int = 1024
+    """Width of actor and critics."""
+    init_temperature: float = 0.1
+    temperature_lr: float = 1e-4
+    critic_rate: float = 0.01
+    """How far the target critics follow."""
+    encoder_rate: float = 0.05
+    """How far the target encoder follows."""
+    target_every_updates: int = 2
+    shift_pixels: int = 4
+    """0: no augmentation."""
+
+
+class SAC(OffPolicyAgent):
+    """A squashed Gaussian actor and twin critics on `representation.encode(...).state`."""
+
+    def __init__(
+        self,
+        representation: Representation,
+        action_dim: int,
+        config: SACConfig,
+        *,
+        intrinsic: Intrinsic | None = None,
+        beta: Callable[[int], float] = no_bonus,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(representation, intrinsic=intrinsic, beta=beta, seed=seed)
+        self.config = config
+        self.actor = mlp(representation.state_dim, config.hidden, 2 * action_dim)
+        self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
+        self.target_critic = deepcopy(self.critic).requires_grad_(False)
+        self.target_representation = deepcopy(representation).requires_grad_(False)
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(config.init_temperature)))
+        self.target_entropy = -float(action_dim)
+        self.learn_critic = torch.optim.Adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
+        self.learn_actor = torch.optim.Adam(self.actor.parameters(), lr=config.lr)
+        self.learn_temperature = torch.optim.Adam([self.log_temperature], lr=config.temperature_lr, betas=(0.5, 0.999))
+        self.updates = 0
+
+    @torch.no_grad()
+    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # noqa: ARG002
+        state = self.representation.encode(views, mask).state
+        return self._sampled(state)[0] if explore else self.actor(state).chunk(2, dim=1)[0].tanh()
+
+    def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """One update at agent step `step`, critic and representation in one backward pass."""
+        config, temperature = self.config, self.log_temperature.exp().detach()
+        views, next_views = (
+            random_shift(pixels, config.shift_pixels, self.generator) for pixels in (batch.views, batch.next_views)
+        )
+
+        features = self.representation.encode(views, batch.mask)
+        with torch.no_grad():
+            later = self.representation.encode(next_views, batch.next_mask)
+            next_action, next_log_prob = self._sampled(later.state)
+            next_state = self.target_representation.encode(next_views, batch.next_mask).state
+            next_value = self.target_critic(next_state, next_action).amin(0) - temperature * next_log_prob
+            reward_int = self.reward_int(batch)
+            target = batch.reward_ext + self.beta(step) * reward_int + batch.discount * next_value
+
+        values = self.critic(features.state, batch.action)  # [2, B]
+        critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
+        representation_loss, metrics = self.representation.loss(features, later)
+        self.learn_critic.zero_grad(set_to_none=True)
+        (critic_loss + representation_loss).backward()
+        self.learn_critic.step()
+        if isinstance(self.representation, Adversarial):
+            metrics |= self.representation.update_discriminator(features)
+
+        state = features.state.detach()
+        action, log_prob = self._sampled(state)
+        with frozen(self.critic):
+            actor_loss = (temperature * log_prob - self.critic(state, action).amin(0)).mean()
+        self.learn_actor.zero_grad(set_to_none=True)
+        actor_loss.backward()
+        self.learn_actor.step()
+
+        temperature_loss = -self.log_temperature.exp() * (log_prob.detach() + self.target_entropy).mean()
+        self.learn_temperature.zero_grad(set_to_none=True)
+        temperature_loss.backward()
+        self.learn_temperature.step()
+
+        self.updates += 1
+        if self.updates % config.target_every_updates == 0:
+            soft_update(self.critic, self.target_critic, config.critic_rate)
+            soft_update(self.representation, self.target_representation, config.encoder_rate)
+        own = {
+            "critic_loss": critic_loss,
+            "actor_loss": actor_loss,
+            "value": values.mean(),
+            "temperature": temperature,
+            "entropy": -log_prob.mean(),
+            "reward_int": reward_int.mean(),
+        }
+        return metrics | {name: value.detach() for name, value in own.items()}
+
+    def _sampled(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """An action from the policy, and its log probability."""
+        mean, log_std = self.actor(state).chunk(2, dim=1)
+        log_std = LOG_STD_LOW + 0.5 * (LOG_STD_HIGH - LOG_STD_LOW) * (log_std.tanh() + 1)
+        noise = self.noise(mean)
+        raw = mean + log_std.exp() * noise
+        normal = -0.5 * noise.pow(2) - log_std - 0.5 * math.log(2 * math.pi)
+        # log(1 - tanh²), in a form that does not lose its digits far out.
+        squash = 2 * (math.log(2) - raw - F.softplus(-2 * raw))
+        return raw.tanh(), (normal - squash).sum(1)

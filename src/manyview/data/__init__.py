@@ -1,0 +1,20 @@
+"""What agents learn from: the replay of single frames, and augmentation on tensors."""
+
+from manyview.data.batch import Batch
+from manyview.data.layout import batch_bytes, bytes_needed, bytes_per_step
+from manyview.data.replay import Replay
+from manyview.data.room import NoRoomError, check_room, free_disk_bytes, free_memory_bytes
+from manyview.data.sampler import Sampler
+
+__all__ = [
+    "Batch",
+    "NoRoomError",
+    "Replay",
+    "Sampler",
+    "batch_bytes",
+    "bytes_needed",
+    "bytes_per_step",
+    "check_room",
+    "free_disk_bytes",
+    "free_memory_bytes",
+]

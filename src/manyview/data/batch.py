@@ -1,0 +1,22 @@
+"""What a learner gets of the replay."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Transitions over up to n steps. `discount` is γ^n, and 0 where the world ended."""
+
+    views: Tensor  # [B, V, C, H, W] uint8, s_t
+    mask: Tensor  # [B, V] bool
+    action: Tensor  # [B, A]
+    reward_ext: Tensor  # [B] Σ γ^j r_{t+j}
+    discount: Tensor  # [B]
+    next_views: Tensor  # [B, V, C, H, W] uint8, s_{t+n}
+    next_mask: Tensor  # [B, V] bool
+    rows: Tensor  # [B] int64, the number of each transition since the replay began
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))

@@ -1,0 +1,77 @@
+"""What the replay keeps of a step, and how many bytes that takes.
+
+A step is an observation, and what was done there and came of it: one record of small things, and a frame for each view.
+A camera's frame is kept as pixels, a derived view's as bits, of which its camera's frame makes pixels again.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from manyview.envs.views import View, checked_views
+
+MAX_AGE = int(np.iinfo(np.uint8).max)
+
+
+def replayable(views: Sequence[View]) -> tuple[View, ...]:
+    """The views, or an error that says why no batch can be made of them."""
+    views = checked_views(views)
+    shapes = {view.name: view.shape for view in views}
+    if len(set(shapes.values())) > 1:
+        raise ValueError(
+            f"a batch is one tensor [B, V, C, H, W], so all views must have one size, got {shapes}: give the cameras "
+            "one size when you make the environment"
+        )
+    for view in views:
+        if view.foreground_of is None:
+            continue
+        camera = next(other for other in views if other.name == view.foreground_of)
+        if camera.foreground_of is not None:
+            raise ValueError(f"{view.name!r} is derived from {camera.name!r}, which is no camera but derived itself")
+        if len(view.fill) != view.channels:
+            raise ValueError(
+                f"{view.name!r} has {view.channels} channels, but its fill {view.fill} has {len(view.fill)}"
+            )
+    return views
+
+
+def step_record(views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike) -> np.dtype[Any]:
+    """The small things of a step, side by side: one of them is rarely wanted without the others."""
+    return np.dtype(
+        [
+            ("action", action_dtype, action_shape),
+            ("reward", np.float32),
+            ("acted", np.bool_),  # False for an episode's last observation, and while nothing was done yet
+            ("terminated", np.bool_),
+            ("repeated", np.bool_),  # the observation before once more, since no camera saw anything
+            ("mask", np.bool_, (len(views),)),
+            ("age", np.uint8, (len(views),)),  # how long the view has been present without a break, for its stack
+        ]
+    )
+
+
+def frame_shape(view: View) -> tuple[int, ...]:
+    if view.foreground_of is None:
+        return (view.channels, view.height, view.width)
+    return (math.ceil(view.height * view.width / 8),)
+
+
+def bytes_per_step(views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike = np.float32) -> int:
+    """What a step takes. An episode takes one step more than it has transitions: its last observation."""
+    frames = sum(math.prod(frame_shape(view)) for view in views)
+    return step_record(views, action_shape, action_dtype).itemsize + frames
+
+
+def bytes_needed(
+    views: Sequence[View], *, action_shape: tuple[int, ...], action_dtype: DTypeLike = np.float32, capacity: int
+) -> int:
+    """What a full replay takes, in memory or in its folder."""
+    return capacity * bytes_per_step(views, action_shape, action_dtype)
+
+
+def batch_bytes(views: Sequence[View], *, frame_stack: int, batch_size: int) -> int:
+    """What the pictures of one batch take, s and s'. A sampler keeps one batch, or two if it works ahead."""
+    return 2 * batch_size * frame_stack * sum(math.prod(view.shape) for view in views)

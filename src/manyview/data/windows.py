@@ -1,0 +1,89 @@
+"""Which n-step windows there are in a replay, and a uniform draw of them.
+
+A window begins at a step where something was done. It goes on for n steps, or to the last observation of its episode if
+that comes first. `horizon` is how many steps the replay had at some moment: what came later is not looked at, so that
+the same windows are drawn whether or not more has been added since.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manyview.data.replay import Replay
+
+RESERVE_STEPS = 1024
+RESERVE_SHARE = 64
+ROUNDS = 64
+"""Draws before all windows there are get counted instead."""
+COUNTED_AT_ONCE = 2**16
+
+
+class Windows(NamedTuple):
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+    def joined(self, other: "Windows") -> "Windows":
+        return Windows(*(np.concatenate(parts) for parts in zip(self, other, strict=True)))
+
+
+def reserve_steps(capacity: int) -> int:
+    """How many steps may be added before what `draw` reads is overwritten: a 64th of the ring, at most 1024."""
+    return max(1, min(RESERVE_STEPS, capacity // RESERVE_SHARE))
+
+
+def least_capacity(*, frame_stack: int, n_step: int) -> int:
+    """The smallest ring in which windows are found when it is full."""
+    capacity = frame_stack + n_step + 2
+    while capacity < reserve_steps(capacity) + frame_stack + n_step + 1:
+        capacity += 1
+    return capacity
+
+
+def oldest_start(replay: Replay, horizon: int) -> int:
+    """The first step that a window may begin at."""
+    lost = horizon + reserve_steps(replay.capacity) - replay.capacity
+    return 0 if lost <= 0 else lost + replay.frame_stack  # the stack of a step reaches back
+
+
+def lengths(replay: Replay, starts: NDArray[np.int64], *, n_step: int, horizon: int) -> NDArray[np.int64]:
+    """How many steps the windows that begin at `starts` have; 0 where none begins."""
+    ahead = starts[:, None] + np.arange(n_step)
+    stops = np.ones((len(starts), n_step + 1), np.bool_)
+    # Of the newest observation nobody knows yet whether its episode goes on.
+    stops[:, :-1] = ~replay.steps.take(ahead % replay.capacity)["acted"] | (ahead >= horizon - 1)
+    length = stops.argmax(1)
+    return np.where((length == n_step) | (starts + length < horizon - 1), length, 0)
+
+
+def draw(replay: Replay, rng: np.random.Generator, *, count: int, n_step: int, horizon: int) -> Windows:
+    """`count` windows, each as likely as any other, with repetition."""
+    oldest = oldest_start(replay, horizon)
+    found = Windows(np.empty(0, np.int64), np.empty(0, np.int64))
+    for _ in range(ROUNDS if oldest < horizon else 0):
+        tried = rng.integers(oldest, horizon, size=count + count // 8)  # most are windows
+        found = found.joined(_windows(replay, tried, n_step=n_step, horizon=horizon))
+        if len(found.start) >= count:
+            return Windows(found.start[:count], found.length[:count])
+    every = _every_window(replay, oldest, n_step=n_step, horizon=horizon)
+    if not len(every.start):
+        raise RuntimeError(
+            f"there is no window of up to {n_step} steps among the {max(0, horizon - oldest)} steps of the replay "
+            "that can be sampled: add more steps first"
+        )
+    chosen = rng.integers(len(every.start), size=count - len(found.start))
+    return found.joined(Windows(every.start[chosen], every.length[chosen]))
+
+
+def _windows(replay: Replay, starts: NDArray[np.int64], *, n_step: int, horizon: int) -> Windows:
+    """Those that begin at one of these steps."""
+    length = lengths(replay, starts, n_step=n_step, horizon=horizon)
+    return Windows(starts[length > 0], length[length > 0])
+
+
+def _every_window(replay: Replay, oldest: int, *, n_step: int, horizon: int) -> Windows:
+    found = Windows(np.empty(0, np.int64), np.empty(0, np.int64))
+    for begin in range(oldest, horizon, COUNTED_AT_ONCE):
+        tried = np.arange(begin, min(begin + COUNTED_AT_ONCE, horizon))
+        found = found.joined(_windows(replay, tried, n_step=n_step, horizon=horizon))
+    return found

@@ -1,0 +1,59 @@
+"""CURL: two shifts of an observation agree, and differ from the others of the batch (Laskin et al., 2020)."""
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from manyview.data.shift import random_shift
+from manyview.mem.encoder import Trunk
+from manyview.methods.plain import Plain
+
+
+class CURLFeatures(NamedTuple):
+    state: Tensor  # [B, V * P]
+    mask: Tensor  # [B, V]
+    views: Tensor  # [B, V, C, H, W] uint8, of which `loss` makes another shift
+
+
+class CURL(nn.Module):
+    """The plain encoder with a contrastive loss: bilinear similarity to a slowly following copy of it."""
+
+    def __init__(
+        self,
+        num_views: int,
+        image_shape: tuple[int, int, int],
+        *,
+        latent_dim: int = 50,
+        trunk: Trunk = "paper",
+        momentum: float = 0.05,
+        shift_pixels: int = 4,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.encoder = Plain(num_views, image_shape, latent_dim=latent_dim, trunk=trunk)
+        self.follower = deepcopy(self.encoder).requires_grad_(False)
+        self.similarity = nn.Parameter(torch.rand(self.state_dim, self.state_dim) / self.state_dim)
+        self.momentum, self.shift_pixels = momentum, shift_pixels
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def state_dim(self) -> int:
+        return self.encoder.state_dim
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> CURLFeatures:
+        state, mask = self.encoder.encode(views, mask)
+        return CURLFeatures(state, mask, views)
+
+    def loss(self, features: CURLFeatures, later: CURLFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
+        """InfoNCE over the batch. Moves the follower, as batch norm moves its statistics."""
+        with torch.no_grad():
+            for slow, fast in zip(self.follower.parameters(), self.encoder.parameters(), strict=True):
+                slow.lerp_(fast, self.momentum)
+            other = random_shift(features.views, self.shift_pixels, self.generator)
+            key = self.follower.encode(other, features.mask).state
+        logits = features.state @ self.similarity @ key.t()  # [B, B]
+        loss = F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
+        return loss, {"curl_loss": loss.detach()}

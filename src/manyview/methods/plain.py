@@ -1,0 +1,39 @@
+"""No method: an encoder that the critic alone trains, as in the base agents."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from manyview.mem.encoder import Trunk, convolutions
+
+
+class PlainFeatures(NamedTuple):
+    state: Tensor  # [B, V * P]
+    mask: Tensor  # [B, V]
+
+
+class Plain(nn.Module):
+    """One network for all views: convolutions, then DrQ-v2's trunk (a linear layer, LayerNorm, tanh).
+
+    An absent view is a learned token in the state, as in MEM.
+    """
+
+    def __init__(
+        self, num_views: int, image_shape: tuple[int, int, int], *, latent_dim: int = 64, trunk: Trunk = "paper"
+    ) -> None:
+        super().__init__()
+        self.convolutions, flat_dim = convolutions(image_shape, trunk)
+        self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim), nn.Tanh())
+        self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
+        self.state_dim = num_views * latent_dim
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> PlainFeatures:
+        if mask is None:
+            mask = torch.ones(views.shape[:2], dtype=torch.bool, device=views.device)
+        pixels = views.flatten(0, 1).to(self.absent_token.dtype).mul_(1 / 255).sub_(0.5)
+        latent = self.head(self.convolutions(pixels)).float().unflatten(0, mask.shape)
+        return PlainFeatures(torch.where(mask.unsqueeze(-1), latent, self.absent_token).flatten(1), mask)
+
+    def loss(self, features: PlainFeatures, later: PlainFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
+        return features.state.new_zeros(()), {}

@@ -1,0 +1,52 @@
+"""The seam: what an agent expects of a representation and of an intrinsic reward.
+
+An agent's update is `features = representation.encode(views, mask)`, act on `features.state`, add
+`representation.loss(features, later)` to the critic's loss in the same backward pass, and train on
+`reward_ext + beta(t) * intrinsic.reward(...)`. The protocols are structural: MEM fits both without importing them.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, Self, runtime_checkable
+
+from torch import Tensor, nn
+
+
+class Encoded(Protocol):
+    """What any encoder makes of views. Methods know more about their own."""
+
+    @property
+    def state(self) -> Tensor: ...  # [B, S], what the policy acts on
+
+
+class Representation(Protocol):
+    """What the policy sees, and how it is learned."""
+
+    @property
+    def state_dim(self) -> int: ...
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
+        """`views` [B, V, C, H, W] uint8 and `mask` [B, V], to something `Encoded`."""
+
+    def loss(self, features: Any, later: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """To be added to the critic's loss; `later` are the features n steps on, without gradient."""
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self: ...
+
+
+class Intrinsic(Protocol):
+    """What exploring is paid."""
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
+        """The features whose novelty is paid."""
+
+    def reward(self, features: Any, *, rows: Tensor | None = None) -> Tensor:
+        """r̂ [B], without gradient; `rows` are the transitions' places in the replay."""
+
+
+@runtime_checkable
+class Adversarial(Protocol):
+    """A representation with a discriminator of its own, which takes its step after the encoder's."""
+
+    def update_discriminator(self, features: Any) -> dict[str, Tensor]: ...

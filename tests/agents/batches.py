@@ -1,0 +1,44 @@
+"""Random batches and small agents."""
+
+import torch
+
+from manyview.agents import SAC, DrQv2, DrQv2Config, SACConfig
+from manyview.data import Batch
+from manyview.mem import MEM, MEMConfig
+from manyview.methods import CURL, RE3, Intrinsic, Plain, Representation
+
+VIEWS, SHAPE, ACTIONS = ("side", "back"), (3, 20, 20), 2
+
+
+def batch(count: int = 16, *, seed: int = 0) -> Batch:
+    rng = torch.Generator().manual_seed(seed)
+    pixels = [torch.randint(256, (count, len(VIEWS), *SHAPE), generator=rng, dtype=torch.uint8) for _ in range(2)]
+    mask = torch.ones(count, len(VIEWS), dtype=torch.bool)
+    return Batch(
+        views=pixels[0],
+        mask=mask,
+        action=torch.rand(count, ACTIONS, generator=rng) * 2 - 1,
+        reward_ext=torch.rand(count, generator=rng),
+        discount=torch.full((count,), 0.99),
+        next_views=pixels[1],
+        next_mask=mask.clone(),
+        rows=torch.arange(count),
+    )
+
+
+def agent(kind: str, method: str, *, seed: int = 0) -> DrQv2 | SAC:
+    torch.manual_seed(seed)
+    mem = MEM(VIEWS, SHAPE, MEMConfig(trunk="tiny", latent_dim=8))
+    plain = Plain(len(VIEWS), SHAPE, trunk="tiny", latent_dim=8)
+    compositions: dict[str, tuple[Representation, Intrinsic | None]] = {
+        "mem": (mem, mem),
+        "none": (plain, None),
+        "re3": (plain, RE3(len(VIEWS), SHAPE, trunk="tiny")),
+        "curl": (CURL(len(VIEWS), SHAPE, trunk="tiny", latent_dim=8, shift_pixels=1), None),
+    }
+    representation, intrinsic = compositions[method]
+    beta = (lambda _: 0.05) if intrinsic is not None else (lambda _: 0.0)
+    if kind == "drqv2":
+        config = DrQv2Config(hidden=32, shift_pixels=1)
+        return DrQv2(representation, ACTIONS, config, intrinsic=intrinsic, beta=beta, seed=seed)
+    return SAC(representation, ACTIONS, SACConfig(hidden=32, shift_pixels=1), intrinsic=intrinsic, beta=beta, seed=seed)

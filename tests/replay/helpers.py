@@ -1,0 +1,127 @@
+"""An environment whose pictures are all different, and a replay of what somebody sees there."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from manyview.data import Batch, Replay
+from manyview.envs import MASK, MultiViewEnv, View, views_of
+from manyview.envs.foreground import remove_background
+from manyview.envs.views import Image, Observation
+
+FILL = (9, 0, 255)
+SHAPE = (5, 7, 3)  # 35 pixels: the bits do not fill their last byte
+
+
+class Noise(MultiViewEnv):
+    """Two cameras that show noise, the first one also with its background removed.
+
+    Frames are sometimes all alike, and the derived view is sometimes absent alone: what is hard to tell from a stack.
+    """
+
+    def __init__(self, *, fill: tuple[int, int, int] = FILL, longest: int = 9) -> None:
+        height, width, _ = SHAPE
+        cut = View("side_foreground", height, width, foreground_of="side", fill=fill)
+        super().__init__((cut, View("back", height, width), View("side", height, width)), spaces.Discrete(3))
+        self._longest, self._pictures = longest, dict[str, Image]()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._steps_left = int(self.np_random.integers(1, self._longest + 1))
+        self._pictures = {}
+        return self._drawn(), {}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
+        self._steps_left -= 1
+        over, dies = self._steps_left == 0, bool(self.np_random.integers(2))
+        return self._drawn(), float(self.np_random.normal()), over and dies, over and not dies, {}
+
+    def _drawn(self) -> Observation:
+        rng = self.np_random
+        if not self._pictures or rng.random() < 0.8:
+            self._pictures = {name: rng.integers(256, size=SHAPE, dtype=np.uint8) for name in ("side", "back")}
+        side, foreground = self._pictures["side"], rng.random(SHAPE[:2]) < 0.5
+        cut = None if rng.random() < 0.2 else remove_background(side, foreground, self.views[0].fill)
+        return self.observe({**self._pictures, "side_foreground": cut})
+
+
+@dataclass
+class Lived:
+    """What somebody saw, did and was paid, as it was then."""
+
+    observations: list[Observation] = field(default_factory=list)
+    outcomes: list[tuple[Any, float, bool] | None] = field(default_factory=list)
+    """What was done at each observation and what came of it; None at the last one of an episode."""
+    numbers: list[int] = field(default_factory=list)
+    """Where the replay has each observation."""
+
+    def views(self, names: Sequence[str]) -> NDArray[np.uint8]:
+        return np.stack(
+            [np.stack([seen[name].transpose(2, 0, 1) for name in names]) for seen in self.observations]
+        )  # [N, V, C, H, W]
+
+    def masks(self) -> NDArray[np.bool_]:
+        return np.stack([seen[MASK].astype(bool) for seen in self.observations])
+
+
+def replay_for(
+    env: gym.Env[Observation, Any], *, capacity: int, frame_stack: int, folder: Path | None = None
+) -> Replay:
+    space: Any = env.action_space
+    return Replay(
+        views_of(env),
+        action_shape=space.shape,
+        action_dtype=space.dtype,
+        capacity=capacity,
+        frame_stack=frame_stack,
+        folder=folder,
+    )
+
+
+def live(env: gym.Env[Observation, Any], replay: Replay, *, steps: int, seed: int = 0) -> Lived:
+    """So many steps in the environment, added to the replay and remembered beside it."""
+    lived = Lived()
+    env.action_space.seed(seed)
+    for action, reward, terminated, observation in experience(env, steps=steps, seed=seed):
+        if action is None:
+            replay.begin(observation)
+        else:
+            lived.outcomes[-1] = (action, reward, terminated)
+            replay.add(action, reward, terminated, observation)
+        lived.observations.append({name: part.copy() for name, part in observation.items()})
+        lived.outcomes.append(None)
+        lived.numbers.append(replay.inserted - 1)
+    return lived
+
+
+def experience(
+    env: gym.Env[Observation, Any], *, steps: int, seed: int = 0
+) -> Iterator[tuple[Any, float, bool, Observation]]:
+    """(action, reward, terminated, observation); the action is None at the beginning of an episode."""
+    over, first = True, True
+    for _ in range(steps):
+        if over:
+            observation, _ = env.reset(seed=seed if first else None)
+            over = first = False
+            yield None, 0.0, False, observation
+        action = env.action_space.sample()
+        observation, reward, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+        yield action, float(reward), terminated, observation
+
+
+def equal_batches(one: Batch, other: Batch) -> bool:
+    return all(left.equal(right) for left, right in zip(one, other, strict=True))
+
+
+def copied(batch: Batch) -> Batch:
+    """To keep: the sampler uses the memory of its batches again."""
+    return Batch(*(part.clone() for part in batch))
