@@ -5,7 +5,7 @@ import torch
 from manyview.agents import SAC, DrQv2, DrQv2Config, SACConfig
 from manyview.data import Batch
 from manyview.mem import MEM, MEMConfig
-from manyview.methods import CURL, RE3, Intrinsic, Plain, Representation
+from manyview.methods import CURL, RE3, CURLConfig, Intrinsic, Plain, PlainConfig, RE3Config, Representation
 
 VIEWS, SHAPE, ACTIONS = ("side", "back"), (3, 20, 20), 2
 
@@ -29,12 +29,12 @@ def batch(count: int = 16, *, seed: int = 0) -> Batch:
 def agent(kind: str, method: str, *, seed: int = 0) -> DrQv2 | SAC:
     torch.manual_seed(seed)
     mem = MEM(VIEWS, SHAPE, MEMConfig(trunk="tiny", latent_dim=8))
-    plain = Plain(len(VIEWS), SHAPE, trunk="tiny", latent_dim=8)
+    plain = Plain(len(VIEWS), SHAPE, PlainConfig(trunk="tiny", latent_dim=8))
     compositions: dict[str, tuple[Representation, Intrinsic | None]] = {
         "mem": (mem, mem),
         "none": (plain, None),
-        "re3": (plain, RE3(len(VIEWS), SHAPE, trunk="tiny")),
-        "curl": (CURL(len(VIEWS), SHAPE, trunk="tiny", latent_dim=8, shift_pixels=1), None),
+        "re3": (plain, RE3(len(VIEWS), SHAPE, RE3Config(trunk="tiny"))),
+        "curl": (CURL(len(VIEWS), SHAPE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=1)), None),
     }
     representation, intrinsic = compositions[method]
     beta = (lambda _: 0.05) if intrinsic is not None else (lambda _: 0.0)

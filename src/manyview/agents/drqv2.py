@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from manyview.agents.networks import TwinCritic, frozen, mlp, soft_update
+from manyview.agents.networks import TwinCritic, descend, frozen, mlp, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
 from manyview.data.batch import Batch
 from manyview.data.shift import random_shift
@@ -79,22 +79,19 @@ class DrQv2(OffPolicyAgent):
         values = self.critic(features.state, batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.loss(features, later)
-        self.learn_critic.zero_grad(set_to_none=True)
-        (critic_loss + representation_loss).backward()
-        self.learn_critic.step()
+        critic_grad = descend(critic_loss + representation_loss, self.learn_critic)
         if isinstance(self.representation, Adversarial):
             metrics |= self.representation.update_discriminator(features)
 
         state = features.state.detach()
         with frozen(self.critic):
             actor_loss = -self.critic(state, self._explore(state, std)).amin(0).mean()
-        self.learn_actor.zero_grad(set_to_none=True)
-        actor_loss.backward()
-        self.learn_actor.step()
+        descend(actor_loss, self.learn_actor)
 
         soft_update(self.critic, self.target, config.target_rate)
         own = {
             "critic_loss": critic_loss,
+            "critic_grad": critic_grad,
             "actor_loss": actor_loss,
             "value": values.mean(),
             "reward_int": reward_int.mean(),

@@ -31,6 +31,23 @@ class TwinCritic(nn.Module):
         return torch.stack([head(both).squeeze(1) for head in self.heads])
 
 
+class NonFiniteError(ArithmeticError):
+    """A loss or gradient is not a number. The step was not taken; all parameters are as they were before it."""
+
+
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
+    """One step of an optimiser down a loss; the norm of the gradient."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if not norm.isfinite():
+        optimizer.zero_grad(set_to_none=True)
+        raise NonFiniteError(f"the norm of a gradient is {norm.item()}, of a loss of {loss.item()}")
+    optimizer.step()
+    return norm
+
+
 class Trained(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]: ...
 

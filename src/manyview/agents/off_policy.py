@@ -1,10 +1,12 @@
 """What off-policy agents share: the seam to a representation and an intrinsic reward, and their own randomness."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from manyview.agents.state import load_state_into, state_of
 from manyview.data.batch import Batch
 from manyview.methods.protocols import Intrinsic, Representation
 
@@ -35,6 +37,13 @@ class OffPolicyAgent(nn.Module):
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """One update at agent step `step`; its metrics."""
         raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """All there is to keep, as a tree of tensors."""
+        return state_of(self)
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        load_state_into(self, state)
 
     def reward_int(self, batch: Batch) -> Tensor:
         """r̂ [B] of Eq. 9 for s_t."""

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.agents.networks import TwinCritic, frozen, mlp, soft_update
+from manyview.agents.networks import TwinCritic, descend, frozen, mlp, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
 from manyview.data.batch import Batch
 from manyview.data.shift import random_shift
@@ -41,6 +41,8 @@ class SACConfig:
 class SAC(OffPolicyAgent):
     """A squashed Gaussian actor and twin critics on `representation.encode(...).state`."""
 
+    updates: Tensor
+
     def __init__(
         self,
         representation: Representation,
@@ -62,7 +64,7 @@ class SAC(OffPolicyAgent):
         self.learn_critic = torch.optim.Adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
         self.learn_actor = torch.optim.Adam(self.actor.parameters(), lr=config.lr)
         self.learn_temperature = torch.optim.Adam([self.log_temperature], lr=config.temperature_lr, betas=(0.5, 0.999))
-        self.updates = 0
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # noqa: ARG002
@@ -88,9 +90,7 @@ class SAC(OffPolicyAgent):
         values = self.critic(features.state, batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.loss(features, later)
-        self.learn_critic.zero_grad(set_to_none=True)
-        (critic_loss + representation_loss).backward()
-        self.learn_critic.step()
+        critic_grad = descend(critic_loss + representation_loss, self.learn_critic)
         if isinstance(self.representation, Adversarial):
             metrics |= self.representation.update_discriminator(features)
 
@@ -98,21 +98,18 @@ class SAC(OffPolicyAgent):
         action, log_prob = self._sampled(state)
         with frozen(self.critic):
             actor_loss = (temperature * log_prob - self.critic(state, action).amin(0)).mean()
-        self.learn_actor.zero_grad(set_to_none=True)
-        actor_loss.backward()
-        self.learn_actor.step()
+        descend(actor_loss, self.learn_actor)
 
         temperature_loss = -self.log_temperature.exp() * (log_prob.detach() + self.target_entropy).mean()
-        self.learn_temperature.zero_grad(set_to_none=True)
-        temperature_loss.backward()
-        self.learn_temperature.step()
+        descend(temperature_loss, self.learn_temperature)
 
         self.updates += 1
-        if self.updates % config.target_every_updates == 0:
+        if int(self.updates) % config.target_every_updates == 0:
             soft_update(self.critic, self.target_critic, config.critic_rate)
             soft_update(self.representation, self.target_representation, config.encoder_rate)
         own = {
             "critic_loss": critic_loss,
+            "critic_grad": critic_grad,
             "actor_loss": actor_loss,
             "value": values.mean(),
             "temperature": temperature,

@@ -6,9 +6,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 from manyview.mem.encoder import Trunk
 from manyview.mem.knn import Combine
 from manyview.mem.losses import L1, Adversary, MarginUnit, OtherViews
+from manyview.mem.running import RewardScale
 from manyview.mem.upkeep import Temporal
 
-RewardScale = Literal["raw", "std", "centered"]
 DistanceScale = Literal["raw", "relative"]
 
 

@@ -153,14 +153,9 @@ class MEM(nn.Module):
                 self.distance_moments.update(distances, mask)
             distances = self.distance_moments.divide(distances, self.distance_moments.mean)
         reward = intrinsic_reward(distances, mask)
-        if config.reward_scale != "raw":
-            moments = self.reward_moments
-            if learn:
-                moments.update(reward.unsqueeze(1), mask.any(1, keepdim=True))
-            # A spread under a hundredth of the mean is rounding, not news.
-            spread = moments.std.clamp(min=0.01 * moments.mean.abs())
-            reward = moments.divide(reward - moments.mean if config.reward_scale == "centered" else reward, spread)
-        return reward
+        if config.reward_scale != "raw" and learn:
+            self.reward_moments.update(reward.unsqueeze(1), mask.any(1, keepdim=True))
+        return self.reward_moments.scaled(reward, config.reward_scale)
 
     def update_discriminator(self, features: Features) -> dict[str, Tensor]:
         """One step of φ: name the view of each shared feature better. The encoder is not touched."""

@@ -1,7 +1,11 @@
 """Running mean and standard deviation, as buffers, so that a checkpoint of the module holds them."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+
+RewardScale = Literal["raw", "std", "centered"]
 
 
 class RunningMoments(nn.Module):
@@ -32,6 +36,14 @@ class RunningMoments(nn.Module):
     def divide(self, values: Tensor, scale: Tensor) -> Tensor:
         """`values` in units of `scale`, a moment of these; unchanged before the first batch and where that is 0."""
         return torch.where((self.weight > 0) & (scale > 0), values / scale, values)
+
+    def scaled(self, reward: Tensor, scale: RewardScale) -> Tensor:
+        """`reward` [B] as it is, divided by its running `std`, or also `centered` on its running mean."""
+        if scale == "raw":
+            return reward
+        # A spread under a hundredth of the mean is rounding, not news.
+        spread = self.std.clamp(min=0.01 * self.mean.abs())
+        return self.divide(reward - self.mean if scale == "centered" else reward, spread)
 
     @property
     def mean(self) -> Tensor:

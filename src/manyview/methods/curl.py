@@ -1,6 +1,7 @@
 """CURL: two shifts of an observation agree, and differ from the others of the batch (Laskin et al., 2020)."""
 
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,19 @@ from torch import Tensor, nn
 
 from manyview.data.shift import random_shift
 from manyview.mem.encoder import Trunk
-from manyview.methods.plain import Plain
+from manyview.methods.plain import Plain, PlainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class CURLConfig:
+    latent_dim: int = 50
+    """Features of a view."""
+    trunk: Trunk = "paper"
+    """Its convolutions, see `mem.trunk`."""
+    momentum: float = 0.05
+    """How far the key encoder follows at each update."""
+    shift_pixels: int = 4
+    """Of the second look at an observation."""
 
 
 class CURLFeatures(NamedTuple):
@@ -25,18 +38,16 @@ class CURL(nn.Module):
         self,
         num_views: int,
         image_shape: tuple[int, int, int],
+        config: CURLConfig | None = None,
         *,
-        latent_dim: int = 50,
-        trunk: Trunk = "paper",
-        momentum: float = 0.05,
-        shift_pixels: int = 4,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.encoder = Plain(num_views, image_shape, latent_dim=latent_dim, trunk=trunk)
+        self.config = config = config or CURLConfig()
+        plain = PlainConfig(latent_dim=config.latent_dim, trunk=config.trunk)
+        self.encoder = Plain(num_views, image_shape, plain)
         self.follower = deepcopy(self.encoder).requires_grad_(False)
         self.similarity = nn.Parameter(torch.rand(self.state_dim, self.state_dim) / self.state_dim)
-        self.momentum, self.shift_pixels = momentum, shift_pixels
         self.generator = torch.Generator().manual_seed(seed)
 
     @property
@@ -51,8 +62,8 @@ class CURL(nn.Module):
         """InfoNCE over the batch. Moves the follower, as batch norm moves its statistics."""
         with torch.no_grad():
             for slow, fast in zip(self.follower.parameters(), self.encoder.parameters(), strict=True):
-                slow.lerp_(fast, self.momentum)
-            other = random_shift(features.views, self.shift_pixels, self.generator)
+                slow.lerp_(fast, self.config.momentum)
+            other = random_shift(features.views, self.config.shift_pixels, self.generator)
             key = self.follower.encode(other, features.mask).state
         logits = features.state @ self.similarity @ key.t()  # [B, B]
         loss = F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

@@ -1,11 +1,20 @@
 """No method: an encoder that the critic alone trains, as in the base agents."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from manyview.mem.encoder import Trunk, convolutions
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainConfig:
+    latent_dim: int = 64
+    """Features of a view."""
+    trunk: Trunk = "paper"
+    """Its convolutions, see `mem.trunk`."""
 
 
 class PlainFeatures(NamedTuple):
@@ -19,11 +28,11 @@ class Plain(nn.Module):
     An absent view is a learned token in the state, as in MEM.
     """
 
-    def __init__(
-        self, num_views: int, image_shape: tuple[int, int, int], *, latent_dim: int = 64, trunk: Trunk = "paper"
-    ) -> None:
+    def __init__(self, num_views: int, image_shape: tuple[int, int, int], config: PlainConfig | None = None) -> None:
         super().__init__()
-        self.convolutions, flat_dim = convolutions(image_shape, trunk)
+        config = config or PlainConfig()
+        latent_dim = config.latent_dim
+        self.convolutions, flat_dim = convolutions(image_shape, config.trunk)
         self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim), nn.Tanh())
         self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
         self.state_dim = num_views * latent_dim

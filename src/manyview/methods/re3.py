@@ -1,5 +1,6 @@
 """RE3: novelty in the features of an encoder that is never trained (Seo et al., 2021), as in the paper's appendix."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -7,6 +8,20 @@ from torch import Tensor, nn
 
 from manyview.mem import knn_distance
 from manyview.mem.encoder import Trunk, convolutions
+from manyview.mem.running import RewardScale, RunningMoments
+
+
+@dataclass(frozen=True, kw_only=True)
+class RE3Config:
+    latent_dim: int = 50
+    """Features of a view."""
+    trunk: Trunk = "paper"
+    """Its convolutions, see `mem.trunk`."""
+    k: int = 3
+    """Which nearest neighbour the distance is measured to."""
+    reward_scale: RewardScale = "raw"
+    """The distance as it is, as in the paper's appendix, divided by its running `std`, as RE3's own code does, or also
+    `centered` on its running mean."""
 
 
 class RandomFeatures(NamedTuple):
@@ -23,16 +38,16 @@ class RE3(nn.Module):
         self,
         num_views: int,
         image_shape: tuple[int, int, int],
+        config: RE3Config | None = None,
         *,
-        latent_dim: int = 50,
-        trunk: Trunk = "paper",
-        k: int = 3,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.k, self.num_views = k, num_views
-        self.convolutions, flat_dim = convolutions(image_shape, trunk)
+        self.config, self.num_views = config or RE3Config(), num_views
+        latent_dim = self.config.latent_dim
+        self.convolutions, flat_dim = convolutions(image_shape, self.config.trunk)
         self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim, elementwise_affine=False))
+        self.moments = RunningMoments(1)
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 nn.init.orthogonal_(parameter, generator=generator)
@@ -50,4 +65,7 @@ class RE3(nn.Module):
 
     @torch.no_grad()
     def reward(self, features: RandomFeatures, *, rows: Tensor | None = None) -> Tensor:
-        return knn_distance(features.embedding.unsqueeze(0), self.k, rows=rows).squeeze(0)
+        distance = knn_distance(features.embedding.unsqueeze(0), self.config.k, rows=rows).squeeze(0)
+        if self.training:
+            self.moments.update(distance.unsqueeze(1), torch.ones_like(distance, dtype=torch.bool).unsqueeze(1))
+        return self.moments.scaled(distance, self.config.reward_scale)

@@ -19,13 +19,15 @@ def contact_sheet(
     return draw_grid([*rows, *further], columns=[moment_label(moment) for moment in shown], title=title)
 
 
-def side_by_side(views: Sequence[View], moments: Sequence[Moment], *, title: str = "") -> Iterator[Image]:
+def side_by_side(
+    views: Sequence[View], moments: Sequence[Moment], *, title: str = "", captions: Sequence[str] | None = None
+) -> Iterator[Image]:
     """For each moment a picture of all views beside each other; all have the size of the first."""
     columns = [view_label(view) for view in views]
     size = None
-    for moment in moments:
+    for moment, caption in zip(moments, captions or map(moment_label, moments), strict=True):
         row = Row("", [moment.pictures[view.name] for view in views])
-        picture = draw_grid([row], columns=columns, title=f"{title}\n{moment_label(moment)}".strip())
+        picture = draw_grid([row], columns=columns, title=f"{title}\n{caption}".strip())
         size = size or picture.shape[:2]
         yield sized(picture, *size)  # a longer caption must not change the size of a video
 

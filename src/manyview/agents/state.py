@@ -1,0 +1,59 @@
+"""The whole state of an agent: its tensors, the moments of its optimisers, its generators."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Kind = TypeVar("Kind")
+
+
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """A tree of tensors that nothing shares memory with; parts that are referred to twice occur once."""
+    return {
+        "tensors": {name: tensor.detach().clone() for name, tensor in _tensors(module)},
+        "optimizers": {
+            name: {
+                str(place): {key: torch.as_tensor(value).clone() for key, value in moments.items()}
+                for place, moments in optimizer.state_dict()["state"].items()
+            }
+            for name, optimizer in _owned(module, Optimizer)
+        },
+        "generators": {name: generator.get_state() for name, generator in _owned(module, torch.Generator)},
+    }
+
+
+@torch.no_grad()
+def load_state_into(module: nn.Module, state: dict[str, Any]) -> None:
+    """Go on from a state of a module of the same build; anything missing or left over is an error."""
+    tensors, optimizers = dict(_tensors(module)), dict(_owned(module, Optimizer))
+    generators = dict(_owned(module, torch.Generator))
+    for kind, there in (("tensors", tensors), ("optimizers", optimizers), ("generators", generators)):
+        if there.keys() != state[kind].keys():
+            different = ", ".join(sorted(there.keys() ^ state[kind].keys())[:5])
+            raise ValueError(f"the state is of another build: its {kind} differ in {different}")
+    for name, tensor in tensors.items():
+        if tensor.shape != state["tensors"][name].shape:
+            got, expected = list(state["tensors"][name].shape), list(tensor.shape)
+            raise ValueError(f"the state is of another build: {name} is {got}, expected {expected}")
+        tensor.copy_(state["tensors"][name])
+    for name, optimizer in optimizers.items():
+        moments = {int(place): dict(kept) for place, kept in state["optimizers"][name].items()}
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    for name, generator in generators.items():
+        generator.set_state(state["generators"][name])
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return chain(module.named_parameters(), module.named_buffers())
+
+
+def _owned(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
+    """What parts of a module keep as plain attributes."""
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, kind):
+                yield f"{path}.{name}".lstrip("."), value

@@ -1,0 +1,9 @@
+"""Runs: Algorithm 1, with its evaluations, records, videos and checkpoints."""
+
+from manyview.train.config import RunConfig
+from manyview.train.folder import RunFolder
+from manyview.train.presets import PRESETS, preset_config
+from manyview.train.session import run
+from manyview.train.trainer import Trainer
+
+__all__ = ["PRESETS", "RunConfig", "RunFolder", "Trainer", "preset_config", "run"]

@@ -1,0 +1,137 @@
+"""A run, described by one frozen tree of values. Presets are named values of it: `presets.py`."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from manyview.agents import DrQv2Config, SACConfig
+from manyview.envs.suite import Quality
+from manyview.mem import BetaSchedule, MEMConfig
+from manyview.methods import CURLConfig, PlainConfig, RE3Config
+
+Precision = Literal["float32", "bfloat16"]
+AGENTS = ("drqv2", "sac")
+METHODS = ("mem", "re3", "curl", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig:
+    """None: the task's own value, which `manyview tasks` shows."""
+
+    views: tuple[str, ...] | None = None
+    """Cameras by name or number, and <camera>_foreground."""
+    image_size: int | None = None
+    """Pixels a side."""
+    frame_stack: int | None = None
+    """Frames of each view that lie along the channels."""
+    action_repeat: int | None = None
+    """Simulator frames per agent step."""
+    render_quality: Quality | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig:
+    capacity: int = 500_000
+    """Agent steps that are kept."""
+    batch_size: int = 256
+    n_step: int = 3
+    """Steps of a return before the critic takes over."""
+    discount: float = 0.99
+    """γ."""
+    folder: str | None = None
+    """Keep it in files in this folder instead of memory."""
+    prefetch: bool = False
+    """Make the next batch in a thread while an update runs. Changes no result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    frames: int = 500_000
+    """Simulator frames of the run, action repeat counted."""
+    random_steps: int = 2_000
+    """Agent steps with random actions at the begin."""
+    seed_frames: int = 4_000
+    """Frames before the first update."""
+    update_every_steps: int = 1
+    """Agent steps from one update to the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    every_frames: int = 10_000
+    episodes: int = 10
+    video: bool = True
+    """Film the first episode of each evaluation (extra `video`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConfig:
+    every_steps: int = 500
+    """Agent steps between two records of losses and health."""
+    checkpoint_every_frames: int = 10_000
+    tensorboard: bool = True
+    """Write TensorBoard files too, if it is installed (extra `track`)."""
+    wandb: bool = False
+    """Send records to Weights & Biases too (extra `track`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineConfig:
+    device: str = "auto"
+    """`auto`: the accelerator if there is one, else the CPU."""
+    precision: Precision = "float32"
+    """What the networks compute in; parameters and reward stay float32."""
+    channels_last: bool = False
+    """Memory format of the convolutions: no gain in float32 on CPUs, much with bfloat16 on GPUs."""
+    threads: int | None = None
+    """Of torch on the CPU; None leaves it to torch. Results are the same only for the same number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    task: str
+    method: str = "drqv2+mem"
+    """<agent>+<method>: drqv2 or sac, with mem, re3, curl or none. A representation and a bonus go together:
+    drqv2+curl+re3."""
+    seed: int = 1
+    preset: str = ""
+    """Where the values came from."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    bonus: BetaSchedule = field(default_factory=BetaSchedule)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    machine: MachineConfig = field(default_factory=MachineConfig)
+    drqv2: DrQv2Config = field(default_factory=DrQv2Config)
+    sac: SACConfig = field(default_factory=SACConfig)
+    mem: MEMConfig = field(default_factory=MEMConfig)
+    re3: RE3Config = field(default_factory=RE3Config)
+    curl: CURLConfig = field(default_factory=CURLConfig)
+    none: PlainConfig = field(default_factory=PlainConfig)
+
+    def __post_init__(self) -> None:
+        parts = self.method.split("+")
+        if parts[0] not in AGENTS or len(parts) < 2 or not set(parts[1:]) <= set(METHODS):
+            raise ValueError(
+                f"method must be <agent>+<method> with an agent of {', '.join(AGENTS)} and a method of "
+                f"{', '.join(METHODS)}, such as drqv2+mem; got {self.method!r}"
+            )
+        for name, value in (
+            ("schedule.frames", self.schedule.frames),
+            ("schedule.update_every_steps", self.schedule.update_every_steps),
+            ("evaluation.every_frames", self.evaluation.every_frames),
+            ("evaluation.episodes", self.evaluation.episodes),
+            ("log.every_steps", self.log.every_steps),
+            ("log.checkpoint_every_frames", self.log.checkpoint_every_frames),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+
+    @property
+    def agent(self) -> str:
+        return self.method.split("+")[0]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What is put behind the seam."""
+        return tuple(self.method.split("+")[1:])

@@ -1,0 +1,144 @@
+"""Presets: named values of a run's settings. What a preset does not name keeps the default of `config.py`.
+
+`paper/...` hold every row of the paper's tables (a test compares them). `cpu` and `minute` are ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from manyview.envs.make import SUITES
+from manyview.train.config import RunConfig
+from manyview.train.tree import changed, merged
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Preset:
+    summary: str
+    values: Values
+    suites: Mapping[str, Values] = field(default_factory=dict)
+    """Further values for the tasks of a suite."""
+
+
+def _networks(*, trunk: str, latent_dim: int, hidden: int) -> Values:
+    """One size for whatever method is chosen."""
+    return {
+        **{method: {"trunk": trunk, "latent_dim": latent_dim} for method in ("mem", "re3", "curl", "none")},
+        **{agent: {"hidden": hidden} for agent in ("drqv2", "sac")},
+    }
+
+
+PAPER_DMC: Values = {
+    "env": {"image_size": 84},
+    "replay": {"batch_size": 256, "discount": 0.99},
+    "schedule": {"frames": 500_000},
+    "evaluation": {"every_frames": 10_000, "episodes": 10},
+    "bonus": {"beta0": 0.05, "beta_decay": 0.00001},
+    "mem": {"latent_dim": 64, "margin": 1.0, "k": 3},
+    "re3": {"k": 3},
+}
+
+PRESETS: dict[str, Preset] = {
+    "paper/dmc/drqv2": Preset(
+        "the paper's table for DrQ-v2, for a GPU",
+        merged(
+            PAPER_DMC,
+            {
+                "env": {"frame_stack": 3, "action_repeat": 2},
+                "replay": {"capacity": 500_000, "n_step": 3},
+                "schedule": {"random_steps": 2_000, "seed_frames": 4_000, "update_every_steps": 2},
+                "drqv2": {"lr": 0.0001, "target_rate": 0.01},
+            },
+        ),
+    ),
+    "paper/dmc/sac": Preset(
+        "the paper's table for SAC, for a GPU",
+        merged(
+            PAPER_DMC,
+            {
+                # PAPER: D25. The table stacks 4 frames, the text 3; the preset follows the table.
+                "env": {"frame_stack": 4, "action_repeat": 4},
+                "replay": {"capacity": 100_000, "n_step": 1},
+                "schedule": {"random_steps": 1_000, "seed_frames": 4_000, "update_every_steps": 1},
+                "sac": {
+                    "lr": 0.001,
+                    "init_temperature": 0.1,
+                    "temperature_lr": 0.0001,
+                    "critic_rate": 0.01,
+                    "encoder_rate": 0.05,
+                    "target_every_updates": 2,
+                },
+            },
+        ),
+    ),
+    "cpu": Preset(
+        "small pictures and networks: 100,000 frames on one core in well under an hour",
+        merged(
+            _networks(trunk="small", latent_dim=32, hidden=256),
+            {
+                "replay": {"capacity": 100_000, "batch_size": 64},
+                "schedule": {
+                    "frames": 100_000,
+                    "random_steps": 1_000,
+                    "seed_frames": 4_000,
+                    "update_every_steps": 2,
+                },
+                "evaluation": {"episodes": 5},
+                "bonus": {"beta0": 0.1},
+                "mem": {"reward_scale": "centered"},
+                "re3": {"reward_scale": "centered"},
+                "drqv2": {"lr": 3e-4, "std_steps": 10_000},
+                "sac": {"lr": 3e-4},
+                "machine": {"threads": 1},
+            },
+        ),
+        suites={"dmc": {"env": {"image_size": 48, "action_repeat": 4, "frame_stack": 3, "render_quality": "fast"}}},
+    ),
+    "minute": Preset(
+        "a toy in about a minute on one core, to see everything work",
+        merged(
+            _networks(trunk="tiny", latent_dim=32, hidden=256),
+            {
+                "replay": {"capacity": 10_000, "batch_size": 64, "n_step": 1, "discount": 0.9},
+                "schedule": {"frames": 3_000, "random_steps": 300, "seed_frames": 300, "update_every_steps": 1},
+                "evaluation": {"every_frames": 500, "episodes": 10},
+                "log": {"every_steps": 100, "checkpoint_every_frames": 1_000},
+                "mem": {"reward_scale": "centered"},
+                "re3": {"reward_scale": "centered"},
+                "drqv2": {"lr": 5e-4, "std_steps": 1_500, "shift_pixels": 1},
+                "sac": {"lr": 5e-4, "shift_pixels": 1},
+                "curl": {"shift_pixels": 1},
+                "machine": {"threads": 1},
+            },
+        ),
+        suites={
+            "dmc": {"env": {"image_size": 24, "action_repeat": 8, "frame_stack": 2, "render_quality": "fast"}},
+        },
+    ),
+}
+
+
+def preset_for(task: str, method: str, *, accelerator: bool) -> str:
+    """What is used where none is asked for."""
+    paper = f"paper/{_suite(task)}/{method.split('+')[0]}"
+    if accelerator and paper in PRESETS:
+        return paper
+    return "minute" if _suite(task) == "toy" else "cpu"
+
+
+def preset_config(preset: str, *, task: str, method: str, seed: int) -> RunConfig:
+    """The settings of a run by presets, several with commas: later ones win."""
+    config = RunConfig(task=task, method=method, seed=seed, preset=preset)
+    for name in preset.split(","):
+        if name not in PRESETS:
+            raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+        found = PRESETS[name]
+        config = changed(config, merged(found.values, found.suites.get(_suite(task), {})))
+    return config
+
+
+def _suite(task: str) -> str:
+    suite = task.split("/")[0]
+    return suite if suite in SUITES else ""

@@ -1,0 +1,106 @@
+"""The records of a run: one JSON object a line, which is the truth; TensorBoard and Weights & Biases beside it."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+from manyview.envs.optional import optional
+
+Kind = Literal["start", "train", "episode", "evaluation", "warning", "end"]
+
+
+class Listener(Protocol):
+    """Whoever is told of records: a file, a display, a service."""
+
+    def record(self, record: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonLines:
+    """Appends a line for each record and hands it to the system at once, so that a kill loses none."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(_finite(record), ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoard:
+    def __init__(self, folder: Path) -> None:
+        optional("tensorboard", extra="track")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        for name, value in _numbers(record):
+            self._writer.add_scalar(f"{record['kind']}/{name}", value, global_step=record["frames"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    def __init__(self, folder: Path, *, name: str, config: Mapping[str, Any]) -> None:
+        wandb = optional("wandb", extra="track")
+        self._run: Any = wandb.init(project="manyview", dir=str(folder), name=name, config=dict(config))
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        self._run.log({f"{record['kind']}/{name}": value for name, value in _numbers(record)})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Listeners:
+    """Tells all of them, and closes them at the end."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        for listener in self._listeners:
+            listener.record(record)
+
+    def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole record; the last line of a run that was killed may be half of one."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if not line.endswith("\n"):
+                return
+            yield json.loads(line)
+
+
+def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in record.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, value
+
+
+def _finite(record: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no word for what is not a number."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()
+    }

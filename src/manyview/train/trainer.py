@@ -1,0 +1,120 @@
+"""Algorithm 1 of the paper, an agent step at a time.
+
+1  initialise the encoder F_θ and the discriminator D_φ
+2  initialise the policy π, t_max, β_0, κ and the empty replay B
+3  for t = 1 ... t_max
+4      get the observation o_t of every view
+5      for every view: x_t, y_t = F_θ(o_t)
+6      s_t = concatenate(y_t of every view, x̄_t)
+7      a_t ~ π(s_t)
+8      put o_t, a_t, ř_t, o_{t+1} into B
+9      sample a batch of B
+10     get the representations of its rows
+11     for every row: r̂ by Eq. 9
+12                    β_t = β_0 (1 - κ)^t
+13                    total reward ř + β_t r̂
+14     update the policy with the total reward
+15     update θ and φ by L_total
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manyview.agents import NonFiniteError
+from manyview.data import Batch
+from manyview.train import build
+from manyview.train.clock import Clock
+from manyview.train.config import RunConfig
+from manyview.train.machine import autocast
+from manyview.train.observe import to_tensors
+from manyview.train.seeds import derived_seed, stream
+
+
+class Advance(NamedTuple):
+    """What came of one agent step."""
+
+    metrics: dict[str, Tensor] | None
+    """Of the update, if there was one."""
+    episode: dict[str, Any] | None
+    """Of the episode, if it ended: its return, steps and frames."""
+
+
+class Trainer:
+    """Environment, replay, sampler and agent of one run. All that changes is in them, in `clock` and `observation`."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.env = build.environment(config)
+        self.shapes = build.shapes_of(self.env)
+        self.device = torch.device(config.machine.device)
+        self.agent = build.agent(config, self.shapes)  # lines 1 and 2
+        self.replay = build.replay(config, self.shapes)
+        self.sampler = build.sampler(config, self.replay)
+        self.clock = Clock()
+        self.last_batch: Batch | None = None
+        self._begin_episode()
+
+    @property
+    def done(self) -> bool:
+        return self.clock.frames >= self.config.schedule.frames
+
+    @property
+    def beta(self) -> float:
+        return self.agent.beta(self.clock.steps)
+
+    def advance(self) -> Advance:
+        """Lines 4 to 15."""
+        action = self._action()
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.replay.add(action, float(reward), terminated, observation)  # line 8
+        self.observation = observation
+        self.clock.steps += 1
+        self.clock.frames += info.get("frames", 1)
+        if terminated or truncated:
+            self._begin_episode()
+        return Advance(self.update() if self._update_is_due() else None, info.get("episode"))
+
+    def close(self) -> None:
+        self.sampler.close()
+        self.env.close()
+
+    def _begin_episode(self) -> None:
+        # Seeds by number: how an episode begins does not depend on what was before.
+        seed = derived_seed(self.config.seed, "episode", self.clock.episodes)
+        self.observation, _ = self.env.reset(seed=seed)
+        self.replay.begin(self.observation)
+        self.clock.episodes += 1
+
+    def _action(self) -> NDArray[np.float32]:
+        """Lines 4 to 7, or a random action at the begin."""
+        step = self.clock.steps
+        if step < self.config.schedule.random_steps:
+            drawn = stream(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.action_dim)
+            return drawn.astype(np.float32)
+        views, mask = to_tensors(self.observation, self.shapes.views, self.device)
+        with autocast(self.config.machine):
+            action: Tensor = self.agent.act(views, mask, step=step, explore=True)
+        chosen: NDArray[np.float32] = action[0].float().cpu().numpy()
+        return chosen
+
+    def _update_is_due(self) -> bool:
+        schedule = self.config.schedule
+        return self.clock.frames >= schedule.seed_frames and self.clock.steps % schedule.update_every_steps == 0
+
+    def update(self) -> dict[str, Tensor] | None:
+        """Lines 9 to 15. An update whose loss or gradient is not finite is not made, and counted."""
+        self.last_batch = batch = self.sampler.next()  # line 9
+        try:
+            with autocast(self.config.machine):
+                metrics = self.agent.update(batch, self.clock.steps)  # lines 10 to 15
+        except NonFiniteError:
+            self.clock.skipped_updates += 1
+            self.clock.skipped_in_a_row += 1
+            return None
+        self.clock.updates += 1
+        self.clock.skipped_in_a_row = 0
+        return metrics

@@ -1,0 +1,65 @@
+"""Config trees to and from plain values, and values changed inside them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+Tree = TypeVar("Tree")
+Changes = Mapping[str, Any]
+
+
+def changed(tree: Tree, changes: Changes, *, path: str = "") -> Tree:
+    """The tree with these values; a mapping changes values of the branch it is for. Unknown names are an error."""
+    names = {field.name for field in fields(tree)}  # type: ignore[arg-type]
+    if unknown := changes.keys() - names:
+        raise ValueError(f"no setting {path}{sorted(unknown)[0]}; there are {', '.join(sorted(names))}")
+    values = {}
+    for name, value in changes.items():
+        branch = getattr(tree, name)
+        values[name] = changed(branch, value, path=f"{path}{name}.") if is_dataclass(branch) else value
+    return replace(tree, **values)  # type: ignore[type-var]
+
+
+def merged(first: Changes, second: Changes) -> dict[str, Any]:
+    """Both, the second where they meet."""
+    both = dict(first)
+    for name, value in second.items():
+        there = both.get(name)
+        both[name] = merged(there, value) if isinstance(there, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
+def to_plain(tree: Any) -> dict[str, Any]:
+    """Dicts, lists, strings and numbers, for JSON."""
+    plain: dict[str, Any] = asdict(tree)
+    return plain
+
+
+def from_plain(kind: type[Tree], plain: Changes, *, path: str = "") -> Tree:
+    """The tree that `to_plain` made this of. Names and types are checked: files are edited, and versions differ."""
+    hints = get_type_hints(kind)
+    if unknown := plain.keys() - hints.keys():
+        raise ValueError(f"no setting {path}{sorted(unknown)[0]} in this version")
+    values = {name: _checked(hints[name], value, f"{path}{name}") for name, value in plain.items()}
+    return kind(**values)
+
+
+def _checked(kind: Any, value: Any, path: str) -> Any:
+    if is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{path} must be an object of settings, got {value!r}")
+        return from_plain(kind, value, path=f"{path}.")  # type: ignore[arg-type]
+    options = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    if value is None and type(None) in options:
+        return None
+    for option in options:
+        if get_origin(option) is tuple and isinstance(value, list | tuple):
+            return tuple(value)
+        if get_origin(option) is not None and value in get_args(option):  # a Literal
+            return value
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(option, type) and type(value) is option:
+            return value
+    raise ValueError(f"{path} must be {kind}, got {value!r}")
