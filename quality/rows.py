@@ -56,6 +56,7 @@ ROWS = {
             "wrong shape, type, range, channel order, missing or unknown views: refused with expected and got",
             {"cases": at_least(1000)},
         ),
+        Row("S3", "P", "a loss or gradient that is not finite: skipped and counted, then back; parameters never NaN"),
         Row(
             "S4",
             "P",

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from manyview.agents.networks import TwinCritic, descend, frozen, mlp, soft_update
+from manyview.agents.networks import TwinCritic, descend, frozen, mlp, saturation, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
 from manyview.data.batch import Batch
 from manyview.data.shift import random_shift
@@ -29,6 +29,8 @@ class DrQv2Config:
     std_clip: float = 0.3
     """Bound of the noise in the targets and in the actor's own update."""
     shift_pixels: int = 4
+    saturation_coef: float = 0.0
+    """Weight of a push back from the flat ends of the policy's tanh (not in DrQ-v2); 0 turns it off."""
 
     def std(self, step: int) -> float:
         """σ of the exploration noise at an agent step."""
@@ -74,7 +76,9 @@ class DrQv2(OffPolicyAgent):
             later = self.representation.encode(next_views, batch.next_mask)
             reward_int = self.reward_int(batch)
             reward = batch.reward_ext + self.beta(step) * reward_int
-            target = reward + batch.discount * self.target(later.state, self._explore(later.state, std)).amin(0)
+            target = reward + batch.discount * self.target(
+                later.state, self._noisy(self.actor(later.state).tanh(), std)
+            ).amin(0)
 
         values = self.critic(features.state, batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
@@ -84,8 +88,11 @@ class DrQv2(OffPolicyAgent):
             metrics |= self.representation.update_discriminator(features)
 
         state = features.state.detach()
+        raw = self.actor(state)
         with frozen(self.critic):
-            actor_loss = -self.critic(state, self._explore(state, std)).amin(0).mean()
+            actor_loss = -self.critic(state, self._noisy(raw.tanh(), std)).amin(0).mean()
+        if config.saturation_coef:
+            actor_loss = actor_loss + config.saturation_coef * saturation(raw)
         descend(actor_loss, self.learn_actor)
 
         soft_update(self.critic, self.target, config.target_rate)
@@ -98,8 +105,8 @@ class DrQv2(OffPolicyAgent):
         }
         return metrics | {name: value.detach() for name, value in own.items()}
 
-    def _explore(self, state: Tensor, std: float) -> Tensor:
-        mean: Tensor = self.actor(state).tanh()
+    def _noisy(self, mean: Tensor, std: float) -> Tensor:
+        """An action near `mean`, within its bounds."""
         noise = (std * self.noise(mean)).clamp(-self.config.std_clip, self.config.std_clip)
         # The gradient of the mean goes through the bound, or a saturated policy would never come back.
         action = mean + noise

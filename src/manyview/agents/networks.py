@@ -31,6 +31,11 @@ class TwinCritic(nn.Module):
         return torch.stack([head(both).squeeze(1) for head in self.heads])
 
 
+def saturation(raw: Tensor, *, free: float = 2.0) -> Tensor:
+    """How far, squared, policies stand beyond ±`free` before their tanh, where it hardly has a gradient left."""
+    return (raw.abs() - free).clamp(min=0).pow(2).mean()
+
+
 class NonFiniteError(ArithmeticError):
     """A loss or gradient is not a number. The step was not taken; all parameters are as they were before it."""
 

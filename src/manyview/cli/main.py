@@ -16,6 +16,7 @@ from manyview import __version__
 
 COMMANDS = {
     "doctor": "Check this installation; name the command that repairs it.",
+    "train": "Train an agent from several cameras.",
     "tasks": "List the tasks with their cameras and settings.",
     "views": "Draw what the views of a task show during some random actions.",
 }

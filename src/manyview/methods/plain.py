@@ -36,6 +36,7 @@ class Plain(nn.Module):
         self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim), nn.Tanh())
         self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
         self.state_dim = num_views * latent_dim
+        self.apply(_initialise)
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> PlainFeatures:
         if mask is None:
@@ -46,3 +47,14 @@ class Plain(nn.Module):
 
     def loss(self, features: PlainFeatures, later: PlainFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
         return features.state.new_zeros(()), {}
+
+
+@torch.no_grad()
+def _initialise(layer: nn.Module) -> None:
+    """As DrQ-v2 does. With torch's own start the features of different states hardly differ at first, and the policy
+    runs into the flat end of its tanh before it can tell them apart.
+    """
+    if isinstance(layer, nn.Conv2d | nn.Linear):
+        nn.init.orthogonal_(layer.weight, gain=2**0.5 if isinstance(layer, nn.Conv2d) else 1.0)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)

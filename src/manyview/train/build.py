@@ -17,6 +17,7 @@ from manyview.envs.views import Observation
 from manyview.mem import MEM
 from manyview.methods import CURL, RE3, Intrinsic, Plain, Representation
 from manyview.train.config import RunConfig
+from manyview.train.machine import device_of
 from manyview.train.seeds import derived_seed
 
 
@@ -72,7 +73,7 @@ def agent(config: RunConfig, shapes: Shapes) -> OffPolicyAgent:
             beta=no_bonus if intrinsic is None else config.bonus,
             seed=derived_seed(config.seed, "agent"),
         )
-    made.to(torch.device(config.machine.device))
+    made.to(device_of(config.machine))
     if config.machine.channels_last:
         made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return made
@@ -119,5 +120,5 @@ def sampler(config: RunConfig, replay: Replay) -> Sampler:
         discount=config.replay.discount,
         seed=derived_seed(config.seed, "sampler"),
         prefetch=config.replay.prefetch,
-        device=torch.device(config.machine.device),
+        device=device_of(config.machine),
     )

@@ -10,10 +10,11 @@ from manyview.train.config import MachineConfig
 
 def resolved(config: MachineConfig) -> MachineConfig:
     """With nothing left open, as the manifest records it."""
-    return replace(config, device=str(_device(config.device)), threads=config.threads or torch.get_num_threads())
+    return replace(config, device=str(device_of(config)), threads=config.threads or torch.get_num_threads())
 
 
-def _device(asked: str) -> torch.device:
+def device_of(config: MachineConfig) -> torch.device:
+    asked = config.device
     if asked == "auto":
         found = torch.accelerator.current_accelerator(check_available=True)
         return torch.device("cpu") if found is None else found
@@ -33,5 +34,4 @@ def prepare(config: MachineConfig) -> None:
 
 def autocast(config: MachineConfig) -> AbstractContextManager[None]:
     """What networks compute in, inside of it."""
-    device = torch.device(config.device).type
-    return torch.autocast(device, torch.bfloat16, enabled=config.precision == "bfloat16")
+    return torch.autocast(device_of(config).type, torch.bfloat16, enabled=config.precision == "bfloat16")

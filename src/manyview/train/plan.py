@@ -41,11 +41,14 @@ class Plan:
         return self.config.schedule.frames / self.frames_per_step
 
     @property
+    def updates(self) -> float:
+        schedule = self.config.schedule
+        return max(0.0, self.steps - schedule.seed_frames / self.frames_per_step) / schedule.update_every_steps
+
+    @property
     def seconds(self) -> float:
-        schedule, evaluation = self.config.schedule, self.config.evaluation
-        updates = max(0.0, self.steps - schedule.seed_frames / self.frames_per_step) / schedule.update_every_steps
-        evaluations = 1 + schedule.frames / evaluation.every_frames
-        return self.steps * self.step_s + updates * self.update_s + evaluations * self.evaluation_s
+        evaluations = 1 + self.config.schedule.frames / self.config.evaluation.every_frames
+        return self.steps * self.step_s + self.updates * self.update_s + evaluations * self.evaluation_s
 
 
 def plan(config: RunConfig) -> Plan:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +14,7 @@ from manyview.train.config import RunConfig
 from manyview.train.evaluation import Evaluation, evaluate
 from manyview.train.film import write_film
 from manyview.train.folder import RunFolder, manifest_of
-from manyview.train.machine import autocast, prepare, resolved
+from manyview.train.machine import autocast, prepare
 from manyview.train.memory import keep_freed_memory
 from manyview.train.records import JsonLines, Kind, Listener, Listeners, TensorBoard, WeightsAndBiases
 from manyview.train.trainer import Trainer
@@ -31,12 +30,11 @@ class DivergedError(RuntimeError):
 
 def run(config: RunConfig, folder: RunFolder, *listeners: Listener) -> None:
     """Train to the end of the schedule. `listeners` are told of every record, as the file in `folder` is."""
-    config = replace(config, machine=resolved(config.machine))
     prepare(config.machine)
     trainer = Trainer(config)
     keep_freed_memory()  # after the replay has its own
     try:
-        folder.begin(config, _manifest(trainer))
+        folder.begin(trainer.config, _manifest(trainer))
         with Listeners(JsonLines(folder.metrics_file), *_services(config, folder), *listeners) as told:
             Session(trainer, folder, told).play()
     finally:

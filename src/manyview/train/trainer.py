@@ -17,10 +17,10 @@
 15     update θ and φ by L_total
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -29,7 +29,7 @@ from manyview.data import Batch
 from manyview.train import build
 from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
-from manyview.train.machine import autocast
+from manyview.train.machine import autocast, device_of, resolved
 from manyview.train.observe import to_tensors
 from manyview.train.seeds import derived_seed, stream
 
@@ -47,10 +47,10 @@ class Trainer:
     """Environment, replay, sampler and agent of one run. All that changes is in them, in `clock` and `observation`."""
 
     def __init__(self, config: RunConfig) -> None:
-        self.config = config
+        self.config = config = replace(config, machine=resolved(config.machine))
         self.env = build.environment(config)
         self.shapes = build.shapes_of(self.env)
-        self.device = torch.device(config.machine.device)
+        self.device = device_of(config.machine)
         self.agent = build.agent(config, self.shapes)  # lines 1 and 2
         self.replay = build.replay(config, self.shapes)
         self.sampler = build.sampler(config, self.replay)

@@ -1,9 +1,9 @@
 """Config trees to and from plain values, and values changed inside them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Tree = TypeVar("Tree")
 Changes = Mapping[str, Any]
@@ -17,6 +17,8 @@ def changed(tree: Tree, changes: Changes, *, path: str = "") -> Tree:
     values = {}
     for name, value in changes.items():
         branch = getattr(tree, name)
+        if is_dataclass(branch) != isinstance(value, Mapping):
+            raise ValueError(f"{path}{name} is {'a group of settings' if is_dataclass(branch) else 'one setting'}")
         values[name] = changed(branch, value, path=f"{path}{name}.") if is_dataclass(branch) else value
     return replace(tree, **values)  # type: ignore[type-var]
 
@@ -28,6 +30,18 @@ def merged(first: Changes, second: Changes) -> dict[str, Any]:
         there = both.get(name)
         both[name] = merged(there, value) if isinstance(there, Mapping) and isinstance(value, Mapping) else value
     return both
+
+
+def nested(assignments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """`("replay.n_step", 1), ...` as a tree of changes."""
+    changes: dict[str, Any] = {}
+    for path, value in assignments:
+        *branches, name = path.split(".")
+        change: dict[str, Any] = {name: value}
+        for branch in reversed(branches):
+            change = {branch: change}
+        changes = merged(changes, change)
+    return changes
 
 
 def to_plain(tree: Any) -> dict[str, Any]:
@@ -50,7 +64,7 @@ def _checked(kind: Any, value: Any, path: str) -> Any:
         if not isinstance(value, Mapping):
             raise ValueError(f"{path} must be an object of settings, got {value!r}")
         return from_plain(kind, value, path=f"{path}.")  # type: ignore[arg-type]
-    options = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    options = get_args(kind) if get_origin(kind) in (UnionType, Union) else (kind,)
     if value is None and type(None) in options:
         return None
     for option in options:

@@ -1,0 +1,178 @@
+"""What one sees of a run: a live panel in a terminal, plain lines elsewhere."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from manyview.train import RunConfig, RunFolder
+from manyview.train.records import Listener
+
+LINE_EVERY_S = 30.0
+BARS = "▁▂▃▄▅▆▇█"
+LOSSES = ("critic_loss", "actor_loss", "mem_loss", "curl_loss", "value", "temperature")
+
+
+def display_for(config: RunConfig, folder: RunFolder) -> Listener:
+    console = Console()
+    return LiveDisplay(config, folder, console) if console.is_terminal else PlainDisplay(config, folder)
+
+
+class Seen:
+    """The latest of every kind of record, and what follows from them."""
+
+    def __init__(self, total_frames: int) -> None:
+        self.total_frames = total_frames
+        self.latest: dict[str, dict[str, Any]] = {}
+        self.returns: list[float] = []
+        self.warnings: list[str] = []
+        self.frames, self.seconds = 0, 0.0
+        self._paces: list[tuple[float, int]] = [(0.0, 0)]
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        self.latest[record["kind"]] = dict(record)
+        self.frames, self.seconds = record["frames"], record["seconds"]
+        if self.seconds > self._paces[-1][0] + 1:
+            self._paces = [*self._paces[-60:], (self.seconds, self.frames)]
+        if record["kind"] == "evaluation":
+            self.returns.append(record["return"])
+        if record["kind"] == "warning":
+            self.warnings.append(record["text"])
+
+    @property
+    def frames_per_s(self) -> float:
+        """Over the last minute or so: the first frames, without updates, are quick."""
+        (begin_s, begin), (end_s, end) = self._paces[0], self._paces[-1]
+        return (end - begin) / (end_s - begin_s) if end_s > begin_s else 0.0
+
+    @property
+    def eta(self) -> str:
+        if not self.frames_per_s:
+            return "?"
+        return str(timedelta(seconds=round((self.total_frames - self.frames) / self.frames_per_s)))
+
+    def figure(self, kind: str, name: str) -> str:
+        value = self.latest.get(kind, {}).get(name)
+        return "-" if value is None else f"{value:.4g}"
+
+    def shares(self) -> str:
+        """What each view pays of r̂."""
+        train = self.latest.get("train", {})
+        parts = {name.removeprefix("share/"): value for name, value in train.items() if name.startswith("share/")}
+        return ", ".join(f"{name} {value:.0%}" for name, value in parts.items() if value is not None)
+
+    def health(self) -> str:
+        return str(self.latest.get("train", {}).get("health", ""))
+
+
+class PlainDisplay:
+    """A line for each evaluation and warning, and one every half minute."""
+
+    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
+        self._config, self._folder = config, folder
+        self._seen = Seen(config.schedule.frames)
+        self._last_line_s = 0.0
+        self._last_health = ""
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        seen, kind = self._seen, record["kind"]
+        seen.take(record)
+        if kind == "start":
+            config = self._config
+            self._say(
+                f"{config.task}  {config.method}  seed {config.seed}  preset {config.preset}  {self._folder.path}"
+            )
+        elif kind == "evaluation":
+            returns = record["returns"]
+            self._say(
+                f"{self._when()}  return {record['return']:.1f} ({len(returns)} episodes, {min(returns):.1f} to "
+                f"{max(returns):.1f})"
+            )
+        elif kind == "warning":
+            self._say(f"{self._when()}  warning: {record['text']}")
+        elif kind == "end":
+            self._say(f"{self._when()}  {record['state']} {record.get('reason', '')}".rstrip())
+        elif kind == "train":
+            self._train_line()
+
+    def _train_line(self) -> None:
+        seen = self._seen
+        if seen.health() != self._last_health:
+            self._last_health = seen.health()
+            self._say(f"{self._when()}  {self._last_health.splitlines()[0]}")
+        if seen.seconds - self._last_line_s < LINE_EVERY_S:
+            return
+        self._say(
+            f"{self._when()}  episode {seen.figure('episode', 'return')}  β {seen.figure('train', 'beta')}  "
+            f"r̂ {seen.figure('train', 'reward_int')}  critic {seen.figure('train', 'critic_loss')}  "
+            f"{seen.frames_per_s:.0f} frames/s  {seen.eta} left"
+        )
+
+    def _when(self) -> str:
+        return f"{self._seen.frames:>9,} frames"
+
+    def _say(self, line: str) -> None:
+        self._last_line_s = self._seen.seconds
+        print(line, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class LiveDisplay:
+    """A panel that is drawn anew with every record."""
+
+    def __init__(self, config: RunConfig, folder: RunFolder, console: Console) -> None:
+        self._config, self._folder = config, folder
+        self._seen = Seen(config.schedule.frames)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[eta]}"),
+        )
+        self._progress = Progress(*columns, console=console)
+        self._bar = self._progress.add_task("frames", total=config.schedule.frames, eta="")
+        self._live = Live(self._panel(), console=console, refresh_per_second=4)
+        self._live.start()
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        self._seen.take(record)
+        seen = self._seen
+        self._progress.update(
+            self._bar, completed=seen.frames, eta=f"{seen.frames_per_s:.0f}/s, {seen.eta} left" if seen.frames else ""
+        )
+        self._live.update(self._panel(), refresh=record["kind"] in ("evaluation", "end"))
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _panel(self) -> Group:
+        config, seen = self._config, self._seen
+        table = Table.grid(padding=(0, 2))
+        table.add_row("return", f"{seen.figure('evaluation', 'return')}  {sparkline(seen.returns)}")
+        table.add_row("last episode", seen.figure("episode", "return"))
+        table.add_row("β", seen.figure("train", "beta"))
+        table.add_row("r̂", f"{seen.figure('train', 'reward_int')}  {seen.shares()}".rstrip())
+        losses = [f"{name} {seen.figure('train', name)}" for name in LOSSES if name in seen.latest.get("train", {})]
+        table.add_row("learning", "  ".join(losses))
+        if seen.health():
+            healthy = seen.health().startswith("healthy")
+            table.add_row("health", Text(seen.health(), style="green" if healthy else "yellow"))
+        for warning in seen.warnings[-3:]:
+            table.add_row("warning", Text(warning, style="red"))
+        title = f"{config.task}  {config.method}  seed {config.seed}  preset {config.preset}"
+        return Group(Text(title, style="bold"), self._progress, table, Text(str(self._folder.path), style="dim"))
+
+
+def sparkline(values: list[float]) -> str:
+    """Returns as a curve of one line, from the least to the greatest."""
+    if not values:
+        return ""
+    low, span = min(values), max(values) - min(values) or 1.0
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values[-60:])

@@ -1,0 +1,100 @@
+"""`manyview train`: one command from a task to a trained agent."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from manyview.cli.arguments import find_modules_here, refuse
+from manyview.cli.display import display_for
+from manyview.cli.planned import print_plan
+from manyview.data import NoRoomError
+from manyview.train import RunConfig, RunFolder, preset_config, run
+from manyview.train.folder import default_folder
+from manyview.train.plan import plan
+from manyview.train.presets import PRESETS, preset_for
+from manyview.train.tree import changed, from_plain, nested, to_plain
+
+
+def train(
+    task: Positional[Annotated[str, arg(metavar="TASK", help="Such as dmc/hopper_hop; `manyview tasks` lists all.")]],
+    *,
+    method: Annotated[
+        str, arg(metavar="AGENT+METHOD", help="drqv2 or sac, with mem, re3, curl or none.")
+    ] = "drqv2+mem",
+    preset: Annotated[
+        str | None,
+        arg(
+            metavar="NAME[,NAME]",
+            help=f"{'; '.join(f'{name}: {preset.summary}' for name, preset in PRESETS.items())}.",
+            help_behavior_hint="(default: the paper's with an accelerator, otherwise minute for toys and cpu)",
+        ),
+    ] = None,
+    seed: Annotated[int, arg(metavar="N", help="Of everything that is random.")] = 1,
+    set: Annotated[  # noqa: A002
+        tuple[str, ...],
+        arg(metavar="NAME=VALUE ...", help="Any setting that --dry-run shows, such as replay.batch_size=128."),
+    ] = (),
+    config: Annotated[
+        Path | None, arg(metavar="JSON", help="A config.json of an earlier run, instead of a preset.")
+    ] = None,
+    out: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/TASK/METHOD/seedN)")] = None,
+    device: Annotated[str | None, arg(metavar="auto|cpu|cuda", help="Where the networks compute.")] = None,
+    dry_run: Annotated[
+        bool, FlagCreatePairsOff, arg(help="Only show the settings and what the run will take.")
+    ] = False,
+) -> int:
+    """Train an agent from several cameras."""
+    if ":" in task:
+        find_modules_here()
+    try:
+        resolved = _resolved(task, method, preset, seed, config, set, device)
+        folder = RunFolder(out or default_folder(resolved))
+        if dry_run:
+            print_plan(plan(resolved), folder)
+            return 0
+        run(resolved, folder, display_for(resolved, folder))
+    except (ValueError, TypeError, ImportError, FileExistsError, FileNotFoundError, NoRoomError) as error:
+        return refuse(error)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _resolved(
+    task: str,
+    method: str,
+    preset: str | None,
+    seed: int,
+    file: Path | None,
+    changes: Sequence[str],
+    device: str | None,
+) -> RunConfig:
+    if file is None:
+        accelerator = torch.accelerator.is_available() and device != "cpu"
+        name = preset or preset_for(task, method, accelerator=accelerator)
+        config = preset_config(name, task=task, method=method, seed=seed)
+    elif preset is not None:
+        raise ValueError("--config already holds every setting: give it or --preset, not both")
+    else:
+        given = from_plain(RunConfig, json.loads(file.read_text(encoding="utf-8")))
+        config = replace(given, task=task, method=method, seed=seed)
+    config = changed(config, nested(_assigned(change) for change in changes))
+    if device is not None:
+        config = changed(config, {"machine": {"device": device}})
+    return from_plain(RunConfig, to_plain(config))  # checks the types of what was set
+
+
+def _assigned(change: str) -> tuple[str, Any]:
+    """`replay.batch_size=128`, as its name and value."""
+    name, equals, text = change.partition("=")
+    if not equals:
+        raise ValueError(f"--set takes NAME=VALUE, such as replay.batch_size=128; got {change!r}")
+    try:
+        return name, json.loads(text)
+    except json.JSONDecodeError:
+        return name, text

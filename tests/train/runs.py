@@ -1,0 +1,21 @@
+"""Small runs of toys, for tests."""
+
+from typing import Any
+
+from manyview.train import RunConfig, preset_config
+from manyview.train.tree import changed, merged
+
+SHORT: dict[str, Any] = {
+    "schedule": {"frames": 60, "random_steps": 20, "seed_frames": 30},
+    "replay": {"capacity": 200, "batch_size": 8},
+    "evaluation": {"every_frames": 30, "episodes": 2, "video": False},
+    "log": {"every_steps": 5, "checkpoint_every_frames": 30, "tensorboard": False},
+    **{agent: {"hidden": 16} for agent in ("drqv2", "sac")},
+    **{method: {"latent_dim": 4} for method in ("mem", "re3", "curl", "none")},
+}
+
+
+def short_run(
+    method: str = "drqv2+mem", *, task: str = "toy/hidden_goal_continuous", seed: int = 1, **changes: Any
+) -> RunConfig:
+    return changed(preset_config("minute", task=task, method=method, seed=seed), merged(SHORT, changes))
