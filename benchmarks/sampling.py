@@ -1,13 +1,16 @@
 """What the replay costs: sampling, inserting, shifting; and the same work done bare by numpy, DrQ-v2 and TorchRL.
 
-    python -m benchmarks.sampling                 # everything
-    python -m benchmarks.sampling sizes peers     # some of it
+    python -m benchmarks.sampling                 # everything, in about a minute
+    python -m benchmarks.sampling batch           # some of it: batch, sizes, insert, shift
+    python -m benchmarks.sampling --size 64       # with smaller pictures
 
-The sides of a comparison take turns, and the median of each counts. A batch is made by two threads: leave them two
-cores.
+The sides of a comparison take turns, and the median of each counts. A batch is made by two threads, and torch takes as
+many as it finds: leave them two cores, or read the ratios with care.
 """
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,7 @@ from manyview.envs.views import Observation
 
 BATCH, STACK, N_STEP, EPISODE_STEPS = 256, 3, 3, 500
 SIZE = 84
-SMALL_SIZE = 8
+TINY_SIZE = 8
 
 
 def three_views(size: int = SIZE) -> tuple[View, ...]:
@@ -70,25 +73,25 @@ class BareTake:
                 ring.take(index, axis=0, out=stacks, mode="clip")  # numpy's fastest way
 
 
-def against_take(*, capacity: int = 10_000, rounds: int = 40) -> tuple[float, float]:
+def against_take(*, capacity: int = 10_000, rounds: int = 20) -> tuple[float, float]:
     """Seconds of a batch, and of a bare take of the same bytes."""
     replay = full_replay(capacity=capacity)
     ours, bare = side_by_side(sampler_of(replay).next, BareTake(replay), rounds=rounds)
     return ours, bare
 
 
-def against_size(*, large: int = 5_000_000, small: int = 50_000, rounds: int = 400) -> tuple[float, float]:
+def against_size(*, large: int = 5_000_000, small: int = 50_000, rounds: int = 300) -> tuple[float, float]:
     """Seconds of a batch from a large and from a small ring, of frames so small that 5 million steps are 2 GB."""
-    replays = [full_replay(capacity=capacity, size=SMALL_SIZE) for capacity in (large, small)]
+    replays = [full_replay(capacity=capacity, size=TINY_SIZE) for capacity in (large, small)]
     one, other = side_by_side(*(sampler_of(replay).next for replay in replays), rounds=rounds)
     return one, other
 
 
-def inserting(*, steps: int = 500, rounds: int = 10) -> float:
+def inserting(*, size: int = SIZE, steps: int = 500, rounds: int = 5) -> float:
     """Seconds to add a step, checks included."""
     rng = np.random.default_rng(0)
-    frames = [_frame(rng) for _ in range(steps)]
-    replay = Replay(three_views(), action_shape=(6,), capacity=2000, frame_stack=STACK)
+    frames = [_frame(rng, size) for _ in range(steps)]
+    replay = Replay(three_views(size), action_shape=(6,), capacity=2000, frame_stack=STACK)
     observations = [_stacked(frames[max(0, step - STACK + 1) : step + 1]) for step in range(steps)]
     action = np.zeros(6, np.float32)
 
@@ -100,9 +103,9 @@ def inserting(*, steps: int = 500, rounds: int = 10) -> float:
     return side_by_side(episode, rounds=rounds)[0] / steps
 
 
-def _frame(rng: np.random.Generator) -> dict[str, Any]:
-    side, back = (rng.integers(256, size=(SIZE, SIZE, 3), dtype=np.uint8) for _ in range(2))
-    return {"side": side, "back": back, "cut": remove_background(side, rng.random((SIZE, SIZE)) < 0.2, (0, 0, 0))}
+def _frame(rng: np.random.Generator, size: int) -> dict[str, Any]:
+    side, back = (rng.integers(256, size=(size, size, 3), dtype=np.uint8) for _ in range(2))
+    return {"side": side, "back": back, "cut": remove_background(side, rng.random((size, size)) < 0.2, (0, 0, 0))}
 
 
 def _stacked(frames: list[dict[str, Any]]) -> Observation:
@@ -133,9 +136,9 @@ def drqv2_shift(images: Tensor, moves: Tensor, pixels: int) -> Tensor:
     return F.grid_sample(wide, grid, padding_mode="zeros", align_corners=False)
 
 
-def shifting(*, images: int = 3 * BATCH, rounds: int = 3) -> tuple[float, float]:
+def shifting(*, size: int = SIZE, images: int = 3 * BATCH, rounds: int = 3) -> tuple[float, float]:
     """Seconds to shift a batch of three views by slices, and by `grid_sample` on floats."""
-    views = torch.randint(256, (images, 1, 3 * STACK, SIZE, SIZE), dtype=torch.uint8)
+    views = torch.randint(256, (images, 1, 3 * STACK, size, size), dtype=torch.uint8)
     moves = torch.randint(-4, 5, (2, images, 1))
     ours, theirs = side_by_side(
         lambda: shift(views, moves),
@@ -145,67 +148,89 @@ def shifting(*, images: int = 3 * BATCH, rounds: int = 3) -> tuple[float, float]
     return ours, theirs
 
 
-def torchrl_sampling(*, capacity: int = 10_000, rounds: int = 5) -> float:
-    """Seconds in which TorchRL's buffer gives the same: single frames, and windows cut into the two stacks."""
-    from tensordict import TensorDict
-    from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
-
-    names = ("side", "back", "cut")
-    pictures = {name: torch.randint(256, (capacity, 3, SIZE, SIZE), dtype=torch.uint8) for name in names}
-    small = {"action": torch.rand(capacity, 6), "reward": torch.rand(capacity)}
-    steps = TensorDict({**pictures, **small, "episode": torch.arange(capacity) // EPISODE_STEPS}, batch_size=[capacity])
-    window = STACK + N_STEP
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(capacity),
-        sampler=SliceSampler(slice_len=window, traj_key="episode"),
-        batch_size=BATCH * window,
-    )
-    buffer.extend(steps)
-
-    def sample() -> tuple[Tensor, Tensor]:
-        windows = buffer.sample().view(BATCH, window)
-        frames = torch.stack([windows[name] for name in names], dim=1)  # [B, V, window, 3, H, W]
-        return frames[:, :, :STACK].flatten(2, 3), frames[:, :, N_STEP:].flatten(2, 3)
-
-    return side_by_side(sample, rounds=rounds)[0]
+@dataclass(frozen=True)
+class Line:
+    what: str
+    milliseconds: float
+    against: float
+    kilobytes_a_step: float | None = None
 
 
-def print_take() -> None:
-    ours, bare = against_take()
-    print(f"a batch of {BATCH} x 3 views: {ours * 1e3:.1f} ms, bare take {bare * 1e3:.1f} ms, ratio {ours / bare:.3f}")
-
-
-def print_sizes() -> None:
-    large, small = against_size()
-    print(f"from 5M steps {large * 1e3:.2f} ms, from 50k steps {small * 1e3:.2f} ms, ratio {large / small:.3f}")
-
-
-def print_insert() -> None:
-    print(f"adding a step: {inserting() * 1e6:.0f} us")
-
-
-def print_shift() -> None:
-    ours, theirs = shifting()
-    print(f"random shift: {ours * 1e3:.1f} ms, grid_sample {theirs * 1e3:.1f} ms, ratio {theirs / ours:.1f}")
-
-
-def print_peers() -> None:
+def batch_lines(*, size: int, capacity: int, rounds: int) -> list[Line]:
+    """A batch of ours, of numpy's and of TorchRL's, all in turns."""
+    replay = full_replay(capacity=capacity, size=size)
+    frame = 3 * size * size / 1e3
+    sides: list[tuple[str, Callable[[], object], float]] = [
+        ("the replay", sampler_of(replay).next, replay.nbytes / capacity / 1e3),
+        ("bare `numpy.take` of as many bytes, one thread", BareTake(replay), 3 * frame),
+    ]
     try:
-        print(f"TorchRL, the same windows: {torchrl_sampling() * 1e3:.1f} ms")
+        from benchmarks.torchrl_buffer import single_frames, whole_stacks
     except ModuleNotFoundError as missing:
-        print(f"TorchRL: not installed ({missing.name})")
+        print(f"TorchRL is left out: {missing.name} is not installed (it is in the extra `dev`)")
+    else:
+        work = {"batch": BATCH, "views": 3, "size": size, "stack": STACK}
+        windows = single_frames(capacity=capacity, n_step=N_STEP, episode_steps=EPISODE_STEPS, **work)
+        sides.append(("TorchRL, single frames, windows by `SliceSampler`", windows, 3 * frame))
+        stacks = whole_stacks(capacity=capacity // 4, **work)
+        sides.append(("TorchRL, both stacks of every transition", stacks, 2 * STACK * 3 * frame))
+    seconds = side_by_side(*(work for _, work, _ in sides), rounds=rounds)
+    return [
+        Line(what, 1e3 * taken, taken / seconds[0], kilobytes)
+        for (what, _, kilobytes), taken in zip(sides, seconds, strict=True)
+    ]
 
 
-PARTS = {"take": print_take, "sizes": print_sizes, "insert": print_insert, "shift": print_shift, "peers": print_peers}
+def size_lines() -> list[Line]:
+    large, small = against_size()
+    return [
+        Line("a batch of small pictures from 50 thousand steps", 1e3 * small, 1),
+        Line("the same from 5 million", 1e3 * large, large / small),
+    ]
+
+
+def insert_lines(*, size: int) -> list[Line]:
+    return [Line("adding a step, checks included", 1e3 * inserting(size=size), 1)]
+
+
+def shift_lines(*, size: int) -> list[Line]:
+    ours, theirs = shifting(size=size)
+    return [
+        Line(f"random shift of {BATCH} x 3 stacks by slices", 1e3 * ours, 1),
+        Line("the same by `grid_sample`", 1e3 * theirs, theirs / ours),
+    ]
+
+
+def print_table(title: str, lines: list[Line]) -> None:
+    print(f"\n| {title} | ms | times ours | kB a step |\n|---|---|---|---|")
+    for line in lines:
+        kilobytes = "" if line.kilobytes_a_step is None else f"{line.kilobytes_a_step:.1f}"
+        print(f"| {line.what} | {line.milliseconds:.2f} | {line.against:.2f} | {kilobytes} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = ("batch", "sizes", "insert", "shift")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure; everything if nothing is named")
+    parser.add_argument("--size", type=int, default=SIZE, help="height and width of the pictures")
+    parser.add_argument("--capacity", type=int, default=8000, help="steps in the rings of `batch`, a multiple of 1000")
+    parser.add_argument("--rounds", type=int, default=15, help="batches of each side")
+    asked = parser.parse_args()
+    if unknown := set(asked.parts).difference(parts):
+        parser.error(f"PART is one of {', '.join(parts)}, got {', '.join(sorted(unknown))}")
+    keep_freed_memory()
+    print(f"{BATCH} windows of {N_STEP} steps, 3 views of {asked.size}x{asked.size}, {STACK} frames; ", end="")
+    print(f"torch with {torch.get_num_threads()} threads")
+    for part in asked.parts or parts:
+        if part == "batch":
+            print_table("a batch", batch_lines(size=asked.size, capacity=asked.capacity, rounds=asked.rounds))
+        elif part == "sizes":
+            print_table("5 million steps against 50 thousand", size_lines())
+        elif part == "insert":
+            print_table("inserting", insert_lines(size=asked.size))
+        else:
+            print_table("augmentation", shift_lines(size=asked.size))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "parts", nargs="*", choices=[*PARTS, []], help="what to measure; everything if nothing is named"
-    )
-    asked = parser.parse_args()
-    keep_freed_memory()
-    torch.set_num_threads(1)
-    for part in asked.parts or PARTS:
-        PARTS[part]()
+    main()

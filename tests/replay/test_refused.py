@@ -147,3 +147,14 @@ def test_nothing_is_added_before_the_beginning_or_after_the_end() -> None:
         replay.add([0, 1], 0.0, False, observation)
     replay.begin(observation)
     assert replay.inserted == 3 + STACK
+
+
+def test_nothing_is_added_after_an_observation_that_is_shown_again() -> None:
+    """It ends its episode. A second one in a row would have another stack when sampled than when it was seen."""
+    replay, observation = begun()
+    replay.add([0, 1], 0.0, False, observation)
+    replay.add([0, 1], 0.0, False, observation)
+    before = contents(replay)
+    with pytest.raises(ContractError, match=r"got an episode that ended when no camera saw anything: call begin\(\)"):
+        replay.add([0, 1], 0.0, False, observation)
+    assert contents(replay) == before

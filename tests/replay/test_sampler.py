@@ -102,6 +102,21 @@ def test_making_batches_ahead_does_not_change_them(capacity: int, on_disk: bool,
     assert all(equal_batches(one, other) for one, other in zip(ahead, in_time, strict=True))
 
 
+def test_a_batch_made_ahead_is_the_one_that_is_given_although_steps_were_added() -> None:
+    """Otherwise making it ahead would change nothing because it would be for nothing."""
+    counted = Counted(capacity=1000, frame_stack=3)
+    counted.live(np.random.default_rng(0), steps=1500, longest=20)
+    batches = sampler(counted.replay, prefetch=True)
+    batches.next()
+    assert batches._pending is not None
+    made_ahead = batches._pending.batch
+    counted.begin()
+    for _ in range(reserve_steps(1000) - 2):
+        counted.add(terminated=False)
+    assert batches.next() is made_ahead.result()
+    batches.close()
+
+
 def test_what_is_added_meanwhile_by_another_thread_tears_no_batch() -> None:
     """One thread adds as fast as it can to a small ring, so that batches are overwritten while they are made."""
     counted = Counted(capacity=400, frame_stack=3)

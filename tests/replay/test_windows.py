@@ -244,6 +244,24 @@ def test_the_newest_that_came_after_the_horizon_is_not_looked_at() -> None:
     assert draws() == before
 
 
+@pytest.mark.parametrize("frame_stack", [1, 3])
+def test_what_may_be_drawn_stays_while_the_reserve_is_filled_and_the_step_before_it_does_not(frame_stack: int) -> None:
+    counted = Counted(capacity=640, frame_stack=frame_stack)
+    replay = counted.replay
+    counted.begin()
+    for _ in range(1000):
+        counted.add(terminated=False)
+    horizon = replay.inserted
+    numbers = np.arange(oldest_start(replay, horizon) - 1, horizon)
+    before, _ = replay.stacks(numbers)
+    for _ in range(reserve_steps(640) - 1):
+        counted.add(terminated=False)
+    replay.frames[0][replay.inserted % 640] = 255  # the next step is just being written
+    after, _ = replay.stacks(numbers)
+    assert np.array_equal(after[1:], before[1:])
+    assert not np.array_equal(after[0], before[0])
+
+
 @pytest.mark.parametrize("n_step", [1, 3, 20])
 @pytest.mark.parametrize("frame_stack", [1, 3])
 def test_the_smallest_ring_that_is_allowed_has_windows_and_a_smaller_one_is_refused(

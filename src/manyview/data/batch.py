@@ -19,4 +19,5 @@ class Batch(NamedTuple):
     rows: Tensor  # [B] int64, the number of each transition since the replay began
 
     def to(self, device: torch.device) -> "Batch":
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        # Only CUDA copies from memory that a sampler pins and waits for; elsewhere it must not be used again too early.
+        return Batch(*(tensor.to(device, non_blocking=device.type == "cuda") for tensor in self))

@@ -27,9 +27,7 @@ class Entry(NamedTuple):
 
     mask: NDArray[np.bool_]  # [V]
     pictures: list[NDArray[np.uint8]]  # [F, C, H, W] of each view
-    kept: list[
-        NDArray[np.uint8]
-    ]  # as the replay keeps them: pictures of a camera, bits [F, H * W / 8] of a derived view
+    kept: list[NDArray[np.uint8]]  # as the replay keeps them: a derived view as bits [F, H * W / 8]
 
     @property
     def frames(self) -> int:
@@ -64,11 +62,11 @@ class EntryCheck:
             pictures.append(frames)
             kept.append(frames if view.foreground_of is None else _bits(frames, view))
         entry = Entry(observation["mask"].astype(np.bool_), pictures, kept)
-        self.derived(entry, entry.mask)
+        self.derived_views(entry, entry.mask)
         return entry
 
-    def derived(self, entry: Entry, mask: NDArray[np.bool_], *, back: int = 0) -> None:
-        """That those of `mask` can be made again of what is kept, so many frames back."""
+    def derived_views(self, entry: Entry, mask: NDArray[np.bool_], *, back: int = 0) -> None:
+        """That the derived views of `mask` can be made again of what is kept, so many frames back."""
         at = entry.frames - 1 - back
         for place, view in enumerate(self._views):
             if view.foreground_of is None or not mask[place]:

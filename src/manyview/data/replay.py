@@ -16,7 +16,7 @@ from manyview.data.room import check_room
 from manyview.envs.layers.boundary import refuse
 from manyview.envs.views import Observation, View
 
-BLOCK_BYTES = 2**19
+BLOCK_BYTES = 2**18
 """Stacks are built so many bytes at a time: what a derived view is cut out of is then still in the core's cache."""
 
 
@@ -47,9 +47,9 @@ class Replay:
         if capacity < frame_stack:
             raise ValueError(f"capacity must be at least frame_stack, which is {frame_stack}, got {capacity}")
         self.capacity, self.frame_stack, self.inserted = capacity, frame_stack, 0
-        needed = bytes_needed(views, action_shape=action_shape, action_dtype=action_dtype, capacity=capacity)
+        needed = bytes_needed(self.views, action_shape=action_shape, action_dtype=action_dtype, capacity=capacity)
         check_room(needed, capacity=capacity, folder=folder)
-        record = step_record(views, action_shape, action_dtype)
+        record = step_record(self.views, action_shape, action_dtype)
         self.steps = _ring(folder, (capacity,), record)
         """What is small: a record for each slot, with the fields of `layout.step_record`."""
         self.frames = [_ring(folder, (capacity, *frame_shape(view)), np.dtype(np.uint8)) for view in self.views]
@@ -89,7 +89,7 @@ class Replay:
         ages = entry.ages()
         history = [(back, entry.mask & (ages >= back)) for back in range(int(ages.max()), -1, -1)]
         for back, mask in history:
-            self._check.derived(entry, mask, back=back)
+            self._check.derived_views(entry, mask, back=back)
         for follows, (back, mask) in enumerate(history):
             self._write(entry, mask, self._aged(mask, follows=follows > 0), back=back)
 
@@ -98,9 +98,9 @@ class Replay:
 
         Whatever is wrong raises `ContractError`, which names the field, and nothing of the step enters.
         """
-        if self.inserted == 0 or self._world_ended():
-            got = "nothing begun yet" if self.inserted == 0 else "the world at its end"
-            raise refuse(NAME, "add", "an episode that is running", f"{got}: call begin() with the next observation")
+        over = self._why_nothing_follows()
+        if over is not None:
+            raise refuse(NAME, "add", "an episode that is running", f"{over}: call begin() with the next observation")
         outcome = self._check.outcome(action, reward, terminated)
         entry = self._check.observation(observation)
         age = self._aged(entry.mask, follows=True)
@@ -117,9 +117,14 @@ class Replay:
             self.steps[name][newest] = value
         self._write(entry, entry.mask, age, repeated=repeated)
 
-    def _world_ended(self) -> bool:
-        before = self.steps[(self.inserted - 2) % self.capacity]
-        return self.inserted > 1 and bool(before["acted"] and before["terminated"])
+    def _why_nothing_follows(self) -> str | None:
+        """None while an episode is running."""
+        if self.inserted == 0:
+            return "nothing begun yet"
+        before, newest = self.steps[[(self.inserted - 2) % self.capacity, (self.inserted - 1) % self.capacity]]
+        if newest["repeated"]:
+            return "an episode that ended when no camera saw anything"
+        return "the world at its end" if before["acted"] and before["terminated"] else None
 
     def _aged(self, mask: NDArray[np.bool_], *, follows: bool) -> NDArray[np.uint8]:
         """The ages of the next step's views."""

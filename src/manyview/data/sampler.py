@@ -50,14 +50,14 @@ class Sampler:
                 f"{least} steps, got {replay.capacity}"
             )
         self._replay, self._batch_size, self._seed, self._device = replay, batch_size, seed, device
-        self._ahead, self._powers = np.arange(n_step), discount ** np.arange(n_step + 1)
+        self._offsets, self._powers = np.arange(n_step), discount ** np.arange(n_step + 1)
         self._reserve_steps = reserve_steps(replay.capacity)
         self.drawn = 0
         """How many batches were taken."""
         self.horizon = 0
         """How many steps the replay had when the last one was taken."""
-        self._ahead_of_time = ThreadPoolExecutor(1, thread_name_prefix="sampler") if prefetch else None
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="sampler")
+        self._prefetcher = ThreadPoolExecutor(1, thread_name_prefix="sampler") if prefetch else None
+        self._other_half = ThreadPoolExecutor(1, thread_name_prefix="sampler")
         self._pending: _Pending | None = None
         self._desks = [_Desk(replay, batch_size, device) for _ in range(2 if prefetch else 1)]
 
@@ -73,8 +73,8 @@ class Sampler:
         batch = self._desks[self.drawn % len(self._desks)].handed_over(batch, self._device)
         self.drawn += 1
         self.horizon = self._replay.inserted
-        if self._ahead_of_time is not None:
-            batch_ahead = self._ahead_of_time.submit(self._made, self.drawn, self.horizon)
+        if self._prefetcher is not None:
+            batch_ahead = self._prefetcher.submit(self._made, self.drawn, self.horizon)
             self._pending = _Pending(self.horizon, batch_ahead)
         return batch
 
@@ -89,9 +89,9 @@ class Sampler:
     def close(self) -> None:
         """End the threads; there are no further batches."""
         self._forget()
-        if self._ahead_of_time is not None:
-            self._ahead_of_time.shutdown()
-        self._beside.shutdown()
+        if self._prefetcher is not None:
+            self._prefetcher.shutdown()
+        self._other_half.shutdown()
 
     def _current_horizon(self) -> int:
         """Nothing that was drawn with this horizon has been overwritten yet."""
@@ -113,16 +113,16 @@ class Sampler:
             self._pending = None
 
     def _made(self, number: int, horizon: int) -> Batch:
-        replay, ahead = self._replay, self._ahead
+        replay, offsets = self._replay, self._offsets
         desk = self._desks[number % len(self._desks)].cleared()
         rng = np.random.Generator(np.random.Philox(key=self._seed, counter=[0, 0, 0, number]))
-        starts, length = draw(replay, rng, count=self._batch_size, n_step=len(ahead), horizon=horizon)
-        steps = replay.steps.take((starts[:, None] + ahead) % replay.capacity)  # [B, n]
-        inside = ahead < length[:, None]
+        starts, length = draw(replay, rng, count=self._batch_size, n_step=len(offsets), horizon=horizon)
+        steps = replay.steps.take((starts[:, None] + offsets) % replay.capacity)  # [B, n]
+        inside = offsets < length[:, None]
         reward = (np.where(inside, steps["reward"], 0) * self._powers[:-1]).sum(1)
         ended = (inside & steps["terminated"]).any(1)
         # Both halves at once: numpy lets go of the interpreter while it copies.
-        later = self._beside.submit(replay.stacks, starts + length, out=desk.next_views)
+        later = self._other_half.submit(replay.stacks, starts + length, out=desk.next_views)
         views, mask = replay.stacks(starts, out=desk.views)
         next_views, next_mask = later.result()
         return Batch(

@@ -15,8 +15,8 @@ from manyview.data.replay import Replay
 RESERVE_STEPS = 1024
 RESERVE_SHARE = 64
 ROUNDS = 64
-"""Draws before all windows there are get counted instead."""
-COUNTED_AT_ONCE = 2**16
+"""If so many draws do not hit enough windows, they are rare, and a list of all of them is drawn from instead."""
+LISTED_AT_ONCE = 2**16
 
 
 class Windows(NamedTuple):
@@ -28,22 +28,22 @@ class Windows(NamedTuple):
 
 
 def reserve_steps(capacity: int) -> int:
-    """How many steps may be added before what `draw` reads is overwritten: a 64th of the ring, at most 1024."""
+    """So many steps may be added before what `draw` reads is overwritten: a 64th of the ring, at most 1024."""
     return max(1, min(RESERVE_STEPS, capacity // RESERVE_SHARE))
 
 
 def least_capacity(*, frame_stack: int, n_step: int) -> int:
     """The smallest ring in which windows are found when it is full."""
-    capacity = frame_stack + n_step + 2
-    while capacity < reserve_steps(capacity) + frame_stack + n_step + 1:
+    capacity = frame_stack + n_step
+    while capacity < reserve_steps(capacity) + frame_stack + n_step:
         capacity += 1
     return capacity
 
 
 def oldest_start(replay: Replay, horizon: int) -> int:
-    """The first step that a window may begin at."""
-    lost = horizon + reserve_steps(replay.capacity) - replay.capacity
-    return 0 if lost <= 0 else lost + replay.frame_stack  # the stack of a step reaches back
+    """The first step that a window may begin at: its whole stack stays while the reserve is filled."""
+    oldest_kept = horizon + reserve_steps(replay.capacity) - replay.capacity
+    return 0 if oldest_kept <= 0 else oldest_kept + replay.frame_stack - 1
 
 
 def lengths(replay: Replay, starts: NDArray[np.int64], *, n_step: int, horizon: int) -> NDArray[np.int64]:
@@ -83,7 +83,7 @@ def _windows(replay: Replay, starts: NDArray[np.int64], *, n_step: int, horizon:
 
 def _every_window(replay: Replay, oldest: int, *, n_step: int, horizon: int) -> Windows:
     found = Windows(np.empty(0, np.int64), np.empty(0, np.int64))
-    for begin in range(oldest, horizon, COUNTED_AT_ONCE):
-        tried = np.arange(begin, min(begin + COUNTED_AT_ONCE, horizon))
+    for begin in range(oldest, horizon, LISTED_AT_ONCE):
+        tried = np.arange(begin, min(begin + LISTED_AT_ONCE, horizon))
         found = found.joined(_windows(replay, tried, n_step=n_step, horizon=horizon))
     return found

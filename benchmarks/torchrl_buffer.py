@@ -1,0 +1,66 @@
+"""TorchRL's replay buffer on the work of `benchmarks.sampling`, in the two ways in which it can be done with its parts.
+
+Both are helped where we can: all views lie in one tensor, and trajectories are looked up once, as if none were added.
+"""
+
+import logging
+from collections.abc import Callable
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+
+CHUNK = 250
+Sample = Callable[[], tuple[Tensor, ...]]
+
+
+def single_frames(
+    *, capacity: int, batch: int, views: int, size: int, stack: int, n_step: int, episode_steps: int
+) -> Sample:
+    """Frames once, as we keep them; its sampler finds windows, which are cut into the two stacks."""
+    window = stack + n_step
+    buffer = _buffer(capacity, batch * window, SliceSampler(slice_len=window, traj_key="episode", cache_values=True))
+    for begin in range(0, capacity, CHUNK):
+        episode = torch.arange(begin, begin + CHUNK) // episode_steps
+        buffer.extend(_steps({"frames": _noise(views, 3, size, size), "episode": episode}))
+    discounts = 0.99 ** torch.arange(n_step)
+
+    def sample() -> tuple[Tensor, ...]:
+        windows = buffer.sample().view(batch, window)
+        frames = windows["frames"].transpose(1, 2)  # [B, V, window, 3, H, W]
+        now, later = frames[:, :, :stack].flatten(2, 3), frames[:, :, n_step:].flatten(2, 3)
+        reward = (windows["reward"][:, stack - 1 : stack - 1 + n_step] * discounts).sum(1)
+        return now, later, windows["action"][:, stack - 1], reward
+
+    return sample
+
+
+def whole_stacks(*, capacity: int, batch: int, views: int, size: int, stack: int) -> Sample:
+    """Both stacks of every transition as they are, as its own examples do: sampling is one indexing."""
+    buffer = _buffer(capacity, batch, None)
+    for _ in range(0, capacity, CHUNK):
+        now, later = (_noise(views, 3 * stack, size, size) for _ in range(2))
+        buffer.extend(_steps({"views": now, "next_views": later}))
+
+    def sample() -> tuple[Tensor, ...]:
+        found = buffer.sample()
+        return found["views"], found["next_views"], found["action"], found["reward"]
+
+    return sample
+
+
+def _buffer(capacity: int, batch: int, sampler: SliceSampler | None) -> TensorDictReplayBuffer:
+    if capacity % CHUNK:
+        raise ValueError(f"capacity must be a multiple of {CHUNK}, got {capacity}")
+    logging.getLogger("torchrl").setLevel(logging.WARNING)
+    options = {} if sampler is None else {"sampler": sampler}
+    return TensorDictReplayBuffer(storage=LazyTensorStorage(capacity), batch_size=batch, **options)
+
+
+def _noise(*shape: int) -> Tensor:
+    return torch.randint(256, (CHUNK, *shape), dtype=torch.uint8)
+
+
+def _steps(pictures: dict[str, Tensor]) -> TensorDict:
+    return TensorDict({**pictures, "action": torch.rand(CHUNK, 6), "reward": torch.rand(CHUNK)}, batch_size=[CHUNK])
