@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from benchmarks.memory import keep_freed_memory
+from manyview.train.memory import keep_freed_memory
 
 pytest_plugins = ["quality.plugin"]
 keep_freed_memory()

@@ -18,13 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.memory import keep_freed_memory
 from benchmarks.update import side_by_side
 from manyview.data import Replay, Sampler
 from manyview.data.shift import shift
 from manyview.envs import MASK, View
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Observation
+from manyview.train.memory import keep_freed_memory
 
 BATCH, STACK, N_STEP, EPISODE_STEPS = 256, 3, 3, 500
 SIZE = 84

@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.memory import keep_freed_memory
 from benchmarks.recording import VIEWS, Recording, Shift, shifted
 from manyview.mem import MEM, Features, MEMConfig, knn_distance
 from manyview.mem.bank import FeatureBank
 from manyview.mem.health import effective_rank
 from manyview.mem.knn import Combine, Reference
 from manyview.mem.reward import intrinsic_reward, reward_distances
+from manyview.train.memory import keep_freed_memory
 
 FIDELITY_BATCH, FIDELITY_BATCHES, BANK = 256, 6, 2048
 SHIFTS: tuple[Shift, ...] = ("none", "each", "common")

@@ -1,66 +1,132 @@
-"""One whole off-policy update around MEM in the shape of DrQ-v2's, to count and to time.
+"""One whole update of DrQ-v2, with MEM and plain, to count and to time; and the same networks run bare.
 
-Twin critics and an actor of three linear layers, hidden 1024; a joint backward for critics and representation.
+    python -m benchmarks.update                   # counts, ratios, and what each part takes
+    python -m benchmarks.update --batch 64        # sooner, and the fixed parts weigh more
+
+Times are medians of sides that take turns, on one thread.
 """
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from manyview.mem import MEM, BetaSchedule, MEMConfig, total_reward
+from manyview.agents import DrQv2, DrQv2Config
+from manyview.agents.networks import frozen, soft_update
+from manyview.agents.options import RewardFrames
+from manyview.data import Batch
+from manyview.data.shift import random_shift
+from manyview.mem import MEM, BetaSchedule
+from manyview.methods import Plain
+from manyview.train.memory import keep_freed_memory
 
-ACTIONS, HIDDEN = 6, 1024
+ACTIONS, CHANNELS, SIZE = 6, 9, 84
 
 
-def head(inputs: int, outputs: int) -> nn.Sequential:
-    hidden = (nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU())
-    return nn.Sequential(*hidden, nn.Linear(HIDDEN, outputs))
+def random_batch(*, views: int, batch: int) -> Batch:
+    pixels = [torch.randint(256, (batch, views, CHANNELS, SIZE, SIZE), dtype=torch.uint8) for _ in range(2)]
+    mask = torch.ones(batch, views, dtype=torch.bool)
+    return Batch(
+        views=pixels[0],
+        mask=mask,
+        action=torch.rand(batch, ACTIONS) * 2 - 1,
+        reward_ext=torch.rand(batch),
+        discount=torch.full((batch,), 0.99**3),
+        next_views=pixels[1],
+        next_mask=mask,
+        rows=torch.arange(batch),
+    )
 
 
-class Update:
-    """Build once, call as often as wanted; every call is one update on the same random batch."""
+class MEMUpdate:
+    """`drqv2+mem`. Build once, call as often as wanted; every call is one update on the same random batch."""
 
-    def __init__(self, *, views: int, batch: int, size: int = 84, config: MEMConfig | None = None) -> None:
+    def __init__(self, *, views: int, batch: int, reward_frames: RewardFrames = "clean") -> None:
         torch.manual_seed(0)
-        self.mem = MEM([f"camera {i}" for i in range(views)], (9, size, size), config)
-        self.critics = nn.ModuleList(head(self.mem.state_dim + ACTIONS, 1) for _ in range(2))
-        self.targets = nn.ModuleList(head(self.mem.state_dim + ACTIONS, 1) for _ in range(2))
-        self.actor = head(self.mem.state_dim, ACTIONS)
-        self.learn_values = torch.optim.Adam([*self.mem.parameters(), *self.critics.parameters()], lr=1e-4)
-        self.learn_actions = torch.optim.Adam(self.actor.parameters(), lr=1e-4)
-        self.beta = BetaSchedule()
-        self.views, self.next_views = torch.randint(256, (2, batch, views, 9, size, size), dtype=torch.uint8)
-        self.action, self.reward_ext = torch.rand(batch, ACTIONS), torch.rand(batch)
+        self.mem = MEM([f"camera {i}" for i in range(views)], (CHANNELS, SIZE, SIZE))
+        config = DrQv2Config(reward_frames=reward_frames)
+        self.agent = DrQv2(self.mem, ACTIONS, config, intrinsic=self.mem, beta=BetaSchedule())
+        self.batch = random_batch(views=views, batch=batch)
 
     def __call__(self) -> None:
-        features = self.mem.encode(self.views)
+        self.agent.update(self.batch, 0)
+
+
+class PlainUpdate:
+    """`drqv2+none`, with one view what DrQ-v2 is."""
+
+    def __init__(self, *, views: int, batch: int, latent_dim: int = 64) -> None:
+        torch.manual_seed(0)
+        representation = Plain(views, (CHANNELS, SIZE, SIZE), latent_dim=latent_dim)
+        self.agent = DrQv2(representation, ACTIONS, DrQv2Config())
+        self.representation, self.batch = representation, random_batch(views=views, batch=batch)
+
+    def __call__(self) -> None:
+        self.agent.update(self.batch, 0)
+
+
+class Bare:
+    """The convolutions and linear layers of an update with MEM, and nothing else.
+
+    Forward of s and of s' (without gradient) through the same modules, from pixels that are float already; actor and
+    target critics on s', critics on s; backward of critics and encoder; actor and critics on s and the actor's
+    backward. No shift, no conversion, no normalisation, no loss or reward of MEM, no discriminator, no optimiser step,
+    no soft update, no metrics.
+    """
+
+    def __init__(self, update: MEMUpdate) -> None:
+        self.encoder, self.agent, self.action = update.mem.encoder, update.agent, update.batch.action
+        self.views, self.next_views = (
+            pixels.flatten(0, 1).float().mul_(1 / 255).sub_(0.5)
+            for pixels in (update.batch.views, update.batch.next_views)
+        )
+
+    def __call__(self) -> None:
+        agent = self.agent
+        state = self._state(self.views)
         with torch.no_grad():
-            later = self.mem.encode(self.next_views)
-            reward = total_reward(self.reward_ext, self.mem.reward(features), self.beta(0))
-            target = reward + 0.99 * self._least(self.targets, later.state, self.actor(later.state).tanh())
-        critic_loss = torch.stack([(q - target).pow(2).mean() for q in self._values(features.state, self.action)]).sum()
-        mem_loss, _ = self.mem.loss(features, later)
-        self.learn_values.zero_grad(set_to_none=True)
-        (critic_loss + mem_loss).backward()
-        self.learn_values.step()
-        self.mem.update_discriminator(features)
+            later = self._state(self.next_views)
+            target = agent.target(later, agent.actor(later)).amin(0)
+        agent.learn_critic.zero_grad(set_to_none=True)
+        (agent.critic(state, self.action) - target).pow(2).mean().backward()
+        state = state.detach()
+        agent.learn_actor.zero_grad(set_to_none=True)
+        with frozen(agent.critic):
+            agent.critic(state, agent.actor(state)).amin(0).mean().backward()
 
-        state = features.state.detach()
-        actor_loss = -self._least(self.critics, state, self.actor(state).tanh()).mean()
-        self.learn_actions.zero_grad(set_to_none=True)
-        actor_loss.backward()
-        self.learn_actions.step()
+    def _state(self, pixels: Tensor) -> Tensor:
+        """As wide as MEM's: as much as there is room for of what the heads of all views give."""
+        features: Tensor = self.encoder.heads(self.encoder.trunk(pixels))
+        return features.reshape(len(self.action), -1)[:, : self.encoder.state_dim]
 
-    def _values(self, state: Tensor, action: Tensor) -> list[Tensor]:
-        return [critic(torch.cat([state, action], 1)).squeeze(1) for critic in self.critics]
 
-    @staticmethod
-    def _least(critics: nn.ModuleList, state: Tensor, action: Tensor) -> Tensor:
-        return torch.stack([critic(torch.cat([state, action], 1)).squeeze(1) for critic in critics]).amin(0)
+def parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
+    """What an update does beyond `Bare`, piece by piece."""
+    agent, mem, batch = update.agent, update.mem, update.batch
+    with torch.no_grad():
+        encoded, later = mem.encode(batch.views, batch.mask), mem.encode(batch.next_views, batch.next_mask)
+    leaf = encoded._replace(shared=encoded.shared.requires_grad_(), specific=encoded.specific.requires_grad_())
+
+    def encode_clean() -> None:
+        with torch.no_grad():
+            mem.encode(batch.views, batch.mask)
+
+    return {
+        "clean frames through the encoder": encode_clean,
+        "random shifts": lambda: [
+            random_shift(pixels, 4, agent.generator) for pixels in (batch.views, batch.next_views)
+        ],
+        "MEM's losses, both ways": lambda: mem.loss(leaf, later)[0].backward(),
+        "reward and k-NN": lambda: mem.reward(encoded, rows=batch.rows),
+        "discriminator": lambda: mem.update_discriminator(encoded),
+        "Adam, critic and encoder": agent.learn_critic.step,
+        "Adam, actor": agent.learn_actor.step,
+        "soft update": lambda: soft_update(agent.critic, agent.target, 0.01),
+    }
 
 
 def gigaflops(work: Callable[[], object]) -> float:
@@ -80,3 +146,36 @@ def side_by_side(*works: Callable[[], object], rounds: int) -> list[float]:
             work()
             taken.append(time.perf_counter() - start)
     return [statistics.median(taken) for taken in seconds]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    batch, rounds = asked.batch, asked.rounds
+
+    clean, shifted = (
+        MEMUpdate(views=3, batch=batch, reward_frames=frames) for frames in RewardFrames.__args__  # type: ignore[attr-defined]
+    )
+    one_clean, one_shifted = (
+        MEMUpdate(views=1, batch=batch, reward_frames=frames) for frames in RewardFrames.__args__  # type: ignore[attr-defined]
+    )
+    plain = PlainUpdate(views=1, batch=batch)
+    bare = Bare(shifted)
+    print(f"GFLOPs at batch {batch}, 3 views: clean {gigaflops(clean):.1f}, shifted {gigaflops(shifted):.1f}, ", end="")
+    print(f"bare {gigaflops(bare):.1f}; 1 view: clean {gigaflops(one_clean):.1f}, ", end="")
+    print(f"shifted {gigaflops(one_shifted):.1f}, plain {gigaflops(plain):.1f}")
+    a, b, c = side_by_side(clean, shifted, bare, rounds=rounds)
+    print(f"3 views: clean {a:.3f} s, shifted {b:.3f} s, bare {c:.3f} s; against bare {a / c:.3f} and {b / c:.3f}")
+    d, e, f = side_by_side(one_clean, one_shifted, plain, rounds=rounds)
+    print(f"1 view: clean {d:.3f} s, shifted {e:.3f} s, plain {f:.3f} s; against plain {d / f:.3f} and {e / f:.3f}")
+    pieces = parts(clean)
+    for name, seconds in zip(pieces, side_by_side(*pieces.values(), rounds=rounds), strict=True):
+        print(f"{name:34} {seconds * 1e3:8.1f} ms {100 * seconds / a:5.1f} %")
+
+
+if __name__ == "__main__":
+    main()

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from manyview.agents.networks import TwinCritic, descend, frozen, mlp, saturation, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
+from manyview.agents.options import RewardFrames, refuse_unknown_choices
 from manyview.data.batch import Batch
-from manyview.data.shift import random_shift
+from manyview.data.shift import ShiftDraw, random_shift
 from manyview.methods.protocols import Adversarial, Intrinsic, Representation
 
 
@@ -31,6 +32,13 @@ class DrQv2Config:
     shift_pixels: int = 4
     saturation_coef: float = 0.0
     """Weight of a push back from the flat ends of the policy's tanh (not in DrQ-v2); 0 turns it off."""
+    shift_draw: ShiftDraw = "each"
+    """A shift of its own for `each` image, or a `common` one for all of s_t and one for all of s_{t+n}."""
+    reward_frames: RewardFrames = "clean"
+    """What r̂ sees: `clean` frames, at the price of encoding s_t once more, or the critic's `shifted` ones."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
 
     def std(self, step: int) -> float:
         """σ of the exploration noise at an agent step."""
@@ -51,7 +59,7 @@ class DrQv2(OffPolicyAgent):
         beta: Callable[[int], float] = no_bonus,
         seed: int = 0,
     ) -> None:
-        super().__init__(representation, intrinsic=intrinsic, beta=beta, seed=seed)
+        super().__init__(representation, intrinsic=intrinsic, beta=beta, reward_frames=config.reward_frames, seed=seed)
         self.config = config
         self.actor = mlp(representation.state_dim, config.hidden, action_dim)
         self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
@@ -68,13 +76,14 @@ class DrQv2(OffPolicyAgent):
         """One update at agent step `step`, critic and representation in one backward pass."""
         config, std = self.config, self.config.std(step)
         views, next_views = (
-            random_shift(pixels, config.shift_pixels, self.generator) for pixels in (batch.views, batch.next_views)
+            random_shift(pixels, config.shift_pixels, self.generator, config.shift_draw)
+            for pixels in (batch.views, batch.next_views)
         )
 
         features = self.representation.encode(views, batch.mask)
         with torch.no_grad():
             later = self.representation.encode(next_views, batch.next_mask)
-            reward_int = self.reward_int(batch)
+            reward_int = self.reward_int(batch, views, features)
             reward = batch.reward_ext + self.beta(step) * reward_int
             target = reward + batch.discount * self.target(
                 later.state, self._noisy(self.actor(later.state).tanh(), std)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from manyview.agents.options import RewardFrames
 from manyview.agents.state import load_state_into, state_of
 from manyview.data.batch import Batch
 from manyview.methods.protocols import Intrinsic, Representation
@@ -24,9 +25,11 @@ class OffPolicyAgent(nn.Module):
         *,
         intrinsic: Intrinsic | None = None,
         beta: Callable[[int], float] = no_bonus,
+        reward_frames: RewardFrames = "clean",
         seed: int = 0,
     ) -> None:
         super().__init__()
+        self.reward_frames = reward_frames
         self.representation, self.intrinsic, self.beta = representation, intrinsic, beta
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -45,12 +48,16 @@ class OffPolicyAgent(nn.Module):
     def load_state(self, state: dict[str, Any]) -> None:
         load_state_into(self, state)
 
-    def reward_int(self, batch: Batch) -> Tensor:
-        """r̂ [B] of Eq. 9 for s_t."""
+    def reward_int(self, batch: Batch, shifted: Tensor, features: Any) -> Tensor:
+        """r̂ [B] of Eq. 9 for s_t; `features` are what the representation made of the `shifted` frames."""
         if self.intrinsic is None:
             return torch.zeros_like(batch.reward_ext)
-        # PAPER: D13. On clean frames: random shifts make equal states look different.
-        return self.intrinsic.reward(self.intrinsic.encode(batch.views, batch.mask), rows=batch.rows)
+        # PAPER: D13. Random shifts, drawn for each image, make equal states look different; clean frames do not.
+        paid = batch.views if self.reward_frames == "clean" else shifted
+        encoded_already = paid is shifted and id(self.intrinsic) == id(self.representation)
+        if not encoded_already:
+            features = self.intrinsic.encode(paid, batch.mask)
+        return self.intrinsic.reward(features, rows=batch.rows)
 
     def noise(self, like: Tensor) -> Tensor:
         """Standard normal, from the agent's own generator: the same on every device."""

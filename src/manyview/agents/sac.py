@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from manyview.agents.networks import TwinCritic, descend, frozen, mlp, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
+from manyview.agents.options import RewardFrames, refuse_unknown_choices
 from manyview.data.batch import Batch
-from manyview.data.shift import random_shift
+from manyview.data.shift import ShiftDraw, random_shift
 from manyview.methods.protocols import Adversarial, Intrinsic, Representation
 
 LOG_STD_LOW, LOG_STD_HIGH = -10.0, 2.0
@@ -36,6 +37,13 @@ class SACConfig:
     target_every_updates: int = 2
     shift_pixels: int = 4
     """0: no augmentation."""
+    shift_draw: ShiftDraw = "each"
+    """A shift of its own for `each` image, or a `common` one for all of s_t and one for all of s_{t+n}."""
+    reward_frames: RewardFrames = "clean"
+    """What r̂ sees: `clean` frames, at the price of encoding s_t once more, or the critic's `shifted` ones."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
 
 
 class SAC(OffPolicyAgent):
@@ -53,7 +61,7 @@ class SAC(OffPolicyAgent):
         beta: Callable[[int], float] = no_bonus,
         seed: int = 0,
     ) -> None:
-        super().__init__(representation, intrinsic=intrinsic, beta=beta, seed=seed)
+        super().__init__(representation, intrinsic=intrinsic, beta=beta, reward_frames=config.reward_frames, seed=seed)
         self.config = config
         self.actor = mlp(representation.state_dim, config.hidden, 2 * action_dim)
         self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
@@ -75,7 +83,8 @@ class SAC(OffPolicyAgent):
         """One update at agent step `step`, critic and representation in one backward pass."""
         config, temperature = self.config, self.log_temperature.exp().detach()
         views, next_views = (
-            random_shift(pixels, config.shift_pixels, self.generator) for pixels in (batch.views, batch.next_views)
+            random_shift(pixels, config.shift_pixels, self.generator, config.shift_draw)
+            for pixels in (batch.views, batch.next_views)
         )
 
         features = self.representation.encode(views, batch.mask)
@@ -84,7 +93,7 @@ class SAC(OffPolicyAgent):
             next_action, next_log_prob = self._sampled(later.state)
             next_state = self.target_representation.encode(next_views, batch.next_mask).state
             next_value = self.target_critic(next_state, next_action).amin(0) - temperature * next_log_prob
-            reward_int = self.reward_int(batch)
+            reward_int = self.reward_int(batch, views, features)
             target = batch.reward_ext + self.beta(step) * reward_int + batch.discount * next_value
 
         values = self.critic(features.state, batch.action)  # [2, B]

@@ -1,15 +1,23 @@
 """DrQ-v2's augmentation: a random shift by whole pixels, the border repeated."""
 
+from typing import Literal
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+ShiftDraw = Literal["each", "common"]
 
-def random_shift(views: Tensor, pixels: int, generator: torch.Generator) -> Tensor:
-    """`views` [B, V, C, H, W] uint8, each image moved by its own draw of up to `pixels` down or up, right or left."""
-    draws = torch.randint(2 * pixels + 1, (2, *views.shape[:2]), generator=generator) - pixels
-    return shift(views, draws) if pixels else views
+
+def random_shift(views: Tensor, pixels: int, generator: torch.Generator, draw: ShiftDraw = "each") -> Tensor:
+    """`views` [B, V, C, H, W] uint8, moved by up to `pixels` down or up, right or left.
+
+    Each image by its own draw, or all by a `common` one, which leaves them comparable with one another.
+    """
+    count = views.shape[:2] if draw == "each" else (1, 1)
+    moves = torch.randint(2 * pixels + 1, (2, *count), generator=generator) - pixels
+    return shift(views, moves.expand(2, *views.shape[:2])) if pixels else views
 
 
 def shift(views: Tensor, moves: Tensor) -> Tensor:

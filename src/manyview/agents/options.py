@@ -1,0 +1,12 @@
+"""Options that off-policy agents share."""
+
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+RewardFrames = Literal["clean", "shifted"]
+
+
+def refuse_unknown_choices(config: Any) -> None:
+    """A misspelt choice must not pass for the other one."""
+    for name, kind in get_type_hints(type(config)).items():
+        if get_origin(kind) is Literal and getattr(config, name) not in get_args(kind):
+            raise ValueError(f"expected {name} to be one of {list(get_args(kind))}, got {getattr(config, name)!r}")
