@@ -3,13 +3,14 @@
     python -m benchmarks.update                   # counts, ratios, and what each part takes
     python -m benchmarks.update --batch 64        # sooner, and the fixed parts weigh more
 
-Times are medians of sides that take turns, on one thread.
+Times are CPU seconds of one thread, medians of sides that take turns.
 """
 
 import argparse
 import statistics
 import time
 from collections.abc import Callable
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from manyview.agents.options import RewardFrames
 from manyview.data import Batch
 from manyview.data.shift import random_shift
 from manyview.mem import MEM, BetaSchedule
-from manyview.methods import Plain
+from manyview.methods import Plain, PlainConfig
 from manyview.train.memory import keep_freed_memory
 
 ACTIONS, CHANNELS, SIZE = 6, 9, 84
@@ -61,7 +62,7 @@ class PlainUpdate:
 
     def __init__(self, *, views: int, batch: int, latent_dim: int = 64) -> None:
         torch.manual_seed(0)
-        representation = Plain(views, (CHANNELS, SIZE, SIZE), latent_dim=latent_dim)
+        representation = Plain(views, (CHANNELS, SIZE, SIZE), PlainConfig(latent_dim=latent_dim))
         self.agent = DrQv2(representation, ACTIONS, DrQv2Config())
         self.representation, self.batch = representation, random_batch(views=views, batch=batch)
 
@@ -135,17 +136,34 @@ def gigaflops(work: Callable[[], object]) -> float:
     return float(counter.get_total_flops()) / 1e9
 
 
-def side_by_side(*works: Callable[[], object], rounds: int) -> list[float]:
+def side_by_side(
+    *works: Callable[[], object], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Median seconds of each, taken in turns so that a busy machine slows all alike."""
+    return [statistics.median(taken) for taken in in_turns(*works, rounds=rounds, clock=clock)]
+
+
+def ratio(one: Callable[[], object], other: Callable[[], object], *, rounds: int) -> float:
+    """The median over rounds of `one`'s time against the `other`'s just after it; of CPU time, on one thread.
+
+    What else runs on the machine takes waiting time; of a thread's own time only cache and clock rate are shared.
+    """
+    times = in_turns(one, other, rounds=rounds, clock=time.process_time)
+    ratios: list[float] = [a / b for a, b in zip(*times, strict=True)]
+    return statistics.median(ratios)
+
+
+def in_turns(*works: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
+    """Seconds of each in every round, after a first one that does not count."""
     for work in works:
         work()
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
         for work, taken in zip(works, seconds, strict=True):
-            start = time.perf_counter()
+            start = clock()
             work()
-            taken.append(time.perf_counter() - start)
-    return [statistics.median(taken) for taken in seconds]
+            taken.append(clock() - start)
+    return seconds
 
 
 def main() -> None:
@@ -155,26 +173,26 @@ def main() -> None:
     asked = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(1)
-    batch, rounds = asked.batch, asked.rounds
+    clean = count_and_time(batch=asked.batch, rounds=asked.rounds)
+    pieces: dict[str, Callable[[], object]] = {"a whole update on clean frames": clean, **parts(clean)}
+    seconds = side_by_side(*pieces.values(), rounds=asked.rounds, clock=time.process_time)
+    for name, taken in zip(pieces, seconds, strict=True):
+        print(f"{name:34} {taken * 1e3:8.1f} ms {100 * taken / seconds[0]:6.1f} %")
 
-    clean, shifted = (
-        MEMUpdate(views=3, batch=batch, reward_frames=frames) for frames in RewardFrames.__args__  # type: ignore[attr-defined]
-    )
-    one_clean, one_shifted = (
-        MEMUpdate(views=1, batch=batch, reward_frames=frames) for frames in RewardFrames.__args__  # type: ignore[attr-defined]
-    )
+
+def count_and_time(*, batch: int, rounds: int) -> MEMUpdate:
+    """Print P1, P2 and P4 for both kinds of frames that the reward may see."""
     plain = PlainUpdate(views=1, batch=batch)
-    bare = Bare(shifted)
-    print(f"GFLOPs at batch {batch}, 3 views: clean {gigaflops(clean):.1f}, shifted {gigaflops(shifted):.1f}, ", end="")
-    print(f"bare {gigaflops(bare):.1f}; 1 view: clean {gigaflops(one_clean):.1f}, ", end="")
-    print(f"shifted {gigaflops(one_shifted):.1f}, plain {gigaflops(plain):.1f}")
-    a, b, c = side_by_side(clean, shifted, bare, rounds=rounds)
-    print(f"3 views: clean {a:.3f} s, shifted {b:.3f} s, bare {c:.3f} s; against bare {a / c:.3f} and {b / c:.3f}")
-    d, e, f = side_by_side(one_clean, one_shifted, plain, rounds=rounds)
-    print(f"1 view: clean {d:.3f} s, shifted {e:.3f} s, plain {f:.3f} s; against plain {d / f:.3f} and {e / f:.3f}")
-    pieces = parts(clean)
-    for name, seconds in zip(pieces, side_by_side(*pieces.values(), rounds=rounds), strict=True):
-        print(f"{name:34} {seconds * 1e3:8.1f} ms {100 * seconds / a:5.1f} %")
+    print(f"batch {batch}, one thread; GFLOPs of plain DrQ-v2 with one view: {gigaflops(plain):.1f}")
+    for frames in reversed(get_args(RewardFrames)):
+        three, one = (MEMUpdate(views=views, batch=batch, reward_frames=frames) for views in (3, 1))
+        print(
+            f"{frames:8} GFLOPs {gigaflops(three):.1f} with 3 views, {gigaflops(one):.1f} with one; "
+            f"3 views against bare {ratio(three, Bare(three), rounds=rounds):.3f}, "
+            f"one view against plain DrQ-v2 {ratio(one, plain, rounds=rounds):.3f}",
+            flush=True,
+        )
+    return three
 
 
 if __name__ == "__main__":

@@ -117,8 +117,26 @@ ROWS = {
             "fidelity of the bonus to the true physics state, against the random encoder's",
             {"gain": at_least(-0.02)},
         ),
-        Row("P1", "P", "GFLOPs of one update, 3 views, batch 256, 84x84", {"": at_most(300)}),
+        Row(
+            "P1",
+            "P",
+            "GFLOPs of an update of drqv2+mem, 3 views, batch 256, 84x84, the reward on the critic's or on clean frames",
+            # A frame more to encode cannot fit under 300; its bar only keeps the count from growing further.
+            {"": at_most(300), "reward on clean frames": at_most(370)},
+        ),
+        Row(
+            "P2",
+            "P",
+            "update time of drqv2+mem, the reward on the critic's frames, against its convolutions and heads run bare",
+            {"": at_most(1.10)},
+        ),
         Row("P3", "P", "update time, 3 views against 1; linear over 1..8", {"": at_most(2.95), "R2": at_least(0.99)}),
+        Row(
+            "P4",
+            "P",
+            "update time with one view, drqv2+mem with the reward on the critic's frames against drqv2+none, batch 256",
+            {"": at_most(1.05)},
+        ),
         Row("P5", "P", "reward and k-NN, share of an update at batch 256", {"": at_most(0.01)}),
         Row(
             "P6",

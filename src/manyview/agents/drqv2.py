@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from manyview.agents.networks import TwinCritic, descend, frozen, mlp, saturation, soft_update
+from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, saturation, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
 from manyview.agents.options import RewardFrames, refuse_unknown_choices
 from manyview.data.batch import Batch
@@ -64,8 +64,8 @@ class DrQv2(OffPolicyAgent):
         self.actor = mlp(representation.state_dim, config.hidden, action_dim)
         self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
         self.target = deepcopy(self.critic).requires_grad_(False)
-        self.learn_critic = torch.optim.Adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
-        self.learn_actor = torch.optim.Adam(self.actor.parameters(), lr=config.lr)
+        self.learn_critic = adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
+        self.learn_actor = adam(self.actor.parameters(), lr=config.lr)
 
     @torch.no_grad()
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:

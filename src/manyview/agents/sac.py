@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.agents.networks import TwinCritic, descend, frozen, mlp, soft_update
+from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
 from manyview.agents.options import RewardFrames, refuse_unknown_choices
 from manyview.data.batch import Batch
@@ -69,9 +69,9 @@ class SAC(OffPolicyAgent):
         self.target_representation = deepcopy(representation).requires_grad_(False)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(config.init_temperature)))
         self.target_entropy = -float(action_dim)
-        self.learn_critic = torch.optim.Adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
-        self.learn_actor = torch.optim.Adam(self.actor.parameters(), lr=config.lr)
-        self.learn_temperature = torch.optim.Adam([self.log_temperature], lr=config.temperature_lr, betas=(0.5, 0.999))
+        self.learn_critic = adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
+        self.learn_actor = adam(self.actor.parameters(), lr=config.lr)
+        self.learn_temperature = adam([self.log_temperature], lr=config.temperature_lr, betas=(0.5, 0.999))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()

@@ -47,7 +47,7 @@ def convolutions(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Se
     for filters, kernel, stride in TRUNKS[trunk]:
         if min(height, width) < kernel:
             raise ValueError(f"images of {image_shape[1]}x{image_shape[2]} are too small for the trunk {trunk!r}")
-        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
+        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU(inplace=True)]
         channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
     return nn.Sequential(*layers, nn.Flatten()), channels * height * width
 
