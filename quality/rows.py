@@ -120,7 +120,7 @@ ROWS = {
         Row(
             "P1",
             "P",
-            "GFLOPs of an update of drqv2+mem, 3 views, batch 256, 84x84, the reward on the critic's or on clean frames",
+            "GFLOPs of an update of drqv2+mem, 3 views, batch 256, 84x84, reward on the critic's or on clean frames",
             # A frame more to encode cannot fit under 300; its bar only keeps the count from growing further.
             {"": at_most(300), "reward on clean frames": at_most(370)},
         ),
