@@ -27,6 +27,7 @@ def test_adding_and_sampling_leaves_nothing_behind(prefetch: bool) -> None:
             if terminated or truncated:
                 replay.begin(env.reset()[0])
             sampler.next()
+        sampler.load_state(sampler.state())  # forgets the batch that is being made ahead
         del observation
         gc.collect()
         return tracemalloc.get_traced_memory()[0]

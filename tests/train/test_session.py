@@ -1,0 +1,219 @@
+"""A whole run: what it leaves behind, and what it does when something goes wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyview.data import NoRoomError
+from manyview.train import RunConfig, RunFolder, run
+from manyview.train import session as sessions
+from manyview.train.folder import default_folder
+from manyview.train.records import read_records
+from manyview.train.trainer import Advance, Trainer
+from tests.train.runs import short_run
+
+
+class Heard:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.closed = False
+
+    def record(self, record: Any) -> None:
+        self.records.append(dict(record))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def kinds(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
+    return [record for record in read_records(folder.metrics_file) if record["kind"] == kind]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "run")
+
+
+def test_a_run_leaves_everything_that_is_needed_to_understand_it(folder: RunFolder) -> None:
+    config = short_run()
+    run(config, folder)
+    assert folder.config() == Trainer(config).config
+    manifest = folder.manifest()
+    assert manifest["seed"] == 1
+    assert manifest["views"] == ["column", "row"]
+    assert {"began", "versions", "commit", "threads", "dtype", "settings", "device"} <= manifest.keys()
+    assert manifest["settings"]["render_quality"] is None  # a toy is not rendered
+    assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["000000030", "000000060"]
+
+
+def test_every_record_carries_frames_steps_and_updates(folder: RunFolder) -> None:
+    heard = Heard()
+    run(short_run(), folder, heard)
+    records = list(read_records(folder.metrics_file))
+    assert all({"kind", "frames", "steps", "updates", "seconds"} <= record.keys() for record in records)
+    assert [record["frames"] for record in records] == sorted(record["frames"] for record in records)
+    assert [record["kind"] for record in heard.records] == [record["kind"] for record in records]
+    assert heard.closed
+
+
+def test_evaluations_come_at_the_begin_on_time_and_at_the_end(folder: RunFolder) -> None:
+    run(short_run(schedule={"frames": 75}), folder)
+    found = kinds(folder, "evaluation")
+    assert [record["frames"] for record in found] == [0, 30, 60, 75]
+    assert all(len(record["returns"]) == 2 for record in found)
+
+
+def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
+    rarely, often = RunFolder(tmp_path / "rarely"), RunFolder(tmp_path / "often")
+    run(short_run(evaluation={"every_frames": 60}), rarely)
+    run(short_run(evaluation={"every_frames": 7}), often)
+    figures = [[record["critic_loss"] for record in kinds(one, "train")] for one in (rarely, often)]
+    assert figures[0] == figures[1] != []
+
+
+def test_training_records_have_bonus_losses_and_the_meters_of_every_view(folder: RunFolder) -> None:
+    run(short_run(), folder)
+    record = kinds(folder, "train")[-1]
+    names = {"beta", "reward_int", "critic_loss", "actor_loss", "mem_loss", "share/row", "share/shared mean", "health"}
+    assert names <= record.keys()
+    assert 0 < record["beta"] < 0.05
+
+
+def test_a_video_shows_the_first_episode_of_each_evaluation(folder: RunFolder) -> None:
+    imageio = pytest.importorskip("imageio.v2")
+    run(short_run(evaluation={"video": True, "every_frames": 60}), folder)
+    videos = sorted(folder.videos.iterdir())
+    assert [path.name for path in videos] == ["000000000.mp4", "000000060.mp4"]
+    frames = [frame for frame in imageio.get_reader(videos[-1])]  # noqa: C416  its length is infinite
+    assert len(frames) == kinds(folder, "evaluation")[-1]["lengths"][0]
+
+
+def test_tensorboard_has_the_figures_too(folder: RunFolder) -> None:
+    pytest.importorskip("tensorboard")
+    run(short_run(log={"tensorboard": True}), folder)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder.tensorboard))
+    events.Reload()
+    found = [(event.step, pytest.approx(event.value)) for event in events.Scalars("evaluation/return")]
+    assert found == [(record["frames"], record["return"]) for record in kinds(folder, "evaluation")]
+
+
+def test_weights_and_biases_can_listen_too(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run(short_run(log={"wandb": True}), folder)
+    assert list(folder.path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_a_folder_with_a_run_is_not_written_over(folder: RunFolder) -> None:
+    run(short_run(), folder)
+    before = folder.metrics_file.read_text()
+    with pytest.raises(FileExistsError, match="already holds a run"):
+        run(short_run(), folder)
+    assert folder.metrics_file.read_text() == before
+
+
+def stopping_at(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -> None:
+    advance = Trainer.advance
+
+    def stops(self: Trainer) -> Advance:
+        if self.clock.steps == step:
+            raise error
+        return advance(self)
+
+    monkeypatch.setattr(Trainer, "advance", stops)
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(KeyboardInterrupt(), "stopped"), (RuntimeError("the arm fell off"), "failed")]
+)
+def test_how_a_run_ended_is_its_last_record(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, error: BaseException, state: str
+) -> None:
+    stopping_at(monkeypatch, 40, error)
+    with pytest.raises(type(error)):
+        run(short_run(), folder)
+    last = list(read_records(folder.metrics_file))[-1]
+    assert (last["kind"], last["state"], last["frames"]) == ("end", state, 40)
+
+
+def test_half_a_line_at_the_end_of_a_killed_run_is_no_record(folder: RunFolder) -> None:
+    run(short_run(), folder)
+    whole = list(read_records(folder.metrics_file))
+    with folder.metrics_file.open("a") as file:
+        file.write('{"kind": "train", "fra')
+    assert list(read_records(folder.metrics_file)) == whole
+
+
+def poisoning(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
+    """Rewards that are not numbers, in all of the replay, while the run is at these steps."""
+    update = Trainer.update
+
+    def poisoned(self: Trainer) -> Any:
+        kept = self.replay.steps["reward"].copy()
+        if self.clock.steps in steps:
+            self.replay.steps["reward"] = float("nan")
+        try:
+            return update(self)
+        finally:
+            self.replay.steps["reward"] = kept
+
+    monkeypatch.setattr(Trainer, "update", poisoned)
+
+
+@pytest.mark.quality("S3")
+def test_two_bad_updates_are_left_out_and_told(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoning(monkeypatch, range(40, 42))
+    run(short_run(), folder)
+    assert ["skipped" in record["text"] for record in kinds(folder, "warning")] == [True, True]
+    assert kinds(folder, "end")[0]["updates"] == 29
+
+
+@pytest.mark.quality("S3")
+def test_three_bad_updates_in_a_row_bring_back_the_last_good_agent(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoning(monkeypatch, range(40, 43))
+    run(short_run(), folder)
+    assert [record["text"].endswith("back to the agent of 000000030") for record in kinds(folder, "warning")] == [
+        False,
+        False,
+        True,
+    ]
+    assert kinds(folder, "end")[0]["state"] == "finished"
+
+
+@pytest.mark.quality("S3")
+def test_a_run_that_cannot_go_on_says_so(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoning(monkeypatch, range(40, 60))
+    with pytest.raises(sessions.DivergedError, match="updates in a row were not finite"):
+        run(short_run(), folder)
+    assert kinds(folder, "end")[0]["state"] == "failed"
+
+
+@pytest.mark.quality("E4")
+def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(folder: RunFolder) -> None:
+    with pytest.raises(NoRoomError, match="a replay of 1,000,000,000 steps needs"):
+        run(short_run(replay={"capacity": 10**9}), folder)
+    assert not folder.path.exists()
+
+
+def test_runs_have_a_folder_by_what_they_are() -> None:
+    config = RunConfig(task="dmc/hopper_hop", method="sac+re3", seed=4)
+    assert default_folder(config) == Path("runs/dmc-hopper_hop/sac+re3/seed4")
+
+
+def test_records_are_json_even_if_a_figure_is_not_a_number(folder: RunFolder) -> None:
+    from manyview.train.records import JsonLines
+
+    folder.path.mkdir()
+    lines = JsonLines(folder.metrics_file)
+    lines.record({"kind": "train", "loss": float("nan"), "other": float("inf"), "β": 1})
+    lines.close()
+    assert json.loads(folder.metrics_file.read_text()) == {"kind": "train", "loss": None, "other": None, "β": 1}
