@@ -1,0 +1,77 @@
+"""`manyview evaluate`: how good the agent of a run is, also with some of its cameras only."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from manyview.cli.arguments import find_modules_here, refuse
+from manyview.report.episodes import Played, play
+from manyview.report.runs import summarise
+from manyview.report.statistics import interval_of_mean, mean_in_words
+from manyview.train.film import write_film
+
+
+def evaluate(
+    run: Positional[Annotated[Path, arg(metavar="RUN", help="The folder of a run; `manyview runs` lists them.")]],
+    *,
+    episodes: Annotated[int, arg(metavar="N", help="How many to play.")] = 20,
+    views: Annotated[
+        tuple[str, ...] | None,
+        arg(
+            metavar="CAMERA ...",
+            help="Only these cameras are present, the others masked; <camera>_foreground goes with its camera.",
+            help_behavior_hint="(default: all)",
+        ),
+    ] = None,
+    video: Annotated[
+        Path | None, arg(metavar="MP4", help="Where to write a video of the first episode.", help_behavior_hint="")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        arg(metavar="N", help="Of the starts of the episodes.", help_behavior_hint="(default: as in the training)"),
+    ] = None,
+    as_json: Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON object instead.")] = False,
+) -> int:
+    """Play episodes without noise with the newest checkpoint of a run."""
+    find_modules_here()
+    try:
+        played = play(run, episodes=episodes, cameras=views, seed=seed, filmed=video is not None)
+        if video is not None and played.evaluation.film is not None:
+            title = f"{played.config.task}   {played.config.method}   after {played.frames:,} frames"
+            write_film(video, played.evaluation.film, played.views, title=title, beta=played.beta)
+    except (ValueError, TypeError, KeyError, ImportError, OSError, RuntimeError) as error:
+        return refuse(error)
+    trained = summarise(run).last_return
+    if as_json:
+        print(json.dumps(facts(played, trained), indent=2))
+    else:
+        print_words(played, trained)
+        if video is not None:
+            print(f"written to {video}")
+    return 0
+
+
+def facts(played: Played, trained: float | None) -> dict[str, Any]:
+    returns = played.evaluation.returns
+    return {
+        "task": played.config.task,
+        "method": played.config.method,
+        "frames": played.frames,
+        "views": list(played.present),
+        "mean": played.evaluation.mean_return,
+        "interval": None if len(returns) < 2 else [float(end) for end in interval_of_mean(returns)],
+        "returns": returns,
+        "last_return_in_training": trained,
+    }
+
+
+def print_words(played: Played, trained: float | None) -> None:
+    returns, masked = played.evaluation.returns, [v.name for v in played.views if v.name not in played.present]
+    count = len(returns)
+    print(f"{played.config.task}, {played.config.method}, after {played.frames:,} frames of training")
+    print(f"views        {', '.join(played.present)}" + (f" (masked: {', '.join(masked)})" if masked else ""))
+    print(f"return       {mean_in_words(returns)}")
+    print(f"             min {min(returns):.1f}, max {max(returns):.1f}, of {count} episode{'s' if count > 1 else ''}")
+    print(f"in training  {'no evaluation' if trained is None else f'{trained:.1f}, its last evaluation'}")

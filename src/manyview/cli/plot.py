@@ -1,0 +1,80 @@
+"""`manyview plot`: learning curves of runs, side by side and beside published figures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from manyview.cli.arguments import refuse
+from manyview.report.curves import Curve, Group, Unit, grouped, mean_of, read_curve
+from manyview.report.picture import draw_curves
+from manyview.report.published import read_published
+from manyview.report.runs import BrokenRunError, find_runs
+
+
+def plot(
+    runs: Positional[Annotated[tuple[Path, ...], arg(metavar="RUN ...", help="Runs, or folders with runs below.")]],
+    *,
+    out: Annotated[Path, arg(metavar="PNG", help="Where to write the picture; .svg and .pdf are possible too.")],
+    x: Annotated[Unit, arg(metavar="frames|steps|updates|seconds", help="What the curves are drawn over.")] = "frames",
+    published: Annotated[
+        Path | None, arg(metavar="JSON", help="Published figures to draw beside them.", help_behavior_hint="")
+    ] = None,
+) -> int:
+    """Draw learning curves: a panel for each task, a colour for each method, the mean over seeds.
+
+    The band is the 95 % bootstrap interval of the mean; with one or two seeds there are single curves only.
+    """
+    if published is not None and x != "frames":
+        return refuse(f"published figures are by frames: leave out --published, or --x {x}")
+    try:
+        curves, notes = read_curves(runs, x)
+        groups = grouped(curves)
+        rows = [] if published is None else read_published(published)
+        if not groups:
+            return refuse("\n".join([*notes, "no evaluation to draw"]))
+        draw_curves(out, groups, unit=x, published=rows)
+    except (ValueError, OSError, ImportError) as error:
+        return refuse(error)
+    tasks = {group.task for group in groups}
+    if published is not None and not any(row.task in tasks for row in rows):
+        notes.append(f"{published} has no figures of {', '.join(sorted(tasks))}")
+    for group in groups:
+        print(in_words(group, x))
+        notes += [f"{group.task}, {group.label}: seed {seed} counts more than once" for seed in group.seeds_met_again]
+    for note in notes:
+        print(f"note: {note}")
+    print(f"written to {out}")
+    return 0
+
+
+def read_curves(folders: Sequence[Path], unit: Unit) -> tuple[list[Curve], list[str]]:
+    """The curves of all runs below some folders, and a note on each run that has none."""
+    curves, notes = [], []
+    for folder in folders:
+        found = find_runs(folder)
+        if not found:
+            raise ValueError(f"no run in or below {folder}" if folder.is_dir() else f"no folder {folder}")
+        for path in found:
+            try:
+                curve = read_curve(path, unit)
+            except BrokenRunError as error:
+                notes.append(f"left out, {error}")
+                continue
+            if len(curve.x):
+                curves.append(curve)
+            else:
+                notes.append(f"left out, {path}: no evaluation yet")
+    return curves, notes
+
+
+def in_words(group: Group, unit: Unit) -> str:
+    """Where a group has come to."""
+    mean = mean_of(group)
+    name = f"{group.task}, {group.label}, {group.seeds}"
+    if mean is None:
+        last = ", ".join(f"{curve.returns[-1]:.1f} after {curve.x[-1]:,.0f}" for curve in group.curves)
+        return f"{name}: {last} {unit}"
+    low, high = (end[-1] for end in mean.band)
+    return f"{name}: {mean.returns[-1]:.1f} ({low:.1f} to {high:.1f}) after {mean.x[-1]:,.0f} {unit}"

@@ -1,0 +1,123 @@
+"""Episodes of a run's agent, played again, also with some of its cameras only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from manyview.envs import Fault, View, views_of
+from manyview.envs.views import Observation
+from manyview.train import RunConfig, RunFolder, build, checkpoint
+from manyview.train.config import MachineConfig
+from manyview.train.evaluation import Evaluation, evaluate
+from manyview.train.machine import autocast, prepare, resolved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What came of it, and of what."""
+
+    config: RunConfig
+    evaluation: Evaluation
+    views: tuple[View, ...]
+    present: tuple[str, ...]
+    """The views that were not masked."""
+    frames: int
+    """That the agent had trained for."""
+    beta: float
+
+
+def play(
+    folder: Path,
+    *,
+    episodes: int,
+    cameras: Sequence[str] | None = None,
+    seed: int | None = None,
+    filmed: bool = False,
+) -> Played:
+    """Play with the newest checkpoint of a run, without noise.
+
+    Args:
+        folder: of the run.
+        episodes: how many.
+        cameras: only these are present, the others masked; a view derived from a camera goes with it. None: all.
+        seed: of the episodes' starts. None: the run's, so that they begin as its evaluations did.
+        filmed: keep the pictures of the first episode.
+
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    run = RunFolder(folder)
+    config = run.config()
+    newest = checkpoint.newest(run.checkpoints)
+    if newest is None:
+        raise FileNotFoundError(f"{folder} holds no checkpoint, so there is no agent to play with")
+    config = replace(config, machine=_usable_here(config.machine))
+    prepare(config.machine)
+    env = _environment(config, cameras)
+    try:
+        shapes = build.shapes_of(env)
+        agent, tree = build.agent(config, shapes), checkpoint.load(newest)
+        agent.load_state(tree["agent"])
+        steps, frames = tree["clock"]["steps"], tree["clock"]["frames"]
+        with autocast(config.machine):
+            found = evaluate(
+                agent,
+                env,
+                shapes.views,
+                episodes=episodes,
+                seed=config.seed if seed is None else seed,
+                step=steps,
+                filmed=filmed,
+            )
+    finally:
+        env.close()
+    gone = set() if cameras is None else {view.name for view in shapes.views if _camera(view) not in cameras}
+    return Played(
+        config=config,
+        evaluation=found,
+        views=shapes.views,
+        present=tuple(view.name for view in shapes.views if view.name not in gone),
+        frames=frames,
+        beta=agent.beta(steps),
+    )
+
+
+def absent_cameras(views: Sequence[View], present: Sequence[str]) -> list[str]:
+    """All cameras but these; what is no camera is an error."""
+    cameras = [view.name for view in views if view.foreground_of is None]
+    for name in present:
+        of = next((view.foreground_of for view in views if view.name == name), None)
+        if of is not None:
+            raise ValueError(f"{name} goes with its camera: name {of} to have both")
+        if name not in cameras:
+            raise ValueError(f"no camera {name!r}; the run has {', '.join(cameras)}")
+    if not present:
+        raise ValueError(f"at least one camera must be present: {', '.join(cameras)}")
+    return [name for name in cameras if name not in present]
+
+
+def _environment(config: RunConfig, cameras: Sequence[str] | None) -> gym.Env[Observation, Any]:
+    env = build.environment(config)
+    if cameras is None:
+        return env
+    try:
+        absent = absent_cameras(views_of(env), cameras)
+    finally:
+        env.close()
+    gone = [Fault(view=name, kind="gone", lasts="episode", at_step=0) for name in absent]
+    return build.environment(config, faults=gone)
+
+
+def _camera(view: View) -> str:
+    return view.name if view.foreground_of is None else view.foreground_of
+
+
+def _usable_here(machine: MachineConfig) -> MachineConfig:
+    """The device of the training if there is such a one, else whatever there is."""
+    try:
+        return resolved(machine)
+    except ValueError:
+        return resolved(replace(machine, device="auto"))
