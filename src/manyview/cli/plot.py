@@ -51,21 +51,23 @@ def plot(
 
 def read_curves(folders: Sequence[Path], unit: Unit) -> tuple[list[Curve], list[str]]:
     """The curves of all runs below some folders, and a note on each run that has none."""
-    curves, notes = [], []
+    paths: dict[Path, Path] = {}
     for folder in folders:
         found = find_runs(folder)
         if not found:
             raise ValueError(f"no run in or below {folder}" if folder.is_dir() else f"no folder {folder}")
-        for path in found:
-            try:
-                curve = read_curve(path, unit)
-            except BrokenRunError as error:
-                notes.append(f"left out, {error}")
-                continue
-            if len(curve.x):
-                curves.append(curve)
-            else:
-                notes.append(f"left out, {path}: no evaluation yet")
+        paths |= {path.resolve(): path for path in found}  # `plot runs runs/*` names each run twice
+    curves, notes = [], []
+    for path in paths.values():
+        try:
+            curve = read_curve(path, unit)
+        except BrokenRunError as error:
+            notes.append(f"left out, {error}")
+            continue
+        if len(curve.x):
+            curves.append(curve)
+        else:
+            notes.append(f"left out, {path}: no evaluation yet")
     return curves, notes
 
 

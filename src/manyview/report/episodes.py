@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from safetensors import SafetensorError
 
+from manyview.agents import OffPolicyAgent
 from manyview.envs import Fault, View, views_of
 from manyview.envs.views import Observation
 from manyview.train import RunConfig, RunFolder, build, checkpoint
@@ -59,9 +61,8 @@ def play(
     env = _environment(config, cameras)
     try:
         shapes = build.shapes_of(env)
-        agent, tree = build.agent(config, shapes), checkpoint.load(newest)
-        agent.load_state(tree["agent"])
-        steps, frames = tree["clock"]["steps"], tree["clock"]["frames"]
+        agent = build.agent(config, shapes)
+        clock = _load(agent, newest)
         with autocast(config.machine):
             found = evaluate(
                 agent,
@@ -69,7 +70,7 @@ def play(
                 shapes.views,
                 episodes=episodes,
                 seed=config.seed if seed is None else seed,
-                step=steps,
+                step=clock["steps"],
                 filmed=filmed,
             )
     finally:
@@ -80,8 +81,8 @@ def play(
         evaluation=found,
         views=shapes.views,
         present=tuple(view.name for view in shapes.views if view.name not in gone),
-        frames=frames,
-        beta=agent.beta(steps),
+        frames=clock["frames"],
+        beta=agent.beta(clock["steps"]),
     )
 
 
@@ -109,6 +110,18 @@ def _environment(config: RunConfig, cameras: Sequence[str] | None) -> gym.Env[Ob
         env.close()
     gone = [Fault(view=name, kind="gone", lasts="episode", at_step=0) for name in absent]
     return build.environment(config, faults=gone)
+
+
+def _load(agent: OffPolicyAgent, folder: Path) -> dict[str, int]:
+    """Load the agent; the clock at that time."""
+    try:
+        tree = checkpoint.load(folder)
+        agent.load_state(tree["agent"])
+        clock: dict[str, int] = tree["clock"]
+    except (ValueError, KeyError, RuntimeError, OSError, SafetensorError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"the checkpoint {folder} cannot be loaded: {reason}") from error
+    return clock
 
 
 def _camera(view: View) -> str:

@@ -40,14 +40,14 @@ def draw_curves(path: Path, groups: Sequence[Group], *, unit: Unit, published: S
     rows = -(-len(by_task) // columns)
     # A figure of its own: pyplot would keep it, and choose a window system.
     figure = Figure(figsize=(columns * PANEL_INCHES[0], rows * PANEL_INCHES[1]), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     styles = _styles(groups)
     for axes, (task, same) in zip(panels, by_task.items(), strict=False):
         for group in same:
             _draw_group(axes, group, **styles[group.label])
         _draw_published(axes, [row for row in published if row.task == task])
         _finish(axes, task, unit)
-    for axes in list(panels)[len(by_task) :]:
+    for axes in panels[len(by_task) :]:
         axes.set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DOTS_PER_INCH)

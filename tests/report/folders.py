@@ -1,0 +1,58 @@
+"""Folders of runs: written as kept results are, and made by real runs that take seconds."""
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from manyview.report.runs import CONFIG, MANIFEST, METRICS
+
+TASK = "toy/identity_continuous"
+
+
+def kept(
+    path: Path,
+    returns: Sequence[float] = (),
+    *,
+    task: str = TASK,
+    method: str = "drqv2+mem",
+    seed: int = 1,
+    every_frames: int = 1000,
+    end: str | None = "finished",
+    manifest: Mapping[str, Any] | None = None,
+    **branches: Mapping[str, Any],
+) -> Path:
+    """A run's folder without checkpoints: an evaluation every so many frames, with records of training between."""
+    path.mkdir(parents=True)
+    schedule = {"frames": 100_000, **branches.pop("schedule", {})}
+    config = {"task": task, "method": method, "seed": seed, "schedule": schedule, **branches}
+    (path / CONFIG).write_text(json.dumps(config))
+    here = {"began": datetime.now(UTC).isoformat(), "host": socket.gethostname(), "pid": os.getpid()}
+    (path / MANIFEST).write_text(json.dumps(here if manifest is None else dict(manifest)))
+    lines = [record("start", 0)]
+    for number, value in enumerate(returns):
+        lines += [
+            record("evaluation", number * every_frames, **{"return": value}),
+            record("train", number * every_frames + 10),
+        ]
+    if end is not None:
+        lines.append(record("end", (len(returns) - 1) * every_frames, state=end))
+    (path / METRICS).write_text("".join(lines))
+    return path
+
+
+def record(kind: str, frames: int, **figures: Any) -> str:
+    times = {"frames": frames, "steps": frames // 4, "updates": frames // 8, "seconds": frames / 100}
+    return json.dumps({"kind": kind, **times, **figures}) + "\n"
+
+
+TINY: dict[str, Any] = {
+    "schedule": {"frames": 120, "random_steps": 60, "seed_frames": 60},
+    "evaluation": {"every_frames": 60, "episodes": 3, "video": False},
+    "log": {"every_steps": 20, "checkpoint_every_frames": 60, "tensorboard": False},
+    "replay": {"capacity": 200, "batch_size": 8},
+}
+"""Changes to the preset `minute` that make a run of seconds."""

@@ -1,0 +1,111 @@
+"""Curves of runs, and which of them belong together."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyview.report.curves import Group, grouped, mean_of, read_curve
+from manyview.report.runs import METRICS, BrokenRunError
+from tests.report.folders import kept, record
+
+
+def group_of(*paths: Path) -> Group:
+    (group,) = grouped(read_curve(path, "frames") for path in paths)
+    return group
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"), [("frames", 1), ("steps", 1 / 4), ("updates", 1 / 8), ("seconds", 1 / 100)]
+)
+def test_a_curve_is_the_evaluations_over_any_unit(unit: str, factor: float, tmp_path: Path) -> None:
+    curve = read_curve(kept(tmp_path / "run", [1.0, 2.0, 4.0]), unit)  # type: ignore[arg-type]
+    assert curve.x.tolist() == [0, 1000 * factor, 2000 * factor]
+    assert curve.returns.tolist() == [1.0, 2.0, 4.0]
+
+
+def test_of_a_point_that_was_evaluated_twice_the_later_counts(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [1.0, 2.0, 9.0], end=None)
+    with (path / METRICS).open("a") as file:
+        for frames, value in ((2000, 3.0), (3000, 4.0)):
+            file.write(record("evaluation", frames, **{"return": value}))
+    assert read_curve(path, "frames").returns.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_return_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [1.0], end=None)
+    with (path / METRICS).open("a") as file:
+        file.write(record("evaluation", 1000, **{"return": None}))
+    assert read_curve(path, "frames").returns.tolist() == [1.0]
+
+
+def test_a_run_without_records_is_broken_by_name(tmp_path: Path) -> None:
+    (kept(tmp_path / "run") / METRICS).unlink()
+    with pytest.raises(BrokenRunError, match=r"run: there is no metrics\.jsonl"):
+        read_curve(tmp_path / "run", "frames")
+
+
+def test_runs_belong_together_by_task_and_method(tmp_path: Path) -> None:
+    runs = [("dmc/a", "drqv2+mem", 2), ("dmc/a", "drqv2+none", 1), ("dmc/b", "drqv2+mem", 1), ("dmc/a", "drqv2+mem", 1)]
+    for number, (task, method, seed) in enumerate(runs):
+        kept(tmp_path / str(number), [1.0], task=task, method=method, seed=seed)
+    groups = grouped(read_curve(tmp_path / str(number), "frames") for number in range(len(runs)))
+    assert [(group.task, group.label, group.seeds) for group in groups] == [
+        ("dmc/a", "drqv2+mem", "2 seeds"),
+        ("dmc/a", "drqv2+none", "1 seed"),
+        ("dmc/b", "drqv2+mem", "1 seed"),
+    ]
+
+
+def test_other_settings_make_another_group_that_names_them(tmp_path: Path) -> None:
+    for seed, entropy in ((1, "marginal"), (2, "marginal"), (3, "joint")):
+        kept(tmp_path / str(seed), [1.0], seed=seed, mem={"k": 3, "entropy": entropy}, bonus={"beta0": 0.1})
+    groups = grouped(read_curve(tmp_path / str(seed), "frames") for seed in (1, 2, 3))
+    assert [(group.label, group.seeds) for group in groups] == [
+        ("drqv2+mem, mem.entropy joint", "1 seed"),
+        ("drqv2+mem, mem.entropy marginal", "2 seeds"),
+    ]
+
+
+def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -> None:
+    first = kept(tmp_path / "a", [1.0], method="drqv2+none", bonus={"beta0": 0.1}, mem={"k": 3}, log={"every_steps": 1})
+    second = kept(
+        tmp_path / "b",
+        [1.0],
+        seed=2,
+        method="drqv2+none",
+        schedule={"frames": 5},
+        bonus={"beta0": 0.5},
+        mem={"k": 5},
+        none={"of_a_later_version": 1},
+    )
+    assert group_of(first, second).seeds == "2 seeds"
+
+
+def test_the_mean_goes_as_far_as_all_seeds_do(tmp_path: Path) -> None:
+    rows = [[0.0, 3.0, 6.0, 9.0], [0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0]]
+    mean = mean_of(group_of(*(kept(tmp_path / str(seed), row, seed=seed) for seed, row in enumerate(rows))))
+    assert mean is not None
+    assert mean.x.tolist() == [0, 1000, 2000]
+    assert mean.returns.tolist() == [1.0, 2.0, 3.0]
+    assert np.array_equal(mean.band, [[0.0, 0.0, 0.0], [3.0, 3.0, 6.0]])
+
+
+def test_seeds_that_were_evaluated_at_other_times_are_met_between(tmp_path: Path) -> None:
+    paths = [
+        kept(tmp_path / str(seed), [0.0, 10.0, 20.0], seed=seed, every_frames=every)
+        for seed, every in ((1, 1000), (2, 1000), (3, 500))
+    ]
+    mean = mean_of(group_of(*paths))
+    assert mean is not None
+    assert mean.x.tolist() == [0, 500, 1000]
+    assert np.allclose(mean.returns, [0.0, (5 + 5 + 10) / 3, (10 + 10 + 20) / 3])
+
+
+def test_two_seeds_have_no_mean(tmp_path: Path) -> None:
+    assert mean_of(group_of(*(kept(tmp_path / str(seed), [1.0, 2.0], seed=seed) for seed in (1, 2)))) is None
+
+
+def test_a_seed_that_is_there_twice_is_told(tmp_path: Path) -> None:
+    paths = [kept(tmp_path / str(number), [1.0], seed=seed) for number, seed in enumerate((1, 2, 1))]
+    assert group_of(*paths).seeds_met_again == [1]

@@ -1,0 +1,44 @@
+"""Records from both ends of a file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manyview.report import lines
+from manyview.report.lines import newest_records, records
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 64, 100_000])
+def test_from_the_end_come_the_same_records_the_other_way_round(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    path = tmp_path / "metrics.jsonl"
+    written = [{"kind": "train", "β": number, "text": "x" * (number * 5)} for number in range(9)]
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in written), encoding="utf-8")
+    assert list(records(path)) == written
+    assert list(newest_records(path)) == written[::-1]
+
+
+def test_half_a_line_is_passed_over_at_the_end_and_where_a_run_went_on(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "a"}\n{"kind": "b", "ret{"kind": "c"}\n{"kind": "d"}\n{"kind": "e", "fra')
+    assert [record["kind"] for record in records(path)] == ["a", "d"]
+    assert [record["kind"] for record in newest_records(path)] == ["d", "a"]
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.touch()
+    assert not [*records(path), *newest_records(path)]
+
+
+def test_of_a_large_file_only_the_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # takes no room on the disk; to read it would take an hour
+        file.seek(0, 2)
+        file.write(b'\n{"kind": "train"}\n{"kind": "end"}\n')
+    newest = newest_records(path)
+    assert [next(newest)["kind"], next(newest)["kind"]] == ["end", "train"]

@@ -1,0 +1,156 @@
+"""The state of runs, by their files and their process."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+
+from manyview.report.runs import CONFIG, MANIFEST, METRICS, Run, find_runs, summaries, summarise
+from manyview.train import RunFolder, preset_config, run
+from manyview.train.tree import changed
+from tests.report.folders import TASK, TINY, kept, record
+
+BEGIN_AND_WAIT = """
+import json, sys, time
+from pathlib import Path
+from manyview.report.runs import CONFIG, MANIFEST, METRICS
+from tests.report.folders import kept
+kept(Path(sys.argv[1]), [3.0, 4.0], end=None)
+print("begun", flush=True)
+time.sleep(600)
+"""
+
+
+def elsewhere(**changes: Any) -> dict[str, Any]:
+    return {"began": datetime.now(UTC).isoformat(), "host": socket.gethostname(), "pid": os.getpid(), **changes}
+
+
+def test_the_files_have_the_names_that_runs_give_them() -> None:
+    folder = RunFolder(Path("run"))
+    assert (folder.config_file.name, folder.manifest_file.name) == (CONFIG, MANIFEST)
+    assert folder.metrics_file.name == METRICS
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run."""
+    path = tmp_path_factory.mktemp("ended")
+    config = changed(preset_config("minute", task=TASK, method="drqv2+none", seed=5), TINY)
+    run(config, RunFolder(path))
+    return path
+
+
+def test_a_real_run_is_listed_as_it_ended(ended: Path) -> None:
+    found = summarise(ended)
+    evaluations = [
+        line for line in map(json.loads, (ended / METRICS).read_text().splitlines()) if line["kind"] == "evaluation"
+    ]
+    assert (found.state, found.task, found.method, found.seed) == ("finished", TASK, "drqv2+none", 5)
+    assert (found.frames, found.total_frames) == (120, 120)
+    assert found.last_return == evaluations[-1]["return"]
+
+
+def test_a_run_is_running_while_its_process_is_there_and_killed_when_it_is_gone(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BEGIN_AND_WAIT, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        running = summarise(tmp_path / "run")
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has taken notice of it
+        unnoticed = summarise(tmp_path / "run")
+    assert [found.state for found in (running, unnoticed, summarise(tmp_path / "run"))] == [
+        "running",
+        "killed",
+        "killed",
+    ]
+    assert running.last_return == 4.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_later_process_with_the_same_number_is_not_the_run(tmp_path: Path) -> None:
+    long_ago = elsewhere(began="2001-01-01T00:00:00+00:00")
+    assert summarise(kept(tmp_path / "run", [1.0], end=None, manifest=long_ago)).state == "killed"
+
+
+def test_a_run_of_another_machine_that_wrote_no_end_is_unknown(tmp_path: Path) -> None:
+    found = summarise(kept(tmp_path / "run", [1.0], end=None, manifest=elsewhere(host="another")))
+    assert (found.state, found.reason) == ("unknown", "it ran on another")
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_a_run_that_wrote_its_end_has_that_state_wherever_it_ran(state: str, tmp_path: Path) -> None:
+    assert summarise(kept(tmp_path / "run", [1.0], end=state, manifest=elsewhere(host="another"))).state == state
+
+
+def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [1.0], end=None)
+    with (path / METRICS).open("a") as file:
+        file.write(record("end", 1000, state="failed", reason="DivergedError('3 updates')"))
+    found = summarise(path)
+    assert (found.state, found.reason) == ("failed", "DivergedError('3 updates')")
+
+
+def test_a_run_that_has_written_nothing_yet_is_running_from_frame_0(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", end=None)
+    (path / METRICS).unlink()
+    found = summarise(path)
+    assert (found.state, found.frames, found.last_return, found.age_s) == ("running", 0, None, None)
+
+
+def test_the_age_is_that_of_the_last_record(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [1.0])
+    os.utime(path / METRICS, (time() - 500, time() - 500))
+    age_s = summarise(path).age_s
+    assert age_s == pytest.approx(500, abs=60)
+
+
+def test_a_return_that_is_not_a_number_is_none(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", end=None)
+    with (path / METRICS).open("a") as file:
+        file.write(record("evaluation", 0, **{"return": None}))
+    assert summarise(path).last_return is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        (CONFIG, None, "there is no config.json"),
+        (CONFIG, '{"task": ', "config.json is no JSON"),
+        (CONFIG, "[1]", "config.json is no JSON object"),
+        (CONFIG, '{"task": "toy/identity"}', "config.json has no method"),
+        (MANIFEST, None, "there is no manifest.json"),
+        (METRICS, "\0\0\0\n", "metrics.jsonl holds no record"),
+        (METRICS, '{"kind": "end", "state": "lost"}\n', "metrics.jsonl ends with a state 'lost'"),
+    ],
+)
+def test_a_broken_run_says_what_is_broken(name: str, content: str | None, reason: str, tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [1.0])
+    (path / name).unlink()
+    if content is not None:
+        (path / name).write_text(content)
+    assert summarise(path) == Run(path=path, state="broken", reason=reason)
+
+
+def test_one_broken_run_does_not_hide_the_others(tmp_path: Path) -> None:
+    kept(tmp_path / "a", [1.0])
+    (kept(tmp_path / "b", [1.0]) / CONFIG).write_bytes(b"\xff\xfe")
+    kept(tmp_path / "c", [1.0])
+    assert [found.state for found in summaries(tmp_path)] == ["finished", "broken", "finished"]
+
+
+def test_runs_are_found_at_any_depth_and_stand_by_their_numbers(tmp_path: Path) -> None:
+    for name in ("task/method/seed10", "task/method/seed2", "other"):
+        kept(tmp_path / name)
+    (tmp_path / "task" / "notes").mkdir()
+    (tmp_path / "other" / "checkpoints" / "000000100").mkdir(parents=True)
+    (tmp_path / "other" / "checkpoints" / "000000100" / CONFIG).write_text("{}")
+    assert find_runs(tmp_path) == [tmp_path / name for name in ("other", "task/method/seed2", "task/method/seed10")]
+    assert find_runs(tmp_path / "other") == [tmp_path / "other"]
