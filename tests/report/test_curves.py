@@ -15,9 +15,7 @@ def group_of(*paths: Path) -> Group:
     return group
 
 
-@pytest.mark.parametrize(
-    ("unit", "factor"), [("frames", 1), ("steps", 1 / 4), ("updates", 1 / 8), ("seconds", 1 / 100)]
-)
+@pytest.mark.parametrize(("unit", "factor"), [("frames", 1), ("steps", 1 / 4), ("updates", 1 / 8), ("seconds", 0.01)])
 def test_a_curve_is_the_evaluations_over_any_unit(unit: str, factor: float, tmp_path: Path) -> None:
     curve = read_curve(kept(tmp_path / "run", [1.0, 2.0, 4.0]), unit)  # type: ignore[arg-type]
     assert curve.x.tolist() == [0, 1000 * factor, 2000 * factor]

@@ -1,6 +1,7 @@
 """`manyview runs`: what is running, what has ended, and how well."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,8 @@ from tyro.conf import Positional, arg
 from manyview.cli.arguments import JsonFlag, refuse
 from manyview.report.runs import Run, summaries
 
+WIDE = 1000
+"""Columns; more than any path has."""
 STYLES = {"running": "cyan", "finished": "green", "failed": "bold red", "killed": "red", "broken": "bold red"}
 
 
@@ -61,10 +64,8 @@ def print_table(found: Sequence[Run]) -> None:
             "" if run.age_s is None else age_in_words(run.age_s),
         )
         table.add_row(Text(run.state, style=STYLES.get(run.state, "")), *map(Text, cells), path)
-    console = Console()
-    if not console.is_terminal:  # a file or another program wants whole lines
-        console = Console(width=max(console.width, console.measure(table).maximum))
-    console.print(table)
+    # A file or another program wants whole lines.
+    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
 
 
 def frames_in_words(run: Run) -> str:
