@@ -139,8 +139,9 @@ def test_a_torn_checkpoint_is_refused_with_its_name(
 
 
 def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", str(kept(tmp_path / "run", [1.0], warp={"speed": 9}))]) == 2
-    assert capsys.readouterr().err == "no setting warp in this version\n"
+    path = kept(tmp_path / "run", [1.0], warp={"speed": 9})
+    assert main(["evaluate", str(path)]) == 2
+    assert capsys.readouterr().err == f"{path / 'config.json'}: no setting warp in this version\n"
 
 
 def test_a_derived_view_goes_with_its_camera() -> None:

@@ -63,8 +63,9 @@ def test_published_figures_stand_beside_the_curves_as_far_as_those_go(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept(tmp_path / "run", [1.0, 2.0], task="dmc/walker_walk")
+    same = {"suite": "dmc", "returns": [5, 6, 7], "source": "here", "views": 1}
     rows = [
-        {"method": method, "suite": "dmc", "task": task, "frames": frames, "returns": [5.0, 6.0, 7.0], "source": "here"}
+        {**same, "method": method, "task": task, "frames": frames}
         for method, task, frames in (
             ("early", "walker_walk", 1000),
             ("late", "walker_walk", 50_000),
@@ -75,7 +76,7 @@ def test_published_figures_stand_beside_the_curves_as_far_as_those_go(
     published.write_text(json.dumps({"results": rows}))
     assert main(["plot", str(tmp_path / "run"), "--out", str(out), "--published", str(published)]) == 0
     words = words_of(out)
-    assert "early, published (3 seeds)" in words
+    assert "early, published (1 view, 3 seeds)" in words
     assert "late" not in words
     assert "elsewhere" not in words
     kept(tmp_path / "other", [1.0])

@@ -9,7 +9,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from manyview.cli.arguments import find_modules_here, refuse
 from manyview.report.episodes import Played, play
 from manyview.report.runs import summarise
-from manyview.report.statistics import interval_of_mean, mean_in_words
+from manyview.report.statistics import counted, interval_of_mean, mean_in_words
 from manyview.train.film import write_film
 
 
@@ -41,7 +41,7 @@ def evaluate(
         if video is not None and played.evaluation.film is not None:
             title = f"{played.config.task}   {played.config.method}   after {played.frames:,} frames"
             write_film(video, played.evaluation.film, played.views, title=title, beta=played.beta)
-    except (ValueError, TypeError, KeyError, ImportError, OSError, RuntimeError) as error:
+    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return refuse(error)
     trained = summarise(run).last_return
     if as_json:
@@ -69,9 +69,8 @@ def facts(played: Played, trained: float | None) -> dict[str, Any]:
 
 def print_words(played: Played, trained: float | None) -> None:
     returns, masked = played.evaluation.returns, [v.name for v in played.views if v.name not in played.present]
-    count = len(returns)
     print(f"{played.config.task}, {played.config.method}, after {played.frames:,} frames of training")
     print(f"views        {', '.join(played.present)}" + (f" (masked: {', '.join(masked)})" if masked else ""))
     print(f"return       {mean_in_words(returns)}")
-    print(f"             min {min(returns):.1f}, max {max(returns):.1f}, of {count} episode{'s' if count > 1 else ''}")
+    print(f"             min {min(returns):.1f}, max {max(returns):.1f}, of {counted(len(returns), 'episode')}")
     print(f"in training  {'no evaluation' if trained is None else f'{trained:.1f}, its last evaluation'}")

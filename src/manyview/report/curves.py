@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from manyview.report.lines import records
 from manyview.report.runs import METRICS, BrokenRunError, read_config
-from manyview.report.statistics import Interval, interval_of_mean
+from manyview.report.statistics import Interval, counted, interval_of_mean
 
 Unit = Literal["frames", "steps", "updates", "seconds"]
 """What a curve is drawn over; every record has all of them."""
@@ -48,8 +48,7 @@ class Group:
 
     @property
     def seeds(self) -> str:
-        count = len(self.curves)
-        return f"{count} seed{'' if count == 1 else 's'}"
+        return counted(len(self.curves), "seed")
 
     @property
     def seeds_met_again(self) -> list[int]:

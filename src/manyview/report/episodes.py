@@ -52,7 +52,10 @@ def play(
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     run = RunFolder(folder)
-    config = run.config()
+    try:
+        config = run.config()
+    except ValueError as error:
+        raise ValueError(f"{run.config_file}: {error}") from None
     newest = checkpoint.newest(run.checkpoints)
     if newest is None:
         raise FileNotFoundError(f"{folder} holds no checkpoint, so there is no agent to play with")

@@ -10,7 +10,7 @@ import numpy as np
 from manyview.envs.optional import optional
 from manyview.report.curves import Group, Unit, mean_of
 from manyview.report.published import Published
-from manyview.report.statistics import interval_of_mean
+from manyview.report.statistics import counted, interval_of_mean
 
 AXES: Mapping[Unit, str] = {
     "frames": "frames of the simulator, action repeat counted",
@@ -97,7 +97,6 @@ def _draw_published(axes: Any, rows: Sequence[Published]) -> None:
         grey = "black" if number % 2 == 0 else "#808080"
         last = float(np.mean(there[-1].returns))
         axes.axhline(last, color=grey, linestyle=":", linewidth=1, zorder=0)
-        count = len(there[-1].returns)
         axes.errorbar(
             [row.frames for row in there],
             [np.mean(row.returns) for row in there],
@@ -109,8 +108,13 @@ def _draw_published(axes: Any, rows: Sequence[Published]) -> None:
             capsize=3,
             linewidth=1,
             zorder=5,
-            label=f"{method}, published ({count} seed{'' if count == 1 else 's'})",
+            label=_published_label(there[-1]),
         )
+
+
+def _published_label(row: Published) -> str:
+    views = "" if row.views is None else f"{counted(row.views, 'view')}, "
+    return f"{row.method}, published ({views}{counted(len(row.returns), 'seed')})"
 
 
 def _arms(returns: Sequence[float]) -> tuple[float, float]:

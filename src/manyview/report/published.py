@@ -17,6 +17,8 @@ class Published:
     returns: tuple[float, ...]
     """One for each seed."""
     source: str
+    views: int | None = None
+    """How many cameras it had, if that is told."""
 
 
 def read_published(path: Path) -> list[Published]:
@@ -41,4 +43,5 @@ def _row(row: dict[str, Any]) -> Published:
         frames=int(row["frames"]),
         returns=tuple(map(float, row["returns"])),
         source=str(row["source"]),
+        views=row.get("views"),
     )

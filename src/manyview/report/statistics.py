@@ -38,3 +38,8 @@ def mean_in_words(values: Sequence[float]) -> str:
         return mean
     low, high = interval_of_mean(values)
     return f"{mean}, 95 % interval {low:.1f} to {high:.1f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 seed`, `3 seeds`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
