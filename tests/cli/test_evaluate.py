@@ -12,6 +12,7 @@ from manyview.envs import View
 from manyview.report.episodes import absent_cameras, play
 from manyview.report.lines import records
 from manyview.train import RunFolder, preset_config, run
+from manyview.train.film import captions
 from manyview.train.tree import changed
 from tests.report.folders import TASK, TINY, kept
 
@@ -85,6 +86,13 @@ def test_a_video_of_the_first_episode_is_written(
     assert main(["evaluate", str(trained), "--episodes", "1", "--video", str(video)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"written to {video}"
     assert video.read_bytes()[4:8] == b"ftyp"
+
+
+def test_what_is_written_on_a_video_is_in_letters_that_its_font_has(trained: Path) -> None:
+    film = play(trained, episodes=1, filmed=True).evaluation.film
+    assert film is not None
+    shown = captions(film, beta=0.05)
+    assert all(caption.isascii() and "beta 0.05" in caption for caption in shown)
 
 
 def test_a_run_of_a_device_that_is_not_here_is_played_on_what_there_is(trained: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from manyview import __version__
 COMMANDS = {
     "doctor": "Check this installation; name the command that repairs it.",
     "train": "Train an agent from several cameras.",
-    "evaluate": "Play episodes with the agent of a run, also with some of its cameras only.",
+    "evaluate": "Play episodes with a run's agent, with all or some cameras.",
     "plot": "Draw learning curves of runs, also beside published figures.",
     "runs": "List runs, their state and last return.",
     "tasks": "List the tasks with their cameras and settings.",

@@ -11,10 +11,12 @@ from manyview.train.evaluation import Film
 
 
 def captions(film: Film, *, beta: float) -> list[str]:
+    """A line for each moment. β and r̂ in words: Pillow's own font has no such letters."""
     totals = accumulate(moment.reward or 0.0 for moment in film.moments)
     bonuses: Sequence[float | None] = film.reward_int or [None] * len(film.moments)
     return [
-        f"frame {moment.frame:<6} return {total:<8.1f}" + ("" if bonus is None else f" β {beta:.3g}   r̂ {bonus:+.2f}")
+        f"frame {moment.frame:<6} return {total:<8.1f}"
+        + ("" if bonus is None else f" beta {beta:.3g}   bonus {bonus:+.2f}")
         for moment, total, bonus in zip(film.moments, totals, bonuses, strict=True)
     ]
 
