@@ -17,9 +17,10 @@ def test_the_table_has_a_line_for_each_run(tmp_path: Path, capsys: pytest.Captur
     kept(tmp_path / "a", [1.0, 812.34], seed=7)
     kept(tmp_path / "b", [1.0], method="sac+none", end="stopped")
     assert main(["runs", str(tmp_path)]) == 0
-    _, _, first, second = capsys.readouterr().out.splitlines()
+    headings, first, second = capsys.readouterr().out.splitlines()
+    assert headings.split() == ["state", "task", "method", "seed", "frames", "return", "age", "path"]
     assert first.split() == [
-        *("finished", TASK, "drqv2+mem", "7", "1,000", "/", "100,000", "812.3"),
+        *("finished", TASK, "drqv2+mem", "7", "1%", "of", "100,000", "812.3"),
         *first.split()[8:10],  # the age
         str(tmp_path / "a"),
     ]

@@ -12,6 +12,9 @@ from tyro.conf import Positional, arg
 from manyview.cli.arguments import JsonFlag, refuse
 from manyview.report.runs import Run, summaries
 
+HEADINGS = ("state", "task", "method", "seed", "frames", "return", "age")
+WORDS = 3
+"""So many of them head words, the others numbers."""
 WIDE = 1000
 """Columns; more than any path has."""
 STYLES = {"running": "cyan", "finished": "green", "failed": "bold red", "killed": "red", "broken": "bold red"}
@@ -40,38 +43,50 @@ def runs(
 
 
 def print_table(found: Sequence[Run]) -> None:
-    from rich import box
+    """A line for each run, or two where the terminal is too narrow for its path; no word is ever broken."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("state", "task", "method"):
-        table.add_column(heading)
-    for heading in ("seed", "frames", "return", "age"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("path", overflow="fold")
-    for run in found:
-        path = Text(str(run.path))
+    console = Console(width=None if sys.stdout.isatty() else WIDE)  # a file or another program wants whole lines
+    rows = [cells(run) for run in found]
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    longest = max(len(str(run.path)) for run in found)
+    gap = "  " if sum(widths) + 2 * len(widths) + longest <= console.width else "\n    "
+    console.print(Text(aligned(HEADINGS, widths), style="bold").append(f"{gap}path"), soft_wrap=True)
+    for run, row in zip(found, rows, strict=True):
+        line = Text(aligned(row, widths)).append(f"{gap}{run.path}")
+        line.stylize(STYLES.get(run.state, ""), 0, len(run.state))
         if run.reason is not None:
-            path.append(f"\n{run.reason}", style="dim")
-        cells = (
-            run.task or "",
-            run.method or "",
-            "" if run.seed is None else str(run.seed),
-            frames_in_words(run),
-            "" if run.last_return is None else f"{run.last_return:.1f}",
-            "" if run.age_s is None else age_in_words(run.age_s),
-        )
-        table.add_row(Text(run.state, style=STYLES.get(run.state, "")), *map(Text, cells), path)
-    # A file or another program wants whole lines.
-    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
+            line.append(f"\n    {run.reason}", style="dim")
+        console.print(line, soft_wrap=True)
+
+
+def cells(run: Run) -> tuple[str, ...]:
+    """What stands under each heading; nothing for what is not known."""
+    return (
+        run.state,
+        run.task or "",
+        run.method or "",
+        "" if run.seed is None else str(run.seed),
+        frames_in_words(run),
+        "" if run.last_return is None else f"{run.last_return:.1f}",
+        "" if run.age_s is None else age_in_words(run.age_s),
+    )
+
+
+def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """Words to the left, numbers to the right."""
+    pairs = enumerate(zip(row, widths, strict=True))
+    return "  ".join(cell.ljust(width) if place < WORDS else cell.rjust(width) for place, (cell, width) in pairs)
 
 
 def frames_in_words(run: Run) -> str:
+    """`45% of 100,000`; a run that is not done is never at 100%."""
     if run.frames is None:
         return ""
-    return f"{run.frames:,}" + ("" if run.total_frames is None else f" / {run.total_frames:,}")
+    if not run.total_frames:
+        return f"{run.frames:,}"
+    return f"{100 * run.frames // run.total_frames}% of {run.total_frames:,}"
 
 
 def age_in_words(seconds: float) -> str:
