@@ -19,7 +19,7 @@ def test_ours_name_tasks_there_are_and_their_sources() -> None:
     assert all("@" in row.source for row in rows)  # a repository at a commit
 
 
-def test_ours_are_the_figures_the_issue_of_training_aims_at() -> None:
+def test_ours_have_the_means_that_were_published_at_100k_frames() -> None:
     means = {(row.task, row.method): fmean(row.returns) for row in read_published(FILE) if row.frames == 100_000}
     assert {name: round(mean) for name, mean in means.items()} == {
         ("dmc/ball_in_cup_catch", "drqv2"): 359,
