@@ -46,7 +46,7 @@ def random_batch(*, views: int, batch: int) -> Batch:
 class MEMUpdate:
     """`drqv2+mem`. Build once, call as often as wanted; every call is one update on the same random batch."""
 
-    def __init__(self, *, views: int, batch: int, reward_frames: RewardFrames = "clean") -> None:
+    def __init__(self, *, views: int, batch: int, reward_frames: RewardFrames = "shifted") -> None:
         torch.manual_seed(0)
         self.mem = MEM([f"camera {i}" for i in range(views)], (CHANNELS, SIZE, SIZE))
         config = DrQv2Config(reward_frames=reward_frames)

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from benchmarks.update import Bare, MEMUpdate, PlainUpdate, gigaflops, ratio, side_by_side
-from manyview.agents.options import RewardFrames
 from quality.plugin import Figure
 
 ATTEMPTS = 3
@@ -37,9 +36,8 @@ def best_ratio(one: Callable[[], object], other: Callable[[], object], *, rounds
 
 @pytest.mark.quality("P1")
 @pytest.mark.slow
-@pytest.mark.parametrize(("frames", "name"), [("shifted", ""), ("clean", "reward on clean frames")])
-def test_flops_of_an_update_with_three_views(frames: RewardFrames, name: str, figure: Figure) -> None:
-    figure(gigaflops(MEMUpdate(views=3, batch=256, reward_frames=frames)), name)
+def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
+    figure(gigaflops(MEMUpdate(views=3, batch=256)), "")
 
 
 @pytest.mark.quality("P2")
@@ -48,7 +46,7 @@ def test_flops_of_an_update_with_three_views(frames: RewardFrames, name: str, fi
 @pytest.mark.usefixtures("one_thread")
 def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(figure: Figure) -> None:
     """`Bare` says what the other side does and what it leaves out."""
-    update = MEMUpdate(views=3, batch=128, reward_frames="shifted")
+    update = MEMUpdate(views=3, batch=128)
     figure(best_ratio(update, Bare(update), rounds=5, enough=1.08))
 
 
@@ -74,7 +72,7 @@ def test_views_cost_in_proportion(figure: Figure) -> None:
 @pytest.mark.timing
 @pytest.mark.usefixtures("one_thread")
 def test_with_one_view_mem_costs_little_more_than_plain_drqv2(figure: Figure) -> None:
-    mem, plain = MEMUpdate(views=1, batch=256, reward_frames="shifted"), PlainUpdate(views=1, batch=256)
+    mem, plain = MEMUpdate(views=1, batch=256), PlainUpdate(views=1, batch=256)
     figure(best_ratio(mem, plain, rounds=5, enough=1.04))
 
 
@@ -83,7 +81,7 @@ def test_with_one_view_mem_costs_little_more_than_plain_drqv2(figure: Figure) ->
 @pytest.mark.timing
 @pytest.mark.usefixtures("one_thread")
 def test_the_reward_is_nearly_free(figure: Figure) -> None:
-    update = MEMUpdate(views=3, batch=256, reward_frames="shifted")  # the cheaper update, so the larger share
+    update = MEMUpdate(views=3, batch=256)
     with torch.no_grad():
         features = update.mem.encode(update.batch.views)
     reward = lambda: update.mem.reward(features, rows=update.batch.rows)  # noqa: E731

@@ -214,6 +214,7 @@ def test_records_are_json_even_if_a_figure_is_not_a_number(folder: RunFolder) ->
 
     folder.path.mkdir()
     lines = JsonLines(folder.metrics_file)
-    lines.record({"kind": "train", "loss": float("nan"), "other": float("inf"), "β": 1})
+    lines.record({"kind": "train", "loss": float("nan"), "returns": [1.0, float("inf")], "β": 1})
     lines.close()
-    assert json.loads(folder.metrics_file.read_text()) == {"kind": "train", "loss": None, "other": None, "β": 1}
+    expected = {"kind": "train", "loss": None, "returns": [1.0, None], "β": 1}
+    assert json.loads(folder.metrics_file.read_text()) == expected

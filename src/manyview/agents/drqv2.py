@@ -32,10 +32,11 @@ class DrQv2Config:
     shift_pixels: int = 4
     saturation_coef: float = 0.0
     """Weight of a push back from the flat ends of the policy's tanh (not in DrQ-v2); 0 turns it off."""
-    shift_draw: ShiftDraw = "each"
-    """A shift of its own for `each` image, or a `common` one for all of s_t and one for all of s_{t+n}."""
-    reward_frames: RewardFrames = "clean"
-    """What r̂ sees: `clean` frames, at the price of encoding s_t once more, or the critic's `shifted` ones."""
+    shift_draw: ShiftDraw = "common"
+    """A shift for each view that is `common` to the batch, so that equal states still look alike, or one for `each`
+    image, as in DrQ-v2."""
+    reward_frames: RewardFrames = "shifted"
+    """What r̂ sees: the critic's `shifted` frames, or `clean` ones, at the price of encoding s_t once more."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)

@@ -13,9 +13,9 @@ ShiftDraw = Literal["each", "common"]
 def random_shift(views: Tensor, pixels: int, generator: torch.Generator, draw: ShiftDraw = "each") -> Tensor:
     """`views` [B, V, C, H, W] uint8, moved by up to `pixels` down or up, right or left.
 
-    Each image by its own draw, or all by a `common` one, which leaves them comparable with one another.
+    Each image by its own draw, or all of a view by a `common` one, which leaves them comparable with one another.
     """
-    count = views.shape[:2] if draw == "each" else (1, 1)
+    count = views.shape[:2] if draw == "each" else (1, views.shape[1])
     moves = torch.randint(2 * pixels + 1, (2, *count), generator=generator) - pixels
     return shift(views, moves.expand(2, *views.shape[:2])) if pixels else views
 

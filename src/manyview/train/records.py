@@ -99,8 +99,10 @@ def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield name, value
 
 
-def _finite(record: Mapping[str, Any]) -> dict[str, Any]:
+def _finite(value: Any) -> Any:
     """JSON has no word for what is not a number."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()
-    }
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

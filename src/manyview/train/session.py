@@ -5,9 +5,11 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
+import gymnasium as gym
 import torch
 from torch import Tensor
 
+from manyview.envs.views import Observation
 from manyview.mem import MEM
 from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
@@ -32,21 +34,25 @@ def run(config: RunConfig, folder: RunFolder, *listeners: Listener) -> None:
     """Train to the end of the schedule. `listeners` are told of every record, as the file in `folder` is."""
     prepare(config.machine)
     trainer = Trainer(config)
+    evaluation_env = build.environment(trainer.config)
     keep_freed_memory()  # after the replay has its own
     try:
         folder.begin(trainer.config, _manifest(trainer))
         with Listeners(JsonLines(folder.metrics_file), *_services(config, folder), *listeners) as told:
-            Session(trainer, folder, told).play()
+            Session(trainer, evaluation_env, folder, told).play()
     finally:
+        evaluation_env.close()
         trainer.close()
 
 
 class Session:
     """One run while it lasts."""
 
-    def __init__(self, trainer: Trainer, folder: RunFolder, told: Listeners) -> None:
+    def __init__(
+        self, trainer: Trainer, evaluation_env: gym.Env[Observation, Any], folder: RunFolder, told: Listeners
+    ) -> None:
         self.trainer, self.folder, self.told, self.config = trainer, folder, told, trainer.config
-        self.evaluation_env = build.environment(self.config)
+        self.evaluation_env = evaluation_env
         self._began_s = perf_counter()
         self._films = self.config.evaluation.video
         self._went_back_at = -1
@@ -62,8 +68,6 @@ class Session:
         except BaseException as error:
             self._tell("end", state="stopped" if isinstance(error, KeyboardInterrupt) else "failed", reason=repr(error))
             raise
-        finally:
-            self.evaluation_env.close()
         self._tell("end", state="finished")
 
     def _advance(self) -> None:
