@@ -156,6 +156,7 @@ ROWS = {
             "environment steps against the bare simulator drawing the same pixels",
             {"dmc": at_least(0.95), "procgen": at_least(0.95)},
         ),
+        Row("P10", "P", "CPU time of the training loop against env, act, sample and update alone", {"": at_most(1.10)}),
         Row("P12", "P", "import manyview against import torch", {"": at_most(1.2)}),
     )
 }

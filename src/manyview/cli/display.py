@@ -102,9 +102,6 @@ class PlainDisplay:
 
     def _train_line(self) -> None:
         seen = self._seen
-        if seen.health() != self._last_health:
-            self._last_health = seen.health()
-            self._say(f"{self._when()}  {self._last_health.splitlines()[0]}")
         if seen.seconds - self._last_line_s < LINE_EVERY_S:
             return
         self._say(
@@ -112,6 +109,9 @@ class PlainDisplay:
             f"r̂ {seen.figure('train', 'reward_int')}  critic {seen.figure('train', 'critic_loss')}  "
             f"{seen.frames_per_s:.0f} frames/s  {seen.eta} left"
         )
+        if seen.health() != self._last_health:
+            self._last_health = seen.health()
+            self._say(f"{self._when()}  {self._last_health.splitlines()[0]}")
 
     def _when(self) -> str:
         return f"{self._seen.frames:>9,} frames"

@@ -64,13 +64,14 @@ class Session:
             self._evaluate()
             self._save()
             while not trainer.done:
-                self._advance()
+                self.advance()
         except BaseException as error:
             self._tell("end", state="stopped" if isinstance(error, KeyboardInterrupt) else "failed", reason=repr(error))
             raise
         self._tell("end", state="finished")
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """An agent step, and what is due after it."""
         trainer, config, before = self.trainer, self.config, self.trainer.clock.frames
         metrics, episode = trainer.advance()
         if episode is not None:
