@@ -90,6 +90,24 @@ ROWS = {
             {"prediction off by": at_most(0.05)},
         ),
         Row(
+            "C1",
+            "P",
+            "the treasure of a Deep Sea of 10 x 10 in two views, seeds of 10 that learn the way to it",
+            {"with MEM's bonus": at_least(5), "without": at_most(1)},
+        ),
+        Row("C2", "P", "each agent on the identity task, share of the maximum", {"": at_least(0.9)}),
+        Row(
+            "C3",
+            "P",
+            "two cameras that each hide a coordinate of the goal: success, and that of one camera against its bound",
+            {
+                "both views": at_least(0.9),
+                "most of one view's bound": at_most(1.15),
+                "least of one view's bound": at_least(0.85),
+            },
+        ),
+        Row("C4", "P", "return on a dense task with the bonus, against without", {"": at_least(0.95)}),
+        Row(
             "C5",
             "P",
             "synthetic views with known shared and specific factors",

@@ -1,0 +1,13 @@
+"""QUALITY C2: each agent learns to say what it sees."""
+
+import pytest
+
+from quality.plugin import Figure
+from tests.learning.toys import score
+
+
+@pytest.mark.quality("C2")
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["drqv2+mem", "drqv2+none", "sac+mem", "sac+none"])
+def test_an_agent_learns_to_say_what_it_sees(method: str, figure: Figure) -> None:
+    figure(score("toy/identity_continuous", method, frames=800))
