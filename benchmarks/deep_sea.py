@@ -1,0 +1,147 @@
+"""Deep Sea of 10 x 10 cells as two views, with DrQ-v2: which bonus finds the treasure?
+
+    python -m benchmarks.deep_sea                  # runs what is missing in results/deep_sea.jsonl, then the table
+    python -m benchmarks.deep_sea --table          # only the table
+
+Decided before the runs: seeds 1 to 10 of every method, all counted. A seed is solved once the policy, without noise,
+reaches the treasure at two evaluations in a row; it then ends. One that has not by its last frame is unsolved.
+"""
+
+import argparse
+import json
+import multiprocessing
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from manyview.train import build
+from manyview.train.config import RunConfig
+from manyview.train.evaluation import evaluate
+from manyview.train.presets import preset_config
+from manyview.train.trainer import Trainer
+from manyview.train.tree import changed, merged, to_plain
+
+RESULTS = Path(__file__).parents[1] / "results" / "deep_sea.jsonl"
+SEEDS = range(1, 11)
+EVALUATE_EVERY_FRAMES, EVALUATIONS_IN_A_ROW = 200, 2
+
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mem marginal": ("drqv2+mem", {"mem": {"entropy": "marginal"}}),
+    "mem joint": ("drqv2+mem", {"mem": {"entropy": "joint"}}),
+    "re3": ("drqv2+re3", {}),
+    "none": ("drqv2+none", {}),
+}
+SETTINGS: dict[str, Any] = {
+    "machine": {"device": "cpu", "threads": 1},
+    "schedule": {"frames": 3_000, "random_steps": 200, "seed_frames": 200},
+    # The treasure lies ten steps ahead, so it must not be discounted away.
+    "replay": {"batch_size": 64, "discount": 0.99},
+    "bonus": {"beta0": 0.05},
+    "drqv2": {
+        "hidden": 128,
+        "lr": 1e-3,
+        "target_rate": 0.05,
+        "std_start": 0.7,
+        "std_end": 0.2,
+        "std_steps": 1_500,
+        # The sign of an action decides: the actor must see the other side of 0 from where it stands.
+        "std_clip": 1.0,
+        # Bars are two pixels wide: a shift by one would show the next cell.
+        "shift_pixels": 0,
+    },
+    "mem": {"latent_dim": 16},
+    "re3": {"latent_dim": 16},
+    "none": {"latent_dim": 16},
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    method: str
+    seed: int
+    solved_at_frame: int | None
+    first_found_at_frame: int | None
+    """When an episode, noise and all, first ended at the treasure."""
+    frames: int
+    config: dict[str, Any]
+
+
+def config_of(method: str, seed: int) -> RunConfig:
+    name, changes = METHODS[method]
+    config = preset_config("minute", task="toy/deep_sea_continuous", method=name, seed=seed)
+    return changed(config, merged(SETTINGS, changes))
+
+
+def attempt(method: str, seed: int) -> Attempt:
+    torch.set_num_threads(1)
+    config = config_of(method, seed)
+    trainer, env = Trainer(config), build.environment(config)
+    found, solved, in_a_row = None, None, 0
+    while solved is None and not trainer.done:
+        episode = trainer.advance().episode
+        frames = trainer.clock.frames
+        if found is None and episode is not None and _is_treasure(episode["return"]):
+            found = frames
+        if frames % EVALUATE_EVERY_FRAMES == 0:
+            views = trainer.shapes.views
+            played = evaluate(trainer.agent, env, views, episodes=1, seed=0, step=trainer.clock.steps)
+            in_a_row = in_a_row + 1 if _is_treasure(played.mean_return) else 0
+            solved = frames if in_a_row == EVALUATIONS_IN_A_ROW else None
+    trainer.close()
+    env.close()
+    return Attempt(method, seed, solved, found, trainer.clock.frames, to_plain(config))
+
+
+def attempts(wanted: Iterable[tuple[str, int]], *, processes: int) -> Iterable[Attempt]:
+    """Each as it is done."""
+    methods, seeds = zip(*wanted, strict=True)
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(attempt, methods, seeds)
+
+
+def _is_treasure(episode_return: float) -> bool:
+    return episode_return > 0.5  # it pays 1, all else costs
+
+
+def kept() -> dict[tuple[str, int], Attempt]:
+    """Those made with the settings of today."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    done = [Attempt(**json.loads(line)) for line in lines]
+    current = [one for one in done if one.config == json.loads(json.dumps(to_plain(config_of(one.method, one.seed))))]
+    return {(one.method, one.seed): one for one in current}
+
+
+def table() -> None:
+    done = kept()
+    print("| method | seeds | found the treasure | solved | solved at frame, by seed |\n|---|---|---|---|---|")
+    for method in METHODS:
+        mine = [done[method, seed] for seed in SEEDS if (method, seed) in done]
+        found = sum(one.first_found_at_frame is not None for one in mine)
+        solved = sum(one.solved_at_frame is not None for one in mine)
+        frames = ", ".join("-" if one.solved_at_frame is None else f"{one.solved_at_frame:,}" for one in mine)
+        print(f"| {method} | {len(mine)} | {found} | {solved} | {frames} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--processes", type=int, default=2, help="runs at once, each on one thread")
+    asked = parser.parse_args()
+    done = kept()
+    # Seed by seed, so that a table of the first few is a fair one.
+    missing = [(method, seed) for seed in SEEDS for method in METHODS if (method, seed) not in done]
+    if missing and not asked.table:
+        RESULTS.parent.mkdir(exist_ok=True)
+        for one in attempts(missing, processes=asked.processes):
+            with RESULTS.open("a") as out:
+                out.write(json.dumps(asdict(one)) + "\n")
+            print(f"{one.method}, seed {one.seed}: solved at {one.solved_at_frame}", flush=True)
+    table()
+
+
+if __name__ == "__main__":
+    main()
