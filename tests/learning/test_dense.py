@@ -5,7 +5,7 @@ import pytest
 from quality.plugin import Figure
 from tests.learning.toys import score
 
-TASK, FRAMES = "toy/identity_continuous", 800
+TASK, FRAMES = "toy/identity_continuous", 700
 
 
 @pytest.mark.quality("C4")

@@ -10,7 +10,7 @@ from manyview.envs.toy import HiddenGoal
 from quality.plugin import Figure
 from tests.learning.toys import score
 
-TASK, FRAMES = "toy/hidden_goal_continuous", 1_200
+TASK, FRAMES = "toy/hidden_goal_continuous", 1_000
 BOUND = HiddenGoal(actions="continuous").bound_with_one_view
 
 

@@ -10,4 +10,4 @@ from tests.learning.toys import score
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["drqv2+mem", "drqv2+none", "sac+mem", "sac+none"])
 def test_an_agent_learns_to_say_what_it_sees(method: str, figure: Figure) -> None:
-    figure(score("toy/identity_continuous", method, frames=800))
+    figure(score("toy/identity_continuous", method, frames=700))
