@@ -12,14 +12,13 @@ def print_plan(plan: Plan, folder: RunFolder) -> None:
     """The settings as JSON that `--config` takes, then what the run will take."""
     print(json.dumps(to_plain(plan.config), indent=2, ensure_ascii=False))
     print()
-    free = "unknown" if plan.free_bytes is None else _gb(plan.free_bytes)
     where = "in memory" if plan.config.replay.folder is None else f"in {plan.config.replay.folder}"
     rows = {
         "views": ", ".join(plan.views),
         "parameters": f"{plan.parameters:,}",
         "replay": f"{_gb(plan.replay_bytes)} {where} for {plan.config.replay.capacity:,} steps",
-        "other memory": f"{_gb(plan.memory_bytes)} for batches, parameters and their moments",
-        "free memory": free,
+        "other memory": f"{_gb(plan.update_bytes)} for networks, their moments and an update",
+        "free memory": _gb(plan.free_bytes),
         "a step": f"{1000 * plan.step_s:.3g} ms",
         "an update": f"{1000 * plan.update_s:.3g} ms",
         "in all": f"{plan.config.schedule.frames:,} frames, {plan.steps:,.0f} steps, {plan.updates:,.0f} updates",
@@ -30,5 +29,7 @@ def print_plan(plan: Plan, folder: RunFolder) -> None:
         print(f"{name:<14}{value}")
 
 
-def _gb(count: int) -> str:
+def _gb(count: int | None) -> str:
+    if count is None:
+        return "unknown"
     return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

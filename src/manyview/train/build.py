@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from manyview.agents import SAC, DrQv2, OffPolicyAgent
 from manyview.agents.off_policy import no_bonus
-from manyview.data import Replay, Sampler
+from manyview.data import Replay, Sampler, bytes_needed
 from manyview.envs import Fault, View, make, views_of
 from manyview.envs.views import Observation
 from manyview.mem import MEM
@@ -102,14 +102,21 @@ def _behind_the_seam(config: RunConfig, shapes: Shapes) -> tuple[Representation,
 
 
 def replay(config: RunConfig, shapes: Shapes) -> Replay:
-    folder = config.replay.folder
     return Replay(
         shapes.views,
         action_shape=(shapes.action_dim,),
         capacity=config.replay.capacity,
         frame_stack=shapes.frame_stack,
-        folder=None if folder is None else Path(folder),
+        folder=replay_folder(config),
     )
+
+
+def replay_bytes(config: RunConfig, shapes: Shapes) -> int:
+    return bytes_needed(shapes.views, action_shape=(shapes.action_dim,), capacity=config.replay.capacity)
+
+
+def replay_folder(config: RunConfig) -> Path | None:
+    return None if config.replay.folder is None else Path(config.replay.folder)
 
 
 def sampler(config: RunConfig, replay: Replay) -> Sampler:

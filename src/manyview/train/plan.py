@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 
-from manyview.data import batch_bytes, bytes_needed
 from manyview.data.room import free_memory_bytes
+from manyview.train import build
 from manyview.train.config import RunConfig
 from manyview.train.machine import prepare, resolved
 from manyview.train.memory import keep_freed_memory
+from manyview.train.rehearsal import update_bytes
 from manyview.train.trainer import Trainer
 from manyview.train.tree import changed
 
@@ -18,8 +19,6 @@ TRIED_S = 3.0
 """How long steps are tried for, at most."""
 LONG_EPISODE_FRAMES = 1000
 """An episode that does not end within the trial is taken for one of the suites' usual length."""
-ADAM_COPIES = 4
-"""Of each parameter: itself, its gradient and two moments."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Plan:
     frames_per_step: int
     parameters: int
     replay_bytes: int
-    memory_bytes: int
-    """Beside the replay: batches, parameters, gradients and moments."""
+    update_bytes: int | None
+    """Beside the replay: a batch, parameters, moments and what an update keeps for its backward pass."""
     free_bytes: int | None
     step_s: float
     update_s: float
@@ -57,6 +56,7 @@ def plan(config: RunConfig) -> Plan:
     prepare(config.machine)
     keep_freed_memory()
     trainer = Trainer(_trial(config))
+    needed = update_bytes(trainer.agent, config, trainer.shapes)
     try:
         steps_s, episode_steps = _try_steps(trainer)
         update_s = median(_try_update(trainer) for _ in range(TRIED_UPDATES + 1))
@@ -64,17 +64,14 @@ def plan(config: RunConfig) -> Plan:
         trainer.close()
     shapes, settings = trainer.shapes, trainer.env.metadata.get("settings")
     parameters = sum(parameter.numel() for parameter in trainer.agent.parameters())
-    batches = (2 if config.replay.prefetch else 1) * batch_bytes(
-        shapes.views, frame_stack=shapes.frame_stack, batch_size=config.replay.batch_size
-    )
     frames_per_step = 1 if settings is None else settings.action_repeat or 1
     return Plan(
         config=config,
         views=tuple(view.name for view in shapes.views),
         frames_per_step=frames_per_step,
         parameters=parameters,
-        replay_bytes=bytes_needed(shapes.views, action_shape=(shapes.action_dim,), capacity=config.replay.capacity),
-        memory_bytes=ADAM_COPIES * 4 * parameters + batches,
+        replay_bytes=build.replay_bytes(config, shapes),
+        update_bytes=needed,
         free_bytes=free_memory_bytes(),
         step_s=steps_s,
         update_s=update_s,

@@ -26,11 +26,13 @@ from torch import Tensor
 
 from manyview.agents import NonFiniteError
 from manyview.data import Batch
+from manyview.data.room import check_room
 from manyview.train import build
 from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast, device_of, resolved
 from manyview.train.observe import to_tensors
+from manyview.train.rehearsal import update_bytes
 from manyview.train.seeds import derived_seed, stream
 
 
@@ -52,6 +54,12 @@ class Trainer:
         self.shapes = build.shapes_of(self.env)
         self.device = device_of(config.machine)
         self.agent = build.agent(config, self.shapes)  # lines 1 and 2
+        check_room(
+            build.replay_bytes(config, self.shapes),
+            capacity=config.replay.capacity,
+            folder=build.replay_folder(config),
+            memory_bytes=update_bytes(self.agent, config, self.shapes) or 0,
+        )
         self.replay = build.replay(config, self.shapes)
         self.sampler = build.sampler(config, self.replay)
         self.clock = Clock()

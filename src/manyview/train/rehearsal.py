@@ -1,0 +1,62 @@
+"""What an update takes in memory, by making one of a copy: activations are most of it, and no formula knows them."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import torch
+
+from manyview.agents import OffPolicyAgent
+from manyview.data import Batch
+from manyview.train.build import Shapes
+from manyview.train.config import RunConfig
+from manyview.train.machine import autocast, device_of
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+CLEAR_PEAK = "5"  # proc(5)
+
+
+def update_bytes(agent: OffPolicyAgent, config: RunConfig, shapes: Shapes) -> int | None:
+    """Memory of this process that updates need beside the replay, parameters and moments included.
+
+    None where the system does not tell (it does on Linux). On an accelerator most of it lies there, and is not counted.
+    """
+    if not forget_peak():
+        return None
+    before = resident_bytes("VmRSS")
+    copy, batch = deepcopy(agent), _made_up_batch(config, shapes)
+    with autocast(config.machine):
+        for step in range(2):  # moments appear with the first
+            copy.update(batch, step)
+    return max(0, resident_bytes("VmHWM") - before)
+
+
+def resident_bytes(field: str) -> int:
+    """`VmRSS`, what the process holds now, or `VmHWM`, the most it has held."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+def forget_peak() -> bool:
+    """Begin a new `VmHWM`; False where that cannot be done."""
+    try:
+        CLEAR.write_text(CLEAR_PEAK)
+    except OSError:
+        return False
+    return True
+
+
+def _made_up_batch(config: RunConfig, shapes: Shapes) -> Batch:
+    rows, views = config.replay.batch_size, len(shapes.views)
+    pictures = torch.randint(256, (2, rows, views, *shapes.image), dtype=torch.uint8)
+    mask, ones = torch.ones(rows, views, dtype=torch.bool), torch.ones(rows)
+    batch = Batch(
+        views=pictures[0],
+        mask=mask,
+        action=torch.zeros(rows, shapes.action_dim),
+        reward_ext=ones,
+        discount=ones,
+        next_views=pictures[1],
+        next_mask=mask,
+        rows=torch.arange(rows),
+    )
+    return batch.to(device_of(config.machine))

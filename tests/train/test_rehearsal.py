@@ -1,0 +1,62 @@
+"""How much memory a run will take, against what it takes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from manyview.train.rehearsal import forget_peak
+from quality.plugin import Figure
+
+RUN = """
+import json, sys
+from manyview.train import build
+from manyview.train.memory import keep_freed_memory
+from manyview.train.rehearsal import forget_peak, resident_bytes, update_bytes
+from manyview.train.trainer import Trainer
+from manyview.train.tree import changed
+from tests.train.runs import short_run
+
+keep_freed_memory()
+big = {"hidden": 1024}
+config = changed(
+    short_run("drqv2+mem", task="tests.train.large:cameras"),
+    {
+        "env": {"frame_stack": 3},
+        "replay": {"capacity": 1_500, "batch_size": 64},
+        "schedule": {"random_steps": 10**6, "seed_frames": 10**6},
+        "drqv2": {"hidden": 1024, "shift_pixels": 4},
+        "mem": {"trunk": "paper", "latent_dim": 64},
+    },
+)
+env = build.environment(config)
+shapes = build.shapes_of(env)
+env.close()
+predicted = build.replay_bytes(config, shapes) + update_bytes(build.agent(config, shapes), config, shapes)
+"""
+MEASURE = """
+import gc
+before = resident_bytes("VmRSS")
+trainer = Trainer(config)
+forget_peak()
+for _ in range(1_600):
+    trainer.advance()
+for _ in range(2):
+    trainer.update()
+print(json.dumps([predicted, resident_bytes("VmHWM") - before]))
+"""
+
+
+@pytest.mark.quality("E4")
+@pytest.mark.slow
+@pytest.mark.skipif(not forget_peak(), reason="the system does not tell its peak")
+def test_a_run_takes_the_memory_that_was_predicted(figure: Figure) -> None:
+    predict = [sys.executable, "-c", f"{RUN}\nprint(json.dumps([predicted, 0]))"]
+    measure = [sys.executable, "-c", f"{RUN.replace('predicted = ', 'predicted = 0 #')}{MEASURE}"]
+    predicted, taken = (
+        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)[place]
+        for place, command in enumerate((predict, measure))
+    )
+    print(predicted, taken)
+    figure(abs(predicted - taken) / taken, "prediction off by")
