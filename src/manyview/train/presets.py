@@ -50,6 +50,7 @@ PRESETS: dict[str, Preset] = {
             {
                 "env": {"frame_stack": 3, "action_repeat": 2},
                 "replay": {"capacity": 500_000, "n_step": 3},
+                # PAPER: D24. Algorithm 1 updates at every step, DrQ-v2's code at every second agent step.
                 "schedule": {"random_steps": 2_000, "seed_frames": 4_000, "update_every_steps": 2},
                 "drqv2": {"lr": 0.0001, "target_rate": 0.01},
             },
