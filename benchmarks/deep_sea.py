@@ -45,9 +45,10 @@ SETTINGS: dict[str, Any] = {
         "hidden": 128,
         "lr": 1e-3,
         "target_rate": 0.05,
-        "std_start": 0.6,
-        "std_end": 0.4,
-        "std_steps": 2_000,
+        # With more noise (0.6 to 0.4) chance finds the treasure too: without a bonus 4 of 5 seeds did.
+        "std_start": 0.2,
+        "std_end": 0.2,
+        "std_steps": 1_000,
         # Without it the policy soon stands at an end of its tanh in every cell, and noise never turns its sign.
         "saturation_coef": 0.1,
         # The sign of an action decides: the actor must see the other side of 0 from where it stands.

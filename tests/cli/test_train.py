@@ -46,7 +46,8 @@ def test_settings_reach_the_run(tmp_path: Path) -> None:
 
 def test_a_config_can_be_given_back(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    assert main(["train", TASK, "--out", str(first), "--set", *SHORT]) == 0
+    asked = ["--method", "sac+re3", "--seed", "3"]
+    assert main(["train", TASK, *asked, "--out", str(first), "--set", *SHORT]) == 0
     again = ["train", TASK, "--out", str(second), "--config", str(first / "config.json")]
     assert main(again) == 0
     assert RunFolder(first).config() == RunFolder(second).config()

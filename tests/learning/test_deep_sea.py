@@ -5,7 +5,7 @@ import pytest
 from benchmarks.deep_sea import SEEDS, attempts
 from quality.plugin import Figure
 
-METHOD = "mem joint"
+METHOD = "mem marginal"
 
 
 @pytest.mark.quality("C1")

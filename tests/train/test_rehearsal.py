@@ -18,8 +18,6 @@ from manyview.train.trainer import Trainer
 from manyview.train.tree import changed
 from tests.train.runs import short_run
 
-keep_freed_memory()
-big = {"hidden": 1024}
 config = changed(
     short_run("drqv2+mem", task="tests.train.large:cameras"),
     {
@@ -36,9 +34,9 @@ env.close()
 predicted = build.replay_bytes(config, shapes) + update_bytes(build.agent(config, shapes), config, shapes)
 """
 MEASURE = """
-import gc
 before = resident_bytes("VmRSS")
 trainer = Trainer(config)
+keep_freed_memory()
 forget_peak()
 for _ in range(1_600):
     trainer.advance()
@@ -58,5 +56,4 @@ def test_a_run_takes_the_memory_that_was_predicted(figure: Figure) -> None:
         json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)[place]
         for place, command in enumerate((predict, measure))
     )
-    print(predicted, taken)
     figure(abs(predicted - taken) / taken, "prediction off by")

@@ -84,7 +84,7 @@ class DrQv2(OffPolicyAgent):
         features = self.representation.encode(views, batch.mask)
         with torch.no_grad():
             later = self.representation.encode(next_views, batch.next_mask)
-            reward_int = self.reward_int(batch, views, features)
+            reward_int = self.reward_int(batch, features)
             reward = batch.reward_ext + self.beta(step) * reward_int
             target = reward + batch.discount * self.target(
                 later.state, self._noisy(self.actor(later.state).tanh(), std)

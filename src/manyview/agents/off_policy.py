@@ -48,16 +48,14 @@ class OffPolicyAgent(nn.Module):
     def load_state(self, state: dict[str, Any]) -> None:
         load_state_into(self, state)
 
-    def reward_int(self, batch: Batch, shifted: Tensor, features: Any) -> Tensor:
-        """r̂ [B] of Eq. 9 for s_t; `features` are what the representation made of the `shifted` frames."""
+    def reward_int(self, batch: Batch, features: Any) -> Tensor:
+        """r̂ [B] of Eq. 9 for s_t; `features` are what the representation made of the shifted frames."""
         if self.intrinsic is None:
             return torch.zeros_like(batch.reward_ext)
-        # PAPER: D13. Random shifts, drawn for each image, make equal states look different; clean frames do not.
-        paid = batch.views if self.reward_frames == "clean" else shifted
-        encoded_already = paid is shifted and id(self.intrinsic) == id(self.representation)
-        if not encoded_already:
-            features = self.intrinsic.encode(paid, batch.mask)
-        return self.intrinsic.reward(features, rows=batch.rows)
+        if self.reward_frames == "shifted" and id(self.intrinsic) == id(self.representation):
+            return self.intrinsic.reward(features, rows=batch.rows)
+        # PAPER: D13. On clean frames; so are bonuses with an encoder of their own, which costs them nothing more.
+        return self.intrinsic.reward(self.intrinsic.encode(batch.views, batch.mask), rows=batch.rows)
 
     def noise(self, like: Tensor) -> Tensor:
         """Standard normal, from the agent's own generator: the same on every device."""

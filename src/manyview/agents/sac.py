@@ -94,7 +94,7 @@ class SAC(OffPolicyAgent):
             next_action, next_log_prob = self._sampled(later.state)
             next_state = self.target_representation.encode(next_views, batch.next_mask).state
             next_value = self.target_critic(next_state, next_action).amin(0) - temperature * next_log_prob
-            reward_int = self.reward_int(batch, views, features)
+            reward_int = self.reward_int(batch, features)
             target = batch.reward_ext + self.beta(step) * reward_int + batch.discount * next_value
 
         values = self.critic(features.state, batch.action)  # [2, B]

@@ -157,7 +157,7 @@ class LiveDisplay:
         table = Table.grid(padding=(0, 2))
         table.add_row("return", f"{seen.figure('evaluation', 'return')}  {sparkline(seen.returns)}")
         table.add_row("last episode", seen.figure("episode", "return"))
-        table.add_row("β", seen.figure("train", "beta"))
+        table.add_row("β", f"{seen.figure('train', 'beta')}  β · std(r̂) {seen.figure('train', 'contrast')}")
         table.add_row("r̂", f"{seen.figure('train', 'reward_int')}  {seen.shares()}".rstrip())
         losses = [f"{name} {seen.figure('train', name)}" for name in LOSSES if name in seen.latest.get("train", {})]
         table.add_row("learning", "  ".join(losses))

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from manyview.cli.arguments import find_modules_here, refuse
 from manyview.cli.display import display_for
@@ -19,13 +20,20 @@ from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
 from manyview.train.tree import changed, from_plain, nested, to_plain
 
+METHOD, SEED = "drqv2+mem", 1
+
 
 def train(
     task: Positional[Annotated[str, arg(metavar="TASK", help="Such as dmc/hopper_hop; `manyview tasks` lists all.")]],
     *,
     method: Annotated[
-        str, arg(metavar="AGENT+METHOD", help="drqv2 or sac, with mem, re3, curl or none.")
-    ] = "drqv2+mem",
+        str | None,
+        arg(
+            metavar="AGENT+METHOD",
+            help="drqv2 or sac, with mem, re3, curl or none.",
+            help_behavior_hint="(default: drqv2+mem)",
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
         arg(
@@ -34,9 +42,11 @@ def train(
             help_behavior_hint="(default: the paper's with an accelerator, otherwise minute for toys and cpu)",
         ),
     ] = None,
-    seed: Annotated[int, arg(metavar="N", help="Of everything that is random.")] = 1,
+    seed: Annotated[
+        int | None, arg(metavar="N", help="Of everything that is random.", help_behavior_hint="(default: 1)")
+    ] = None,
     set: Annotated[  # noqa: A002
-        tuple[str, ...],
+        UseAppendAction[tuple[tuple[str, ...], ...]],
         arg(metavar="NAME=VALUE ...", help="Any setting that --dry-run shows, such as replay.batch_size=128."),
     ] = (),
     config: Annotated[
@@ -52,7 +62,7 @@ def train(
     if ":" in task:
         find_modules_here()
     try:
-        resolved = _resolved(task, method, preset, seed, config, set, device)
+        resolved = _resolved(task, method, preset, seed, config, list(chain(*set)), device)
         folder = RunFolder(out or default_folder(resolved))
         if dry_run:
             print_plan(plan(resolved), folder)
@@ -67,22 +77,23 @@ def train(
 
 def _resolved(
     task: str,
-    method: str,
+    method: str | None,
     preset: str | None,
-    seed: int,
+    seed: int | None,
     file: Path | None,
     changes: Sequence[str],
     device: str | None,
 ) -> RunConfig:
     if file is None:
         accelerator = torch.accelerator.is_available() and device != "cpu"
+        method, seed = method or METHOD, SEED if seed is None else seed
         name = preset or preset_for(task, method, accelerator=accelerator)
         config = preset_config(name, task=task, method=method, seed=seed)
     elif preset is not None:
         raise ValueError("--config already holds every setting: give it or --preset, not both")
     else:
         given = from_plain(RunConfig, json.loads(file.read_text(encoding="utf-8")))
-        config = replace(given, task=task, method=method, seed=seed)
+        config = replace(given, task=task, method=method or given.method, seed=given.seed if seed is None else seed)
     config = changed(config, nested(_assigned(change) for change in changes))
     if device is not None:
         config = changed(config, {"machine": {"device": device}})

@@ -171,14 +171,17 @@ class MEM(nn.Module):
         return {"discriminator_loss": loss.detach()}
 
     @torch.no_grad()
-    def health(self, features: Features, *, beta: float) -> Health:
-        """How features and bonus are doing, within this batch alone. Changes nothing; ask every few hundred updates."""
-        distances, _ = reward_distances(features, k=self.config.k)
+    def health(self, features: Features, *, beta: float, rows: Tensor | None = None) -> Health:
+        """How features and bonus are doing, within this batch alone. Changes nothing; ask every few hundred updates.
+
+        `rows` as for `reward`.
+        """
+        distances, _ = reward_distances(features, k=self.config.k, rows=rows)
         return measure_health(
             features,
             self.view_names,
             distances=distances,
             logits=self.discriminator(features.shared),
-            reward=self._scaled_reward(features, learn=False),
+            reward=self._scaled_reward(features, rows=rows, learn=False),
             beta=beta,
         )

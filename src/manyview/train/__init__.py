@@ -5,5 +5,6 @@ from manyview.train.folder import RunFolder
 from manyview.train.presets import PRESETS, preset_config
 from manyview.train.session import run
 from manyview.train.trainer import Trainer
+from manyview.train.tree import changed
 
-__all__ = ["PRESETS", "RunConfig", "RunFolder", "Trainer", "preset_config", "run"]
+__all__ = ["PRESETS", "RunConfig", "RunFolder", "Trainer", "changed", "preset_config", "run"]

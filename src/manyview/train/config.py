@@ -116,6 +116,8 @@ class RunConfig:
                 f"method must be <agent>+<method> with an agent of {', '.join(AGENTS)} and a method of "
                 f"{', '.join(METHODS)}, such as drqv2+mem; got {self.method!r}"
             )
+        if self.bonus.unit != "agent_steps":
+            raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
         for name, value in (
             ("schedule.frames", self.schedule.frames),
             ("schedule.update_every_steps", self.schedule.update_every_steps),

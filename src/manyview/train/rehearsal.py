@@ -10,9 +10,12 @@ from manyview.data import Batch
 from manyview.train.build import Shapes
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast, device_of
+from manyview.train.memory import give_back
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 CLEAR_PEAK = "5"  # proc(5)
+HEAP = 1.22
+"""What a run takes of the heap against what its second update had taken: measured 1.17 to 1.27 over four sizes."""
 
 
 def update_bytes(agent: OffPolicyAgent, config: RunConfig, shapes: Shapes) -> int | None:
@@ -27,7 +30,10 @@ def update_bytes(agent: OffPolicyAgent, config: RunConfig, shapes: Shapes) -> in
     with autocast(config.machine):
         for step in range(2):  # moments appear with the first
             copy.update(batch, step)
-    return max(0, resident_bytes("VmHWM") - before)
+    needed = max(0, int(HEAP * (resident_bytes("VmHWM") - before)))
+    del copy, batch
+    give_back()
+    return needed
 
 
 def resident_bytes(field: str) -> int:

@@ -75,7 +75,8 @@ class Session:
         trainer, config, before = self.trainer, self.config, self.trainer.clock.frames
         metrics, episode = trainer.advance()
         if episode is not None:
-            self._tell("episode", **{name: value for name, value in episode.items() if name not in ("steps", "frames")})
+            lengths = {"steps": "length", "frames": "length_frames"}  # the clock has these names
+            self._tell("episode", **{lengths.get(name, name): value for name, value in episode.items()})
         if metrics is not None and trainer.clock.updates % self._updates_per_record() == 0:
             self._tell("train", beta=trainer.beta, **_floats(metrics), **self._health())
         if trainer.clock.skipped_in_a_row:
@@ -147,7 +148,8 @@ class Session:
         batch = self.trainer.last_batch
         if not isinstance(representation, MEM) or batch is None:
             return {}
-        health = representation.health(representation.encode(batch.views, batch.mask), beta=self.trainer.beta)
+        features = representation.encode(batch.views, batch.mask)
+        health = representation.health(features, beta=self.trainer.beta, rows=batch.rows)
         return {**health.metrics(), "health": health.verdict()}
 
     def _tell(self, kind: Kind, **figures: Any) -> None:
