@@ -91,7 +91,7 @@ ROWS = {
         ),
         Row(
             "C1",
-            "P",
+            "N",
             "the treasure of a Deep Sea of 10 x 10 in two views, seeds of 10 that learn the way to it",
             {"with MEM's bonus": at_least(5), "without": at_most(1)},
         ),
