@@ -476,3 +476,25 @@ def test_large_images_are_drawn_too() -> None:
     assert observation["fixed"].shape == (700, 700, 3)
     assert observation["fixed"].std() > 1
     env.close()
+
+
+@pytest.mark.parametrize("task", ["dmc/ball_in_cup_catch", "dmc/cartpole_swingup"])
+def test_smooth_pictures_are_means_of_larger_fast_ones(task: str) -> None:
+    seen = {}
+    for quality, size in (("smooth", 40), ("fast", 80)):
+        env = make(task, image_size=size, render_quality=quality, frame_stack=1)  # type: ignore[arg-type]
+        env.action_space.seed(0)
+        observation, _ = env.reset(seed=3)
+        for _ in range(5):
+            observation, *_ = env.step(env.action_space.sample())
+        seen[quality] = (views_of(env), observation)
+        env.close()
+    views, small = seen["smooth"]
+    large = seen["fast"][1]
+    for view in views:
+        blocks = large[view.name].reshape(40, 2, 40, 2, 3)
+        if view.foreground_of is None:
+            assert np.array_equal(small[view.name], np.floor(blocks.mean((1, 3)) + 0.5))
+        else:
+            shown = (blocks != view.fill).any((1, 3, 4))
+            assert np.array_equal(small[view.name], np.where(shown[..., None], small[view.foreground_of], view.fill))

@@ -27,6 +27,8 @@ Shape = tuple[int, int, int]
 World = Callable[[], tuple[Any, Any]]
 """The model and the data as they are now: some environments replace them at a reset."""
 MAX_GEOMS = 2_000
+SMOOTH = 2
+"""How many times larger `smooth` pictures are drawn before they are averaged: thin things do not get lost."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ class _Painter:
     """Everything of OpenGL."""
 
     def __init__(self, largest: int, quality: Quality, rangefinders: bool) -> None:
-        self._largest, self._quality, self._rangefinders = largest, quality, rangefinders
+        self._quality, self._rangefinders = quality, rangefinders
+        self._finer = SMOOTH if quality == "smooth" else 1
+        self._largest = largest * self._finer
         self._model: Any = None
         self._gl: Any = None
         self._context: Any = None
@@ -127,7 +131,7 @@ class _Painter:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene, self._option = mujoco.MjvScene(model, MAX_GEOMS), mujoco.MjvOption()
         self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = self._rangefinders
-        if self._quality == "fast":
+        if self._quality != "standard":
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         self._model, self._planes, self._cameras = model, [], {}
@@ -164,7 +168,7 @@ class _Painter:
                 self._cameras[camera] = camera_of(model, camera)
             seen_by, everything = self._cameras[camera], mujoco.mjtCatBit.mjCAT_ALL
             mujoco.mjv_updateScene(model, data, self._option, None, seen_by, everything, self._scene)
-            return self._pixels(shape)
+            return _averaged(self._pixels(shape), self._finer)
         except Exception:
             self._model = None  # whatever is wrong with the context, the next picture gets another
             raise
@@ -180,11 +184,13 @@ class _Painter:
             self._terrain = terrain
 
     def _pixels(self, shape: Shape) -> Image:
+        """As drawn, which is larger than `shape` if it has to be finer."""
         import mujoco
 
-        height, width, _ = shape
+        height, width, channels = shape
+        height, width = height * self._finer, width * self._finer
         rectangle = mujoco.MjrRect(0, 0, width, height)
-        pixels = np.empty(shape, np.uint8)
+        pixels = np.empty((height, width, channels), np.uint8)
         mujoco.mjr_render(rectangle, self._scene, self._context)
         mujoco.mjr_readPixels(pixels, None, rectangle, self._context)
         return pixels[::-1]  # GL begins at the bottom
@@ -210,8 +216,10 @@ class _Painter:
         for place in self._plane_places(geoms, count):
             shown[geoms[place].segid + 1] = False
         if len(shown) <= 256:
-            return shown[pixels[..., 0]]
-        return shown[pixels.astype(np.uint32) @ np.array([1, 2**8, 2**16], np.uint32)]
+            seen = shown[pixels[..., 0]]
+        else:
+            seen = shown[pixels.astype(np.uint32) @ np.array([1, 2**8, 2**16], np.uint32)]
+        return np.asarray(seen if self._finer == 1 else _blocks(seen, self._finer).any((1, 3)), np.bool_)
 
     def _plane_places(self, geoms: Any, count: int) -> list[int]:
         import mujoco
@@ -307,3 +315,17 @@ def camera_of(model: Any, camera: str | int | Orbit) -> Any:
 
 def _names(of: Callable[[int], Any], count: int) -> str:
     return ", ".join(f"{number} {of(number).name!r}" for number in range(count)) or "none"
+
+
+def _averaged(picture: Image, finer: int) -> Image:
+    if finer == 1:
+        return picture
+    # Half a unit before cutting off: rounded, as the mean of whole numbers.
+    total = _blocks(picture, finer).sum((1, 3), dtype=np.uint16)
+    return np.asarray((total + finer**2 // 2) // finer**2, np.uint8)
+
+
+def _blocks(picture: NDArray[Any], finer: int) -> NDArray[Any]:
+    """[H, finer, W, finer, ...]"""
+    height, width = picture.shape[:2]
+    return picture.reshape(height // finer, finer, width // finer, finer, *picture.shape[2:])

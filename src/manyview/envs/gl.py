@@ -21,7 +21,7 @@ def prepare_headless_gl() -> None:
 
 def set_quality(visual: Any, quality: Quality, size: int) -> None:
     """Set a MuJoCo model's `vis` for contexts made from now on, which draw images of up to `size` pixels a side."""
-    if quality == "fast":
+    if quality != "standard":
         visual.quality.offsamples = 0
         visual.quality.numslices, visual.quality.numstacks, visual.quality.numquads = 12, 8, 2
         visual.global_.offwidth = visual.global_.offheight = size

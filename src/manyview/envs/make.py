@@ -66,7 +66,8 @@ def make(
         image_size: pixels a side.
         frame_stack: how many frames of each view lie along the channels.
         action_repeat: simulator frames per agent step.
-        render_quality: `"standard"` is the simulator's own, `"fast"` leaves out shadows, reflections and smoothing.
+        render_quality: `"standard"` is the simulator's own, `"fast"` leaves out shadows, reflections and smoothing,
+            `"smooth"` draws `fast` twice as large and averages, for small pictures.
         levels: Procgen's 200 `"train"` levels, or `"test"` on all.
         faults: how cameras fail, on purpose.
 

@@ -11,7 +11,8 @@ from gymnasium.vector import VectorEnv
 from manyview.envs.layers.faults import Fault
 from manyview.envs.views import Observation
 
-Quality = Literal["standard", "fast"]
+Quality = Literal["standard", "fast", "smooth"]
+"""The simulator's own; without shadows, reflections and multisampling; or that, drawn twice as large and averaged."""
 FOREGROUND = "_foreground"
 """What a view's name ends with that shows its camera with the background removed."""
 Levels = Literal["train", "test"]
