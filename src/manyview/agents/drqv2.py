@@ -84,7 +84,7 @@ class DrQv2(OffPolicyAgent):
         features = self.representation.encode(views, batch.mask)
         with torch.no_grad():
             later = self.representation.encode(next_views, batch.next_mask)
-            reward_int = self.reward_int(batch, features)
+            reward_int = self.reward_int(batch, views, features)
             reward = batch.reward_ext + self.beta(step) * reward_int
             target = reward + batch.discount * self.target(
                 later.state, self._noisy(self.actor(later.state).tanh(), std)
@@ -93,7 +93,8 @@ class DrQv2(OffPolicyAgent):
         values = self.critic(features.state, batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.loss(features, later)
-        critic_grad = descend(critic_loss + representation_loss, self.learn_critic)
+        critic_grad = descend(critic_loss / self.critic_scale + representation_loss, self.learn_critic)
+        self.see_targets(target)
         if isinstance(self.representation, Adversarial):
             metrics |= self.representation.update_discriminator(features)
 
@@ -109,6 +110,7 @@ class DrQv2(OffPolicyAgent):
         own = {
             "critic_loss": critic_loss,
             "critic_grad": critic_grad,
+            "target_std": self.target_moments.std,
             "actor_loss": actor_loss,
             "value": values.mean(),
             "reward_int": reward_int.mean(),

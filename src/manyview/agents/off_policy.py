@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from manyview.agents.options import RewardFrames
 from manyview.agents.state import load_state_into, state_of
 from manyview.data.batch import Batch
+from manyview.mem.running import RunningMoments
 from manyview.methods.protocols import Intrinsic, Representation
 
 
@@ -32,6 +33,7 @@ class OffPolicyAgent(nn.Module):
         self.reward_frames = reward_frames
         self.representation, self.intrinsic, self.beta = representation, intrinsic, beta
         self.generator = torch.Generator().manual_seed(seed)
+        self.target_moments = RunningMoments(1)
 
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
         """Actions [B, A] for `views` [B, V, C, H, W]; without exploring, the best known."""
@@ -48,14 +50,28 @@ class OffPolicyAgent(nn.Module):
     def load_state(self, state: dict[str, Any]) -> None:
         load_state_into(self, state)
 
-    def reward_int(self, batch: Batch, features: Any) -> Tensor:
-        """r̂ [B] of Eq. 9 for s_t; `features` are what the representation made of the shifted frames."""
+    def reward_int(self, batch: Batch, shifted: Tensor, features: Any) -> Tensor:
+        """r̂ [B] of Eq. 9 for s_t; `features` are what the representation made of the `shifted` frames."""
         if self.intrinsic is None:
             return torch.zeros_like(batch.reward_ext)
-        if self.reward_frames == "shifted" and id(self.intrinsic) == id(self.representation):
+        encoded = self.reward_frames == "shifted" or shifted is batch.views
+        if encoded and id(self.intrinsic) == id(self.representation):
             return self.intrinsic.reward(features, rows=batch.rows)
         # PAPER: D13. On clean frames; so are bonuses with an encoder of their own, which costs them nothing more.
         return self.intrinsic.reward(self.intrinsic.encode(batch.views, batch.mask), rows=batch.rows)
+
+    @property
+    def critic_scale(self) -> Tensor:
+        """The running variance of the critic's targets, at least 1: what its loss is measured in.
+
+        PAPER: D30. Where rewards are large the critic would otherwise drown the representation's loss, and with it what
+        keeps the features alive. Adam makes nothing of the factor where the critic learns alone.
+        """
+        return self.target_moments.std.square().clamp(min=1).squeeze(0)
+
+    def see_targets(self, target: Tensor) -> None:
+        """Once the step has been taken: targets that are not finite must not get here."""
+        self.target_moments.update(target.unsqueeze(1), torch.ones_like(target, dtype=torch.bool).unsqueeze(1))
 
     def noise(self, like: Tensor) -> Tensor:
         """Standard normal, from the agent's own generator: the same on every device."""

@@ -94,13 +94,14 @@ class SAC(OffPolicyAgent):
             next_action, next_log_prob = self._sampled(later.state)
             next_state = self.target_representation.encode(next_views, batch.next_mask).state
             next_value = self.target_critic(next_state, next_action).amin(0) - temperature * next_log_prob
-            reward_int = self.reward_int(batch, features)
+            reward_int = self.reward_int(batch, views, features)
             target = batch.reward_ext + self.beta(step) * reward_int + batch.discount * next_value
 
         values = self.critic(features.state, batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.loss(features, later)
-        critic_grad = descend(critic_loss + representation_loss, self.learn_critic)
+        critic_grad = descend(critic_loss / self.critic_scale + representation_loss, self.learn_critic)
+        self.see_targets(target)
         if isinstance(self.representation, Adversarial):
             metrics |= self.representation.update_discriminator(features)
 
@@ -120,6 +121,7 @@ class SAC(OffPolicyAgent):
         own = {
             "critic_loss": critic_loss,
             "critic_grad": critic_grad,
+            "target_std": self.target_moments.std,
             "actor_loss": actor_loss,
             "value": values.mean(),
             "temperature": temperature,

@@ -1,0 +1,50 @@
+"""Decision D30: critic and representation share a loss, and neither drowns the other."""
+
+import pytest
+import torch
+
+from manyview.mem import MEM
+from tests.agents.batches import agent, batch
+
+
+def test_large_rewards_do_not_drown_the_representation() -> None:
+    """A thousand times the reward: the features keep their spread, which only the representation's loss asks for."""
+    data = batch(64)
+    spread = {}
+    for factor in (1.0, 1000.0):
+        learner = agent("sac", "mem")  # whose learning rate shows it within some updates
+        for step in range(60):
+            learner.update(data._replace(reward_ext=factor * data.reward_ext), step)
+        assert isinstance(learner.representation, MEM)
+        spread[factor] = learner.representation.encode(data.views).specific.std(0).mean().item()
+    assert spread[1000.0] > 0.8 * spread[1.0]
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_the_scale_is_the_variance_of_the_targets(kind: str) -> None:
+    data = batch(64)._replace(reward_ext=1000 * batch(64).reward_ext, discount=torch.zeros(64))
+    learner = agent(kind, "none")
+    learner.update(data, 0)
+    assert learner.critic_scale == pytest.approx(data.reward_ext.var(correction=0).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_small_rewards_are_left_as_they_are(kind: str) -> None:
+    learner = agent(kind, "mem")
+    for step in range(3):
+        learner.update(batch(), step)
+    assert learner.critic_scale == 1
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_a_critic_that_learns_alone_learns_the_same(kind: str) -> None:
+    """Adam's steps do not depend on the scale of the loss; targets of a spread of hundreds, one update from a start."""
+    data = batch(64)._replace(reward_ext=300 * batch(64).reward_ext)
+    scaled, plain = agent(kind, "none"), agent(kind, "none")
+    scaled.see_targets(data.reward_ext)
+    assert scaled.critic_scale > 1000
+    for learner in (scaled, plain):
+        learner.update(data, 0)
+    for one, other in zip(scaled.critic.parameters(), plain.critic.parameters(), strict=True):
+        # Adam's ε shows where a gradient is nearly 0; a whole step is at least 1e-4.
+        assert (one - other).abs().mean() < 1e-5
