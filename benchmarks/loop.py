@@ -75,17 +75,16 @@ def ratio(config: RunConfig, *, rounds: int) -> float:
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder(Path(place))
         one, other = Trainer(config), Trainer(config)
-        with Listeners(JsonLines(folder.metrics_file)) as told:
-            looped = whole(Session(one, one.env, folder, told))
-            bare = Bare(other)
-            for trainer in (one, other):
-                while trainer.clock.updates < 5:
-                    trainer.advance()
-            ratios = []
-            for _ in range(rounds):
-                seconds = [_timed(looped), _timed(bare)]
-                ratios.append(seconds[0] / seconds[1])
-        one.close()
+        session = Session(one, one.env, folder, Listeners(JsonLines(folder.metrics_file)))
+        looped, bare = whole(session), Bare(other)
+        for trainer in (one, other):
+            while trainer.clock.updates < 5:
+                trainer.advance()
+        ratios = []
+        for _ in range(rounds):
+            seconds = [_timed(looped), _timed(bare)]
+            ratios.append(seconds[0] / seconds[1])
+        session.close()
         other.close()
     return median(ratios)
 

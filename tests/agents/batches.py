@@ -5,7 +5,6 @@ import torch
 from manyview.agents import SAC, DrQv2, DrQv2Config, SACConfig
 from manyview.agents.options import RewardFrames
 from manyview.data import Batch
-from manyview.data.shift import ShiftDraw
 from manyview.mem import MEM, MEMConfig
 from manyview.methods import CURL, RE3, CURLConfig, Intrinsic, Plain, PlainConfig, RE3Config, Representation
 
@@ -33,7 +32,6 @@ def agent(
     method: str,
     *,
     reward_frames: RewardFrames = "clean",
-    shift_draw: ShiftDraw = "each",
     shift_pixels: int = 1,
     seed: int = 0,
 ) -> DrQv2 | SAC:
@@ -49,7 +47,7 @@ def agent(
     representation, intrinsic = compositions[method]
     beta = (lambda _: 0.05) if intrinsic is not None else (lambda _: 0.0)
     if kind == "drqv2":
-        config = DrQv2Config(hidden=32, shift_pixels=shift_pixels, shift_draw=shift_draw, reward_frames=reward_frames)
+        config = DrQv2Config(hidden=32, shift_pixels=shift_pixels, reward_frames=reward_frames)
         return DrQv2(representation, ACTIONS, config, intrinsic=intrinsic, beta=beta, seed=seed)
-    options = SACConfig(hidden=32, shift_pixels=shift_pixels, shift_draw=shift_draw, reward_frames=reward_frames)
+    options = SACConfig(hidden=32, shift_pixels=shift_pixels, reward_frames=reward_frames)
     return SAC(representation, ACTIONS, options, intrinsic=intrinsic, beta=beta, seed=seed)

@@ -7,7 +7,6 @@ import torch
 
 from manyview.agents import DrQv2Config, SACConfig
 from manyview.agents.options import RewardFrames
-from manyview.data.shift import ShiftDraw
 from tests.agents.batches import agent, batch
 
 KINDS = ("drqv2", "sac")
@@ -69,16 +68,20 @@ def test_under_a_common_shift_equal_states_stay_equal(kind: str) -> None:
     """A batch of one observation: nothing in it is rare, unless each copy is moved by itself."""
     data = batch()
     data.views[:] = data.views[0].clone()
-    draws: tuple[ShiftDraw, ...] = ("common", "each")
-    common, each = (
-        agent(kind, "mem", reward_frames="shifted", shift_draw=draw).update(data, 0)["reward_int"] for draw in draws
-    )
-    assert common < 1e-3
-    assert each > 0.1
+    learner = agent(kind, "mem", reward_frames="shifted")
+    assert learner.shift_draw == "common"
+    assert learner.update(data, 0)["reward_int"] < 1e-3
+    learner.shift_draw = "each"
+    assert learner.update(data, 0)["reward_int"] > 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("method", "frames"), [("mem", "clean"), ("none", "shifted"), ("re3", "shifted")])
+def test_images_are_shifted_one_by_one_where_no_reward_sees_it(kind: str, method: str, frames: RewardFrames) -> None:
+    assert agent(kind, method, reward_frames=frames).shift_draw == "each"
 
 
 @pytest.mark.parametrize("config", [DrQv2Config, SACConfig])
-@pytest.mark.parametrize("field", ["reward_frames", "shift_draw"])
-def test_a_misspelt_choice_is_refused(config: Any, field: str) -> None:
-    with pytest.raises(ValueError, match=f"expected {field} to be one of .*got 'cleen'"):
-        config(**{field: "cleen"})
+def test_a_misspelt_choice_is_refused(config: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected reward_frames to be one of .*got 'cleen'"):
+        config(reward_frames="cleen")

@@ -81,6 +81,10 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
         (["--set", "replay.batch_size=many"], "replay.batch_size must be"),
         (["--set", "replay.batch_size"], "--set takes NAME=VALUE"),
         (["--set", "replay.capacity=1000000000000"], "a replay of 1,000,000,000,000 steps needs"),
+        (["--set", "schedule.frames=abc"], "schedule.frames must be"),
+        (["--set", "replay.batch_size=0"], "replay.batch_size must be at least 1"),
+        (["--set", "drqv2.std_steps=0"], "expected std_steps >= 1"),
+        (["--seed", "-1"], "seed must be at least 0"),
         (["--device", "cuda:77"], "device 'cuda:77' cannot be used here"),
         (["--config", "nowhere.json"], "nowhere.json"),
     ],
@@ -93,6 +97,15 @@ def test_what_cannot_be_done_is_refused_in_words(
     assert says in error
     assert "Traceback" not in error
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_taken_is_refused_at_once_and_in_a_dry_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").touch()
+    for further in ([], ["--dry-run"]):
+        assert main(["train", TASK, "--out", str(tmp_path), *further]) == 2
+        assert "already holds a run" in capsys.readouterr().err
 
 
 def test_a_task_with_discrete_actions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,11 @@ from manyview.train.trainer import Trainer
 from tests.train.runs import short_run
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl+re3"])
-def test_an_agent_comes_back_from_a_folder(tmp_path: Path, method: str) -> None:
-    trainer, other = Trainer(short_run(method)), Trainer(short_run(method, seed=2))
+def test_an_agent_comes_back_from_a_folder(tmp_path: Path, method: str, channels_last: bool) -> None:
+    machine = {"channels_last": channels_last}
+    trainer, other = Trainer(short_run(method, machine=machine)), Trainer(short_run(method, seed=2, machine=machine))
     for _ in range(40):
         trainer.advance()
     checkpoint.save(tmp_path / "1", {"agent": trainer.agent.state(), "clock": trainer.clock.state()})

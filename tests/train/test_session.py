@@ -84,12 +84,12 @@ def test_training_records_have_bonus_losses_and_the_meters_of_every_view(folder:
 
 
 def test_a_video_shows_the_first_episode_of_each_evaluation(folder: RunFolder) -> None:
-    imageio = pytest.importorskip("imageio.v2")
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
     run(short_run(evaluation={"video": True, "every_frames": 60}), folder)
     videos = sorted(folder.videos.iterdir())
     assert [path.name for path in videos] == ["000000000.mp4", "000000060.mp4"]
-    frames = [frame for frame in imageio.get_reader(videos[-1])]  # noqa: C416  its length is infinite
-    assert len(frames) == kinds(folder, "evaluation")[-1]["lengths"][0]
+    frames, _ = ffmpeg.count_frames_and_secs(str(videos[-1]))
+    assert frames == kinds(folder, "evaluation")[-1]["lengths"][0]
 
 
 def test_tensorboard_has_the_figures_too(folder: RunFolder) -> None:
@@ -141,6 +141,35 @@ def test_how_a_run_ended_is_its_last_record(
         run(short_run(), folder)
     last = list(read_records(folder.metrics_file))[-1]
     assert (last["kind"], last["state"], last["frames"]) == ("end", state, 40)
+
+
+def test_a_failed_run_keeps_the_place_of_its_error(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping_at(monkeypatch, 40, RuntimeError("the arm fell off"))
+    with pytest.raises(RuntimeError):
+        run(short_run(), folder)
+    assert "test_session.py" in kinds(folder, "end")[0]["traceback"]
+
+
+def test_a_run_that_is_stopped_keeps_its_agent(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping_at(monkeypatch, 40, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(short_run(), folder)
+    assert (folder.checkpoints / "000000040").is_dir()
+
+
+def test_whoever_watches_may_fail_without_harm(folder: RunFolder) -> None:
+    class Breaks(Heard):
+        def record(self, record: Any) -> None:
+            super().record(record)
+            if record["kind"] == "train":
+                raise BrokenPipeError
+
+    breaks, heard = Breaks(), Heard()
+    run(short_run(), folder, breaks, heard)
+    assert kinds(folder, "end")[0]["state"] == "finished"
+    assert [record["text"] for record in kinds(folder, "warning")] == ["Breaks is told no more: BrokenPipeError()"]
+    assert breaks.closed
+    assert heard.records[-1]["kind"] == "end"
 
 
 def test_half_a_line_at_the_end_of_a_killed_run_is_no_record(folder: RunFolder) -> None:

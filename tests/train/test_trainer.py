@@ -128,3 +128,17 @@ def test_a_state_of_another_build_is_refused() -> None:
 def test_a_task_with_other_actions_is_refused() -> None:
     with pytest.raises(ValueError, match="need actions that are vectors of numbers"):
         Trainer(short_run(task="toy/identity"))
+
+
+@pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem"])
+def test_in_bfloat16_values_and_losses_stay_float32(method: str) -> None:
+    trainer = played(Trainer(short_run(method, machine={"precision": "bfloat16"})), 40)
+    state = torch.randn(64, trainer.agent.representation.state_dim)
+    action = torch.rand(64, trainer.shapes.action_dim)
+    with torch.autocast("cpu", torch.bfloat16):
+        values = trainer.agent.critic(state, action)  # type: ignore[operator]
+        found = trainer.agent.representation.encode(trainer.last_batch.views)  # type: ignore[union-attr]
+    assert values.dtype == torch.float32
+    assert torch.equal(values, trainer.agent.critic(state, action))  # type: ignore[operator]
+    assert found.state.dtype == torch.float32
+    assert trainer.clock.skipped_updates == 0

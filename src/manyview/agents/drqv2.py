@@ -10,9 +10,9 @@ from torch import Tensor
 
 from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, saturation, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
-from manyview.agents.options import RewardFrames, refuse_unknown_choices
+from manyview.agents.options import RewardFrames, refuse_below, refuse_unknown_choices
 from manyview.data.batch import Batch
-from manyview.data.shift import ShiftDraw, random_shift
+from manyview.data.shift import random_shift
 from manyview.methods.protocols import Adversarial, Intrinsic, Representation
 
 
@@ -32,14 +32,13 @@ class DrQv2Config:
     shift_pixels: int = 4
     saturation_coef: float = 0.0
     """Weight of a push back from the flat ends of the policy's tanh (not in DrQ-v2); 0 turns it off."""
-    shift_draw: ShiftDraw = "common"
-    """A shift for each view that is `common` to the batch, so that equal states still look alike, or one for `each`
-    image, as in DrQ-v2."""
     reward_frames: RewardFrames = "shifted"
-    """What r̂ sees: the critic's `shifted` frames, or `clean` ones, at the price of encoding s_t once more."""
+    """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
+    states still look alike; or `clean` ones, at the price of encoding s_t once more."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
+        refuse_below(self, 1, "hidden", "std_steps")
 
     def std(self, step: int) -> float:
         """σ of the exploration noise at an agent step."""
@@ -77,7 +76,7 @@ class DrQv2(OffPolicyAgent):
         """One update at agent step `step`, critic and representation in one backward pass."""
         config, std = self.config, self.config.std(step)
         views, next_views = (
-            random_shift(pixels, config.shift_pixels, self.generator, config.shift_draw)
+            random_shift(pixels, config.shift_pixels, self.generator, self.shift_draw)
             for pixels in (batch.views, batch.next_views)
         )
 
@@ -110,7 +109,7 @@ class DrQv2(OffPolicyAgent):
         own = {
             "critic_loss": critic_loss,
             "critic_grad": critic_grad,
-            "target_std": self.target_moments.std,
+            "target_std": self.target_moments.std.squeeze(0),
             "actor_loss": actor_loss,
             "value": values.mean(),
             "reward_int": reward_int.mean(),

@@ -8,9 +8,18 @@ import torch
 from torch import Tensor, nn
 
 
-def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+class Head(nn.Sequential):
+    """Always float32: in bfloat16 a value of 150 has neighbours at 149 and 151, as far apart as rewards."""
+
+    def forward(self, state: Tensor) -> Tensor:
+        with torch.autocast(state.device.type, enabled=False):
+            out: Tensor = super().forward(state.float())  # type: ignore[no-untyped-call]
+        return out
+
+
+def mlp(inputs: int, hidden: int, outputs: int) -> Head:
     layers = (nn.Linear(inputs, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, hidden), nn.ReLU(inplace=True))
-    net = nn.Sequential(*layers, nn.Linear(hidden, outputs))
+    net = Head(*layers, nn.Linear(hidden, outputs))
     for layer in net:
         if isinstance(layer, nn.Linear):
             nn.init.orthogonal_(layer.weight)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from manyview.agents.options import RewardFrames
 from manyview.agents.state import load_state_into, state_of
 from manyview.data.batch import Batch
+from manyview.data.shift import ShiftDraw
 from manyview.mem.running import RunningMoments
 from manyview.methods.protocols import Intrinsic, Representation
 
@@ -31,6 +32,9 @@ class OffPolicyAgent(nn.Module):
     ) -> None:
         super().__init__()
         self.reward_frames = reward_frames
+        pays_what_it_sees = id(intrinsic) == id(representation)  # as MEM does; others have an encoder of their own
+        # PAPER: D13. One shift for all where the reward sees it: each its own makes equal states look different.
+        self.shift_draw: ShiftDraw = "common" if pays_what_it_sees and reward_frames == "shifted" else "each"
         self.representation, self.intrinsic, self.beta = representation, intrinsic, beta
         self.generator = torch.Generator().manual_seed(seed)
         self.target_moments = RunningMoments(1)

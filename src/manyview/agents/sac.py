@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, soft_update
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
-from manyview.agents.options import RewardFrames, refuse_unknown_choices
+from manyview.agents.options import RewardFrames, refuse_below, refuse_unknown_choices
 from manyview.data.batch import Batch
-from manyview.data.shift import ShiftDraw, random_shift
+from manyview.data.shift import random_shift
 from manyview.methods.protocols import Adversarial, Intrinsic, Representation
 
 LOG_STD_LOW, LOG_STD_HIGH = -10.0, 2.0
@@ -37,14 +37,13 @@ class SACConfig:
     target_every_updates: int = 2
     shift_pixels: int = 4
     """0: no augmentation."""
-    shift_draw: ShiftDraw = "common"
-    """A shift for each view that is `common` to the batch, so that equal states still look alike, or one for `each`
-    image, as in DrQ-v2."""
     reward_frames: RewardFrames = "shifted"
-    """What r̂ sees: the critic's `shifted` frames, or `clean` ones, at the price of encoding s_t once more."""
+    """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
+    states still look alike; or `clean` ones, at the price of encoding s_t once more."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
+        refuse_below(self, 1, "hidden", "target_every_updates")
 
 
 class SAC(OffPolicyAgent):
@@ -84,7 +83,7 @@ class SAC(OffPolicyAgent):
         """One update at agent step `step`, critic and representation in one backward pass."""
         config, temperature = self.config, self.log_temperature.exp().detach()
         views, next_views = (
-            random_shift(pixels, config.shift_pixels, self.generator, config.shift_draw)
+            random_shift(pixels, config.shift_pixels, self.generator, self.shift_draw)
             for pixels in (batch.views, batch.next_views)
         )
 
@@ -121,7 +120,7 @@ class SAC(OffPolicyAgent):
         own = {
             "critic_loss": critic_loss,
             "critic_grad": critic_grad,
-            "target_std": self.target_moments.std,
+            "target_std": self.target_moments.std.squeeze(0),
             "actor_loss": actor_loss,
             "value": values.mean(),
             "temperature": temperature,

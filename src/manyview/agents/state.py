@@ -41,7 +41,11 @@ def load_state_into(module: nn.Module, state: dict[str, Any]) -> None:
             raise ValueError(f"the state is of another build: {name} is {got}, expected {expected}")
         tensor.copy_(state["tensors"][name])
     for name, optimizer in optimizers.items():
-        moments = {int(place): dict(kept) for place, kept in state["optimizers"][name].items()}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        moments = {
+            int(place): {key: _laid_out_as(parameters[int(place)], value) for key, value in kept.items()}
+            for place, kept in state["optimizers"][name].items()
+        }
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     for name, generator in generators.items():
         generator.set_state(state["generators"][name])
@@ -57,3 +61,8 @@ def _owned(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
         for name, value in vars(part).items():
             if isinstance(value, kind):
                 yield f"{path}.{name}".lstrip("."), value
+
+
+def _laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
+    """Fused Adam walks through memory: moments must lie in it as their parameter does, channels last or not."""
+    return torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value

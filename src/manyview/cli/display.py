@@ -138,8 +138,7 @@ class LiveDisplay:
         )
         self._progress = Progress(*columns, console=console)
         self._bar = self._progress.add_task("frames", total=config.schedule.frames, eta="")
-        self._live = Live(self._panel(), console=console, refresh_per_second=4)
-        self._live.start()
+        self._live = Live(console=console, refresh_per_second=4)
 
     def record(self, record: Mapping[str, Any]) -> None:
         self._seen.take(record)
@@ -147,6 +146,8 @@ class LiveDisplay:
         self._progress.update(
             self._bar, completed=seen.frames, eta=f"{seen.frames_per_s:.0f}/s, {seen.eta} left" if seen.frames else ""
         )
+        if record["kind"] == "start":
+            self._live.start()  # not before: a run that is refused must leave the terminal as it was
         self._live.update(self._panel(), refresh=record["kind"] in ("evaluation", "end"))
 
     def close(self) -> None:

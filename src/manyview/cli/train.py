@@ -14,10 +14,11 @@ from manyview.cli.arguments import find_modules_here, refuse
 from manyview.cli.display import display_for
 from manyview.cli.planned import print_plan
 from manyview.data import NoRoomError
-from manyview.train import RunConfig, RunFolder, preset_config, run
+from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
 from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
+from manyview.train.session import begin
 from manyview.train.tree import changed, from_plain, nested, to_plain
 
 METHOD, SEED = "drqv2+mem", 1
@@ -65,13 +66,18 @@ def train(
         resolved = _resolved(task, method, preset, seed, config, list(chain(*set)), device)
         folder = RunFolder(out or default_folder(resolved))
         if dry_run:
+            folder.refuse_if_taken()
             print_plan(plan(resolved), folder)
             return 0
-        run(resolved, folder, display_for(resolved, folder))
+        session = begin(resolved, folder, display_for(resolved, folder))
     except (ValueError, TypeError, ImportError, FileExistsError, FileNotFoundError, NoRoomError) as error:
         return refuse(error)
+    try:
+        session.play()
     except KeyboardInterrupt:
         return 130
+    finally:
+        session.close()
     return 0
 
 

@@ -139,9 +139,12 @@ def _that_matter(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of the settings those of the parts that the method has."""
     parts = config["method"].split("+")
     bonus = ["bonus"] if {"mem", "re3"} & set(parts) else []
+    plain = [] if {"mem", "curl", "none"} & set(parts) else ["none"]  # the encoder where the method brings none
     found: dict[str, Any] = {}
-    for branch in ("env", "schedule", "replay", *bonus, *parts):
+    for branch in ("env", "schedule", "replay", *bonus, *parts, *plain):
         _flatten(config.get(branch, {}), branch, found)
+    _flatten(config.get("machine", {}).get("precision"), "machine.precision", found)
+    _flatten(config.get("evaluation", {}).get("episodes"), "evaluation.episodes", found)
     return {name: value for name, value in found.items() if name not in CHANGES_NO_CURVE}
 
 

@@ -79,7 +79,7 @@ class MachineConfig:
     device: str = "auto"
     """`auto`: the accelerator if there is one, else the CPU."""
     precision: Precision = "float32"
-    """What the networks compute in; parameters and reward stay float32."""
+    """What the encoder computes in; parameters, heads, losses and reward stay float32."""
     channels_last: bool = False
     """Memory format of the convolutions: no gain in float32 on CPUs, much with bfloat16 on GPUs."""
     threads: int | None = None
@@ -118,7 +118,11 @@ class RunConfig:
             )
         if self.bonus.unit != "agent_steps":
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
         for name, value in (
+            ("replay.batch_size", self.replay.batch_size),
+            ("replay.n_step", self.replay.n_step),
             ("schedule.frames", self.schedule.frames),
             ("schedule.update_every_steps", self.schedule.update_every_steps),
             ("evaluation.every_frames", self.evaluation.every_frames),

@@ -58,10 +58,13 @@ class RunFolder:
     def named(self, parent: Path, frames: int, suffix: str = "") -> Path:
         return parent / f"{frames:09d}{suffix}"
 
-    def begin(self, config: RunConfig, manifest: dict[str, Any]) -> None:
-        """Take the folder for a run, or say why not."""
+    def refuse_if_taken(self) -> None:
         if self.config_file.exists():
             raise FileExistsError(f"{self.path} already holds a run: give another folder with --out, or remove it")
+
+    def begin(self, config: RunConfig, manifest: dict[str, Any]) -> None:
+        """Take the folder for a run."""
+        self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
         _write_json(self.config_file, to_plain(config))
         _write_json(self.manifest_file, manifest)

@@ -30,7 +30,7 @@ def _networks(*, trunk: str, latent_dim: int, hidden: int) -> Values:
     }
 
 
-CLEAN: Values = {"shift_draw": "each", "reward_frames": "clean"}
+CLEAN: Values = {"reward_frames": "clean"}
 
 PAPER_DMC: Values = {
     "env": {"image_size": 84},

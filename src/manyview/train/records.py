@@ -3,9 +3,9 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 from manyview.envs.optional import optional
 
@@ -62,26 +62,37 @@ class WeightsAndBiases:
 
 
 class Listeners:
-    """Tells all of them, and closes them at the end."""
+    """Tells all of them, and closes them at the end. A run is worth more than whoever watches it: only the first, the
+    truth, may fail; others that do are left out from then on, with a warning.
+    """
 
-    def __init__(self, *listeners: Listener) -> None:
-        self._listeners = listeners
+    def __init__(self, truth: Listener, *others: Listener) -> None:
+        self._truth, self._others = truth, list(others)
 
     def record(self, record: Mapping[str, Any]) -> None:
-        for listener in self._listeners:
-            listener.record(record)
+        self._truth.record(record)
+        for listener in tuple(self._others):
+            try:
+                listener.record(record)
+            except Exception as error:
+                self._others.remove(listener)
+                self._close(listener)
+                text = f"{type(listener).__name__} is told no more: {error!r}"
+                self.record({**record_times(record), "kind": "warning", "text": text})
 
     def close(self) -> None:
-        for listener in self._listeners:
+        for listener in self._others:
+            self._close(listener)
+        self._truth.close()
+
+    def _close(self, listener: Listener) -> None:
+        with suppress(Exception):
             listener.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def record_times(record: Mapping[str, Any]) -> dict[str, Any]:
+    """When a record was made."""
+    return {name: record[name] for name in ("frames", "steps", "updates", "seconds") if name in record}
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
+from traceback import format_exc
 from typing import Any
 
 import gymnasium as gym
@@ -32,17 +33,24 @@ class DivergedError(RuntimeError):
 
 def run(config: RunConfig, folder: RunFolder, *listeners: Listener) -> None:
     """Train to the end of the schedule. `listeners` are told of every record, as the file in `folder` is."""
+    session = begin(config, folder, *listeners)
+    try:
+        session.play()
+    finally:
+        session.close()
+
+
+def begin(config: RunConfig, folder: RunFolder, *listeners: Listener) -> "Session":
+    """Build a run and take its folder. What is wrong with the settings, the machine or the folder shows here."""
+    folder.refuse_if_taken()
     prepare(config.machine)
     trainer = Trainer(config)
     evaluation_env = build.environment(trainer.config)
     keep_freed_memory()  # after the replay has its own
-    try:
-        folder.begin(trainer.config, _manifest(trainer))
-        with Listeners(JsonLines(folder.metrics_file), *_services(config, folder), *listeners) as told:
-            Session(trainer, evaluation_env, folder, told).play()
-    finally:
-        evaluation_env.close()
-        trainer.close()
+    services = _services(config, folder)
+    folder.begin(trainer.config, _manifest(trainer))
+    told = Listeners(JsonLines(folder.metrics_file), *services, *listeners)
+    return Session(trainer, evaluation_env, folder, told)
 
 
 class Session:
@@ -57,6 +65,11 @@ class Session:
         self._films = self.config.evaluation.video
         self._went_back_at = -1
 
+    def close(self) -> None:
+        self.told.close()
+        self.evaluation_env.close()
+        self.trainer.close()
+
     def play(self) -> None:
         trainer, config = self.trainer, self.config
         self._tell("start", task=config.task, method=config.method, seed=config.seed, total=config.schedule.frames)
@@ -65,8 +78,12 @@ class Session:
             self._save()
             while not trainer.done:
                 self.advance()
-        except BaseException as error:
-            self._tell("end", state="stopped" if isinstance(error, KeyboardInterrupt) else "failed", reason=repr(error))
+        except KeyboardInterrupt:
+            self._save()
+            self._tell("end", state="stopped")
+            raise
+        except Exception as error:
+            self._tell("end", state="failed", reason=repr(error), traceback=format_exc())
             raise
         self._tell("end", state="finished")
 
@@ -180,5 +197,6 @@ def _services(config: RunConfig, folder: RunFolder) -> Sequence[Listener]:
         with suppress(ModuleNotFoundError):  # JSON lines are the truth
             services.append(TensorBoard(folder.tensorboard))
     if config.log.wandb:
+        folder.path.mkdir(parents=True, exist_ok=True)  # it would take another place otherwise
         services.append(WeightsAndBiases(folder.path, name=str(folder.path), config=to_plain(config)))
     return services

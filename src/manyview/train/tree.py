@@ -14,12 +14,15 @@ def changed(tree: Tree, changes: Changes, *, path: str = "") -> Tree:
     names = {field.name for field in fields(tree)}  # type: ignore[arg-type]
     if unknown := changes.keys() - names:
         raise ValueError(f"no setting {path}{sorted(unknown)[0]}; there are {', '.join(sorted(names))}")
-    values = {}
+    hints, values = get_type_hints(type(tree)), {}
     for name, value in changes.items():
         branch = getattr(tree, name)
         if is_dataclass(branch) != isinstance(value, Mapping):
             raise ValueError(f"{path}{name} is {'a group of settings' if is_dataclass(branch) else 'one setting'}")
-        values[name] = changed(branch, value, path=f"{path}{name}.") if is_dataclass(branch) else value
+        if is_dataclass(branch):
+            values[name] = changed(branch, value, path=f"{path}{name}.")
+        else:
+            values[name] = _checked(hints[name], value, f"{path}{name}")
     return replace(tree, **values)  # type: ignore[type-var]
 
 
