@@ -56,4 +56,4 @@ def test_a_run_takes_the_memory_that_was_predicted(figure: Figure) -> None:
         json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)[place]
         for place, command in enumerate((predict, measure))
     )
-    figure(abs(predicted - taken) / taken, "prediction off by")
+    figure(abs(predicted - taken) / taken, "with the networks")
