@@ -17,12 +17,13 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyview.agents import DrQv2, DrQv2Config
-from manyview.agents.networks import frozen, soft_update
+from manyview.agents.networks import frozen
 from manyview.agents.options import RewardFrames
 from manyview.data import Batch
 from manyview.data.shift import random_shift
 from manyview.mem import MEM, BetaSchedule
 from manyview.methods import Plain, PlainConfig
+from manyview.methods.follow import soft_update
 from manyview.train.memory import keep_freed_memory
 
 ACTIONS, CHANNELS, SIZE = 6, 9, 84

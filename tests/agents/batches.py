@@ -41,7 +41,7 @@ def agent(
     compositions: dict[str, tuple[Representation, Intrinsic | None]] = {
         "mem": (mem, mem),
         "none": (plain, None),
-        "re3": (plain, RE3(len(VIEWS), SHAPE, RE3Config(trunk="tiny"))),
+        "re3": (plain, RE3(SHAPE, RE3Config(trunk="tiny"))),
         "curl": (CURL(len(VIEWS), SHAPE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=1)), None),
     }
     representation, intrinsic = compositions[method]

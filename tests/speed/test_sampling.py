@@ -1,24 +1,19 @@
 """What sampling costs against the bare copying, on this machine and in this run."""
 
 from collections.abc import Callable
+from operator import truediv
 
 import pytest
 
 from benchmarks.sampling import against_size, against_take, shifting
 from quality.plugin import Figure
+from tests.speed.attempts import least
 
 ATTEMPTS = 5
 
 
 def least_ratio(measure: Callable[[], tuple[float, float]], *, enough: float) -> float:
-    """Of some attempts the best, and no more of them than needed: something else may be running."""
-    best = float("inf")
-    for _ in range(ATTEMPTS):
-        one, other = measure()
-        best = min(best, one / other)
-        if best <= enough:
-            break
-    return best
+    return least(lambda: truediv(*measure()), enough=enough, attempts=ATTEMPTS)
 
 
 @pytest.mark.timing

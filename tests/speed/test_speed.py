@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,8 +11,7 @@ import torch
 
 from benchmarks.update import Bare, MEMUpdate, PlainUpdate, gigaflops, ratio, side_by_side
 from quality.plugin import Figure
-
-ATTEMPTS = 3
+from tests.speed.attempts import ATTEMPTS, least
 
 
 @pytest.fixture
@@ -22,16 +21,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def best_ratio(one: Callable[[], object], other: Callable[[], object], *, rounds: int, enough: float) -> float:
-    """Of some attempts the lowest: on a shared machine a neighbour can slow one side for a while."""
-    best = ratio(one, other, rounds=rounds)
-    for _ in range(ATTEMPTS - 1):
-        if best <= enough:
-            break
-        best = min(best, ratio(one, other, rounds=rounds))
-    return best
 
 
 @pytest.mark.quality("P1")
@@ -47,7 +36,8 @@ def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
 def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(figure: Figure) -> None:
     """`Bare` says what the other side does and what it leaves out."""
     update = MEMUpdate(views=3, batch=128)
-    figure(best_ratio(update, Bare(update), rounds=5, enough=1.08))
+    bare = Bare(update)
+    figure(least(lambda: ratio(update, bare, rounds=5), enough=1.08))
 
 
 @pytest.mark.quality("P3")
@@ -73,7 +63,7 @@ def test_views_cost_in_proportion(figure: Figure) -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_with_one_view_mem_costs_little_more_than_plain_drqv2(figure: Figure) -> None:
     mem, plain = MEMUpdate(views=1, batch=256), PlainUpdate(views=1, batch=256)
-    figure(best_ratio(mem, plain, rounds=5, enough=1.04))
+    figure(least(lambda: ratio(mem, plain, rounds=5), enough=1.04))
 
 
 @pytest.mark.quality("P5")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from manyview.data import NoRoomError
+from manyview.report.lines import records
 from manyview.train import RunConfig, RunFolder, run
 from manyview.train import session as sessions
 from manyview.train.folder import default_folder
-from manyview.train.records import read_records
 from manyview.train.trainer import Advance, Trainer
 from tests.train.runs import short_run
 
@@ -30,7 +30,7 @@ class Heard:
 
 
 def kinds(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
-    return [record for record in read_records(folder.metrics_file) if record["kind"] == kind]
+    return [record for record in records(folder.metrics_file) if record["kind"] == kind]
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def test_a_run_leaves_everything_that_is_needed_to_understand_it(folder: RunFold
 def test_every_record_carries_frames_steps_and_updates(folder: RunFolder) -> None:
     heard = Heard()
     run(short_run(), folder, heard)
-    records = list(read_records(folder.metrics_file))
-    assert all({"kind", "frames", "steps", "updates", "seconds"} <= record.keys() for record in records)
-    assert [record["frames"] for record in records] == sorted(record["frames"] for record in records)
-    assert [record["kind"] for record in heard.records] == [record["kind"] for record in records]
+    found = list(records(folder.metrics_file))
+    assert all({"kind", "frames", "steps", "updates", "seconds"} <= record.keys() for record in found)
+    assert [record["frames"] for record in found] == sorted(record["frames"] for record in found)
+    assert [record["kind"] for record in heard.records] == [record["kind"] for record in found]
     assert heard.closed
 
 
@@ -139,7 +139,7 @@ def test_how_a_run_ended_is_its_last_record(
     stopping_at(monkeypatch, 40, error)
     with pytest.raises(type(error)):
         run(short_run(), folder)
-    last = list(read_records(folder.metrics_file))[-1]
+    last = list(records(folder.metrics_file))[-1]
     assert (last["kind"], last["state"], last["frames"]) == ("end", state, 40)
 
 
@@ -174,10 +174,10 @@ def test_whoever_watches_may_fail_without_harm(folder: RunFolder) -> None:
 
 def test_half_a_line_at_the_end_of_a_killed_run_is_no_record(folder: RunFolder) -> None:
     run(short_run(), folder)
-    whole = list(read_records(folder.metrics_file))
+    whole = list(records(folder.metrics_file))
     with folder.metrics_file.open("a") as file:
         file.write('{"kind": "train", "fra')
-    assert list(read_records(folder.metrics_file)) == whole
+    assert list(records(folder.metrics_file)) == whole
 
 
 def poisoning(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:

@@ -8,19 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, saturation, soft_update
+from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, saturation
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
-from manyview.agents.options import RewardFrames, refuse_below, refuse_unknown_choices
+from manyview.agents.options import OffPolicyConfig
 from manyview.data.batch import Batch
-from manyview.data.shift import random_shift
+from manyview.mem.choices import refuse_below
+from manyview.methods.follow import soft_update
 from manyview.methods.protocols import Adversarial, Intrinsic, Representation
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrQv2Config:
+class DrQv2Config(OffPolicyConfig):
     lr: float = 1e-4
-    hidden: int = 1024
-    """Width of actor and critics."""
     target_rate: float = 0.01
     """How far the target critic follows at each update."""
     std_start: float = 1.0
@@ -29,16 +28,12 @@ class DrQv2Config:
     """Agent steps over which the exploration noise falls."""
     std_clip: float = 0.3
     """Bound of the noise in the targets and in the actor's own update."""
-    shift_pixels: int = 4
     saturation_coef: float = 0.0
     """Weight of a push back from the flat ends of the policy's tanh (not in DrQ-v2); 0 turns it off."""
-    reward_frames: RewardFrames = "shifted"
-    """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
-    states still look alike; or `clean` ones, at the price of encoding s_t once more."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
-        refuse_below(self, 1, "hidden", "std_steps")
+        super().__post_init__()
+        refuse_below(self, 1, "std_steps")
 
     def std(self, step: int) -> float:
         """σ of the exploration noise at an agent step."""
@@ -48,6 +43,8 @@ class DrQv2Config:
 
 class DrQv2(OffPolicyAgent):
     """Actor and twin critics on `representation.encode(...).state`, trained together with it."""
+
+    config: DrQv2Config
 
     def __init__(
         self,
@@ -59,8 +56,7 @@ class DrQv2(OffPolicyAgent):
         beta: Callable[[int], float] = no_bonus,
         seed: int = 0,
     ) -> None:
-        super().__init__(representation, intrinsic=intrinsic, beta=beta, reward_frames=config.reward_frames, seed=seed)
-        self.config = config
+        super().__init__(representation, config, intrinsic=intrinsic, beta=beta, seed=seed)
         self.actor = mlp(representation.state_dim, config.hidden, action_dim)
         self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
         self.target = deepcopy(self.critic).requires_grad_(False)
@@ -75,10 +71,7 @@ class DrQv2(OffPolicyAgent):
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """One update at agent step `step`, critic and representation in one backward pass."""
         config, std = self.config, self.config.std(step)
-        views, next_views = (
-            random_shift(pixels, config.shift_pixels, self.generator, self.shift_draw)
-            for pixels in (batch.views, batch.next_views)
-        )
+        views, next_views = self.shifted(batch)
 
         features = self.representation.encode(views, batch.mask)
         with torch.no_grad():

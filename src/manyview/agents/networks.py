@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -69,10 +68,6 @@ def adam(
     return torch.optim.Adam(parameters, lr=lr, betas=betas, fused=True)
 
 
-class Trained(Protocol):
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-
-
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
     """Its parameters get no gradient inside; what goes through it still does."""
@@ -81,9 +76,3 @@ def frozen(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.requires_grad_(True)
-
-
-@torch.no_grad()
-def soft_update(online: Trained, target: Trained, rate: float) -> None:
-    """θ' ← θ' + rate (θ - θ')"""
-    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), rate)

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyview.agents.options import RewardFrames
+from manyview.agents.options import OffPolicyConfig
 from manyview.agents.state import load_state_into, state_of
 from manyview.data.batch import Batch
-from manyview.data.shift import ShiftDraw
+from manyview.data.shift import ShiftDraw, random_shift
 from manyview.mem.running import RunningMoments
 from manyview.methods.protocols import Intrinsic, Representation
 
@@ -24,17 +24,14 @@ class OffPolicyAgent(nn.Module):
     def __init__(
         self,
         representation: Representation,
+        config: OffPolicyConfig,
         *,
         intrinsic: Intrinsic | None = None,
         beta: Callable[[int], float] = no_bonus,
-        reward_frames: RewardFrames = "clean",
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.reward_frames = reward_frames
-        pays_what_it_sees = id(intrinsic) == id(representation)  # as MEM does; others have an encoder of their own
-        # PAPER: D13. One shift for all where the reward sees it: each its own makes equal states look different.
-        self.shift_draw: ShiftDraw = "common" if pays_what_it_sees and reward_frames == "shifted" else "each"
+        self.config = config
         self.representation, self.intrinsic, self.beta = representation, intrinsic, beta
         self.generator = torch.Generator().manual_seed(seed)
         self.target_moments = RunningMoments(1)
@@ -54,12 +51,33 @@ class OffPolicyAgent(nn.Module):
     def load_state(self, state: dict[str, Any]) -> None:
         load_state_into(self, state)
 
+    @property
+    def pays_what_it_encodes(self) -> bool:
+        """Whether the bonus is of the representation, as MEM's is; others have an encoder of their own."""
+        return id(self.intrinsic) == id(self.representation)
+
+    @property
+    def pays_shifted(self) -> bool:
+        return self.pays_what_it_encodes and self.config.reward_frames == "shifted"
+
+    @property
+    def shift_draw(self) -> ShiftDraw:
+        # PAPER: D13. One shift for all where the reward sees it: each its own makes equal states look different.
+        return "common" if self.pays_shifted else "each"
+
+    def shifted(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The augmented pictures of s_t and s_{t+n}."""
+        now, then = (
+            random_shift(pixels, self.config.shift_pixels, self.generator, self.shift_draw)
+            for pixels in (batch.views, batch.next_views)
+        )
+        return now, then
+
     def reward_int(self, batch: Batch, shifted: Tensor, features: Any) -> Tensor:
         """r̂ [B] of Eq. 9 for s_t; `features` are what the representation made of the `shifted` frames."""
         if self.intrinsic is None:
             return torch.zeros_like(batch.reward_ext)
-        encoded = self.reward_frames == "shifted" or shifted is batch.views
-        if encoded and id(self.intrinsic) == id(self.representation):
+        if self.pays_shifted or (self.pays_what_it_encodes and shifted is batch.views):
             return self.intrinsic.reward(features, rows=batch.rows)
         # PAPER: D13. On clean frames; so are bonuses with an encoder of their own, which costs them nothing more.
         return self.intrinsic.reward(self.intrinsic.encode(batch.views, batch.mask), rows=batch.rows)
@@ -75,7 +93,7 @@ class OffPolicyAgent(nn.Module):
 
     def see_targets(self, target: Tensor) -> None:
         """Once the step has been taken: targets that are not finite must not get here."""
-        self.target_moments.update(target.unsqueeze(1), torch.ones_like(target, dtype=torch.bool).unsqueeze(1))
+        self.target_moments.update(target.unsqueeze(1))
 
     def noise(self, like: Tensor) -> Tensor:
         """Standard normal, from the agent's own generator: the same on every device."""

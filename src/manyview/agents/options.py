@@ -1,18 +1,23 @@
-"""Options that off-policy agents share."""
+"""Settings that off-policy agents share."""
 
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Literal
+
+from manyview.mem.choices import refuse_below, refuse_unknown_choices
 
 RewardFrames = Literal["clean", "shifted"]
 
 
-def refuse_unknown_choices(config: Any) -> None:
-    """A misspelt choice must not pass for the other one."""
-    for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is Literal and getattr(config, name) not in get_args(kind):
-            raise ValueError(f"expected {name} to be one of {list(get_args(kind))}, got {getattr(config, name)!r}")
+@dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig:
+    hidden: int = 1024
+    """Width of actor and critics."""
+    shift_pixels: int = 4
+    """Of the augmentation; 0 turns it off."""
+    reward_frames: RewardFrames = "shifted"
+    """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
+    states still look alike; or `clean` ones, at the price of encoding s_t once more."""
 
-
-def refuse_below(config: Any, least: float, *names: str) -> None:
-    for name in names:
-        if getattr(config, name) < least:
-            raise ValueError(f"expected {name} >= {least}, got {getattr(config, name)}")
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
+        refuse_below(self, 1, "hidden")

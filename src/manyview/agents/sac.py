@@ -12,22 +12,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, soft_update
+from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp
 from manyview.agents.off_policy import OffPolicyAgent, no_bonus
-from manyview.agents.options import RewardFrames, refuse_below, refuse_unknown_choices
+from manyview.agents.options import OffPolicyConfig
 from manyview.data.batch import Batch
-from manyview.data.shift import random_shift
+from manyview.mem.choices import refuse_below
+from manyview.methods.follow import soft_update
 from manyview.methods.protocols import Adversarial, Intrinsic, Representation
 
 LOG_STD_LOW, LOG_STD_HIGH = -10.0, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig:
+class SACConfig(OffPolicyConfig):
     lr: float = 1e-3
     """Learning rate of actor and critic."""
-    hidden: int = 1024
-    """Width of actor and critics."""
     init_temperature: float = 0.1
     temperature_lr: float = 1e-4
     critic_rate: float = 0.01
@@ -35,20 +34,16 @@ class SACConfig:
     encoder_rate: float = 0.05
     """How far the target encoder follows."""
     target_every_updates: int = 2
-    shift_pixels: int = 4
-    """0: no augmentation."""
-    reward_frames: RewardFrames = "shifted"
-    """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
-    states still look alike; or `clean` ones, at the price of encoding s_t once more."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
-        refuse_below(self, 1, "hidden", "target_every_updates")
+        super().__post_init__()
+        refuse_below(self, 1, "target_every_updates")
 
 
 class SAC(OffPolicyAgent):
     """A squashed Gaussian actor and twin critics on `representation.encode(...).state`."""
 
+    config: SACConfig
     updates: Tensor
 
     def __init__(
@@ -61,8 +56,7 @@ class SAC(OffPolicyAgent):
         beta: Callable[[int], float] = no_bonus,
         seed: int = 0,
     ) -> None:
-        super().__init__(representation, intrinsic=intrinsic, beta=beta, reward_frames=config.reward_frames, seed=seed)
-        self.config = config
+        super().__init__(representation, config, intrinsic=intrinsic, beta=beta, seed=seed)
         self.actor = mlp(representation.state_dim, config.hidden, 2 * action_dim)
         self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
         self.target_critic = deepcopy(self.critic).requires_grad_(False)
@@ -82,10 +76,7 @@ class SAC(OffPolicyAgent):
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """One update at agent step `step`, critic and representation in one backward pass."""
         config, temperature = self.config, self.log_temperature.exp().detach()
-        views, next_views = (
-            random_shift(pixels, config.shift_pixels, self.generator, self.shift_draw)
-            for pixels in (batch.views, batch.next_views)
-        )
+        views, next_views = self.shifted(batch)
 
         features = self.representation.encode(views, batch.mask)
         with torch.no_grad():

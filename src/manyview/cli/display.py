@@ -23,6 +23,10 @@ def display_for(config: RunConfig, folder: RunFolder) -> Listener:
     return LiveDisplay(config, folder, console) if console.is_terminal else PlainDisplay(config, folder)
 
 
+def title_of(config: RunConfig) -> str:
+    return f"{config.task}  {config.method}  seed {config.seed}  preset {config.preset}"
+
+
 class Seen:
     """The latest of every kind of record, and what follows from them."""
 
@@ -83,10 +87,7 @@ class PlainDisplay:
         seen, kind = self._seen, record["kind"]
         seen.take(record)
         if kind == "start":
-            config = self._config
-            self._say(
-                f"{config.task}  {config.method}  seed {config.seed}  preset {config.preset}  {self._folder.path}"
-            )
+            self._say(f"{title_of(self._config)}  {self._folder.path}")
         elif kind == "evaluation":
             returns = record["returns"]
             self._say(
@@ -154,7 +155,7 @@ class LiveDisplay:
         self._live.stop()
 
     def _panel(self) -> Group:
-        config, seen = self._config, self._seen
+        seen = self._seen
         table = Table.grid(padding=(0, 2))
         table.add_row("return", f"{seen.figure('evaluation', 'return')}  {sparkline(seen.returns)}")
         table.add_row("last episode", seen.figure("episode", "return"))
@@ -167,8 +168,9 @@ class LiveDisplay:
             table.add_row("health", Text(seen.health(), style="green" if healthy else "yellow"))
         for warning in seen.warnings[-3:]:
             table.add_row("warning", Text(warning, style="red"))
-        title = f"{config.task}  {config.method}  seed {config.seed}  preset {config.preset}"
-        return Group(Text(title, style="bold"), self._progress, table, Text(str(self._folder.path), style="dim"))
+        return Group(
+            Text(title_of(self._config), style="bold"), self._progress, table, Text(str(self._folder.path), style="dim")
+        )
 
 
 def sparkline(values: list[float]) -> str:

@@ -39,8 +39,8 @@ def evaluate(
     try:
         played = play(run, episodes=episodes, cameras=views, seed=seed, filmed=video is not None)
         if video is not None and played.evaluation.film is not None:
-            title = f"{played.config.task}   {played.config.method}   after {played.frames:,} frames"
-            write_film(video, played.evaluation.film, played.views, title=title, beta=played.beta)
+            film, config = played.evaluation.film, played.config
+            write_film(video, film, played.views, config=config, frames=played.frames, beta=played.beta)
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return refuse(error)
     trained = summarise(run).last_return

@@ -19,9 +19,7 @@ from manyview.train.folder import default_folder
 from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
 from manyview.train.session import begin
-from manyview.train.tree import changed, from_plain, nested, to_plain
-
-METHOD, SEED = "drqv2+mem", 1
+from manyview.train.tree import changed, from_plain, nested
 
 
 def train(
@@ -32,7 +30,7 @@ def train(
         arg(
             metavar="AGENT+METHOD",
             help="drqv2 or sac, with mem, re3, curl or none.",
-            help_behavior_hint="(default: drqv2+mem)",
+            help_behavior_hint=f"(default: {RunConfig.method})",
         ),
     ] = None,
     preset: Annotated[
@@ -44,7 +42,8 @@ def train(
         ),
     ] = None,
     seed: Annotated[
-        int | None, arg(metavar="N", help="Of everything that is random.", help_behavior_hint="(default: 1)")
+        int | None,
+        arg(metavar="N", help="Of everything that is random.", help_behavior_hint=f"(default: {RunConfig.seed})"),
     ] = None,
     set: Annotated[  # noqa: A002
         UseAppendAction[tuple[tuple[str, ...], ...]],
@@ -92,7 +91,7 @@ def _resolved(
 ) -> RunConfig:
     if file is None:
         accelerator = torch.accelerator.is_available() and device != "cpu"
-        method, seed = method or METHOD, SEED if seed is None else seed
+        method, seed = method or RunConfig.method, RunConfig.seed if seed is None else seed
         name = preset or preset_for(task, method, accelerator=accelerator)
         config = preset_config(name, task=task, method=method, seed=seed)
     elif preset is not None:
@@ -101,9 +100,7 @@ def _resolved(
         given = from_plain(RunConfig, json.loads(file.read_text(encoding="utf-8")))
         config = replace(given, task=task, method=method or given.method, seed=given.seed if seed is None else seed)
     config = changed(config, nested(_assigned(change) for change in changes))
-    if device is not None:
-        config = changed(config, {"machine": {"device": device}})
-    return from_plain(RunConfig, to_plain(config))  # checks the types of what was set
+    return config if device is None else changed(config, {"machine": {"device": device}})
 
 
 def _assigned(change: str) -> tuple[str, Any]:

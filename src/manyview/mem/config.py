@@ -1,8 +1,9 @@
 """Every choice MEM offers, with its default. Why each default is what it is: `docs/decisions.md`."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Literal
 
+from manyview.mem.choices import refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
 from manyview.mem.knn import Combine
 from manyview.mem.losses import L1, Adversary, MarginUnit, OtherViews
@@ -67,28 +68,13 @@ class MEMConfig:
     """r̂ as in Eq. 9, divided by its running `std`, or also `centered` on its running mean."""
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
-                raise ValueError(f"expected {name} to be one of {list(get_args(kind))}, got {getattr(self, name)!r}")
-        for name in ("k", "latent_dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"expected {name} >= 1, got {getattr(self, name)}")
+        refuse_unknown_choices(self)
+        refuse_below(self, 1, "k", "latent_dim")
         for name in ("temporal_temperature", "discriminator_lr"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"expected {name} > 0, got {getattr(self, name)}")
-        for name in (
-            "diff_coef",
-            "con_coef",
-            "adv_coef",
-            "floor",
-            "floor_coef",
-            "decorrelation_coef",
-            "temporal_coef",
-            "margin",
-            "bank",
-        ):
-            if getattr(self, name) < 0:
-                raise ValueError(f"expected {name} >= 0, got {getattr(self, name)}")
+        refuse_below(self, 0, "diff_coef", "con_coef", "adv_coef", "margin", "bank")
+        refuse_below(self, 0, "floor", "floor_coef", "decorrelation_coef", "temporal_coef")
 
     @classmethod
     def literal(cls) -> "MEMConfig":

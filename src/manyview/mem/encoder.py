@@ -1,6 +1,7 @@
 """The multi-view encoder F_θ: Eq. 2 (shared and specific features) and Eq. 7 (the state)."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -78,7 +79,7 @@ class Encoder(nn.Module):
         self.shared_norm = nn.LayerNorm(latent_dim, elementwise_affine=affine_norm)
         self.specific_norm = nn.LayerNorm(latent_dim, elementwise_affine=affine_norm)
         self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
-        self.apply(_orthogonal_init)
+        self.apply(partial(orthogonal_init, heads=2))
 
     @property
     def state_dim(self) -> int:
@@ -102,8 +103,7 @@ class Encoder(nn.Module):
 
     def encode_images(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Eq. 2 for images [N, C, H, W] uint8 of whichever view: (x, y), float32 even under autocast."""
-        # PAPER: D3. DrQ-v2's input scale. In place on the fresh copy: a new tensor each would cost 6 % of an update.
-        pixels = images.to(self.heads.weight.dtype).mul_(1 / 255).sub_(0.5)
+        pixels = to_pixels(images, self.heads.weight.dtype)
         shared, specific = self.heads(self.trunk(pixels)).float().chunk(2, dim=-1)
         return self.shared_norm(shared), self.specific_norm(specific)
 
@@ -143,12 +143,22 @@ def stack_views(images: Mapping[str, Tensor], names: Sequence[str]) -> tuple[Ten
     return views, present.repeat(len(views), 1)
 
 
-def _orthogonal_init(module: nn.Module) -> None:
-    """DrQ-v2's initialisation: features that already differ between states before any training."""
+def to_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Images of uint8 as networks take them, from -0.5 to 0.5."""
+    # PAPER: D3. DrQ-v2's input scale. In place on the fresh copy: a new tensor each would cost 6 % of an update.
+    return images.to(dtype).mul_(1 / 255).sub_(0.5)
+
+
+def orthogonal_init(module: nn.Module, *, heads: int = 1) -> None:
+    """DrQ-v2's initialisation: features that already differ between states before any training.
+
+    Otherwise a policy runs into the flat end of its tanh before it can tell states apart (D27). `heads` lie side by
+    side in one matrix.
+    """
     if isinstance(module, nn.Conv2d):
         nn.init.orthogonal_(module.weight, nn.init.calculate_gain("relu"))
     elif isinstance(module, nn.Linear):
-        for head in module.weight.data.chunk(2):
+        for head in module.weight.data.chunk(heads):
             nn.init.orthogonal_(head)
     bias = getattr(module, "bias", None)
     if bias is not None:

@@ -23,8 +23,10 @@ class RunningMoments(nn.Module):
         self.register_buffer("weight", torch.zeros(columns))
 
     @torch.no_grad()
-    def update(self, values: Tensor, mask: Tensor) -> None:
+    def update(self, values: Tensor, mask: Tensor | None = None) -> None:
         """Take in a batch [B, columns]; a column that is masked everywhere keeps what it had."""
+        if mask is None:
+            mask = torch.ones_like(values, dtype=torch.bool)
         count = mask.sum(0)
         mean = torch.where(mask, values, 0.0).sum(0) / count.clamp(min=1)
         variance = torch.where(mask, values - mean, 0.0).pow(2).sum(0) / count.clamp(min=1)

@@ -2,7 +2,7 @@
 
 from manyview.methods.curl import CURL, CURLConfig
 from manyview.methods.plain import Plain, PlainConfig
-from manyview.methods.protocols import Adversarial, Encoded, Intrinsic, Representation
+from manyview.methods.protocols import Adversarial, Encoded, Healthy, Intrinsic, Representation
 from manyview.methods.re3 import RE3, RE3Config
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Adversarial",
     "CURLConfig",
     "Encoded",
+    "Healthy",
     "Intrinsic",
     "Plain",
     "PlainConfig",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from manyview.data.shift import random_shift
 from manyview.mem.encoder import Trunk
+from manyview.methods.follow import soft_update
 from manyview.methods.plain import Plain, PlainConfig
 
 
@@ -61,8 +62,7 @@ class CURL(nn.Module):
     def loss(self, features: CURLFeatures, later: CURLFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
         """InfoNCE over the batch. Moves the follower, as batch norm moves its statistics."""
         with torch.no_grad():
-            for slow, fast in zip(self.follower.parameters(), self.encoder.parameters(), strict=True):
-                slow.lerp_(fast, self.config.momentum)
+            soft_update(self.encoder, self.follower, self.config.momentum)
             other = random_shift(features.views, self.config.shift_pixels, self.generator)
             key = self.follower.encode(other, features.mask).state
         logits = features.state @ self.similarity @ key.t()  # [B, B]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.encoder import Trunk, convolutions
+from manyview.mem.encoder import Trunk, convolutions, orthogonal_init, to_pixels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,25 +36,14 @@ class Plain(nn.Module):
         self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim), nn.Tanh())
         self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
         self.state_dim = num_views * latent_dim
-        self.apply(_initialise)
+        self.apply(orthogonal_init)
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> PlainFeatures:
         if mask is None:
             mask = torch.ones(views.shape[:2], dtype=torch.bool, device=views.device)
-        pixels = views.flatten(0, 1).to(self.absent_token.dtype).mul_(1 / 255).sub_(0.5)
+        pixels = to_pixels(views.flatten(0, 1), self.absent_token.dtype)
         latent = self.head(self.convolutions(pixels)).float().unflatten(0, mask.shape)
         return PlainFeatures(torch.where(mask.unsqueeze(-1), latent, self.absent_token).flatten(1), mask)
 
     def loss(self, features: PlainFeatures, later: PlainFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
         return features.state.new_zeros(()), {}
-
-
-@torch.no_grad()
-def _initialise(layer: nn.Module) -> None:
-    """As DrQ-v2 does. With torch's own start the features of different states hardly differ at first, and the policy
-    runs into the flat end of its tanh before it can tell them apart.
-    """
-    if isinstance(layer, nn.Conv2d | nn.Linear):
-        nn.init.orthogonal_(layer.weight, gain=2**0.5 if isinstance(layer, nn.Conv2d) else 1.0)
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)

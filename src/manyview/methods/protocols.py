@@ -24,8 +24,8 @@ class Representation(Protocol):
     @property
     def state_dim(self) -> int: ...
 
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
-        """`views` [B, V, C, H, W] uint8 and `mask` [B, V], to something `Encoded`."""
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Encoded:
+        """`views` [B, V, C, H, W] uint8 and `mask` [B, V], to what `loss` takes."""
 
     def loss(self, features: Any, later: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """To be added to the critic's loss; `later` are the features n steps on, without gradient."""
@@ -50,3 +50,10 @@ class Adversarial(Protocol):
     """A representation with a discriminator of its own, which takes its step after the encoder's."""
 
     def update_discriminator(self, features: Any) -> dict[str, Tensor]: ...
+
+
+@runtime_checkable
+class Healthy(Protocol):
+    """A representation that can say how its features and its bonus are doing, as `mem.Health` does."""
+
+    def health(self, features: Any, *, beta: float, rows: Tensor | None = None) -> Any: ...

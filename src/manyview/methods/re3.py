@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from manyview.mem import knn_distance
-from manyview.mem.encoder import Trunk, convolutions
+from manyview.mem.encoder import Trunk, convolutions, to_pixels
 from manyview.mem.running import RewardScale, RunningMoments
 
 
@@ -34,31 +34,23 @@ class RE3(nn.Module):
     The embedding of a view is a LayerNorm of a random linear map of random convolutions; views are put side by side.
     """
 
-    def __init__(
-        self,
-        num_views: int,
-        image_shape: tuple[int, int, int],
-        config: RE3Config | None = None,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> None:
+    def __init__(self, image_shape: tuple[int, int, int], config: RE3Config | None = None) -> None:
         super().__init__()
-        self.config, self.num_views = config or RE3Config(), num_views
+        self.config = config or RE3Config()
         latent_dim = self.config.latent_dim
         self.convolutions, flat_dim = convolutions(image_shape, self.config.trunk)
         self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim, elementwise_affine=False))
         self.moments = RunningMoments(1)
         for parameter in self.parameters():
             if parameter.ndim > 1:
-                nn.init.orthogonal_(parameter, generator=generator)
+                nn.init.orthogonal_(parameter)
             else:
                 nn.init.zeros_(parameter)
         self.requires_grad_(False)
 
     @torch.no_grad()
     def encode(self, views: Tensor, mask: Tensor | None = None) -> RandomFeatures:
-        pixels = views.flatten(0, 1).float().mul_(1 / 255).sub_(0.5)
-        embedding = self.head(self.convolutions(pixels)).float().unflatten(0, views.shape[:2])
+        embedding = self.head(self.convolutions(to_pixels(views.flatten(0, 1)))).float().unflatten(0, views.shape[:2])
         if mask is not None:
             embedding = torch.where(mask.unsqueeze(-1), embedding, 0.0)
         return RandomFeatures(embedding.flatten(1))
@@ -67,5 +59,5 @@ class RE3(nn.Module):
     def reward(self, features: RandomFeatures, *, rows: Tensor | None = None) -> Tensor:
         distance = knn_distance(features.embedding.unsqueeze(0), self.config.k, rows=rows).squeeze(0)
         if self.training:
-            self.moments.update(distance.unsqueeze(1), torch.ones_like(distance, dtype=torch.bool).unsqueeze(1))
+            self.moments.update(distance.unsqueeze(1))
         return self.moments.scaled(distance, self.config.reward_scale)

@@ -89,7 +89,7 @@ def _behind_the_seam(config: RunConfig, shapes: Shapes) -> tuple[Representation,
             representations.append(mem)
             intrinsics.append(mem)
         elif method == "re3":
-            intrinsics.append(RE3(count, shapes.image, config.re3))
+            intrinsics.append(RE3(shapes.image, config.re3))
         elif method == "curl":
             seed = derived_seed(config.seed, "curl")
             representations.append(CURL(count, shapes.image, config.curl, seed=seed))

@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -59,7 +58,7 @@ def _all(folder: Path) -> list[Path]:
 
 def _without_tensors(tree: Any, tensors: dict[str, Tensor], path: str) -> Any:
     if isinstance(tree, Tensor):
-        tensors[path] = tree.detach().to("cpu", memory_format=torch.contiguous_format).contiguous()
+        tensors[path] = tree.detach().cpu().contiguous()
         return {TENSOR: path}
     if isinstance(tree, dict):
         return {key: _without_tensors(value, tensors, f"{path}/{key}".lstrip("/")) for key, value in tree.items()}

@@ -57,6 +57,7 @@ def evaluate(
     agent.eval()
     for number in range(episodes):
         observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number))
+        filming = filmed and number == 0
         moments = [Moment(step=0, frame=0, pictures=newest_frames(observation, views))]
         seen = []
         total, length, ended = 0.0, 0, False
@@ -65,7 +66,7 @@ def evaluate(
             action = agent.act(*tensors, step=step, explore=False)[0].float().cpu().numpy()
             observation, reward, terminated, truncated, info = env.step(action)
             total, length, ended = total + float(reward), length + 1, terminated or truncated
-            if filmed and number == 0:
+            if filming:
                 seen.append(tensors)
                 moments.append(
                     Moment(
@@ -76,7 +77,7 @@ def evaluate(
                         ended=ended,
                     )
                 )
-        if filmed and number == 0:
+        if filming:
             film = Film(moments[:-1], _rewards_int(agent, seen))  # of the last observation nobody acts on
         returns.append(total)
         steps.append(length)

@@ -7,6 +7,7 @@ from pathlib import Path
 from manyview.envs import View
 from manyview.envs.look.sheet import side_by_side
 from manyview.envs.look.video import write_video
+from manyview.train.config import RunConfig
 from manyview.train.evaluation import Film
 
 
@@ -21,5 +22,7 @@ def captions(film: Film, *, beta: float) -> list[str]:
     ]
 
 
-def write_film(path: Path, film: Film, views: Sequence[View], *, title: str, beta: float) -> None:
+def write_film(path: Path, film: Film, views: Sequence[View], *, config: RunConfig, frames: int, beta: float) -> None:
+    """The first episode of an agent that had trained for so many frames."""
+    title = f"{config.task}   {config.method}   after {frames:,} frames"
     write_video(path, side_by_side(views, film.moments, title=title, captions=captions(film, beta=beta)))

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cache
 
 import torch
 
@@ -14,7 +15,11 @@ def resolved(config: MachineConfig) -> MachineConfig:
 
 
 def device_of(config: MachineConfig) -> torch.device:
-    asked = config.device
+    return _device(config.device)
+
+
+@cache  # asked at every step
+def _device(asked: str) -> torch.device:
     if asked == "auto":
         found = torch.accelerator.current_accelerator(check_available=True)
         return torch.device("cpu") if found is None else found

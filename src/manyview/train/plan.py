@@ -9,7 +9,6 @@ from manyview.train import build
 from manyview.train.config import RunConfig
 from manyview.train.machine import prepare, resolved
 from manyview.train.memory import keep_freed_memory
-from manyview.train.rehearsal import update_bytes
 from manyview.train.trainer import Trainer
 from manyview.train.tree import changed
 
@@ -54,24 +53,22 @@ def plan(config: RunConfig) -> Plan:
     """Take some real steps and updates of the run, with a replay just large enough for them."""
     config = replace(config, machine=resolved(config.machine))
     prepare(config.machine)
-    keep_freed_memory()
     trainer = Trainer(_trial(config))
-    needed = update_bytes(trainer.agent, config, trainer.shapes)
+    keep_freed_memory()
     try:
         steps_s, episode_steps = _try_steps(trainer)
         update_s = median(_try_update(trainer) for _ in range(TRIED_UPDATES + 1))
     finally:
         trainer.close()
     shapes, settings = trainer.shapes, trainer.env.metadata.get("settings")
-    parameters = sum(parameter.numel() for parameter in trainer.agent.parameters())
     frames_per_step = 1 if settings is None else settings.action_repeat or 1
     return Plan(
         config=config,
         views=tuple(view.name for view in shapes.views),
         frames_per_step=frames_per_step,
-        parameters=parameters,
+        parameters=trainer.parameter_count,
         replay_bytes=build.replay_bytes(config, shapes),
-        update_bytes=needed,
+        update_bytes=trainer.update_bytes,
         free_bytes=free_memory_bytes(),
         step_s=steps_s,
         update_s=update_s,

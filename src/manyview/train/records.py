@@ -78,7 +78,7 @@ class Listeners:
                 self._others.remove(listener)
                 self._close(listener)
                 text = f"{type(listener).__name__} is told no more: {error!r}"
-                self.record({**record_times(record), "kind": "warning", "text": text})
+                self.record({**_times(record), "kind": "warning", "text": text})
 
     def close(self) -> None:
         for listener in self._others:
@@ -90,18 +90,9 @@ class Listeners:
             listener.close()
 
 
-def record_times(record: Mapping[str, Any]) -> dict[str, Any]:
+def _times(record: Mapping[str, Any]) -> dict[str, Any]:
     """When a record was made."""
     return {name: record[name] for name in ("frames", "steps", "updates", "seconds") if name in record}
-
-
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole record; the last line of a run that was killed may be half of one."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if not line.endswith("\n"):
-                return
-            yield json.loads(line)
 
 
 def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from manyview.envs.views import Observation
-from manyview.mem import MEM
+from manyview.methods import Healthy
 from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
-from manyview.train.evaluation import Evaluation, evaluate
+from manyview.train.evaluation import Film, evaluate
 from manyview.train.film import write_film
 from manyview.train.folder import RunFolder, manifest_of
 from manyview.train.machine import autocast, prepare
@@ -98,11 +98,13 @@ class Session:
             self._tell("train", beta=trainer.beta, **_floats(metrics), **self._health())
         if trainer.clock.skipped_in_a_row:
             self._after_a_skip()
-        now = trainer.clock.frames
-        if before // config.evaluation.every_frames < now // config.evaluation.every_frames or trainer.done:
+        if self._is_due(config.evaluation.every_frames, since=before):
             self._evaluate()
-        if before // config.log.checkpoint_every_frames < now // config.log.checkpoint_every_frames or trainer.done:
+        if self._is_due(config.log.checkpoint_every_frames, since=before):
             self._save()
+
+    def _is_due(self, every_frames: int, *, since: int) -> bool:
+        return since // every_frames < self.trainer.clock.frames // every_frames or self.trainer.done
 
     def _updates_per_record(self) -> int:
         return max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
@@ -121,19 +123,13 @@ class Session:
             )
         self._tell("evaluation", **{"return": found.mean_return, "returns": found.returns, "lengths": found.steps})
         if found.film is not None:
-            self._write_film(found)
+            self._write_film(found.film)
 
-    def _write_film(self, found: Evaluation) -> None:
-        assert found.film is not None  # noqa: S101
-        frames, config = self.trainer.clock.frames, self.config
+    def _write_film(self, film: Film) -> None:
+        frames, views = self.trainer.clock.frames, self.trainer.shapes.views
+        path = self.folder.named(self.folder.videos, frames, ".mp4")
         try:
-            write_film(
-                self.folder.named(self.folder.videos, frames, ".mp4"),
-                found.film,
-                self.trainer.shapes.views,
-                title=f"{config.task}   {config.method}   after {frames:,} frames",
-                beta=self.trainer.beta,
-            )
+            write_film(path, film, views, config=self.config, frames=frames, beta=self.trainer.beta)
         except (ImportError, OSError) as error:  # a run is worth more than its videos
             self._films = False
             self._tell("warning", text=f"no videos: {error}")
@@ -163,7 +159,7 @@ class Session:
         """Meters of a representation that has them, on the last batch."""
         representation = self.trainer.agent.representation
         batch = self.trainer.last_batch
-        if not isinstance(representation, MEM) or batch is None:
+        if not isinstance(representation, Healthy) or batch is None:
             return {}
         features = representation.encode(batch.views, batch.mask)
         health = representation.health(features, beta=self.trainer.beta, rows=batch.rows)
@@ -186,7 +182,7 @@ def _manifest(trainer: Trainer) -> dict[str, Any]:
         trainer.config,
         views=[view.name for view in trainer.shapes.views],
         settings=None if settings is None else to_plain(settings),
-        parameters=sum(parameter.numel() for parameter in trainer.agent.parameters()),
+        parameters=trainer.parameter_count,
         replay_bytes=trainer.replay.nbytes,
     )
 

@@ -54,17 +54,22 @@ class Trainer:
         self.shapes = build.shapes_of(self.env)
         self.device = device_of(config.machine)
         self.agent = build.agent(config, self.shapes)  # lines 1 and 2
+        self.update_bytes = update_bytes(self.agent, config, self.shapes)
         check_room(
             build.replay_bytes(config, self.shapes),
             capacity=config.replay.capacity,
             folder=build.replay_folder(config),
-            memory_bytes=update_bytes(self.agent, config, self.shapes) or 0,
+            memory_bytes=self.update_bytes or 0,
         )
         self.replay = build.replay(config, self.shapes)
         self.sampler = build.sampler(config, self.replay)
         self.clock = Clock()
         self.last_batch: Batch | None = None
         self._begin_episode()
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for parameter in self.agent.parameters())
 
     @property
     def done(self) -> bool:

@@ -1,0 +1,16 @@
+"""Checks that configs make of their own values."""
+
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+
+def refuse_unknown_choices(config: Any) -> None:
+    """A misspelt choice must not pass for another one."""
+    for name, kind in get_type_hints(type(config)).items():
+        if get_origin(kind) is Literal and getattr(config, name) not in get_args(kind):
+            raise ValueError(f"expected {name} to be one of {list(get_args(kind))}, got {getattr(config, name)!r}")
+
+
+def refuse_below(config: Any, least: float, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < least:
+            raise ValueError(f"expected {name} >= {least}, got {getattr(config, name)}")
