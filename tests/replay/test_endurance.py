@@ -39,5 +39,5 @@ def test_adding_and_sampling_leaves_nothing_behind(prefetch: bool) -> None:
     finally:
         tracemalloc.stop()
         sampler.close()
-    # Small caches fill in one round or another; what leaks grows in every one, a frame a step by 20,000 bytes.
-    assert min(later - earlier for earlier, later in pairwise(kept)) < 2_000
+    # Small caches of numpy's fill ever more slowly; one array kept each time would be 20,000 bytes in every round.
+    assert min(later - earlier for earlier, later in pairwise(kept)) < 5_000
