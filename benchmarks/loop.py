@@ -19,8 +19,7 @@ import torch
 from manyview.train import RunConfig, RunFolder, Trainer, preset_config
 from manyview.train.memory import keep_freed_memory
 from manyview.train.observe import to_tensors
-from manyview.train.records import JsonLines, Listeners
-from manyview.train.session import Session
+from manyview.train.session import Session, begin
 from manyview.train.tree import changed
 
 STEPS = 40
@@ -73,9 +72,8 @@ def ratio(config: RunConfig, *, rounds: int) -> float:
     keep_freed_memory()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
-        folder = RunFolder(Path(place))
-        one, other = Trainer(config), Trainer(config)
-        session = Session(one, one.env, folder, Listeners(JsonLines(folder.metrics_file)))
+        session = begin(config, RunFolder(Path(place)))
+        one, other = session.trainer, Trainer(config)
         looped, bare = whole(session), Bare(other)
         for trainer in (one, other):
             while trainer.clock.updates < 5:

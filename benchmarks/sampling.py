@@ -47,7 +47,7 @@ def full_replay(*, capacity: int, size: int = SIZE) -> Replay:
     replay.steps["mask"] = True
     replay.steps["age"] = np.minimum(place, 255)[:, None]
     replay.steps["acted"] = place < EPISODE_STEPS - 1
-    replay.load_state({"inserted": capacity, "capacity": capacity})
+    replay.inserted = capacity
     return replay
 
 

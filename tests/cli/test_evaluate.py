@@ -142,7 +142,7 @@ def test_a_torn_checkpoint_is_refused_with_its_name(
         file.write_bytes(b"{")
     assert main(["evaluate", str(torn), "--episodes", "1"]) == 2
     shown = capsys.readouterr().err
-    assert "000000120 cannot be loaded" in shown
+    assert f"000000120: {name} is not the file that was written" in shown
     assert len(shown.splitlines()) == 1
 
 

@@ -99,13 +99,11 @@ def test_what_cannot_be_done_is_refused_in_words(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_taken_is_refused_at_once_and_in_a_dry_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").touch()
-    for further in ([], ["--dry-run"]):
-        assert main(["train", TASK, "--out", str(tmp_path), *further]) == 2
-        assert "already holds a run" in capsys.readouterr().err
+    assert main(["train", TASK, "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path / 'config.json'}: " in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_a_task_with_discrete_actions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

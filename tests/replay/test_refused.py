@@ -37,7 +37,7 @@ def begun(action_dtype: Any = np.float32) -> tuple[Replay, Observation]:
 
 
 def contents(replay: Replay) -> tuple[Any, ...]:
-    return replay.state(), replay.steps.tobytes(), *(ring.tobytes() for ring in replay.frames)
+    return replay.inserted, replay.steps.tobytes(), *(ring.tobytes() for ring in replay.frames)
 
 
 @pytest.mark.quality("S1")

@@ -197,7 +197,7 @@ def test_a_replay_goes_on_from_its_state() -> None:
         assert not truncated
         for each in (replay, other):
             each.add(0, float(reward), terminated, observation)
-    assert other.state() == replay.state()
+    assert other.inserted == replay.inserted
     assert np.array_equal(other.steps, replay.steps)
     assert all(np.array_equal(*rings) for rings in zip(other.frames, replay.frames, strict=True))
 
@@ -205,5 +205,5 @@ def test_a_replay_goes_on_from_its_state() -> None:
 def test_a_state_of_another_size_is_refused() -> None:
     env = make("toy/identity")
     small, large = (replay_for(env, capacity=capacity, frame_stack=1) for capacity in (10, 20))
-    with pytest.raises(ValueError, match="the state is of a replay of 10 steps, this one has 20"):
+    with pytest.raises(ValueError, match=r"the state is of a replay of \{'capacity': 10"):
         large.load_state(small.state())

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,8 +18,8 @@ def test_an_agent_comes_back_from_a_folder(tmp_path: Path, method: str, channels
     trainer, other = Trainer(short_run(method, machine=machine)), Trainer(short_run(method, seed=2, machine=machine))
     for _ in range(40):
         trainer.advance()
-    checkpoint.save(tmp_path / "1", {"agent": trainer.agent.state(), "clock": trainer.clock.state()})
-    tree = checkpoint.load(tmp_path / "1")
+    checkpoint.save(tmp_path / "1", {"agent": trainer.agent.state(), "clock": trainer.clock.state()}, {})
+    tree = checkpoint.load(tmp_path / "1").tree
     other.agent.load_state(tree["agent"])
     assert tree["clock"] == trainer.clock.state()
     batch = trainer.sampler.next()
@@ -33,9 +34,17 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
         "a": {"b/c": torch.arange(3), "d": [1, 2.5, None, "é", {"e": torch.tensor(True)}]},
         "empty": {},
         "transposed": torch.arange(6).view(2, 3).t(),
+        "array": np.arange(3, dtype=np.uint32),
+        "number": np.float64(0.1),
+        "large": 2**128 - 1,
     }
-    checkpoint.save(tmp_path / "x", tree)
-    back = checkpoint.load(tmp_path / "x")
+    checkpoint.save(tmp_path / "x", tree, {"threads": 1})
+    found = checkpoint.load(tmp_path / "x")
+    back = found.tree
+    assert found.manifest == {"threads": 1}
+    assert isinstance(back["array"], np.ndarray)
+    assert (back["array"].dtype, back["array"].tolist()) == (np.uint32, [0, 1, 2])
+    assert (back["number"], back["large"]) == (0.1, 2**128 - 1)
     assert torch.equal(back["a"]["b/c"], torch.arange(3))
     assert back["a"]["d"][:4] == [1, 2.5, None, "é"]
     assert back["a"]["d"][4]["e"].item() is True
@@ -43,22 +52,29 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
     assert torch.equal(back["transposed"], torch.arange(6).view(2, 3).t())
 
 
-def test_one_written_over_another_leaves_the_new_one_alone(tmp_path: Path) -> None:
+def test_one_of_the_same_moment_stays_unless_it_is_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / "7"
     for value in (1, 2):
-        checkpoint.save(tmp_path / "7", {"value": value})
-    assert checkpoint.load(tmp_path / "7") == {"value": 2}
+        checkpoint.save(folder, {"value": value}, {})
+    assert checkpoint.load(folder).tree == {"value": 1}
+    (folder / "state.json").write_text("{}")
+    checkpoint.save(folder, {"value": 3}, {})
+    assert checkpoint.load(folder).tree == {"value": 3}
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
 
 
 def test_the_newest_is_the_one_with_most_frames_and_nothing_unfinished(tmp_path: Path) -> None:
-    for name in ("000000900", "000001000", "000002000.unfinished"):
-        (tmp_path / name).mkdir()
-    assert checkpoint.newest(tmp_path) == tmp_path / "000001000"
-    assert checkpoint.newest(tmp_path / "nowhere") is None
+    for name in ("000000900", "000001000.stop", "000001000"):
+        checkpoint.save(tmp_path / name, {"name": name}, {})
+    (tmp_path / "000002000.unfinished").mkdir()
+    assert [folder.name for folder in checkpoint.every(tmp_path)] == ["000001000", "000001000.stop", "000000900"]
+    folder, found = checkpoint.newest(tmp_path)
+    assert found.tree["name"] == folder.name == "000001000"
 
 
-def test_only_so_many_are_kept(tmp_path: Path) -> None:
-    for name in ("1", "20", "3"):
-        (tmp_path / name).mkdir()
-    checkpoint.keep_newest(tmp_path, 2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["20", "3"]
+def test_only_so_many_are_kept_and_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    for frames in range(6):
+        (tmp_path / checkpoint.name_of(frames)).mkdir()
+    (tmp_path / "000000009.unfinished").mkdir()
+    checkpoint.keep_newest(tmp_path, 2, also="000000001")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000001", "000000004", "000000005"]

@@ -1,6 +1,8 @@
 """A whole run: what it leaves behind, and what it does when something goes wrong."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,7 @@ def test_a_run_leaves_everything_that_is_needed_to_understand_it(folder: RunFold
     assert manifest["views"] == ["column", "row"]
     assert {"began", "versions", "commit", "threads", "dtype", "settings", "device"} <= manifest.keys()
     assert manifest["settings"]["render_quality"] is None  # a toy is not rendered
-    assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["000000030", "000000060"]
+    assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["000000000", "000000030", "000000060"]
 
 
 def test_every_record_carries_frames_steps_and_updates(folder: RunFolder) -> None:
@@ -111,50 +113,70 @@ def test_weights_and_biases_can_listen_too(folder: RunFolder, monkeypatch: pytes
     assert list(folder.path.glob("wandb/offline-run-*/*.wandb"))
 
 
-def test_a_folder_with_a_run_is_not_written_over(folder: RunFolder) -> None:
+def test_a_run_that_has_finished_is_not_written_over(folder: RunFolder) -> None:
     run(short_run(), folder)
     before = folder.metrics_file.read_text()
-    with pytest.raises(FileExistsError, match="already holds a run"):
+    with pytest.raises(sessions.FinishedError, match="has finished"):
         run(short_run(), folder)
     assert folder.metrics_file.read_text() == before
 
 
-def stopping_at(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -> None:
-    advance = Trainer.advance
+def test_a_fresh_run_leaves_the_old_one_under_another_name(folder: RunFolder) -> None:
+    run(short_run(), folder)
+    before = folder.metrics_file.read_text()
+    run(short_run(seed=2), folder, fresh=True)
+    assert folder.config().seed == 2
+    assert (folder.path.with_name("run.old1") / "metrics.jsonl").read_text() == before
+
+
+def test_a_run_does_not_go_on_with_other_settings(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping_at(monkeypatch, 40)
+    assert not run(short_run(), folder)
+    with pytest.raises(ValueError, match=r"replay\.batch_size was 8, now 9\. Go on with the same ones"):
+        run(short_run(replay={"batch_size": 9}), folder)
+
+
+def test_two_processes_cannot_train_in_one_folder(folder: RunFolder) -> None:
+    lock = folder.hold()
+    with pytest.raises(FileExistsError, match="another process is training"):
+        run(short_run(), folder)
+    lock.close()
+    assert run(short_run(), folder)
+
+
+def stopping_at(monkeypatch: pytest.MonkeyPatch, step: int, error: Exception | None = None) -> None:
+    """Once: an error, or else Ctrl-C, before the step after this one."""
+    advance, once = Trainer.advance, [error]
 
     def stops(self: Trainer) -> Advance:
-        if self.clock.steps == step:
-            raise error
+        if self.clock.steps == step and once:
+            if (raised := once.pop()) is not None:
+                raise raised
+            os.kill(os.getpid(), signal.SIGINT)
         return advance(self)
 
     monkeypatch.setattr(Trainer, "advance", stops)
-
-
-@pytest.mark.parametrize(
-    ("error", "state"), [(KeyboardInterrupt(), "stopped"), (RuntimeError("the arm fell off"), "failed")]
-)
-def test_how_a_run_ended_is_its_last_record(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, error: BaseException, state: str
-) -> None:
-    stopping_at(monkeypatch, 40, error)
-    with pytest.raises(type(error)):
-        run(short_run(), folder)
-    last = list(records(folder.metrics_file))[-1]
-    assert (last["kind"], last["state"], last["frames"]) == ("end", state, 40)
 
 
 def test_a_failed_run_keeps_the_place_of_its_error(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     stopping_at(monkeypatch, 40, RuntimeError("the arm fell off"))
     with pytest.raises(RuntimeError):
         run(short_run(), folder)
-    assert "test_session.py" in kinds(folder, "end")[0]["traceback"]
+    (last,) = kinds(folder, "end")
+    assert (last["state"], last["frames"]) == ("failed", 40)
+    assert "test_session.py" in last["traceback"]
 
 
-def test_a_run_that_is_stopped_keeps_its_agent(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopping_at(monkeypatch, 40, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(short_run(), folder)
-    assert (folder.checkpoints / "000000040").is_dir()
+def test_a_run_that_is_stopped_says_so_and_can_go_on(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping_at(monkeypatch, 40)
+    assert not run(short_run(), folder)
+    assert (folder.checkpoints / "000000041.stop").is_dir()
+    last = list(records(folder.metrics_file))[-1]
+    assert (last["kind"], last["state"], last["frames"]) == ("end", "stopped", 41)
+    assert run(short_run(), folder)
+    assert [(record["frames"], record["promise"]) for record in kinds(folder, "resume")] == [(41, "strict")]
+    assert [record["frames"] for record in kinds(folder, "evaluation")] == [0, 30, 60]
+    assert [record["state"] for record in kinds(folder, "end")] == ["finished"]
 
 
 def test_whoever_watches_may_fail_without_harm(folder: RunFolder) -> None:

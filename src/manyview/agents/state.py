@@ -36,14 +36,11 @@ def load_state_into(module: nn.Module, state: dict[str, Any]) -> None:
             different = ", ".join(sorted(there.keys() ^ state[kind].keys())[:5])
             raise ValueError(f"the state is of another build: its {kind} differ in {different}")
     for name, tensor in tensors.items():
-        if tensor.shape != state["tensors"][name].shape:
-            got, expected = list(state["tensors"][name].shape), list(tensor.shape)
-            raise ValueError(f"the state is of another build: {name} is {got}, expected {expected}")
-        tensor.copy_(state["tensors"][name])
+        tensor.copy_(_alike(state["tensors"][name], tensor, name))
     for name, optimizer in optimizers.items():
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         moments = {
-            int(place): {key: _laid_out_as(parameters[int(place)], value) for key, value in kept.items()}
+            int(place): {key: _laid_out_as(parameters[int(place)], value, name) for key, value in kept.items()}
             for place, kept in state["optimizers"][name].items()
         }
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
@@ -63,6 +60,16 @@ def _owned(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
                 yield f"{path}.{name}".lstrip("."), value
 
 
-def _laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
+def _laid_out_as(parameter: Tensor, value: Tensor, name: str) -> Tensor:
     """Fused Adam walks through memory: moments must lie in it as their parameter does, channels last or not."""
-    return torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
+    if value.dim() == 0:  # how many steps it has made
+        return value
+    return torch.empty_like(parameter).copy_(_alike(value, parameter, name))
+
+
+def _alike(value: Tensor, expected: Tensor, name: str) -> Tensor:
+    """The value, which must be of this shape and type: copying would stretch and round it without a word."""
+    if (value.shape, value.dtype) != (expected.shape, expected.dtype):
+        got, wanted = ([*tensor.shape, str(tensor.dtype)] for tensor in (value, expected))
+        raise ValueError(f"the state is of another build: {name} is {got}, expected {wanted}")
+    return value

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from manyview.train import RunConfig, RunFolder
 from manyview.train.records import Listener
+from manyview.train.resume import PROMISES
 
 LINE_EVERY_S = 30.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -36,12 +37,12 @@ class Seen:
         self.returns: list[float] = []
         self.warnings: list[str] = []
         self.frames, self.seconds = 0, 0.0
-        self._paces: list[tuple[float, int]] = [(0.0, 0)]
+        self._paces: list[tuple[float, int]] = []
 
     def take(self, record: Mapping[str, Any]) -> None:
         self.latest[record["kind"]] = dict(record)
         self.frames, self.seconds = record["frames"], record["seconds"]
-        if self.seconds > self._paces[-1][0] + 1:
+        if not self._paces or self.seconds > self._paces[-1][0] + 1:
             self._paces = [*self._paces[-60:], (self.seconds, self.frames)]
         if record["kind"] == "evaluation":
             self.returns.append(record["return"])
@@ -51,6 +52,8 @@ class Seen:
     @property
     def frames_per_s(self) -> float:
         """Over the last minute or so: the first frames, without updates, are quick."""
+        if not self._paces:
+            return 0.0
         (begin_s, begin), (end_s, end) = self._paces[0], self._paces[-1]
         return (end - begin) / (end_s - begin_s) if end_s > begin_s else 0.0
 
@@ -86,8 +89,10 @@ class PlainDisplay:
     def record(self, record: Mapping[str, Any]) -> None:
         seen, kind = self._seen, record["kind"]
         seen.take(record)
-        if kind == "start":
+        if kind in ("start", "resume"):
             self._say(f"{title_of(self._config)}  {self._folder.path}")
+        if kind == "resume":
+            self._say(f"{self._when()}  resumed {PROMISES[record['promise']]}")
         elif kind == "evaluation":
             returns = record["returns"]
             self._say(
@@ -147,7 +152,7 @@ class LiveDisplay:
         self._progress.update(
             self._bar, completed=seen.frames, eta=f"{seen.frames_per_s:.0f}/s, {seen.eta} left" if seen.frames else ""
         )
-        if record["kind"] == "start":
+        if record["kind"] in ("start", "resume"):
             self._live.start()  # not before: a run that is refused must leave the terminal as it was
         self._live.update(self._panel(), refresh=record["kind"] in ("evaluation", "end"))
 

@@ -1,6 +1,7 @@
 """`manyview train`: one command from a task to a trained agent."""
 
 import json
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -18,8 +19,11 @@ from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
 from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
-from manyview.train.session import begin
+from manyview.train.session import FinishedError, begin
 from manyview.train.tree import changed, from_plain, nested
+
+INTERRUPTED = 130
+"""What a shell expects of a command that Ctrl-C ended."""
 
 
 def train(
@@ -54,30 +58,45 @@ def train(
     ] = None,
     out: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/TASK/METHOD/seedN)")] = None,
     device: Annotated[str | None, arg(metavar="auto|cpu|cuda", help="Where the networks compute.")] = None,
+    fresh: Annotated[
+        bool, FlagCreatePairsOff, arg(help="Begin again. The run that is in the folder gets another name.")
+    ] = False,
+    accept_changes: Annotated[
+        bool,
+        FlagCreatePairsOff,
+        arg(help="Resume although versions or threads have changed, so no longer bit for bit."),
+    ] = False,
     dry_run: Annotated[
         bool, FlagCreatePairsOff, arg(help="Only show the settings and what the run will take.")
     ] = False,
 ) -> int:
-    """Train an agent from several cameras."""
+    """Train an agent from several cameras.
+
+    The same command again goes on where the run was, however it ended.
+    Ctrl-C or SIGTERM save it and leave.
+    """
     if ":" in task:
         find_modules_here()
     try:
         resolved = _resolved(task, method, preset, seed, config, list(chain(*set)), device)
         folder = RunFolder(out or default_folder(resolved))
         if dry_run:
-            folder.refuse_if_taken()
             print_plan(plan(resolved), folder)
             return 0
-        session = begin(resolved, folder, display_for(resolved, folder))
+        listener = display_for(resolved, folder)
+        session = begin(resolved, folder, listener, fresh=fresh, accept_changes=accept_changes)
+    except FinishedError as finished:
+        print(finished)
+        return 0
     except (ValueError, TypeError, ImportError, FileExistsError, FileNotFoundError, NoRoomError) as error:
         return refuse(error)
     try:
         session.play()
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     finally:
         session.close()
-    return 0
+    return INTERRUPTED if session.stopped_by == signal.SIGINT else 0
 
 
 def _resolved(

@@ -2,15 +2,21 @@
 
 from manyview.data.batch import Batch
 from manyview.data.layout import batch_bytes, bytes_needed, bytes_per_step
+from manyview.data.log import SegmentLog
 from manyview.data.replay import Replay
 from manyview.data.room import NoRoomError, check_room, free_disk_bytes, free_memory_bytes
 from manyview.data.sampler import Sampler
+from manyview.data.scribe import Scribe
+from manyview.data.segments import SegmentError
 
 __all__ = [
     "Batch",
     "NoRoomError",
     "Replay",
     "Sampler",
+    "Scribe",
+    "SegmentError",
+    "SegmentLog",
     "batch_bytes",
     "bytes_needed",
     "bytes_per_step",

@@ -27,8 +27,8 @@ class Replay:
     episode with its first observation, `add` says what was done there and what was seen next. Episodes may also begin
     in the middle and break off, as pieces from several actors do: nothing is ever built across the gap between two.
 
-    The files have no names in the folder and vanish with the process, however it ends: keeping things for longer is
-    others' work. They need what is in `steps` and `frames`, and the small rest in `state()`.
+    The files have no names in the folder and vanish with the process, however it ends: keeping steps for longer is
+    the work of `SegmentLog`, which reads `steps` and `frames`; the small rest is in `state()`.
     """
 
     def __init__(
@@ -70,14 +70,34 @@ class Replay:
         """What it takes when it is full."""
         return self.steps.nbytes + sum(ring.nbytes for ring in self.frames)
 
-    def state(self) -> dict[str, int]:
-        return {"inserted": self.inserted, "capacity": self.capacity}
+    def state(self) -> dict[str, Any]:
+        """All but the steps that are final, which a log keeps: how many there are, and the newest one."""
+        slot = (self.inserted - 1) % self.capacity
+        newest = {name: part.copy() for name, part in self._parts(slot).items()}
+        return {"inserted": self.inserted, "of": self._described(), "newest": newest}
 
-    def load_state(self, state: dict[str, int]) -> None:
-        """Go on from a state. What the slots held then, the caller has put back into `steps` and `frames`."""
-        if state["capacity"] != self.capacity:
-            raise ValueError(f"the state is of a replay of {state['capacity']} steps, this one has {self.capacity}")
-        self.inserted = state["inserted"]
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state. The steps before the newest, the caller puts back into `steps` and `frames`."""
+        if state["of"] != self._described():
+            raise ValueError(f"the state is of a replay of {state['of']}, this one is of {self._described()}")
+        inserted, newest = int(state["inserted"]), state["newest"]
+        for name, part in self._parts((inserted - 1) % self.capacity).items():
+            if (newest[name].shape, newest[name].dtype) != (part.shape, part.dtype):
+                raise ValueError(f"{name} of the newest step has another shape or type than in this replay")
+            part[...] = newest[name]
+        self.inserted = inserted
+
+    def _parts(self, slot: int) -> dict[str, NDArray[np.uint8]]:
+        """The bytes of a step where they lie: its record, and a frame of each view."""
+        frames = {f"frame/{view.name}": ring[slot] for view, ring in zip(self.views, self.frames, strict=True)}
+        return {"record": self.steps[slot : slot + 1].view(np.uint8), **frames}
+
+    def _described(self) -> dict[str, Any]:
+        """What two replays have in common if the steps of one are to be those of the other."""
+        steps = self.steps
+        record = [[name, str(steps[name].dtype), *steps[name].shape[1:]] for name in steps.dtype.names or ()]
+        frames = {view.name: list(ring.shape[1:]) for view, ring in zip(self.views, self.frames, strict=True)}
+        return {"capacity": self.capacity, "frame_stack": self.frame_stack, "step": record, "frames": frames}
 
     def begin(self, observation: Observation) -> None:
         """Open an episode. The one before, if it was not finished, ends with what was last seen of it.

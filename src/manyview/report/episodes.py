@@ -52,12 +52,8 @@ def play(
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     run = RunFolder(folder)
-    try:
-        config = run.config()
-    except ValueError as error:
-        raise ValueError(f"{run.config_file}: {error}") from None
-    newest = checkpoint.newest(run.checkpoints)
-    if newest is None:
+    config = run.config()
+    if not checkpoint.every(run.checkpoints):
         raise FileNotFoundError(f"{folder} holds no checkpoint, so there is no agent to play with")
     config = replace(config, machine=_usable_here(config.machine))
     prepare(config.machine)
@@ -65,7 +61,7 @@ def play(
     try:
         shapes = build.shapes_of(env)
         agent = build.agent(config, shapes)
-        clock = _load(agent, newest)
+        clock = _load(agent, run.checkpoints)
         with autocast(config.machine):
             found = evaluate(
                 agent,
@@ -115,10 +111,11 @@ def _environment(config: RunConfig, cameras: Sequence[str] | None) -> gym.Env[Ob
     return build.environment(config, faults=gone)
 
 
-def _load(agent: OffPolicyAgent, folder: Path) -> dict[str, int]:
-    """Load the agent; the clock at that time."""
+def _load(agent: OffPolicyAgent, checkpoints: Path) -> dict[str, int]:
+    """Load the newest agent that is whole; the clock at that time."""
+    folder, found = checkpoint.newest(checkpoints)
+    tree = found.tree
     try:
-        tree = checkpoint.load(folder)
         agent.load_state(tree["agent"])
         clock: dict[str, int] = tree["clock"]
     except (ValueError, KeyError, RuntimeError, OSError, SafetensorError) as error:

@@ -1,75 +1,209 @@
-"""A tree of tensors and plain values as a folder of two files: safetensors and JSON.
+"""A checkpoint: a folder of two files for a tree of tensors, arrays and plain values, a manifest, and their checksums.
 
-Written beside and renamed when whole, so that a folder with this name is a checkpoint.
+    state.safetensors   the tensors and arrays
+    state.json          the rest, and where in it they belong
+    manifest.json       what it was made with, and which segments of the replay belong to it
+    SHA256SUMS          of these three, as `sha256sum -c` reads it
+
+Written beside and renamed when all of it is on the disk, so a folder with such a name is whole. Nothing that is read
+can run code: JSON and safetensors hold values only.
 """
 
+import hashlib
 import json
-import os
-import shutil
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-TENSORS, VALUES = "state.safetensors", "state.json"
-TENSOR = "tensor in " + TENSORS
+from manyview.data.durable import UNFINISHED, flush_names, read_regular, remove, rename, write_new
+
+TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
+FORMAT = 1
+FILES = (TENSORS, VALUES, MANIFEST)
+TENSOR, ARRAY = "tensor in " + TENSORS, "array in " + TENSORS
 """In the JSON, `{TENSOR: name}` stands where a tensor was."""
+NAME = re.compile(r"(\d{9,})(\.stop)?")
+"""Frames; and whether it was made because somebody asked for a stop, perhaps before all was done that was due then."""
+MOST_JSON_BYTES = 4 * 2**20
+"""Ours have tens of kilobytes; parsed, hostile JSON takes twenty times its size."""
+MOST_TENSOR_BYTES = 64 * 2**30
+
+Tree = dict[str, Any]
 
 
-def save(folder: Path, tree: dict[str, Any]) -> None:
-    """Write `tree` as `folder`, in the place of one of this name."""
+class CheckpointError(ValueError):
+    """A folder that is no checkpoint of ours, or no longer: it says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    tree: Tree
+    manifest: Tree
+
+
+def name_of(frames: int, *, stop: bool = False) -> str:
+    return f"{frames:09d}{'.stop' if stop else ''}"
+
+
+def save(folder: Path, tree: Tree, manifest: Tree) -> None:
+    """Write a checkpoint as `folder`. One that is there is of the same moment and stays; a damaged one does not."""
+    if folder.exists():
+        with suppress(CheckpointError):
+            load(folder)
+            return
+        remove(folder)
     tensors: dict[str, Tensor] = {}
     values = _without_tensors(tree, tensors, "")
-    beside = folder.with_name(folder.name + ".unfinished")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    save_file(tensors, beside / TENSORS)
-    (beside / VALUES).write_text(json.dumps(values, indent=1), encoding="utf-8")
-    for name in (TENSORS, VALUES):
-        with (beside / name).open("rb") as file:
-            os.fsync(file.fileno())
-    shutil.rmtree(folder, ignore_errors=True)
-    beside.rename(folder)
+    contents = {TENSORS: save_tensors(tensors), VALUES: _json(values), MANIFEST: _json(manifest)}
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items())
+    beside = folder.with_name(folder.name + UNFINISHED)
+    remove(beside)
+    try:
+        beside.mkdir(parents=True)
+        for name, content in (*contents.items(), (SUMS, sums.encode())):
+            write_new(beside / name, [content])
+        flush_names(beside)
+        rename(beside, folder)
+    except OSError:
+        remove(beside)  # a full disk needs the room
+        raise
 
 
-def load(folder: Path) -> dict[str, Any]:
-    """The tree, with all tensors on the CPU."""
-    values = json.loads((folder / VALUES).read_text(encoding="utf-8"))
-    tree: dict[str, Any] = _with_tensors(values, load_file(folder / TENSORS))
-    return tree
+def load(folder: Path) -> Checkpoint:
+    """A checkpoint that is whole, with all tensors on the CPU; `CheckpointError` says why it is not."""
+    sums = _sums(folder)
+    contents = {}
+    for name in FILES:
+        contents[name] = _read(folder / name, MOST_TENSOR_BYTES if name == TENSORS else MOST_JSON_BYTES)
+        if hashlib.sha256(contents[name]).hexdigest() != sums[name]:
+            raise CheckpointError(f"{name} is not the file that was written: its checksum differs")
+    try:
+        tensors = load_tensors(contents[TENSORS])
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise CheckpointError(f"{TENSORS}: {error}") from None
+    values, manifest = _parsed(contents[VALUES], VALUES), _parsed(contents[MANIFEST], MANIFEST)
+    return Checkpoint(_with_tensors(values, tensors), manifest)
 
 
-def newest(folder: Path) -> Path | None:
-    """The checkpoint of the most frames in a folder of checkpoints."""
-    found = _all(folder)
-    return found[-1] if found else None
+def every(parent: Path) -> list[Path]:
+    """The checkpoints in a folder, the newest first."""
+    named = [(match, path) for path in parent.glob("*") if (match := NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(named, key=lambda pair: _age(pair[0]), reverse=True)]
 
 
-def keep_newest(folder: Path, count: int) -> None:
-    for old in _all(folder)[:-count]:
-        shutil.rmtree(old)
+def whole(parent: Path) -> Iterator[tuple[Path, Checkpoint | CheckpointError]]:
+    """Every checkpoint, the newest first, each with what is in it or with why it cannot be used."""
+    for folder in every(parent):
+        try:
+            yield folder, load(folder)
+        except CheckpointError as error:
+            yield folder, error
 
 
-def _all(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("*") if path.name.isdecimal()]
-    return sorted(found, key=lambda path: int(path.name))
+def newest(parent: Path) -> tuple[Path, Checkpoint]:
+    """The newest one that is whole."""
+    refused = []
+    for folder, found in whole(parent):
+        if isinstance(found, Checkpoint):
+            return folder, found
+        refused.append(f"{folder.name}: {found}")
+    raise CheckpointError("; ".join(refused) or f"there is no checkpoint in {parent}")
+
+
+def keep_newest(parent: Path, count: int, *, also: str | None = None) -> list[Path]:
+    """Remove older ones but the one `also` named, and what was never finished; the kept ones."""
+    found = every(parent)
+    kept = [folder for place, folder in enumerate(found) if place < count or folder.name == also]
+    for old in (*(folder for folder in found if folder not in kept), *parent.glob("*" + UNFINISHED)):
+        remove(old)
+    return kept
+
+
+def manifest_of(folder: Path) -> Tree:
+    """Of a checkpoint of our own making, without a look at the rest."""
+    return _parsed(_read(folder / MANIFEST, MOST_JSON_BYTES), MANIFEST)
+
+
+def _age(match: re.Match[str]) -> tuple[int, bool]:
+    return int(match[1]), match[2] is None
+
+
+def _json(values: Any) -> bytes:
+    return json.dumps(values, indent=1).encode()
+
+
+def _read(path: Path, most_bytes: int) -> bytes:
+    try:
+        return read_regular(path, most_bytes=most_bytes)
+    except OSError as error:
+        raise CheckpointError(f"{path.name}: {error.strerror or error}") from None
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """What SHA256SUMS says, in exactly the form in which we write it."""
+    try:
+        lines = _read(folder / SUMS, 4096).decode("ascii").split("\n")
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{SUMS} is damaged") from None
+    found = [re.fullmatch(r"([0-9a-f]{64})  (.+)", line) for line in lines[:-1]]
+    sums = {match[2]: match[1] for match in found if match}
+    if lines[-1] or tuple(sums) != FILES or len(found) != len(FILES):
+        raise CheckpointError(f"{SUMS} is damaged")
+    return sums
+
+
+def _parsed(content: bytes, name: str) -> Tree:
+    try:
+        found = json.loads(content, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{name}: {error}") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{name} is no JSON object")
+    return found
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> Tree:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
 
 
 def _without_tensors(tree: Any, tensors: dict[str, Tensor], path: str) -> Any:
     if isinstance(tree, Tensor):
         tensors[path] = tree.detach().cpu().contiguous()
         return {TENSOR: path}
+    if isinstance(tree, np.ndarray):
+        tensors[path] = torch.from_numpy(np.ascontiguousarray(tree))
+        return {ARRAY: path}
     if isinstance(tree, dict):
         return {key: _without_tensors(value, tensors, f"{path}/{key}".lstrip("/")) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return [_without_tensors(value, tensors, f"{path}/{place}") for place, value in enumerate(tree)]
-    return tree
+    return tree.item() if isinstance(tree, np.generic) else tree
 
 
 def _with_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, dict):
-        if tree.keys() == {TENSOR}:
-            return tensors[tree[TENSOR]]
+        if tree.keys() & {TENSOR, ARRAY}:
+            return _tensor(tree, tensors)
         return {key: _with_tensors(value, tensors) for key, value in tree.items()}
     return [_with_tensors(value, tensors) for value in tree] if isinstance(tree, list) else tree
+
+
+def _tensor(place: Tree, tensors: dict[str, Tensor]) -> Any:
+    (kind, name), *more = place.items()
+    found = tensors.get(name) if isinstance(name, str) and not more else None
+    if found is None:
+        raise CheckpointError(f"{VALUES} names a tensor that is not there")
+    return found.numpy() if kind == ARRAY else found

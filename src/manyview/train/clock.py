@@ -15,9 +15,15 @@ class Clock:
     skipped_updates: int = 0
     """Because a loss or gradient was not finite."""
     skipped_in_a_row: int = 0
+    went_back_at: int = -1
+    """Updates made when the agent last went back to a checkpoint."""
 
     def state(self) -> dict[str, int]:
         return asdict(self)
+
+    def load_state(self, state: dict[str, int]) -> None:
+        for name in asdict(self):
+            setattr(self, name, int(state[name]))
 
     def times(self) -> dict[str, int]:
         """What every record carries."""

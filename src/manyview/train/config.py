@@ -68,6 +68,8 @@ class LogConfig:
     every_steps: int = 500
     """Agent steps between two records of losses and health."""
     checkpoint_every_frames: int = 10_000
+    keep_replay: bool = False
+    """Keep the replay's files when the run has finished."""
     tensorboard: bool = True
     """Write TensorBoard files too, if it is installed (extra `track`)."""
     wandb: bool = False

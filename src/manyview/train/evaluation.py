@@ -15,6 +15,7 @@ from manyview.envs.look.watch import Moment, newest_frames
 from manyview.envs.views import Observation
 from manyview.train.observe import to_tensors
 from manyview.train.seeds import derived_seed
+from manyview.train.stopping import Stopped, StopRequest
 
 REWARDED_AT_ONCE = 512
 """Rows of a filmed episode whose r̂ is taken against each other."""
@@ -49,8 +50,9 @@ def evaluate(
     seed: int,
     step: int,
     filmed: bool = False,
+    stop: StopRequest | None = None,
 ) -> Evaluation:
-    """Play so many episodes with the best known actions; film the first."""
+    """Play so many episodes with the best known actions; film the first. A `stop` in between raises `Stopped`."""
     device = next(agent.parameters()).device
     returns, steps, film = [], [], None
     was_training = agent.training
@@ -62,6 +64,8 @@ def evaluate(
         seen = []
         total, length, ended = 0.0, 0, False
         while not ended:
+            if stop:
+                raise Stopped
             tensors = to_tensors(observation, views, device)
             action = agent.act(*tensors, step=step, explore=False)[0].float().cpu().numpy()
             observation, reward, terminated, truncated, info = env.step(action)

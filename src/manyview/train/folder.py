@@ -5,22 +5,27 @@ manifest.json     where and with what it ran: versions, commit, device, threads,
 metrics.jsonl     a record a line: kind, frames, steps, updates, seconds and figures
 videos/           the first episode of each evaluation
 checkpoints/      safetensors and JSON, named by frames
+replay/           the steps that a checkpoint needs, until the run has finished
 tensorboard/      the records once more
 """
 
+import fcntl
 import json
 import os
 import platform
+import secrets
 import socket
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
+from manyview.data.durable import write_whole
 from manyview.train.config import RunConfig
 from manyview.train.tree import from_plain, to_plain
 
@@ -52,27 +57,64 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def replay(self) -> Path:
+        return self.path / "replay"
+
+    @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
     def named(self, parent: Path, frames: int, suffix: str = "") -> Path:
         return parent / f"{frames:09d}{suffix}"
 
-    def refuse_if_taken(self) -> None:
-        if self.config_file.exists():
-            raise FileExistsError(f"{self.path} already holds a run: give another folder with --out, or remove it")
+    @property
+    def taken(self) -> bool:
+        return self.config_file.exists()
+
+    def hold(self) -> IO[str]:
+        """Until this is closed no other process trains here; the system lets go of it however this one ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = (self.path / "lock").open("a")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise FileExistsError(f"another process is training in {self.path}") from None
+        return lock
+
+    def set_aside(self) -> Path:
+        """Give the run another name, so that its folder is free; `FileExistsError` while it is being trained in."""
+        self.hold().close()
+        number = next(
+            number for number in count(1) if not self.path.with_name(f"{self.path.name}.old{number}").exists()
+        )
+        aside = self.path.with_name(f"{self.path.name}.old{number}")
+        self.path.rename(aside)
+        return aside
 
     def begin(self, config: RunConfig, manifest: dict[str, Any]) -> None:
         """Take the folder for a run."""
-        self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
-        _write_json(self.config_file, to_plain(config))
-        _write_json(self.manifest_file, manifest)
+        self.write_manifest(manifest)
+        write_whole(self.config_file, [_json(to_plain(config))])  # last: from here on there is a run
+
+    @property
+    def finished(self) -> bool:
+        return self.manifest_file.exists() and "finished" in self.manifest()
+
+    def mark_finished(self) -> None:
+        self.write_manifest({**self.manifest(), "finished": _now()})
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        write_whole(self.manifest_file, [_json(manifest)])
 
     def config(self) -> RunConfig:
         if not self.config_file.is_file():
             raise FileNotFoundError(f"{self.path} holds no run: there is no {self.config_file.name}")
-        return from_plain(RunConfig, json.loads(self.config_file.read_text(encoding="utf-8")))
+        try:
+            return from_plain(RunConfig, json.loads(self.config_file.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise ValueError(f"{self.config_file}: {error}") from None
 
     def manifest(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.manifest_file.read_text(encoding="utf-8"))
@@ -86,7 +128,8 @@ def default_folder(config: RunConfig) -> Path:
 def manifest_of(config: RunConfig, **further: Any) -> dict[str, Any]:
     """Where and with what a run begins."""
     return {
-        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "id": secrets.token_hex(4),
+        "began": _now(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "python": platform.python_version(),
@@ -99,6 +142,10 @@ def manifest_of(config: RunConfig, **further: Any) -> dict[str, Any]:
         "dtype": config.machine.precision,
         **further,
     }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _version(package: str) -> str | None:
@@ -117,5 +164,5 @@ def _commit() -> str | None:
         return None
 
 
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from manyview.envs.optional import optional
 
-Kind = Literal["start", "train", "episode", "evaluation", "warning", "end"]
+Kind = Literal["start", "resume", "train", "episode", "evaluation", "warning", "end"]
 
 
 class Listener(Protocol):
@@ -21,25 +22,57 @@ class Listener(Protocol):
 
 
 class JsonLines:
-    """Appends a line for each record and hands it to the system at once, so that a kill loses none."""
+    """Appends a line for each record and hands it to the system at once, so that a kill loses none.
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+    A full disk does not end a run: lines wait in memory, and the file never ends with half of one.
+    """
+
+    def __init__(self, path: Path, *, keep_bytes: int | None = None) -> None:
+        """With `keep_bytes`, what is in the file behind them is cut off: records that will come again."""
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._size = os.fstat(self._file).st_size if keep_bytes is None else keep_bytes
+        self._size = min(self._size, os.fstat(self._file).st_size)
+        os.ftruncate(self._file, self._size)
+        self._waiting = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records so far."""
+        return self._size + len(self._waiting)
 
     def record(self, record: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(_finite(record), ensure_ascii=False) + "\n")
-        self._file.flush()
+        self._waiting += (json.dumps(_finite(record), ensure_ascii=False) + "\n").encode()
+        with suppress(OSError):
+            self._write()
+
+    def flush(self) -> None:
+        """All records, to the disk; `OSError` if it is full."""
+        self._write()
+        os.fsync(self._file)
+
+    def _write(self) -> None:
+        try:
+            written = 0
+            while written < len(self._waiting):
+                written += os.pwrite(self._file, self._waiting[written:], self._size + written)
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size, self._waiting = self._size + written, b""
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):
+            self._write()
+        os.close(self._file)
 
 
 class TensorBoard:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, since_frames: int | None = None) -> None:
+        """With `since_frames`, what was written of later ones counts no more."""
         optional("tensorboard", extra="track")
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(folder))
+        self._writer: Any = SummaryWriter(str(folder), purge_step=since_frames)
 
     def record(self, record: Mapping[str, Any]) -> None:
         for name, value in _numbers(record):
@@ -50,9 +83,11 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    def __init__(self, folder: Path, *, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, *, name: str, id: str, config: Mapping[str, Any]) -> None:  # noqa: A002
         wandb = optional("wandb", extra="track")
-        self._run: Any = wandb.init(project="manyview", dir=str(folder), name=name, config=dict(config))
+        self._run: Any = wandb.init(
+            project="manyview", dir=str(folder), name=name, id=id, resume="allow", config=dict(config)
+        )
 
     def record(self, record: Mapping[str, Any]) -> None:
         self._run.log({f"{record['kind']}/{name}": value for name, value in _numbers(record)})

@@ -1,15 +1,17 @@
-"""A whole run: Algorithm 1 with evaluations, records, videos and checkpoints around it."""
+"""A whole run: Algorithm 1 with evaluations, records, videos and checkpoints around it, stopped and resumed."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from time import perf_counter
 from traceback import format_exc
-from typing import Any
+from typing import IO, Any
 
 import gymnasium as gym
 import torch
 from torch import Tensor
 
+from manyview.data import Scribe, SegmentLog
 from manyview.envs.views import Observation
 from manyview.methods import Healthy
 from manyview.train import build, checkpoint
@@ -20,77 +22,164 @@ from manyview.train.folder import RunFolder, manifest_of
 from manyview.train.machine import autocast, prepare
 from manyview.train.memory import keep_freed_memory
 from manyview.train.records import JsonLines, Kind, Listener, Listeners, TensorBoard, WeightsAndBiases
+from manyview.train.resume import FRESH_EPISODE, STRICT, Resumed, entries_of, refuse_other_settings, resume
+from manyview.train.stopping import Stopped, StopRequest, stop_request
 from manyview.train.trainer import Trainer
 from manyview.train.tree import to_plain
 
 SKIPS_BEFORE_GOING_BACK = 3
-KEPT_CHECKPOINTS = 2
+KEPT_CHECKPOINTS = 3
+NEW = {"seconds": 0.0, "due": ("evaluation", "checkpoint"), "good": ""}
+"""What a session that begins knows of itself."""
+
+
+class FinishedError(RuntimeError):
+    """There is nothing to go on with."""
 
 
 class DivergedError(RuntimeError):
     """Updates stay non-finite even from the last good checkpoint."""
 
 
-def run(config: RunConfig, folder: RunFolder, *listeners: Listener) -> None:
-    """Train to the end of the schedule. `listeners` are told of every record, as the file in `folder` is."""
-    session = begin(config, folder, *listeners)
+def run(config: RunConfig, folder: RunFolder, *listeners: Listener, fresh: bool = False) -> bool:
+    """Train to the end of the schedule, from where the run in `folder` is, if there is one; False after a stop.
+
+    `listeners` are told of every record, as the file in `folder` is.
+    """
+    session = begin(config, folder, *listeners, fresh=fresh)
     try:
-        session.play()
+        return session.play()
     finally:
         session.close()
 
 
-def begin(config: RunConfig, folder: RunFolder, *listeners: Listener) -> "Session":
-    """Build a run and take its folder. What is wrong with the settings, the machine or the folder shows here."""
-    folder.refuse_if_taken()
+def begin(
+    config: RunConfig, folder: RunFolder, *listeners: Listener, fresh: bool = False, accept_changes: bool = False
+) -> "Session":
+    """Build a run and take its folder, or go on with the run that is in it.
+
+    What is wrong with the settings, the machine or the folder shows here.
+
+    Args:
+        config: every setting; those of the run in the folder, if there is one.
+        folder: of the run.
+        listeners: are told of every record, as the file in the folder is.
+        fresh: begin again; the run that is in the folder gets another name.
+        accept_changes: go on although versions or threads are not those of the run so far.
+
+    """
+    if folder.taken and folder.finished and not fresh:
+        raise FinishedError(f"{folder.path} has finished; --fresh begins again")
     prepare(config.machine)
     trainer = Trainer(config)
+    if folder.taken and fresh:
+        folder.set_aside()
+    if folder.taken:
+        refuse_other_settings(to_plain(folder.config()), to_plain(trainer.config))
     evaluation_env = build.environment(trainer.config)
-    keep_freed_memory()  # after the replay has its own
-    services = _services(config, folder)
-    folder.begin(trainer.config, _manifest(trainer))
-    told = Listeners(JsonLines(folder.metrics_file), *services, *listeners)
-    return Session(trainer, evaluation_env, folder, told)
+    lock, scribe = folder.hold(), Scribe()
+    try:
+        log = SegmentLog(folder.replay, trainer.replay, scribe)
+        manifest = _manifest(trainer)
+        resumed = resume(trainer, log, folder.checkpoints, manifest, accept_changes=accept_changes)
+        keep_freed_memory()  # after the replay has its own
+        manifest = _grown(folder, manifest, resumed, trainer)
+        services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
+        folder.begin(trainer.config, manifest)
+        lines = JsonLines(folder.metrics_file, keep_bytes=resumed.session["metrics_bytes"] if resumed else 0)
+    except BaseException:
+        lock.close()
+        raise
+    told, desk = Listeners(lines, *services, *listeners), _Desk(lines, scribe, log, lock)
+    return Session(trainer, evaluation_env, folder, told, desk, resumed)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What a session writes with."""
+
+    lines: JsonLines
+    scribe: Scribe
+    log: SegmentLog
+    lock: IO[str]
+
+    def close(self) -> None:
+        self.scribe.close()
+        self.lock.close()
 
 
 class Session:
     """One run while it lasts."""
 
     def __init__(
-        self, trainer: Trainer, evaluation_env: gym.Env[Observation, Any], folder: RunFolder, told: Listeners
+        self,
+        trainer: Trainer,
+        evaluation_env: gym.Env[Observation, Any],
+        folder: RunFolder,
+        told: Listeners,
+        desk: _Desk,
+        resumed: Resumed | None,
     ) -> None:
         self.trainer, self.folder, self.told, self.config = trainer, folder, told, trainer.config
         self.evaluation_env = evaluation_env
-        self._began_s = perf_counter()
+        self._desk, self._resumed = desk, resumed
+        before: Mapping[str, Any] = NEW if resumed is None else resumed.session
+        self._began_s = perf_counter() - before["seconds"]
+        self._due: list[str] = list(before["due"])
+        """What is to be done before the next step."""
+        self._good: str = before["good"]
+        """The last checkpoint that was due, and not one more because of a stop."""
         self._films = self.config.evaluation.video
-        self._went_back_at = -1
+        self._stop = StopRequest()
 
     def close(self) -> None:
         self.told.close()
+        self._desk.close()
         self.evaluation_env.close()
         self.trainer.close()
 
-    def play(self) -> None:
-        trainer, config = self.trainer, self.config
-        self._tell("start", task=config.task, method=config.method, seed=config.seed, total=config.schedule.frames)
+    def play(self) -> bool:
+        """To the end, or to where somebody asks for a stop by SIGTERM or Ctrl-C; whether it is the end."""
+        trainer = self.trainer
+        self._tell_begin()
         try:
-            self._evaluate()
-            self._save()
-            while not trainer.done:
-                self.advance()
-        except KeyboardInterrupt:
-            self._save()
-            self._tell("end", state="stopped")
+            with stop_request() as self._stop:
+                self._do_what_is_due()
+                while not (trainer.done or self._stop):
+                    self.advance()
+                if self._stop:
+                    self._save(checkpoint.name_of(trainer.clock.frames, stop=True))
+                self._desk.scribe.wait()
+                self._tell_failures()
+        except KeyboardInterrupt:  # the second one: whatever was being done is not worth a checkpoint
+            self._tell("end", state="stopped", reason="at once, without a checkpoint")
             raise
         except Exception as error:
             self._tell("end", state="failed", reason=repr(error), traceback=format_exc())
             raise
+        if self._stop:
+            self._tell("end", state="stopped")
+            return False
         self._tell("end", state="finished")
+        self._finish()
+        return True
+
+    def _finish(self) -> None:
+        """Nothing goes on from here, so the replay is needed no more."""
+        self.folder.mark_finished()
+        if not self.config.log.keep_replay:
+            self._desk.log.forget(but=())
+
+    @property
+    def stopped_by(self) -> int | None:
+        """The number of the signal."""
+        return self._stop.asked
 
     def advance(self) -> None:
         """An agent step, and what is due after it."""
         trainer, config, before = self.trainer, self.config, self.trainer.clock.frames
         metrics, episode = trainer.advance()
+        self._desk.log.follow()
         if episode is not None:
             lengths = {"steps": "length", "frames": "length_frames"}  # the clock has these names
             self._tell("episode", **{lengths.get(name, name): value for name, value in episode.items()})
@@ -98,13 +187,25 @@ class Session:
             self._tell("train", beta=trainer.beta, **_floats(metrics), **self._health())
         if trainer.clock.skipped_in_a_row:
             self._after_a_skip()
-        if self._is_due(config.evaluation.every_frames, since=before):
-            self._evaluate()
-        if self._is_due(config.log.checkpoint_every_frames, since=before):
-            self._save()
+        self._tell_failures()
+        for what, every_frames in (
+            ("evaluation", config.evaluation.every_frames),
+            ("checkpoint", config.log.checkpoint_every_frames),
+        ):
+            if before // every_frames < trainer.clock.frames // every_frames or trainer.done:
+                self._due.append(what)
+        self._do_what_is_due()
 
-    def _is_due(self, every_frames: int, *, since: int) -> bool:
-        return since // every_frames < self.trainer.clock.frames // every_frames or self.trainer.done
+    def _do_what_is_due(self) -> None:
+        """All of it, unless a stop comes between; then the rest is due when the run goes on."""
+        with suppress(Stopped):
+            if "evaluation" in self._due:
+                self._evaluate()
+                self._due.remove("evaluation")
+            if "checkpoint" in self._due:
+                self._due.remove("checkpoint")
+                self._good = checkpoint.name_of(self.trainer.clock.frames)
+                self._save(self._good)
 
     def _updates_per_record(self) -> int:
         return max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
@@ -120,6 +221,7 @@ class Session:
                 seed=config.seed,
                 step=trainer.clock.steps,
                 filmed=self._films,
+                stop=self._stop,
             )
         self._tell("evaluation", **{"return": found.mean_return, "returns": found.returns, "lengths": found.steps})
         if found.film is not None:
@@ -131,27 +233,55 @@ class Session:
         try:
             write_film(path, film, views, config=self.config, frames=frames, beta=self.trainer.beta)
         except (ImportError, OSError) as error:  # a run is worth more than its videos
-            self._films = False
-            self._tell("warning", text=f"no videos: {error}")
+            self._films = not isinstance(error, ImportError)
+            self._tell("warning", text=f"no video: {error}")
 
-    def _save(self) -> None:
-        trainer, kept = self.trainer, self.folder.checkpoints
-        tree = {"clock": trainer.clock.state(), "agent": trainer.agent.state(), "sampler": trainer.sampler.state()}
-        checkpoint.save(self.folder.named(kept, trainer.clock.frames), tree)
-        checkpoint.keep_newest(kept, KEPT_CHECKPOINTS)
+    def _save(self, name: str) -> None:
+        """Ask for a checkpoint of this moment. Training goes on while it is written."""
+        desk, parent, good = self._desk, self.folder.checkpoints, self._good
+        tree, inserted = {**self.trainer.state(), "session": self._state()}, self.trainer.replay.inserted
+        manifest = self._manifest(tree)
+        desk.log.cut()
+
+        def job() -> None:
+            desk.lines.flush()
+            segments = [entry.plain() for entry in desk.log.entries(inserted=inserted)]
+            checkpoint.save(parent / name, tree, {**manifest, "segments": segments})
+            kept = checkpoint.keep_newest(parent, KEPT_CHECKPOINTS, also=good)
+            desk.log.keep(entry for folder in kept for entry in entries_of(checkpoint.manifest_of(folder)))
+
+        desk.scribe.ask(job)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "seconds": perf_counter() - self._began_s,
+            "metrics_bytes": self._desk.lines.size,
+            "due": list(self._due),
+            "good": self._good,
+        }
+
+    def _manifest(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+        promise = STRICT if tree["env"] is not None else FRESH_EPISODE
+        return {"format": checkpoint.FORMAT, "promise": promise, **_manifest(self.trainer)}
+
+    def _tell_failures(self) -> None:
+        for error in self._desk.scribe.failures():
+            self._tell("warning", text=f"not saved, and tried again later: {error}")
 
     def _after_a_skip(self) -> None:
         """An update that is not finite is left out; after three in a row the agent goes back to where it was good."""
         clock = self.trainer.clock
         text = f"update skipped: a loss or gradient was not finite ({clock.skipped_updates} so far)"
         if clock.skipped_in_a_row >= SKIPS_BEFORE_GOING_BACK:
-            good = checkpoint.newest(self.folder.checkpoints)
-            if good is None or self._went_back_at == clock.updates:
-                raise DivergedError(f"{clock.skipped_in_a_row} updates in a row were not finite, also from {good}")
-            self.trainer.agent.load_state(checkpoint.load(good)["agent"])
-            self._went_back_at = clock.updates
+            if clock.went_back_at == clock.updates:
+                raise DivergedError(
+                    f"{clock.skipped_in_a_row} updates in a row were not finite, also from {self._good}"
+                )
+            self._desk.scribe.wait()
+            self.trainer.agent.load_state(checkpoint.load(self.folder.checkpoints / self._good).tree["agent"])
+            clock.went_back_at = clock.updates
             clock.skipped_in_a_row = 0
-            text += f"; back to the agent of {good.name}"
+            text += f"; back to the agent of {self._good}"
         self._tell("warning", text=text)
 
     @torch.no_grad()
@@ -164,6 +294,16 @@ class Session:
         features = representation.encode(batch.views, batch.mask)
         health = representation.health(features, beta=self.trainer.beta, rows=batch.rows)
         return {**health.metrics(), "health": health.verdict()}
+
+    def _tell_begin(self) -> None:
+        config, resumed = self.config, self._resumed
+        about = {"task": config.task, "method": config.method, "seed": config.seed, "total": config.schedule.frames}
+        if resumed is None:
+            self._tell("start", **about)
+            return
+        self._tell("resume", **about, checkpoint=resumed.folder.name, promise=resumed.promise)
+        for text in resumed.refused:
+            self._tell("warning", text=text)
 
     def _tell(self, kind: Kind, **figures: Any) -> None:
         clock = self.trainer.clock
@@ -187,12 +327,22 @@ def _manifest(trainer: Trainer) -> dict[str, Any]:
     )
 
 
-def _services(config: RunConfig, folder: RunFolder) -> Sequence[Listener]:
+def _grown(folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None, trainer: Trainer) -> dict[str, Any]:
+    """The manifest of this process, and of those before it."""
+    if resumed is None:
+        return manifest
+    before = folder.manifest()
+    earlier = {name: before[name] for name in ("began", "host", "pid", "commit") if name in before}
+    here = {"frames": trainer.clock.frames, "promise": resumed.promise}
+    return {**manifest, "id": before["id"], "earlier": [*before.get("earlier", []), earlier], "resumed_at": here}
+
+
+def _services(config: RunConfig, folder: RunFolder, *, run_id: str, since: int | None) -> Sequence[Listener]:
     services: list[Listener] = []
     if config.log.tensorboard:
         with suppress(ModuleNotFoundError):  # JSON lines are the truth
-            services.append(TensorBoard(folder.tensorboard))
+            services.append(TensorBoard(folder.tensorboard, since_frames=since))
     if config.log.wandb:
-        folder.path.mkdir(parents=True, exist_ok=True)  # it would take another place otherwise
-        services.append(WeightsAndBiases(folder.path, name=str(folder.path), config=to_plain(config)))
+        name, plain = str(folder.path), to_plain(config)
+        services.append(WeightsAndBiases(folder.path, name=name, id=run_id, config=plain))
     return services

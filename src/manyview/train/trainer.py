@@ -17,6 +17,7 @@
 15     update θ and φ by L_total
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from torch import Tensor
 from manyview.agents import NonFiniteError
 from manyview.data import Batch
 from manyview.data.room import check_room
+from manyview.envs.views import NotRestorable, restore, snapshot
 from manyview.train import build
 from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
@@ -90,6 +92,28 @@ class Trainer:
         if terminated or truncated:
             self._begin_episode()
         return Advance(self.update() if self._update_is_due() else None, info.get("episode"))
+
+    def state(self) -> dict[str, Any]:
+        """All that the rest of the run depends on, but for the steps of the replay that are final: a log has those."""
+        try:
+            env = snapshot(self.env)
+        except NotRestorable:
+            env = None
+        return {"env": env, **{name: owner.state() for name, owner in self._owners().items()}}
+
+    def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
+        """Go on from a state. `fill_replay` puts back the steps that are final."""
+        for name, owner in self._owners().items():
+            owner.load_state(state[name])
+        fill_replay()
+        if state["env"] is None:
+            self._begin_episode()
+        else:
+            self.observation = restore(self.env, state["env"])
+
+    def _owners(self) -> dict[str, Any]:
+        """Whoever has a state. The environment has one too, if it can be restored."""
+        return {"clock": self.clock, "agent": self.agent, "sampler": self.sampler, "replay": self.replay}
 
     def close(self) -> None:
         self.sampler.close()

@@ -1,0 +1,75 @@
+"""Files and folders that are whole or not there, also after a crash of the machine.
+
+What is new is written beside its place, flushed to the disk, and renamed; then the folder that holds it is flushed,
+since that is where a name lives. Every step that can fail or be cut off goes through `os` of this file.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+UNFINISHED = ".unfinished"
+"""What a name ends with until it is whole."""
+
+Bytes = bytes | memoryview
+
+
+def write_whole(path: Path, parts: Iterable[Bytes]) -> None:
+    """A file with these bytes, in the place of an older one."""
+    beside = path.with_name(path.name + UNFINISHED)
+    try:
+        write_new(beside, parts)
+    except OSError:
+        beside.unlink(missing_ok=True)  # a full disk needs the room
+        raise
+    rename(beside, path)
+
+
+def write_new(path: Path, parts: Iterable[Bytes]) -> None:
+    """A file with these bytes on the disk. Its name is not safe until its folder is flushed."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+    try:
+        for part in parts:
+            rest = memoryview(part)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def rename(source: Path, target: Path) -> None:
+    """The last step: from here on `target` is there, whole."""
+    os.rename(source, target)  # noqa: PTH104
+    flush_names(target.parent)
+
+
+def flush_names(folder: Path) -> None:
+    """The names in a folder, to the disk."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def remove(path: Path) -> None:
+    """A file or folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def read_regular(path: Path, *, most_bytes: int) -> bytes:
+    """What a file holds. Links, pipes and devices are refused, and what is larger than it may be."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(file, "rb") as opened:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{path.name} is no regular file")
+        if status.st_size > most_bytes:
+            raise OSError(f"{path.name} has {status.st_size:,} bytes, at most {most_bytes:,} are expected")
+        return opened.read(status.st_size)

@@ -1,0 +1,41 @@
+"""SIGTERM and Ctrl-C as a request, which a run comes to at a place from which it can go on later."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+
+class StopRequest:
+    """Who looks at `asked` between two steps stops there."""
+
+    def __init__(self) -> None:
+        self.asked: signal.Signals | None = None
+
+    def __bool__(self) -> bool:
+        return self.asked is not None
+
+    def ask(self, number: int, _: FrameType | None = None) -> None:
+        if self.asked is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt  # somebody who presses it twice means now
+        self.asked = signal.Signals(number)
+
+
+class Stopped(Exception):  # noqa: N818
+    """What was being done is not done, and will be done again."""
+
+
+@contextmanager
+def stop_request() -> Iterator[StopRequest]:
+    """A request that signals make, as long as this lasts."""
+    request, before = StopRequest(), {}
+    with suppress(ValueError):  # only the main thread hears of signals
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, request.ask)
+    try:
+        yield request
+    finally:
+        handler: Any
+        for number, handler in before.items():
+            signal.signal(number, handler)
