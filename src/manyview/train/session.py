@@ -122,7 +122,7 @@ class Session:
     ) -> None:
         self.trainer, self.folder, self.told, self.config = trainer, folder, told, trainer.config
         self.evaluation_env = evaluation_env
-        self._desk, self._resumed = desk, resumed
+        self.desk, self._resumed = desk, resumed
         before: Mapping[str, Any] = NEW if resumed is None else resumed.session
         self._began_s = perf_counter() - before["seconds"]
         self._due: list[str] = list(before["due"])
@@ -134,7 +134,7 @@ class Session:
 
     def close(self) -> None:
         self.told.close()
-        self._desk.close()
+        self.desk.close()
         self.evaluation_env.close()
         self.trainer.close()
 
@@ -148,8 +148,8 @@ class Session:
                 while not (trainer.done or self._stop):
                     self.advance()
                 if self._stop:
-                    self._save(checkpoint.name_of(trainer.clock.frames, stop=True))
-                self._desk.scribe.wait()
+                    self.save(checkpoint.name_of(trainer.clock.frames, stop=True))
+                self.desk.scribe.wait()
                 self._tell_failures()
         except KeyboardInterrupt:  # the second one: whatever was being done is not worth a checkpoint
             self._tell("end", state="stopped", reason="at once, without a checkpoint")
@@ -168,7 +168,7 @@ class Session:
         """Nothing goes on from here, so the replay is needed no more."""
         self.folder.mark_finished()
         if not self.config.log.keep_replay:
-            self._desk.log.forget(but=())
+            self.desk.log.forget(but=())
 
     @property
     def stopped_by(self) -> int | None:
@@ -179,7 +179,7 @@ class Session:
         """An agent step, and what is due after it."""
         trainer, config, before = self.trainer, self.config, self.trainer.clock.frames
         metrics, episode = trainer.advance()
-        self._desk.log.follow()
+        self.desk.log.follow()
         if episode is not None:
             lengths = {"steps": "length", "frames": "length_frames"}  # the clock has these names
             self._tell("episode", **{lengths.get(name, name): value for name, value in episode.items()})
@@ -205,7 +205,7 @@ class Session:
             if "checkpoint" in self._due:
                 self._due.remove("checkpoint")
                 self._good = checkpoint.name_of(self.trainer.clock.frames)
-                self._save(self._good)
+                self.save(self._good)
 
     def _updates_per_record(self) -> int:
         return max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
@@ -236,9 +236,9 @@ class Session:
             self._films = not isinstance(error, ImportError)
             self._tell("warning", text=f"no video: {error}")
 
-    def _save(self, name: str) -> None:
+    def save(self, name: str) -> None:
         """Ask for a checkpoint of this moment. Training goes on while it is written."""
-        desk, parent, good = self._desk, self.folder.checkpoints, self._good
+        desk, parent, good = self.desk, self.folder.checkpoints, self._good
         tree, inserted = {**self.trainer.state(), "session": self._state()}, self.trainer.replay.inserted
         manifest = self._manifest(tree)
         desk.log.cut()
@@ -255,7 +255,7 @@ class Session:
     def _state(self) -> dict[str, Any]:
         return {
             "seconds": perf_counter() - self._began_s,
-            "metrics_bytes": self._desk.lines.size,
+            "metrics_bytes": self.desk.lines.size,
             "due": list(self._due),
             "good": self._good,
         }
@@ -265,7 +265,7 @@ class Session:
         return {"format": checkpoint.FORMAT, "promise": promise, **_manifest(self.trainer)}
 
     def _tell_failures(self) -> None:
-        for error in self._desk.scribe.failures():
+        for error in self.desk.scribe.failures():
             self._tell("warning", text=f"not saved, and tried again later: {error}")
 
     def _after_a_skip(self) -> None:
@@ -277,7 +277,7 @@ class Session:
                 raise DivergedError(
                     f"{clock.skipped_in_a_row} updates in a row were not finite, also from {self._good}"
                 )
-            self._desk.scribe.wait()
+            self.desk.scribe.wait()
             self.trainer.agent.load_state(checkpoint.load(self.folder.checkpoints / self._good).tree["agent"])
             clock.went_back_at = clock.updates
             clock.skipped_in_a_row = 0

@@ -1,0 +1,219 @@
+"""What it costs to keep a run: the log, the checkpoints, and coming back.
+
+python -m benchmarks.saving log        # kB and ms a step, on frames of DeepMind Control
+python -m benchmarks.saving loop       # the training loop with log and checkpoints against without, side by side
+python -m benchmarks.saving wait       # how long the learner waits for a checkpoint with many steps in its replay
+python -m benchmarks.saving resume     # how long it takes to come back, and what the time is spent on
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from manyview import make, views_of
+from manyview.data import Replay, Scribe, SegmentLog
+from manyview.data.segments import MOST_STEPS, Segment, pack
+from manyview.envs import View
+from manyview.train import RunFolder, preset_config
+from manyview.train.session import Session, begin
+from manyview.train.tree import changed
+
+TASKS = ("ball_in_cup_catch", "cheetah_run", "finger_turn_hard", "pendulum_swingup", "reacher_hard")
+QUIET: dict[str, dict[str, Any]] = {
+    "evaluation": {"every_frames": 10**9, "video": False},
+    "log": {"tensorboard": False},
+}
+
+
+def recorded(task: str, *, steps: int, image_size: int = 84) -> Replay:
+    """A replay of random actions, as the paper's settings store it."""
+    env = make(f"dmc/{task}", image_size=image_size, frame_stack=3, render_quality="fast")
+    replay = Replay(views_of(env), action_shape=env.action_space.shape or (), capacity=steps + 10, frame_stack=3)
+    actions = np.random.default_rng(0)
+    replay.begin(env.reset(seed=0)[0])
+    for number in range(steps):
+        action = actions.uniform(-1, 1, env.action_space.shape).astype(np.float32)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        replay.add(action, float(reward), terminated, observation)
+        if terminated or truncated:
+            replay.begin(env.reset(seed=number)[0])
+    env.close()
+    return replay
+
+
+def log_kb_a_step(replay: Replay, *, steps: int) -> float:
+    """In segments of the size that the log writes."""
+    sizes = [
+        len(pack(first, replay.steps[first:end], [ring[first:end] for ring in replay.frames])[0])
+        for first in range(0, steps, MOST_STEPS)
+        for end in [min(steps, first + MOST_STEPS)]
+    ]
+    return sum(sizes) / steps / 1000
+
+
+def print_log(steps: int) -> None:
+    print("task                 kB a step  times smaller  ms to pack  ms to unpack (one core, a step)")
+    for task in TASKS:
+        replay = recorded(task, steps=steps)
+        steps_of, frames = replay.steps[:steps], [ring[:steps] for ring in replay.frames]
+        began = process_time()
+        packed, _ = pack(0, steps_of, frames)
+        packed_s = process_time() - began
+        began = process_time()
+        Segment(packed).unpack(replay.steps, replay.frames, oldest=0)
+        unpacked_s = process_time() - began
+        raw = replay.nbytes / replay.capacity
+        kb = log_kb_a_step(replay, steps=steps)
+        print(
+            f"{task:20} {kb:9.2f}  {raw / kb / 1000:13.1f}  {1000 * packed_s / steps:10.3f}  "
+            f"{1000 * unpacked_s / steps:12.3f}"
+        )
+
+
+@contextmanager
+def session_of(**changes: object) -> Iterator[Session]:
+    config = changed(
+        preset_config("cpu", task="dmc/ball_in_cup_catch", method="drqv2+mem", seed=1), {**QUIET, **changes}
+    )
+    with tempfile.TemporaryDirectory() as place:
+        session = begin(config, RunFolder(Path(place) / "run"))
+        yield session
+        session.close()
+
+
+def loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int) -> tuple[float, float]:
+    """CPU time of a loop with log and checkpoints over that of one without, and the seconds of a step without."""
+    torch.set_num_threads(1)
+    schedule = {"random_steps": 50, "seed_frames": 400}
+    often = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
+    never = {**QUIET["log"], "checkpoint_every_frames": 10**9}
+    with session_of(schedule=schedule, log=often) as kept, session_of(schedule=schedule, log=never) as bare:
+        bare.desk.log.follow = lambda: None  # type: ignore[method-assign]
+        for session in (kept, bare):
+            for _ in range(110):
+                session.advance()
+        spent: list[list[float]] = []
+        for _ in range(rounds):
+            spent.append([])
+            for session in (kept, bare):
+                began = process_time()
+                for _ in range(block_steps):
+                    session.advance()
+                session.desk.scribe.wait()
+                spent[-1].append(process_time() - began)
+    with_s, without_s = (sum(times) for times in zip(*spent, strict=True))
+    return with_s / without_s, without_s / rounds / block_steps
+
+
+def print_loop() -> None:
+    """More checkpoints than a run makes, so that some fall into the time."""
+    ratio, step_s = loop_ratio(block_steps=250, rounds=4, saves_every_steps=250)
+    print(f"with log and a checkpoint every 250 steps: {ratio:.3f} times without; a step takes {1000 * step_s:.1f} ms")
+    print("a run of the cpu preset makes a checkpoint every 2,500 steps")
+
+
+def noise_replay(*, capacity: int, size: int) -> Replay:
+    views = (View("side", size, size), View("back", size, size), View("cut", size, size, foreground_of="side"))
+    return Replay(views, action_shape=(6,), capacity=capacity, frame_stack=3)
+
+
+def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
+    """Seconds the learner waits for each of some checkpoints, with so many steps in its replay and networks of the
+    paper's size.
+    """
+    torch.set_num_threads(1)
+    config = changed(
+        preset_config("paper/dmc/drqv2", task="dmc/ball_in_cup_catch", method="drqv2+mem", seed=1),
+        {
+            **QUIET,
+            "replay": {"capacity": steps, "batch_size": 8},
+            "env": {"render_quality": "fast", "image_size": image_size},
+        },
+    )
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        session = begin(config, RunFolder(Path(place) / "run"))
+        trainer = session.trainer
+        for _ in range(20):
+            trainer.advance()
+        trainer.update()  # optimisers have moments then
+        observation = trainer.observation
+        while trainer.replay.inserted < steps:
+            trainer.replay.begin(observation)
+            session.desk.log.follow()
+        for number in range(saves):
+            for _ in range(300):
+                trainer.replay.begin(observation)
+                session.desk.log.follow()
+            began = perf_counter()
+            session.save(f"{number:09d}")
+            found.append(perf_counter() - began)
+            session.desk.scribe.wait()
+        session.close()
+    return found
+
+
+def print_wait(steps: int, image_size: int) -> None:
+    found = waits(steps=steps, saves=6, image_size=image_size)
+    middle, most = median(found), max(found)
+    print(f"{steps:,} steps of {image_size} pixels: the learner waits {middle:.3f} s (median), at most {most:.3f} s")
+
+
+def print_resume(steps: int) -> None:
+    source = recorded("cheetah_run", steps=1000)
+    replay = noise_replay(capacity=steps + 1, size=84)
+    with tempfile.TemporaryDirectory() as place:
+        scribe = Scribe()
+        log = SegmentLog(Path(place), replay, scribe)
+        for number in range(0, steps, 1000):
+            many = min(1000, steps - number)
+            replay.steps["acted"][number : number + many] = True
+            for ring, other in zip(replay.frames, source.frames, strict=True):
+                ring[number : number + many] = other[:many]
+            replay.inserted = number + many + 1
+            log.cut()
+        scribe.wait()
+        entries = log.entries(inserted=replay.inserted)
+        size = sum(path.stat().st_size for path in Path(place).iterdir())
+        began, began_cpu = perf_counter(), process_time()
+        log.read(entries)
+        seconds, cpu = perf_counter() - began, process_time() - began_cpu
+        began = perf_counter()
+        segments = [Segment((Path(place) / entry.name).read_bytes()) for entry in entries]
+        checked = perf_counter() - began
+        del segments
+        scribe.close()
+    print(
+        f"{steps:,} steps of 3 views ({size / 1e9:.2f} GB in {len(entries)} segments) are back after {seconds:.1f} s "
+        f"({cpu:.1f} s of CPU): reading and checksums {checked:.1f} s, unpacking the rest"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["log", "loop", "wait", "resume"])
+    parser.add_argument("--steps", type=int, default=None)
+    parser.add_argument("--image-size", type=int, default=84)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    match arguments.what:
+        case "log":
+            print_log(arguments.steps or MOST_STEPS)
+        case "loop":
+            print_loop()
+        case "wait":
+            print_wait(arguments.steps or 500_000, arguments.image_size)
+        case "resume":
+            print_resume(arguments.steps or 100_000)
+
+
+if __name__ == "__main__":
+    main()
