@@ -43,6 +43,13 @@ class Row:
 ROWS = {
     row.id: row
     for row in (
+        Row(
+            "D3",
+            "P",
+            "flipped bits, truncations, missing and swapped files of a checkpoint and its segments: all are found, the "
+            "checkpoint before is used, and the reason told",
+            {"flipped bits found": at_least(1000), "truncations found": at_least(200)},
+        ),
         Row("D7", "P", "an environment restored in mid-episode goes on exactly, also in a new process"),
         Row("L5", "P", "physics errors truncate and are counted; a failing camera is masked, counted and tried again"),
         Row(

@@ -9,6 +9,7 @@ import torch
 
 from manyview.data import Scribe, SegmentLog
 from manyview.train import RunConfig, checkpoint
+from manyview.train.diary import Diary
 from manyview.train.resume import resume
 from manyview.train.trainer import Trainer
 from tests.train.runs import short_run
@@ -39,8 +40,9 @@ def saved(trainer: Trainer, folder: Path) -> None:
     log.cut()
     scribe.wait()
     segments = [entry.plain() for entry in log.entries(inserted=trainer.replay.inserted)]
-    tree = {**trainer.state(), "session": {}}
-    checkpoint.save(folder / "checkpoints" / "000000001", tree, {"segments": segments})
+    tree = {**trainer.state(), "session": Diary().plain()}
+    name = checkpoint.name_of(trainer.clock.frames)
+    checkpoint.save(folder / "checkpoints" / name, tree, {"format": checkpoint.FORMAT, "segments": segments})
     scribe.close()
 
 

@@ -88,7 +88,7 @@ def train(
     except FinishedError as finished:
         print(finished)
         return 0
-    except (ValueError, TypeError, ImportError, FileExistsError, FileNotFoundError, NoRoomError) as error:
+    except (ValueError, TypeError, ImportError, OSError, NoRoomError) as error:
         return refuse(error)
     try:
         session.play()

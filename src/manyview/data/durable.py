@@ -19,6 +19,7 @@ Bytes = bytes | memoryview
 def write_whole(path: Path, parts: Iterable[Bytes]) -> None:
     """A file with these bytes, in the place of an older one."""
     beside = path.with_name(path.name + UNFINISHED)
+    remove(beside)
     try:
         write_new(beside, parts)
     except OSError:
@@ -28,8 +29,11 @@ def write_whole(path: Path, parts: Iterable[Bytes]) -> None:
 
 
 def write_new(path: Path, parts: Iterable[Bytes]) -> None:
-    """A file with these bytes on the disk. Its name is not safe until its folder is flushed."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+    """A file with these bytes on the disk. Its name is not safe until its folder is flushed.
+
+    It must be new: whatever had this name, a link or a pipe too, would get the bytes.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         for part in parts:
             rest = memoryview(part)

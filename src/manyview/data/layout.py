@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from manyview.envs.views import View, checked_views
 
@@ -51,6 +51,16 @@ def step_record(views: Sequence[View], action_shape: tuple[int, ...], action_dty
             ("age", np.uint8, (len(views),)),  # how long the view has been present without a break, for its stack
         ]
     )
+
+
+def check_records(records: NDArray[Any]) -> None:
+    """Refuse bytes from outside that no step has: numbers that are not finite, truth values other than 0 and 1."""
+    for name in records.dtype.names or ():
+        values = records[name]
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ValueError(f"{name} of a step is not finite")
+        if values.dtype.kind == "b" and (np.ascontiguousarray(values).view(np.uint8) > 1).any():
+            raise ValueError(f"{name} of a step is neither true nor false")
 
 
 def frame_shape(view: View) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from manyview.data.scribe import Scribe
 from manyview.data.segments import MOST_STEPS, Segment, SegmentError, pack
 
 MOST_BYTES = 2**31
-NAME = re.compile(r"\d{12}-\d{12}\.segment(\.unfinished)?")
+NAME = re.compile(r"[0-9]{12}-[0-9]{12}\.segment(\.unfinished)?")
 
 
 @dataclass(frozen=True)

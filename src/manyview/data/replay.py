@@ -11,7 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from manyview.data.cutting import cut_out, flattened
 from manyview.data.entry import NAME, Entry, EntryCheck
-from manyview.data.layout import MAX_AGE, bytes_needed, frame_shape, replayable, step_record
+from manyview.data.layout import MAX_AGE, bytes_needed, check_records, frame_shape, replayable, step_record
+from manyview.data.plain import is_count
 from manyview.data.room import check_room
 from manyview.envs.layers.boundary import refuse
 from manyview.envs.views import Observation, View
@@ -80,11 +81,14 @@ class Replay:
         """Go on from a state. The steps before the newest, the caller puts back into `steps` and `frames`."""
         if state["of"] != self._described():
             raise ValueError(f"the state is of a replay of {state['of']}, this one is of {self._described()}")
-        inserted, newest = int(state["inserted"]), state["newest"]
+        inserted, newest = state["inserted"], state["newest"]
+        if not is_count(inserted, least=1):
+            raise ValueError(f"a replay has at least one step, got {inserted!r}")
         for name, part in self._parts((inserted - 1) % self.capacity).items():
             if (newest[name].shape, newest[name].dtype) != (part.shape, part.dtype):
                 raise ValueError(f"{name} of the newest step has another shape or type than in this replay")
             part[...] = newest[name]
+        check_records(self.steps[(inserted - 1) % self.capacity, None])
         self.inserted = inserted
 
     def _parts(self, slot: int) -> dict[str, NDArray[np.uint8]]:
@@ -144,7 +148,8 @@ class Replay:
         before, newest = self.steps[[(self.inserted - 2) % self.capacity, (self.inserted - 1) % self.capacity]]
         if newest["repeated"]:
             return "an episode that ended when no camera saw anything"
-        return "the world at its end" if before["acted"] and before["terminated"] else None
+        ended = self.inserted > 1 and before["acted"] and before["terminated"]
+        return "the world at its end" if ended else None
 
     def _aged(self, mask: NDArray[np.bool_], *, follows: bool) -> NDArray[np.uint8]:
         """The ages of the next step's views."""

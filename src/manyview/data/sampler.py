@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from manyview.data.batch import Batch
+from manyview.data.plain import is_count
 from manyview.data.replay import Replay
 from manyview.data.windows import draw, least_capacity, reserve_steps
 
@@ -83,8 +84,13 @@ class Sampler:
 
     def load_state(self, state: dict[str, int]) -> None:
         """Go on from a state, on a replay that has been brought to its own."""
+        drawn, horizon = state["drawn"], state["horizon"]
+        if not (is_count(drawn) and is_count(horizon) and horizon <= self._replay.inserted):
+            raise ValueError(
+                f"{drawn!r} batches, drawn from {horizon!r} steps of a replay that has {self._replay.inserted}"
+            )
         self._forget()
-        self.drawn, self.horizon = state["drawn"], state["horizon"]
+        self.drawn, self.horizon = drawn, horizon
 
     def close(self) -> None:
         """End the threads; there are no further batches."""

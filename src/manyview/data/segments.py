@@ -17,6 +17,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from manyview.data.layout import check_records
+
 MAGIC = b"mvseg\x00\x00\x01"
 HEAD = struct.Struct("<8sQQI")
 SIZE = struct.Struct("<Q")
@@ -71,6 +73,10 @@ class Segment:
         slots = [(place, number % len(steps)) for place, number in enumerate(range(self.begin, self.end))]
         kept = [(place, slot) for place, slot in slots if self.begin + place >= oldest]
         records = np.frombuffer(self._raw(0, steps), steps.dtype)
+        try:
+            check_records(records)
+        except ValueError as error:
+            raise SegmentError(str(error)) from None
         for place, slot in kept:
             steps[slot] = records[place]
         for part, ring in enumerate(frames, start=1):

@@ -16,6 +16,7 @@ from manyview.envs.views import (
     Observation,
     State,
     View,
+    restored_counts,
     warn_of_failures,
 )
 
@@ -165,11 +166,18 @@ class SimulatedEnv(MultiViewEnv):
         for name, mine in (("task", self._task.id), ("action_repeat", self._settings.action_repeat)):
             if state[name] != mine:
                 raise NotRestorable(f"the snapshot is of {name} {state[name]}, this environment is of {mine}")
+        actions, of_one = state["actions"], np.zeros((0, *(self.action_space.shape or ())), np.float32)
+        if (actions.dtype, actions.shape[1:]) != (of_one.dtype, of_one.shape[1:]) or not np.isfinite(actions).all():
+            raise NotRestorable(f"{self._task.id}: the snapshot's actions are not such as this environment takes")
         self.set_random_state(state["random_at_reset"])
         self._seeded = True
         self._begin()
-        for action in state["actions"]:
-            self.play(action)
+        for number, action in enumerate(actions, start=1):
+            played = self.play(action)
+            if (played.terminated or played.truncated) and number < len(actions):
+                raise NotRestorable(
+                    f"{self._task.id}: the snapshot has {len(actions)} actions, {number} end the episode"
+                )
             self._actions.append(np.array(action, np.float32))
         if state["physics"] is not None and not np.array_equal(self.physics_state(), state["physics"]):
             raise NotRestorable(
@@ -178,7 +186,7 @@ class SimulatedEnv(MultiViewEnv):
             )
         self._broken = state["physics"] is None
         self._pictures = {view.name: state["pictures"].get(view.name) for view in self.views}
-        self.counts = dict(state["counts"])
+        self.counts = restored_counts(state["counts"], self.counts)
         return self.observe(self._pictures)
 
     def close(self) -> None:

@@ -176,9 +176,27 @@ def generator_state(generator: np.random.Generator) -> State:
     return state
 
 
+def check_position(position: Any, most: int) -> None:
+    """Of a generator in its block of numbers: numpy reads wherever it says, also outside of its memory."""
+    if type(position) is not int or not 0 <= position <= most:
+        raise ValueError(f"a random generator stands at 0 to {most} of its numbers, not at {position!r}")
+
+
+def restored_counts(state: Any, mine: Mapping[str, int]) -> dict[str, int]:
+    """Counts from a snapshot, which must be those that are kept here."""
+    if (
+        not isinstance(state, dict)
+        or state.keys() != mine.keys()
+        or any(type(count) is not int for count in state.values())
+    ):
+        raise NotRestorable(f"the snapshot counts something else than {', '.join(mine)}")
+    return dict(state)
+
+
 def restored_generator(state: State) -> np.random.Generator:
     """A numpy generator that goes on where the one with this state was."""
     kinds = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)}
+    check_position(state.get("buffer_pos", 0), 4)  # of Philox
     bits: Any = kinds[state["bit_generator"]](0)
     bits.state = state
     return np.random.Generator(bits)

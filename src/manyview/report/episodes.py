@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from safetensors import SafetensorError
 
 from manyview.agents import OffPolicyAgent
 from manyview.envs import Fault, View, views_of
 from manyview.envs.views import Observation
 from manyview.train import RunConfig, RunFolder, build, checkpoint
+from manyview.train.clock import Clock
 from manyview.train.config import MachineConfig
 from manyview.train.evaluation import Evaluation, evaluate
 from manyview.train.machine import autocast, prepare, resolved
@@ -114,14 +114,14 @@ def _environment(config: RunConfig, cameras: Sequence[str] | None) -> gym.Env[Ob
 def _load(agent: OffPolicyAgent, checkpoints: Path) -> dict[str, int]:
     """Load the newest agent that is whole; the clock at that time."""
     folder, found = checkpoint.newest(checkpoints)
-    tree = found.tree
+    tree, clock = found.tree, Clock()
     try:
         agent.load_state(tree["agent"])
-        clock: dict[str, int] = tree["clock"]
-    except (ValueError, KeyError, RuntimeError, OSError, SafetensorError) as error:
+        clock.load_state(tree["clock"])
+    except Exception as error:  # whole, but of another build or of somebody else's making
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"the checkpoint {folder} cannot be loaded: {reason}") from error
-    return clock
+    return clock.state()
 
 
 def _camera(view: View) -> str:

@@ -40,7 +40,7 @@ def newest_records(path: Path) -> Iterator[dict[str, Any]]:
 def _record(line: bytes) -> Iterator[dict[str, Any]]:
     try:
         record = json.loads(line)
-    except ValueError:  # no JSON, or not even UTF-8
+    except (ValueError, RecursionError):  # no JSON, or not even UTF-8
         return
     if isinstance(record, dict) and isinstance(record.get("kind"), str):
         yield record

@@ -12,7 +12,7 @@ can run code: JSON and safetensors hold values only.
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,17 +26,20 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from manyview.data.durable import UNFINISHED, flush_names, read_regular, remove, rename, write_new
+from manyview.data.plain import MOST_BYTES, parsed
 
 TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
 FORMAT = 1
 FILES = (TENSORS, VALUES, MANIFEST)
 TENSOR, ARRAY = "tensor in " + TENSORS, "array in " + TENSORS
 """In the JSON, `{TENSOR: name}` stands where a tensor was."""
-NAME = re.compile(r"(\d{9,})(\.stop)?")
+NAME = re.compile(r"([0-9]{9,18})(\.stop)?")
 """Frames; and whether it was made because somebody asked for a stop, perhaps before all was done that was due then."""
-MOST_JSON_BYTES = 4 * 2**20
-"""Ours have tens of kilobytes; parsed, hostile JSON takes twenty times its size."""
-MOST_TENSOR_BYTES = 64 * 2**30
+MOST_TENSOR_BYTES = 4 * 2**30
+"""Those of the paper's networks have a twentieth of it."""
+MOST_HEADER_BYTES = 2**20
+"""What safetensors says of its tensors, a hundred bytes each: ours are some hundreds, and each takes a kilobyte."""
+MOST = {SUMS: 4096, TENSORS: MOST_TENSOR_BYTES, VALUES: MOST_BYTES, MANIFEST: MOST_BYTES}
 
 Tree = dict[str, Any]
 
@@ -65,12 +68,11 @@ def save(folder: Path, tree: Tree, manifest: Tree) -> None:
     tensors: dict[str, Tensor] = {}
     values = _without_tensors(tree, tensors, "")
     contents = {TENSORS: save_tensors(tensors), VALUES: _json(values), MANIFEST: _json(manifest)}
-    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items())
     beside = folder.with_name(folder.name + UNFINISHED)
     remove(beside)
     try:
         beside.mkdir(parents=True)
-        for name, content in (*contents.items(), (SUMS, sums.encode())):
+        for name, content in (*contents.items(), (SUMS, sums_of(contents))):
             write_new(beside / name, [content])
         flush_names(beside)
         rename(beside, folder)
@@ -79,20 +81,35 @@ def save(folder: Path, tree: Tree, manifest: Tree) -> None:
         raise
 
 
+def sums_of(contents: Mapping[str, bytes]) -> bytes:
+    """SHA256SUMS of these files."""
+    return "".join(f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in FILES).encode()
+
+
 def load(folder: Path) -> Checkpoint:
     """A checkpoint that is whole, with all tensors on the CPU; `CheckpointError` says why it is not."""
-    sums = _sums(folder)
-    contents = {}
+    if folder.is_symlink():
+        raise CheckpointError("it is a link to somewhere else")
+    contents = {name: _read(folder / name, most_bytes) for name, most_bytes in MOST.items()}
+    return unpacked(contents)
+
+
+def unpacked(contents: Mapping[str, bytes]) -> Checkpoint:
+    """The checkpoint in these files, whoever made them; `CheckpointError` if they are none."""
+    sums = _sums(contents[SUMS])
     for name in FILES:
-        contents[name] = _read(folder / name, MOST_TENSOR_BYTES if name == TENSORS else MOST_JSON_BYTES)
         if hashlib.sha256(contents[name]).hexdigest() != sums[name]:
             raise CheckpointError(f"{name} is not the file that was written: its checksum differs")
+    values, manifest = (_parsed(contents[name], name) for name in (VALUES, MANIFEST))
+    header_bytes = int.from_bytes(contents[TENSORS][:8], "little")
+    if header_bytes > MOST_HEADER_BYTES:
+        raise CheckpointError(f"{TENSORS}: a header of {header_bytes:,} bytes, at most {MOST_HEADER_BYTES:,} expected")
     try:
-        tensors = load_tensors(contents[TENSORS])
+        return Checkpoint(_with_tensors(values, load_tensors(contents[TENSORS])), manifest)
+    except CheckpointError:
+        raise
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CheckpointError(f"{TENSORS}: {error}") from None
-    values, manifest = _parsed(contents[VALUES], VALUES), _parsed(contents[MANIFEST], MANIFEST)
-    return Checkpoint(_with_tensors(values, tensors), manifest)
 
 
 def every(parent: Path) -> list[Path]:
@@ -131,7 +148,7 @@ def keep_newest(parent: Path, count: int, *, also: str | None = None) -> list[Pa
 
 def manifest_of(folder: Path) -> Tree:
     """Of a checkpoint of our own making, without a look at the rest."""
-    return _parsed(_read(folder / MANIFEST, MOST_JSON_BYTES), MANIFEST)
+    return _parsed(_read(folder / MANIFEST, MOST_BYTES), MANIFEST)
 
 
 def _age(match: re.Match[str]) -> tuple[int, bool]:
@@ -149,10 +166,10 @@ def _read(path: Path, most_bytes: int) -> bytes:
         raise CheckpointError(f"{path.name}: {error.strerror or error}") from None
 
 
-def _sums(folder: Path) -> dict[str, str]:
+def _sums(content: bytes) -> dict[str, str]:
     """What SHA256SUMS says, in exactly the form in which we write it."""
     try:
-        lines = _read(folder / SUMS, 4096).decode("ascii").split("\n")
+        lines = content.decode("ascii").split("\n")
     except UnicodeDecodeError:
         raise CheckpointError(f"{SUMS} is damaged") from None
     found = [re.fullmatch(r"([0-9a-f]{64})  (.+)", line) for line in lines[:-1]]
@@ -164,19 +181,9 @@ def _sums(folder: Path) -> dict[str, str]:
 
 def _parsed(content: bytes, name: str) -> Tree:
     try:
-        found = json.loads(content, object_pairs_hook=_without_duplicates)
-    except (ValueError, RecursionError) as error:
+        return parsed(content)
+    except ValueError as error:
         raise CheckpointError(f"{name}: {error}") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{name} is no JSON object")
-    return found
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> Tree:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
 
 
 def _without_tensors(tree: Any, tensors: dict[str, Tensor], path: str) -> Any:

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, dataclass
 
+from manyview.data.plain import is_count
+
 
 @dataclass
 class Clock:
@@ -23,7 +25,9 @@ class Clock:
 
     def load_state(self, state: dict[str, int]) -> None:
         for name in asdict(self):
-            setattr(self, name, int(state[name]))
+            if not is_count(state[name], least=-1):
+                raise ValueError(f"{name} must be a whole number, got {state[name]!r}")
+            setattr(self, name, state[name])
 
     def times(self) -> dict[str, int]:
         """What every record carries."""

@@ -15,6 +15,7 @@ import os
 import platform
 import secrets
 import socket
+import stat
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from typing import IO, Any
 import torch
 
 from manyview.data.durable import write_whole
+from manyview.data.plain import read_object
 from manyview.train.config import RunConfig
 from manyview.train.tree import from_plain, to_plain
 
@@ -71,6 +73,13 @@ class RunFolder:
     def taken(self) -> bool:
         return self.config_file.exists()
 
+    def refuse_links(self) -> None:
+        """All that a run reads, writes and removes is its own: `ValueError` if something here leads elsewhere."""
+        for path in self.path.glob("*"):
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise ValueError(f"{path} is neither a file nor a folder: a run has no links, pipes or devices in it")
+
     def hold(self) -> IO[str]:
         """Until this is closed no other process trains here; the system lets go of it however this one ends."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -85,10 +94,8 @@ class RunFolder:
     def set_aside(self) -> Path:
         """Give the run another name, so that its folder is free; `FileExistsError` while it is being trained in."""
         self.hold().close()
-        number = next(
-            number for number in count(1) if not self.path.with_name(f"{self.path.name}.old{number}").exists()
-        )
-        aside = self.path.with_name(f"{self.path.name}.old{number}")
+        names = (self.path.with_name(f"{self.path.name}.old{number}") for number in count(1))
+        aside = next(path for path in names if not os.path.lexists(path))
         self.path.rename(aside)
         return aside
 
@@ -112,13 +119,15 @@ class RunFolder:
         if not self.config_file.is_file():
             raise FileNotFoundError(f"{self.path} holds no run: there is no {self.config_file.name}")
         try:
-            return from_plain(RunConfig, json.loads(self.config_file.read_text(encoding="utf-8")))
-        except ValueError as error:
+            return from_plain(RunConfig, read_object(self.config_file))
+        except (ValueError, TypeError) as error:
             raise ValueError(f"{self.config_file}: {error}") from None
 
     def manifest(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.manifest_file.read_text(encoding="utf-8"))
-        return found
+        try:
+            return read_object(self.manifest_file)
+        except ValueError as error:
+            raise ValueError(f"{self.manifest_file}: {error}") from None
 
 
 def default_folder(config: RunConfig) -> Path:

@@ -1,5 +1,7 @@
 """Going on from the newest checkpoint that is whole, and saying what became of the others."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from manyview.data.log import Entry, SegmentLog
 from manyview.data.segments import SegmentError
 from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError
+from manyview.train.diary import Diary
 from manyview.train.trainer import Trainer
 from manyview.train.tree import Changes
 
@@ -20,6 +23,8 @@ PROMISES = {
 }
 COMPARED = ("python", "versions", "device", "threads", "dtype")
 """What results depend on to the last bit; a manifest has them."""
+MOST_CHARACTERS = 300
+"""Of a reason: it may quote a file that somebody else made."""
 
 
 class ChangedError(ValueError):
@@ -29,8 +34,7 @@ class ChangedError(ValueError):
 @dataclass(frozen=True)
 class Resumed:
     folder: Path
-    session: dict[str, Any]
-    """What the session kept of itself."""
+    diary: Diary
     promise: str
     refused: list[str]
     """Newer checkpoints that could not be used, and why."""
@@ -38,9 +42,9 @@ class Resumed:
 
 def refuse_other_settings(before: Changes, now: Changes) -> None:
     """A run goes on with the settings it began with."""
-    different = [name for name in _leaves(before).keys() | _leaves(now).keys() if _at(before, name) != _at(now, name)]
+    different = _different(before, now)
     if different:
-        shown = "; ".join(f"{name} was {_at(before, name)!r}, now {_at(now, name)!r}" for name in sorted(different))
+        shown = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in different)
         raise ValueError(
             f"the folder holds a run with other settings: {shown}. Go on with the same ones, or begin again with "
             "--fresh or in another folder with --out"
@@ -50,12 +54,7 @@ def refuse_other_settings(before: Changes, now: Changes) -> None:
 def changes_since(manifest: Changes, now: Changes) -> list[str]:
     """What bit-identical results depend on and is not as it was."""
     before_all, now_all = ({name: of.get(name) for name in COMPARED} for of in (manifest, now))
-    names = sorted(_leaves(before_all).keys() | _leaves(now_all).keys())
-    return [
-        f"{name} was {_at(before_all, name)}, is {_at(now_all, name)}"
-        for name in names
-        if _at(before_all, name) != _at(now_all, name)
-    ]
+    return [f"{name} was {was}, is {is_}" for name, was, is_ in _different(before_all, now_all)]
 
 
 def resume(
@@ -65,21 +64,22 @@ def resume(
     refused: list[str] = []
     for folder, found in checkpoint.whole(checkpoints):
         if isinstance(found, Checkpoint):
-            changes = changes_since(found.manifest, machine)
-            if changes and not accept_changes:
-                raise ChangedError(
-                    f"{'; '.join(changes)}: the run would not go on as if it had never stopped. Use what it began "
-                    "with, or go on regardless with --accept-changes"
-                )
             try:
-                entries = _load(trainer, log, found)
+                with misfits_refused():
+                    changes = changes_since(found.manifest, machine)
+                    if changes and not accept_changes:
+                        raise ChangedError(
+                            f"{_readable('; '.join(changes))}: the run would not go on as if it had never stopped. Use "
+                            "what it began with, or go on regardless with --accept-changes"
+                        )
+                    diary, entries = _load(trainer, log, folder, found)
             except CheckpointError as error:
                 found = error
             else:
                 _forget_what_came_after(folder, checkpoints, log, entries)
                 exact = STRICT if found.tree["env"] is not None else FRESH_EPISODE
-                return Resumed(folder, found.tree["session"], CHANGED if changes else exact, refused)
-        refused.append(f"checkpoint {folder.name} is not used: {found}")
+                return Resumed(folder, diary, CHANGED if changes else exact, refused)
+        refused.append(f"checkpoint {folder.name} is not used: {_readable(str(found))}")
     if refused:
         raise CheckpointError(f"{'; '.join(refused)}. Nothing is left to go on from; --fresh begins again")
     return None
@@ -90,30 +90,52 @@ def entries_of(manifest: Changes) -> list[Entry]:
     return [Entry.of(plain) for plain in manifest["segments"]]
 
 
-def _load(trainer: Trainer, log: SegmentLog, found: Checkpoint) -> list[Entry]:
+def segments_of(folders: Iterable[Path]) -> list[Entry]:
+    """Those that these checkpoints name; one that cannot even say which is of no use, and removed."""
+    found: list[Entry] = []
+    for folder in folders:
+        try:
+            found += entries_of(checkpoint.manifest_of(folder))
+        except (KeyError, ValueError, TypeError):
+            remove(folder)
+    return found
+
+
+def _load(trainer: Trainer, log: SegmentLog, folder: Path, found: Checkpoint) -> tuple[Diary, list[Entry]]:
+    if found.manifest.get("format") != checkpoint.FORMAT:
+        raise ValueError(f"its format is {found.manifest.get('format')!r}, this version reads {checkpoint.FORMAT}")
+    diary, entries = Diary.of(found.tree["session"]), entries_of(found.manifest)
+    trainer.load_state(found.tree, lambda: log.read(entries))
+    if folder.name.removesuffix(".stop") != checkpoint.name_of(trainer.clock.frames):
+        raise ValueError(f"it is of frame {trainer.clock.frames}, which is not its name")
+    return diary, entries
+
+
+@contextmanager
+def misfits_refused() -> Iterator[None]:
+    """What is whole, but of another build or of somebody else's making, may break anything."""
     try:
-        entries = entries_of(found.manifest)
-        trainer.load_state(found.tree, lambda: log.read(entries))
+        yield
+    except (CheckpointError, ChangedError):
+        raise
     except SegmentError as error:
         raise CheckpointError(str(error)) from None
-    except (KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
-        # Whole, but of another build or of somebody else's making.
-        reason = (str(error).splitlines() or [""])[0]
-        raise CheckpointError(f"it does not fit this run: {type(error).__name__}: {reason}") from error
-    return entries
+    except Exception as error:
+        raise CheckpointError(f"it does not fit this run: {type(error).__name__}: {error}") from error
+
+
+def _readable(reason: str) -> str:
+    """One line that can be shown, whatever it quotes."""
+    line = "".join(letter if letter.isprintable() else " " for letter in reason[: MOST_CHARACTERS + 1])
+    return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
 
 
 def _forget_what_came_after(folder: Path, checkpoints: Path, log: SegmentLog, entries: list[Entry]) -> None:
-    kept = list(entries)
     newest_first = checkpoint.every(checkpoints)
-    for newer in newest_first[: newest_first.index(folder)]:
+    place = newest_first.index(folder)
+    for newer in newest_first[:place]:
         remove(newer)
-    for older in newest_first[newest_first.index(folder) + 1 :]:
-        try:
-            kept += entries_of(checkpoint.manifest_of(older))
-        except (CheckpointError, KeyError, ValueError, TypeError):
-            remove(older)
-    log.forget(but=kept)
+    log.forget(but=[*entries, *segments_of(newest_first[place + 1 :])])
 
 
 def _leaves(tree: Changes, path: str = "") -> dict[str, Any]:
@@ -123,5 +145,8 @@ def _leaves(tree: Changes, path: str = "") -> dict[str, Any]:
     return found
 
 
-def _at(tree: Changes, name: str) -> Any:
-    return _leaves(tree).get(name)
+def _different(before: Changes, now: Changes) -> list[tuple[str, Any, Any]]:
+    """Name, value before and value now of every leaf in which they differ."""
+    were, are = _leaves(before), _leaves(now)
+    names = sorted(were.keys() | are.keys())
+    return [(name, were.get(name), are.get(name)) for name in names if were.get(name) != are.get(name)]

@@ -16,21 +16,20 @@ from manyview.envs.views import Observation
 from manyview.methods import Healthy
 from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
+from manyview.train.diary import Diary
 from manyview.train.evaluation import Film, evaluate
 from manyview.train.film import write_film
 from manyview.train.folder import RunFolder, manifest_of
 from manyview.train.machine import autocast, prepare
 from manyview.train.memory import keep_freed_memory
 from manyview.train.records import JsonLines, Kind, Listener, Listeners, TensorBoard, WeightsAndBiases
-from manyview.train.resume import FRESH_EPISODE, STRICT, Resumed, entries_of, refuse_other_settings, resume
+from manyview.train.resume import FRESH_EPISODE, STRICT, Resumed, refuse_other_settings, resume, segments_of
 from manyview.train.stopping import Stopped, StopRequest, stop_request
 from manyview.train.trainer import Trainer
 from manyview.train.tree import to_plain
 
 SKIPS_BEFORE_GOING_BACK = 3
 KEPT_CHECKPOINTS = 3
-NEW = {"seconds": 0.0, "due": ("evaluation", "checkpoint"), "good": ""}
-"""What a session that begins knows of itself."""
 
 
 class FinishedError(RuntimeError):
@@ -68,6 +67,7 @@ def begin(
         accept_changes: go on although versions or threads are not those of the run so far.
 
     """
+    folder.refuse_links()
     if folder.taken and folder.finished and not fresh:
         raise FinishedError(f"{folder.path} has finished; --fresh begins again")
     prepare(config.machine)
@@ -86,7 +86,7 @@ def begin(
         manifest = _grown(folder, manifest, resumed, trainer)
         services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
         folder.begin(trainer.config, manifest)
-        lines = JsonLines(folder.metrics_file, keep_bytes=resumed.session["metrics_bytes"] if resumed else 0)
+        lines = JsonLines(folder.metrics_file, keep_bytes=resumed.diary.metrics_bytes if resumed else 0)
     except BaseException:
         lock.close()
         raise
@@ -123,12 +123,9 @@ class Session:
         self.trainer, self.folder, self.told, self.config = trainer, folder, told, trainer.config
         self.evaluation_env = evaluation_env
         self.desk, self._resumed = desk, resumed
-        before: Mapping[str, Any] = NEW if resumed is None else resumed.session
-        self._began_s = perf_counter() - before["seconds"]
-        self._due: list[str] = list(before["due"])
-        """What is to be done before the next step."""
-        self._good: str = before["good"]
-        """The last checkpoint that was due, and not one more because of a stop."""
+        before = Diary() if resumed is None else resumed.diary
+        self._began_s = perf_counter() - before.seconds
+        self._due, self._good = list(before.due), before.good
         self._films = self.config.evaluation.video
         self._stop = StopRequest()
 
@@ -239,7 +236,7 @@ class Session:
     def save(self, name: str) -> None:
         """Ask for a checkpoint of this moment. Training goes on while it is written."""
         desk, parent, good = self.desk, self.folder.checkpoints, self._good
-        tree, inserted = {**self.trainer.state(), "session": self._state()}, self.trainer.replay.inserted
+        tree, inserted = {**self.trainer.state(), "session": self._diary().plain()}, self.trainer.replay.inserted
         manifest = self._manifest(tree)
         desk.log.cut()
 
@@ -248,17 +245,17 @@ class Session:
             segments = [entry.plain() for entry in desk.log.entries(inserted=inserted)]
             checkpoint.save(parent / name, tree, {**manifest, "segments": segments})
             kept = checkpoint.keep_newest(parent, KEPT_CHECKPOINTS, also=good)
-            desk.log.keep(entry for folder in kept for entry in entries_of(checkpoint.manifest_of(folder)))
+            desk.log.keep(segments_of(kept))
 
         desk.scribe.ask(job)
 
-    def _state(self) -> dict[str, Any]:
-        return {
-            "seconds": perf_counter() - self._began_s,
-            "metrics_bytes": self.desk.lines.size,
-            "due": list(self._due),
-            "good": self._good,
-        }
+    def _diary(self) -> Diary:
+        return Diary(
+            seconds=perf_counter() - self._began_s,
+            metrics_bytes=self.desk.lines.size,
+            due=tuple(self._due),
+            good=self._good,
+        )
 
     def _manifest(self, tree: Mapping[str, Any]) -> dict[str, Any]:
         promise = STRICT if tree["env"] is not None else FRESH_EPISODE
@@ -334,7 +331,8 @@ def _grown(folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None,
     before = folder.manifest()
     earlier = {name: before[name] for name in ("began", "host", "pid", "commit") if name in before}
     here = {"frames": trainer.clock.frames, "promise": resumed.promise}
-    return {**manifest, "id": before["id"], "earlier": [*before.get("earlier", []), earlier], "resumed_at": here}
+    kept = {"id": before.get("id", manifest["id"]), "earlier": [*before.get("earlier", []), earlier]}
+    return {**manifest, **kept, "resumed_at": here}
 
 
 def _services(config: RunConfig, folder: RunFolder, *, run_id: str, since: int | None) -> Sequence[Listener]:

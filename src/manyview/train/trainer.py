@@ -113,7 +113,7 @@ class Trainer:
 
     def _owners(self) -> dict[str, Any]:
         """Whoever has a state. The environment has one too, if it can be restored."""
-        return {"clock": self.clock, "agent": self.agent, "sampler": self.sampler, "replay": self.replay}
+        return {"clock": self.clock, "agent": self.agent, "replay": self.replay, "sampler": self.sampler}
 
     def close(self) -> None:
         self.sampler.close()

@@ -9,7 +9,7 @@ from manyview.envs.dmc.simulation import load
 from manyview.envs.gl import prepare_headless_gl
 from manyview.envs.simulated import Played, SimulatedEnv
 from manyview.envs.suite import FOREGROUND, Settings, Task
-from manyview.envs.views import State, View
+from manyview.envs.views import State, View, check_position
 
 BLACK = (0, 0, 0)
 FILL = {"dmc/reach_duplo": (255, 255, 255)}
@@ -47,6 +47,7 @@ class DeepMindControl(SimulatedEnv):
         return state
 
     def set_random_state(self, state: State) -> None:
+        check_position(state["state"]["pos"], 624)
         self._random.set_state(state)
 
     def begin(self) -> None:

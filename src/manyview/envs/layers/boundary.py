@@ -289,7 +289,7 @@ class Boundary(ViewWrapper):
         running = {
             "return": self._return,
             "steps": self._steps,
-            "frames": self._frames,
+            "frames": int(self._frames),
             "absent": dict(self._absent),
             "running": self._running,
         }
@@ -301,11 +301,18 @@ class Boundary(ViewWrapper):
         if state.get("of") != mine:
             raise NotRestorable(f"{self.name}: a snapshot of {state.get('of')} does not fit an environment of {mine}")
         self._seen = super().restore(state["env"])
-        running = state["episode"]
-        self._return, self._steps, self._frames = running["return"], running["steps"], running["frames"]
-        self._running = running["running"]
-        self._absent = dict(running["absent"])
-        return self._seen
+        match state["episode"]:
+            case {
+                "return": float(total),
+                "steps": int(steps),
+                "frames": int(frames),
+                "absent": dict(absent),
+                "running": bool(running),
+            } if math.isfinite(total) and all(isinstance(count, int) for count in absent.values()):
+                self._return, self._steps, self._frames, self._absent = total, steps, frames, dict(absent)
+                self._running = running
+                return self._seen
+        raise NotRestorable(f"{self.name}: what the snapshot says of the episode makes no sense")
 
     def close(self) -> None:
         self._running, self._closed = False, True

@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from manyview.envs.views import MASK, Image, Observation, State, View, ViewWrapper, observation_space
+from manyview.envs.views import MASK, Image, NotRestorable, Observation, State, View, ViewWrapper, observation_space
 
 
 class FrameStack(ViewWrapper):
@@ -73,5 +73,12 @@ class FrameStack(ViewWrapper):
 
     def restore(self, state: State) -> Observation:
         super().restore(state["env"])
-        self._stacks = {view.name: state["stacks"].get(view.name) for view in self.views}
+        self._stacks = {view.name: self._restored(view, state["stacks"].get(view.name)) for view in self.views}
         return self._observation()
+
+    def _restored(self, view: View, stack: Any) -> Image | None:
+        """A stack from outside, which must be one that this view can have; absent views have none."""
+        expected = np.empty((view.channels * self.frames, view.height, view.width), np.uint8)
+        if stack is not None and (stack.shape, stack.dtype) != (expected.shape, expected.dtype):
+            raise NotRestorable(f"the snapshot's frames of {view.name!r} are not of this environment")
+        return None if stack is None else np.asarray(stack)

@@ -17,6 +17,7 @@ from manyview.envs.views import (
     observation_space,
     observed,
     restore,
+    restored_counts,
     snapshot,
     warn_of_failures,
 )
@@ -118,7 +119,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         self._expect()
         observation = restore(self.env, state["env"])
         seen, _ = self._look(observation, {})
-        self.counts = dict(state["counts"])
+        self.counts = restored_counts(state["counts"], self.counts)
         return seen
 
     def close(self) -> None:

@@ -1,0 +1,40 @@
+"""What a session keeps of itself in a checkpoint."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from manyview.data.plain import is_count
+from manyview.train.checkpoint import NAME
+
+DUE = ("evaluation", "checkpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diary:
+    """The defaults are those of a session that begins."""
+
+    seconds: float = 0.0
+    metrics_bytes: int = 0
+    """Of the records so far; what is behind them will come again."""
+    due: tuple[str, ...] = DUE
+    """What is to be done before the next step."""
+    good: str = ""
+    """The last checkpoint that was due, and not one more because of a stop."""
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, plain: Any) -> "Diary":
+        """A diary from outside; what is wrong with it raises ValueError."""
+        match plain:
+            case {"seconds": float(seconds), "metrics_bytes": size, "due": [*due], "good": str(good)} if (
+                0 <= seconds < math.inf
+                and is_count(size)
+                and len(due) <= len(DUE)
+                and all(name in DUE for name in due)
+                and (not good or NAME.fullmatch(good))  # it becomes a path
+            ):
+                return cls(seconds=seconds, metrics_bytes=size, due=tuple(due), good=good)
+        raise ValueError("what the session kept of itself makes no sense")

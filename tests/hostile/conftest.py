@@ -1,0 +1,23 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from manyview.train import RunFolder
+from manyview.train.trainer import Trainer
+from tests.hostile.victim import Victim, config, make_run
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    """The run that copies are made of; nobody harms it."""
+    folder = RunFolder(tmp_path_factory.mktemp("victim") / "run")
+    make_run(folder)
+    trainer = Trainer(config())
+    yield Victim(folder, trainer)
+    trainer.close()
+
+
+@pytest.fixture
+def victim(whole: Victim, tmp_path: Path) -> Victim:
+    return whole.copy(tmp_path / "run")

@@ -1,0 +1,66 @@
+"""A small run as a kill leaves it: two checkpoints and the segments of both. Tests harm copies of it."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from manyview.data import Scribe, SegmentLog
+from manyview.train import RunConfig, RunFolder, checkpoint
+from manyview.train.diary import Diary
+from manyview.train.resume import Resumed, resume
+from manyview.train.trainer import Trainer
+from tests.train.runs import short_run
+
+MOMENTS = (25, 45)
+"""The steps after which there is a checkpoint."""
+
+
+def config() -> RunConfig:
+    return short_run("drqv2+none", schedule={"frames": 50, "random_steps": 15, "seed_frames": 20})
+
+
+def make_run(folder: RunFolder) -> None:
+    trainer, scribe = Trainer(config()), Scribe()
+    folder.begin(trainer.config, {"id": "0", "began": "long ago"})
+    folder.metrics_file.touch()
+    log = SegmentLog(folder.replay, trainer.replay, scribe)
+    while trainer.clock.steps < MOMENTS[-1]:
+        trainer.advance()
+        if trainer.clock.steps in MOMENTS:
+            log.cut()
+            scribe.wait()
+            segments = [entry.plain() for entry in log.entries(inserted=trainer.replay.inserted)]
+            name = checkpoint.name_of(trainer.clock.frames)
+            tree = {**trainer.state(), "session": Diary(due=(), good=name).plain()}
+            checkpoint.save(folder.checkpoints / name, tree, {"format": checkpoint.FORMAT, "segments": segments})
+    scribe.close()
+    trainer.close()
+
+
+@dataclass(frozen=True)
+class Victim:
+    folder: RunFolder
+    trainer: Trainer
+    """Goes on from whatever is left."""
+
+    @property
+    def newest(self) -> Path:
+        return checkpoint.every(self.folder.checkpoints)[0]
+
+    @property
+    def older(self) -> Path:
+        return checkpoint.every(self.folder.checkpoints)[1]
+
+    @property
+    def segments(self) -> list[Path]:
+        return sorted(self.folder.replay.iterdir())
+
+    def copy(self, path: Path) -> "Victim":
+        shutil.copytree(self.folder.path, path)
+        return Victim(RunFolder(path), self.trainer)
+
+    def log(self) -> SegmentLog:
+        return SegmentLog(self.folder.replay, self.trainer.replay, Scribe())
+
+    def resume(self) -> Resumed | None:
+        return resume(self.trainer, self.log(), self.folder.checkpoints, {}, accept_changes=False)
