@@ -48,8 +48,17 @@ ROWS = {
             "P",
             "flipped bits, truncations, missing and swapped files of a checkpoint and its segments: all are found, the "
             "checkpoint before is used, and the reason told",
-            {"flipped bits found": at_least(1000), "truncations found": at_least(200)},
+            {"of 1,000 flipped bits missed": at_most(0), "of 200 truncations missed": at_most(0)},
         ),
+        Row(
+            "X1",
+            "P",
+            "hostile checkpoints whose checksums are right: refused, nothing executed, the checkpoint before is used",
+            {"seconds": at_most(1), "MB above the file": at_most(100)},
+        ),
+        Row("X2", "P", "nothing in shipped code that makes objects or code of bytes"),
+        Row("X3", "N", "fuzzed files of checkpoints and segments: no crash, no hang", {"seconds": at_most(1)}),
+        Row("D9", "P", "a checkpoint kept from every release loads and trains"),
         Row("D7", "P", "an environment restored in mid-episode goes on exactly, also in a new process"),
         Row("L5", "P", "physics errors truncate and are counted; a failing camera is masked, counted and tried again"),
         Row(

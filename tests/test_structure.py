@@ -84,9 +84,32 @@ def test_every_option_is_named_in_the_decisions(field: str) -> None:
     assert f"`{field}" in (ROOT / "docs" / "decisions.md").read_text()
 
 
-FORBIDDEN = re.compile(r"\bpickle\b|cloudpickle|torch\.load\b|allow_pickle|yaml\.load\b")
+FORBIDDEN = re.compile(
+    r"pickle|\btorch\.load\b|\byaml\b|\b(dill|joblib|marshal|shelve|jsonpickle)\b"
+    r"|(?<![\w.])(eval|exec|compile)\(|\b__import__\b|\bweights_only\b"
+)
+"""Whatever makes objects or code of bytes."""
 
 
+@pytest.mark.quality("X2")
 def test_shipped_code_never_unpickles() -> None:
     found = [str(f.relative_to(ROOT)) for f in PACKAGE.rglob("*.py") if FORBIDDEN.search(f.read_text())]
     assert not found
+
+
+@pytest.mark.quality("X2")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "import cloudpickle as cp",
+        "np.load(path, allow_pickle=True)",
+        "torch.load(path)",
+        "yaml.load(text)",
+        "import marshal, shelve",
+        "eval(text)",
+        "x = exec(text)",
+    ],
+)
+def test_what_would_unpickle_is_seen(line: str) -> None:
+    assert FORBIDDEN.search(line)

@@ -1,0 +1,127 @@
+"""A run's folder in which something leads elsewhere: nothing outside of it is read, written or removed."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.data.durable import remove, write_whole
+from manyview.train import RunFolder, checkpoint
+from manyview.train.session import begin
+from tests.hostile.victim import Victim, config
+
+
+@pytest.fixture
+def treasure(tmp_path: Path) -> Path:
+    """What is not the run's."""
+    folder = tmp_path / "treasure"
+    folder.mkdir()
+    for name in ("000000000000-000000000005.segment", "state.json", "metrics.jsonl"):
+        (folder / name).write_text("gold")
+    return folder
+
+
+def is_whole(treasure: Path) -> bool:
+    return [path.read_text() for path in treasure.iterdir()] == ["gold"] * 3
+
+
+@pytest.mark.quality("X1")
+@pytest.mark.parametrize("name", ["replay", "checkpoints", "videos", "tensorboard", "metrics.jsonl", "lock"])
+def test_a_run_with_a_link_in_it_is_refused(victim: Victim, treasure: Path, name: str) -> None:
+    path = victim.folder.path / name
+    remove(path)
+    path.symlink_to(treasure / name if (treasure / name).exists() else treasure)
+    with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
+        begin(config(), victim.folder)
+    assert is_whole(treasure)
+
+
+@pytest.mark.quality("X1")
+@pytest.mark.parametrize("name", ["config.json", "manifest.json", "lock", "metrics.jsonl"])
+def test_a_run_with_a_pipe_in_it_is_refused(victim: Victim, name: str) -> None:
+    remove(victim.folder.path / name)
+    os.mkfifo(victim.folder.path / name)
+    with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
+        begin(config(), victim.folder)
+
+
+@pytest.mark.quality("X1")
+def test_what_is_removed_is_a_link_and_never_what_it_leads_to(victim: Victim, treasure: Path) -> None:
+    (victim.folder.checkpoints / "000000099.unfinished").symlink_to(treasure)
+    (victim.folder.checkpoints / "000000001").symlink_to(treasure)
+    (victim.folder.replay / "000000000000-000000000009.segment").symlink_to(treasure / "state.json")
+    deep = victim.folder.replay / "000000000000-000000000008.segment"
+    deep.mkdir()
+    (deep / "in").symlink_to(treasure)
+    victim.log().forget(but=())
+    checkpoint.keep_newest(victim.folder.checkpoints, 1)
+    assert is_whole(treasure)
+    assert not list(victim.folder.replay.iterdir())
+    assert len(list(victim.folder.checkpoints.iterdir())) == 1
+
+
+@pytest.mark.quality("X1")
+def test_what_is_written_is_new_whatever_had_its_name(tmp_path: Path, treasure: Path) -> None:
+    target = tmp_path / "file"
+    beside = tmp_path / "file.unfinished"
+    for trap in (
+        lambda: beside.symlink_to(treasure / "state.json"),
+        lambda: beside.hardlink_to(treasure / "state.json"),
+        lambda: os.mkfifo(beside),
+        lambda: target.symlink_to(treasure / "state.json"),
+    ):
+        target.unlink(missing_ok=True)
+        trap()
+        write_whole(target, [b"ours"])
+        assert target.read_bytes() == b"ours"
+        assert not target.is_symlink()
+    assert is_whole(treasure)
+
+
+@pytest.mark.quality("X1")
+def test_a_run_is_not_set_aside_onto_a_link(victim: Victim, tmp_path: Path) -> None:
+    tmp_path.joinpath("run.old1").symlink_to(tmp_path / "nowhere")
+    assert victim.folder.set_aside() == tmp_path / "run.old2"
+
+
+HOSTILE_CONFIGS: dict[str, Any] = {
+    "a list": b"[1]",
+    "nothing": b"",
+    "not text": b"\xff\xff",
+    "deep": b'{"a":' * 50_000,
+    "large": b" " * (5 * 2**20),
+    "a name twice": b'{"task": "a", "task": "b"}',
+    "unknown": b'{"__class__": "os.system"}',
+    "a number for a group": b'{"replay": 1e999}',
+    "only a number": b'{"seed": ' + b"9" * 5000 + b"}",
+    "no task": b"{}",
+}
+
+
+@pytest.mark.quality("X1")
+@pytest.mark.parametrize("content", HOSTILE_CONFIGS.values(), ids=HOSTILE_CONFIGS.keys())
+def test_a_hostile_file_of_settings_is_a_readable_error(tmp_path: Path, content: bytes) -> None:
+    folder = RunFolder(tmp_path)
+    folder.config_file.write_bytes(content)
+    with pytest.raises((ValueError, OSError), match=r"config\.json"):
+        folder.config()
+
+
+@pytest.mark.quality("X1")
+@pytest.mark.parametrize("name", ["a list", "nothing", "not text", "deep", "large", "a name twice"])
+def test_a_hostile_manifest_is_a_readable_error(tmp_path: Path, name: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.manifest_file.write_bytes(HOSTILE_CONFIGS[name])
+    with pytest.raises((ValueError, OSError), match=r"manifest\.json"):
+        folder.manifest()
+
+
+@pytest.mark.quality("X1")
+def test_the_command_refuses_without_a_traceback(victim: Victim, capsys: pytest.CaptureFixture[str]) -> None:
+    victim.folder.config_file.write_bytes(b'{"a":' * 50_000)
+    run = ["train", "toy/hidden_goal_continuous", "--preset", "minute", "--out", str(victim.folder.path)]
+    assert main(run) == 2
+    assert main(["evaluate", str(victim.folder.path)]) == 2
+    assert capsys.readouterr().err.count("nested too deeply") == 2
