@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import zstandard
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 
 from manyview.data.segments import HEAD, MAGIC, SIZE
 from manyview.train import checkpoint
@@ -194,6 +197,17 @@ def odd_truth(content: bytearray) -> None:
     content[12] = 7  # two floats of the action and one of the reward are before it
 
 
+def overlap(manifest: dict[str, Any]) -> None:
+    manifest["segments"][1][0] -= 5
+
+
+def half_precision(victim: Victim) -> None:
+    """An array of a kind that numpy does not have."""
+    tensors = load_tensors((victim.newest / TENSORS).read_bytes())
+    rewrite(victim, TENSORS, save_tensors({**tensors, "half": torch.zeros(1, dtype=torch.bfloat16)}))
+    put(VALUES, "env/env/stacks/column", {checkpoint.ARRAY: "half"})(victim)
+
+
 def link(name: str) -> Attack:
     """The file is a link to one that is outside of the run and fits."""
 
@@ -237,7 +251,7 @@ def sparse(victim: Victim) -> None:
 
 
 def nested(depth: int, opening: bytes, closing: bytes) -> bytes:
-    return b'{"session": ' + opening * depth + closing * depth + b"}"
+    return b'{"session": ' + opening * depth + b"0" + closing * depth + b"}"
 
 
 def nested_object(depth: int) -> dict[str, Any]:
@@ -271,7 +285,7 @@ ATTACKS: dict[str, Attack] = {
     "neither true nor false": segment(raw(odd_truth)),
     "a segment elsewhere": put(MANIFEST, "segments", [["../../etc", "passwd", ""]]),
     "a segment by its path": put(MANIFEST, "segments", "/etc/passwd"),
-    "segments that overlap": put(MANIFEST, "segments", [[0, 20, "0" * 64], [10, 30, "0" * 64]]),
+    "segments that overlap": lambda victim: edit(victim, MANIFEST, overlap),
     "a segment of negative steps": put(MANIFEST, "segments", [[-5, 5, "0" * 64]]),
     "a segment of a million million steps": put(MANIFEST, "segments", [[0, 10**12, "0" * 64]]),
     "no segments": put(MANIFEST, "segments", []),
@@ -284,12 +298,12 @@ ATTACKS: dict[str, Attack] = {
     "shapes that overflow": header({"x": tensor(0, 8, [2**33, 2**33])}, bytes(8)),
     "empty shapes that overflow": header({"x": tensor(0, 0, [0, 2**62, 2**62])}),
     "a header that is a list": header([1, 2]),
-    "one tensor twice": header(b'{"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"x":1}'),
+    "one tensor twice": header(b'{"x":%b,"x":%b}' % ((json.dumps(tensor(0, 8, [8])).encode(),) * 2), bytes(8)),
     "no tensors": header({}),
     "a tensor elsewhere": put(VALUES, "agent", POINTER),
     "a pointer that points twice": put(VALUES, "agent", {**POINTER, checkpoint.ARRAY: "x"}),
     "a pointer that is a list": put(VALUES, "agent", {checkpoint.TENSOR: ["x"]}),
-    "a tensor of sixteen bits as an array": header({"x": tensor(0, 2, [1], "BF16")}, bytes(2)),
+    "a tensor of sixteen bits as an array": half_precision,
     # JSON.
     "a name twice": text(VALUES, b'{"session": {}, "session": {}}'),
     "a list": text(VALUES, b"[]"),

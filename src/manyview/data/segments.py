@@ -55,7 +55,7 @@ class Segment:
         self.sha256 = digest.hex()
         _, self.begin, self.end, count = HEAD.unpack_from(body)
         places = HEAD.size + SIZE.size * count
-        if self.end <= self.begin or places > len(body):
+        if not 0 < self.end - self.begin <= MOST_STEPS or places > len(body):
             raise SegmentError("its head makes no sense")
         sizes = [SIZE.unpack_from(body, HEAD.size + SIZE.size * part)[0] for part in range(count)]
         if places + sum(sizes) != len(body):
@@ -68,7 +68,7 @@ class Segment:
 
     def unpack(self, steps: NDArray[Any], frames: Sequence[NDArray[np.uint8]], *, oldest: int) -> None:
         """Into rings, each step into the slot of its number; those before `oldest` have no slot any more."""
-        if len(self._parts) != 1 + len(frames) or len(self) > min(MOST_STEPS, len(steps)):
+        if len(self._parts) != 1 + len(frames) or len(self) > len(steps):
             raise SegmentError(f"it has {len(self)} steps in {len(self._parts)} parts, which do not fit this replay")
         slots = [(place, number % len(steps)) for place, number in enumerate(range(self.begin, self.end))]
         kept = [(place, slot) for place, slot in slots if self.begin + place >= oldest]

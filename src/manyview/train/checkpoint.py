@@ -65,20 +65,26 @@ def save(folder: Path, tree: Tree, manifest: Tree) -> None:
             load(folder)
             return
         remove(folder)
-    tensors: dict[str, Tensor] = {}
-    values = _without_tensors(tree, tensors, "")
-    contents = {TENSORS: save_tensors(tensors), VALUES: _json(values), MANIFEST: _json(manifest)}
+    contents = packed(tree, manifest)
     beside = folder.with_name(folder.name + UNFINISHED)
     remove(beside)
     try:
         beside.mkdir(parents=True)
-        for name, content in (*contents.items(), (SUMS, sums_of(contents))):
+        for name, content in contents.items():
             write_new(beside / name, [content])
         flush_names(beside)
         rename(beside, folder)
     except OSError:
         remove(beside)  # a full disk needs the room
         raise
+
+
+def packed(tree: Tree, manifest: Tree) -> dict[str, bytes]:
+    """What is in each file."""
+    tensors: dict[str, Tensor] = {}
+    values = _without_tensors(tree, tensors, "")
+    contents = {TENSORS: save_tensors(tensors), VALUES: _json(values), MANIFEST: _json(manifest)}
+    return {**contents, SUMS: sums_of(contents)}
 
 
 def sums_of(contents: Mapping[str, bytes]) -> bytes:

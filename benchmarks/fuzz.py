@@ -1,0 +1,181 @@
+"""Files that no program of ours wrote: every one is read or refused; none crashes, hangs or fills the memory.
+
+    python -m benchmarks.fuzz --inputs 1000000
+
+Valid segments and checkpoints are changed at random, half of them with checksums that fit what they have become, so
+that what lies behind the checksums is reached too. Input `i` is always the same. Each block of inputs is a line in
+results/fuzz.jsonl; the same command again goes on behind the last one.
+"""
+
+import argparse
+import hashlib
+import json
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import thread_time
+
+import numpy as np
+import torch
+
+from manyview.data import Replay, SegmentError
+from manyview.data.segments import DIGEST_BYTES, Segment, pack
+from manyview.envs import View
+from manyview.train import checkpoint
+from manyview.train.checkpoint import MANIFEST, SUMS, TENSORS, VALUES, CheckpointError
+from manyview.train.clock import Clock
+from manyview.train.diary import Diary
+from manyview.train.resume import changes_since, entries_of, misfits_refused
+
+BLOCK = 50_000
+STEPS = 6
+RESULTS = Path(__file__).parents[1] / "results" / "fuzz.jsonl"
+NUMBERS = [value % 2**64 for value in (0, 1, -1, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, -(2**63), 2**16, 255)]
+WORDS = (
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"null",
+    b"true",
+    b'""',
+    b"[]",
+    b"{}",
+    b"9" * 40,
+    b"[[",
+    b'{"',
+    b"\\ud800",
+    b"..",
+    b"/",
+)
+
+Random = np.random.Generator
+
+
+@dataclass
+class Outcome:
+    """Of the inputs from `first` on."""
+
+    first: int
+    inputs: int = 0
+    read: int = 0
+    """As if they were ours; the others were refused."""
+    slowest_s: float = 0.0
+    cpu_s: float = 0.0
+    grown_mb: float = 0.0
+
+
+class Files:
+    """A segment and a checkpoint, as small as they come."""
+
+    def __init__(self) -> None:
+        self.replay = Replay([View("a", 4, 4, 1, fill=(0,))], action_shape=(1,), capacity=2 * STEPS, frame_stack=1)
+        frames = np.random.default_rng(0).integers(256, size=(STEPS, 1, 4, 4), dtype=np.uint8)
+        self.segment, _ = pack(0, np.zeros(STEPS, self.replay.steps.dtype), [frames])
+        tree = {
+            "clock": Clock().state(),
+            "session": Diary().plain(),
+            "agent": {"weight": torch.ones(2, 3), "picture": np.zeros((2, 2), np.uint8)},
+        }
+        self.checkpoint = checkpoint.packed(tree, {"format": 1, "versions": {}, "segments": [[0, STEPS, "0" * 64]]})
+
+    def harm(self, rng: Random) -> Callable[[], None]:
+        """Something to read that was changed at random."""
+        fits, name = rng.random() < 0.5, (SUMS, TENSORS, VALUES, MANIFEST, "segment")[rng.integers(5)]
+        if name == "segment":
+            body = harmed(self.segment[:-DIGEST_BYTES], rng)
+            packed = body + (hashlib.sha256(body).digest() if fits else self.segment[-DIGEST_BYTES:])
+            return lambda: self._read_segment(packed)
+        contents = {**self.checkpoint, name: harmed(self.checkpoint[name], rng)}
+        if fits and name != SUMS:
+            contents[SUMS] = checkpoint.sums_of(contents)
+        return lambda: _read_checkpoint(contents)
+
+    def _read_segment(self, packed: bytes) -> None:
+        Segment(packed).unpack(self.replay.steps, self.replay.frames, oldest=0)
+
+
+def _read_checkpoint(contents: dict[str, bytes]) -> None:
+    found = checkpoint.unpacked(contents)
+    with misfits_refused():
+        changes_since(found.manifest, {"versions": {}})
+        entries_of(found.manifest)
+        Diary.of(found.tree["session"])
+        Clock().load_state(found.tree["clock"])
+
+
+def harmed(content: bytes, rng: Random) -> bytes:
+    """One to three changes: bits, numbers, pieces left out, doubled or moved, and words that parsers trip over."""
+    changed = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        if not changed:
+            break
+        begin, length = int(rng.integers(len(changed))), int(rng.integers(1, 24))
+        piece = slice(begin, begin + length)
+        match rng.integers(8):
+            case 0 | 1:
+                changed[begin] ^= 1 << int(rng.integers(8))
+            case 2:
+                changed[piece] = rng.bytes(length)
+            case 3:
+                changed[begin : begin + 8] = NUMBERS[rng.integers(len(NUMBERS))].to_bytes(8, "little")
+            case 4:
+                changed[begin : begin + int(rng.integers(8))] = WORDS[rng.integers(len(WORDS))]
+            case 5:
+                del changed[piece if rng.random() < 0.8 else slice(begin, None)]
+            case 6:
+                changed[begin:begin] = changed[piece] * int(rng.integers(1, 40))
+            case _:
+                target = int(rng.integers(len(changed)))
+                changed[target:target] = changed[piece]
+    return bytes(changed)
+
+
+def fuzz(first: int, inputs: int, *, most_s: float = float("inf")) -> Outcome:
+    """Read so many inputs, or as many as can be in a time; an error that is not meant for the reader is raised."""
+    files, outcome = Files(), Outcome(first)
+    for number in range(first, first + inputs):
+        read = files.harm(np.random.Generator(np.random.Philox(number)))
+        began_s = thread_time()
+        try:
+            read()
+            outcome.read += 1
+        except (CheckpointError, SegmentError):
+            pass
+        except BaseException as error:
+            raise AssertionError(f"input {number} breaks the reader") from error
+        took_s = thread_time() - began_s
+        outcome.inputs += 1
+        outcome.cpu_s += took_s
+        outcome.slowest_s = max(outcome.slowest_s, took_s)
+        if outcome.inputs == inputs // 10:
+            peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if outcome.cpu_s > most_s:
+            break
+    if outcome.inputs > inputs // 10:
+        outcome.grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb) / 1024
+    return outcome
+
+
+def blocks(inputs: int, path: Path) -> Iterator[Outcome]:
+    """Those that a file does not have yet; each is appended to it."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    done = max((line["first"] + line["inputs"] for line in map(json.loads, lines)), default=0)
+    for first in range(done, inputs, BLOCK):
+        outcome = fuzz(first, min(BLOCK, inputs - first))
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+        yield outcome
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    for outcome in blocks(asked.inputs, asked.results):
+        print(json.dumps(asdict(outcome)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
