@@ -64,7 +64,27 @@ ROWS = {
             {"inputs": at_least(100_000), "seconds": at_most(1), "MB grown": at_most(20)},
         ),
         Row("D9", "P", "a checkpoint kept from every release loads and trains"),
+        Row(
+            "D1",
+            "P",  # 200 kills by `python -m benchmarks.kills`; the gate makes 20
+            "SIGKILL at random moments, a third of them inside a save, and the same command again: all of it "
+            "bit-identical with a run that nobody disturbed",
+        ),
+        Row(
+            "D2",
+            "P",
+            "a crash at every file operation of a resume and a save: a valid checkpoint is there and found",
+        ),
+        Row(
+            "D4",
+            "P",
+            "killed after a checkpoint: the replay holds what it had then, once, in order; no burst of updates",
+        ),
+        Row("D5", "P", "disk full at every write: training goes on, last checkpoint intact, told, and saved later"),
+        Row("D6", "P", "SIGTERM in training, in an evaluation, while it begins: saved, and exit 0", {"s": at_most(10)}),
         Row("D7", "P", "an environment restored in mid-episode goes on exactly, also in a new process"),
+        Row("D8", "P", "other versions, threads or number type than before: said and refused; accepted only aloud"),
+        Row("L4", "P", "trainer killed, also while a video is written: no process, shared memory or file left behind"),
         Row("L5", "P", "physics errors truncate and are counted; a failing camera is masked, counted and tried again"),
         Row(
             "S1",

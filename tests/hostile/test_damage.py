@@ -77,16 +77,19 @@ def older_copy(victim: Victim, *names: str) -> None:
         shutil.copy(victim.older / name, victim.newest / name)
 
 
-HARMS: dict[str, Callable[[Victim], None]] = {
+def folder_instead(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+HARMS: dict[str, Callable[[Victim], object]] = {
     **{f"no {name}": lambda victim, name=name: file_named(victim, name).unlink() for name in FILES[:4]},  # type: ignore[misc]
     **{f"an older {name}": lambda victim, name=name: older_copy(victim, name) for name in FILES[:4]},  # type: ignore[misc]
     "all files of an older one": lambda victim: older_copy(victim, *FILES[:4]),
     "the second segment missing": lambda victim: victim.segments[1].unlink(),
     "the second segment cut off": lambda victim: victim.segments[1].write_bytes(victim.segments[1].read_bytes()[:-1]),
-    "the first segment as the second": lambda victim: shutil.copy(*victim.segments) and None,
-    "a folder in the place of a file": lambda victim: (
-        (victim.newest / "state.json").unlink() or (victim.newest / "state.json").mkdir()
-    ),
+    "the first segment as the second": lambda victim: shutil.copy(*victim.segments),
+    "a folder in the place of a file": lambda victim: folder_instead(victim.newest / "state.json"),
 }
 
 

@@ -1,6 +1,7 @@
 """A run's folder in which something leads elsewhere: nothing outside of it is read, written or removed."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,13 @@ def test_what_is_removed_is_a_link_and_never_what_it_leads_to(victim: Victim, tr
 def test_what_is_written_is_new_whatever_had_its_name(tmp_path: Path, treasure: Path) -> None:
     target = tmp_path / "file"
     beside = tmp_path / "file.unfinished"
-    for trap in (
+    traps: list[Callable[[], None]] = [
         lambda: beside.symlink_to(treasure / "state.json"),
         lambda: beside.hardlink_to(treasure / "state.json"),
         lambda: os.mkfifo(beside),
         lambda: target.symlink_to(treasure / "state.json"),
-    ):
+    ]
+    for trap in traps:
         target.unlink(missing_ok=True)
         trap()
         write_whole(target, [b"ours"])

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -19,11 +20,12 @@ from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
 from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
-from manyview.train.session import FinishedError, begin
+from manyview.train.session import FinishedError, NotSavedError, Session, begin
+from manyview.train.stopping import ended_by_sigterm
 from manyview.train.tree import changed, from_plain, nested
 
-INTERRUPTED = 130
-"""What a shell expects of a command that Ctrl-C ended."""
+FAILED, INTERRUPTED = 1, 130
+"""What a shell expects of a command that did not reach its end, and of one that Ctrl-C ended."""
 
 
 def train(
@@ -77,23 +79,33 @@ def train(
     """
     if ":" in task:
         find_modules_here()
-    try:
-        resolved = _resolved(task, method, preset, seed, config, list(chain(*set)), device)
-        folder = RunFolder(out or default_folder(resolved))
-        if dry_run:
-            print_plan(plan(resolved), folder)
+    with ended_by_sigterm():
+        try:
+            resolved = _resolved(task, method, preset, seed, config, list(chain(*set)), device)
+            folder = RunFolder(out or default_folder(resolved))
+            if dry_run:
+                print_plan(plan(resolved), folder)
+                return 0
+            listener = display_for(resolved, folder)
+            session = begin(resolved, folder, listener, fresh=fresh, accept_changes=accept_changes)
+        except FinishedError as finished:
+            print(finished)
             return 0
-        listener = display_for(resolved, folder)
-        session = begin(resolved, folder, listener, fresh=fresh, accept_changes=accept_changes)
-    except FinishedError as finished:
-        print(finished)
-        return 0
-    except (ValueError, TypeError, ImportError, OSError, NoRoomError) as error:
-        return refuse(error)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except (ValueError, TypeError, ImportError, OSError, NoRoomError) as error:
+            return refuse(error)
+        return _played(session)
+
+
+def _played(session: Session) -> int:
     try:
         session.play()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except NotSavedError as error:
+        print(error, file=sys.stderr)
+        return FAILED
     finally:
         session.close()
     return INTERRUPTED if session.stopped_by == signal.SIGINT else 0

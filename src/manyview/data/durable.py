@@ -44,6 +44,14 @@ def write_new(path: Path, parts: Iterable[Bytes]) -> None:
         os.close(file)
 
 
+def make_folder(path: Path) -> None:
+    """A folder whose name is on the disk, with those above it."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        flush_names(path.parent)
+
+
 def rename(source: Path, target: Path) -> None:
     """The last step: from here on `target` is there, whole."""
     os.rename(source, target)  # noqa: PTH104

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from manyview.data.durable import read_regular, remove, write_whole
+from manyview.data.durable import make_folder, read_regular, remove, write_whole
 from manyview.data.replay import Replay
 from manyview.data.scribe import Scribe
 from manyview.data.segments import MOST_STEPS, Segment, SegmentError, pack
@@ -164,7 +164,7 @@ class _Job:
         packed, sha256 = pack(self.begin, self.steps, self.frames)
         entry = Entry(self.begin, self.begin + len(self.steps), sha256)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             write_whole(self.folder / entry.name, [packed])
         except OSError:
             self.progress.failed = True

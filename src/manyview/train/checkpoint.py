@@ -25,7 +25,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from manyview.data.durable import UNFINISHED, flush_names, read_regular, remove, rename, write_new
+from manyview.data.durable import UNFINISHED, flush_names, make_folder, read_regular, remove, rename, write_new
 from manyview.data.plain import MOST_BYTES, parsed
 
 TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
@@ -69,7 +69,7 @@ def save(folder: Path, tree: Tree, manifest: Tree) -> None:
     beside = folder.with_name(folder.name + UNFINISHED)
     remove(beside)
     try:
-        beside.mkdir(parents=True)
+        make_folder(beside)
         for name, content in contents.items():
             write_new(beside / name, [content])
         flush_names(beside)

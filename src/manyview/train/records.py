@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, Protocol
 
 from manyview.envs.optional import optional
@@ -34,20 +35,24 @@ class JsonLines:
         self._size = min(self._size, os.fstat(self._file).st_size)
         os.ftruncate(self._file, self._size)
         self._waiting = b""
+        self._lock = Lock()  # a checkpoint flushes in another thread than the one that records
 
     @property
     def size(self) -> int:
         """Bytes of all records so far."""
-        return self._size + len(self._waiting)
+        with self._lock:
+            return self._size + len(self._waiting)
 
     def record(self, record: Mapping[str, Any]) -> None:
-        self._waiting += (json.dumps(_finite(record), ensure_ascii=False) + "\n").encode()
-        with suppress(OSError):
+        line = (json.dumps(_finite(record), ensure_ascii=False) + "\n").encode()
+        with self._lock, suppress(OSError):
+            self._waiting += line
             self._write()
 
     def flush(self) -> None:
         """All records, to the disk; `OSError` if it is full."""
-        self._write()
+        with self._lock:
+            self._write()
         os.fsync(self._file)
 
     def _write(self) -> None:
@@ -61,7 +66,7 @@ class JsonLines:
         self._size, self._waiting = self._size + written, b""
 
     def close(self) -> None:
-        with suppress(OSError):
+        with self._lock, suppress(OSError):
             self._write()
         os.close(self._file)
 

@@ -25,6 +25,8 @@ COMPARED = ("python", "versions", "device", "threads", "dtype")
 """What results depend on to the last bit; a manifest has them."""
 MOST_CHARACTERS = 500
 """Of a reason: it may quote a file that somebody else made."""
+SETTINGS_COMPARED = ("machine.device", "machine.threads", "machine.precision")
+"""Settings that a manifest has too: they may change if somebody accepts it."""
 
 
 class ChangedError(ValueError):
@@ -42,7 +44,7 @@ class Resumed:
 
 def refuse_other_settings(before: Changes, now: Changes) -> None:
     """A run goes on with the settings it began with."""
-    different = _different(before, now)
+    different = [change for change in _different(before, now) if change[0] not in SETTINGS_COMPARED]
     if different:
         shown = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in different)
         raise ValueError(

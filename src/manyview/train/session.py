@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from traceback import format_exc
 from typing import IO, Any
@@ -12,9 +13,11 @@ import torch
 from torch import Tensor
 
 from manyview.data import Scribe, SegmentLog
+from manyview.data.durable import remove
 from manyview.envs.views import Observation
 from manyview.methods import Healthy
 from manyview.train import build, checkpoint
+from manyview.train.checkpoint import Checkpoint, CheckpointError
 from manyview.train.config import RunConfig
 from manyview.train.diary import Diary
 from manyview.train.evaluation import Film, evaluate
@@ -34,6 +37,10 @@ KEPT_CHECKPOINTS = 3
 
 class FinishedError(RuntimeError):
     """There is nothing to go on with."""
+
+
+class NotSavedError(RuntimeError):
+    """The last thing a run does is to be saved, and that did not work."""
 
 
 class DivergedError(RuntimeError):
@@ -69,6 +76,8 @@ def begin(
     """
     folder.refuse_links()
     if folder.taken and folder.finished and not fresh:
+        if not config.log.keep_replay:
+            remove(folder.replay)  # a kill may have come before
         raise FinishedError(f"{folder.path} has finished; --fresh begins again")
     prepare(config.machine)
     trainer = Trainer(config)
@@ -80,17 +89,17 @@ def begin(
     lock, scribe = folder.hold(), Scribe()
     try:
         log = SegmentLog(folder.replay, trainer.replay, scribe)
-        manifest = _manifest(trainer)
-        resumed = resume(trainer, log, folder.checkpoints, manifest, accept_changes=accept_changes)
+        made_with = _manifest(trainer)
+        resumed = resume(trainer, log, folder.checkpoints, made_with, accept_changes=accept_changes)
         keep_freed_memory()  # after the replay has its own
-        manifest = _grown(folder, manifest, resumed, trainer)
+        manifest = _grown(folder, made_with, resumed, trainer)
         services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
         folder.begin(trainer.config, manifest)
         lines = JsonLines(folder.metrics_file, keep_bytes=resumed.diary.metrics_bytes if resumed else 0)
     except BaseException:
         lock.close()
         raise
-    told, desk = Listeners(lines, *services, *listeners), _Desk(lines, scribe, log, lock)
+    told, desk = Listeners(lines, *services, *listeners), _Desk(lines, scribe, log, lock, made_with)
     return Session(trainer, evaluation_env, folder, told, desk, resumed)
 
 
@@ -102,10 +111,8 @@ class _Desk:
     scribe: Scribe
     log: SegmentLog
     lock: IO[str]
-
-    def close(self) -> None:
-        self.scribe.close()
-        self.lock.close()
+    made_with: Mapping[str, Any]
+    """The manifest of this process."""
 
 
 class Session:
@@ -130,10 +137,11 @@ class Session:
         self._stop = StopRequest()
 
     def close(self) -> None:
+        self.desk.scribe.close()  # first: its jobs flush the records
         self.told.close()
-        self.desk.close()
         self.evaluation_env.close()
         self.trainer.close()
+        self.desk.lock.close()
 
     def play(self) -> bool:
         """To the end, or to where somebody asks for a stop by SIGTERM or Ctrl-C; whether it is the end."""
@@ -144,10 +152,10 @@ class Session:
                 self._do_what_is_due()
                 while not (trainer.done or self._stop):
                     self.advance()
+                last = checkpoint.name_of(trainer.clock.frames, stop=bool(self._stop))
                 if self._stop:
-                    self.save(checkpoint.name_of(trainer.clock.frames, stop=True))
-                self.desk.scribe.wait()
-                self._tell_failures()
+                    self.save(last)
+                self._expect(last)
         except KeyboardInterrupt:  # the second one: whatever was being done is not worth a checkpoint
             self._tell("end", state="stopped", reason="at once, without a checkpoint")
             raise
@@ -161,9 +169,19 @@ class Session:
         self._finish()
         return True
 
+    def _expect(self, last: str) -> None:
+        """Of the last checkpoint there is no later attempt: without it a run has neither stopped nor finished."""
+        self.desk.scribe.wait()
+        failures = self._tell_failures()
+        if not (self.folder.checkpoints / last).is_dir():
+            raise NotSavedError(_not_saved(f"checkpoint {last}", failures[-1] if failures else "it is not there"))
+
     def _finish(self) -> None:
         """Nothing goes on from here, so the replay is needed no more."""
-        self.folder.mark_finished()
+        try:
+            self.folder.mark_finished()
+        except OSError as error:
+            raise NotSavedError(_not_saved("that the run has finished", error)) from None
         if not self.config.log.keep_replay:
             self.desk.log.forget(but=())
 
@@ -259,11 +277,13 @@ class Session:
 
     def _manifest(self, tree: Mapping[str, Any]) -> dict[str, Any]:
         promise = STRICT if tree["env"] is not None else FRESH_EPISODE
-        return {"format": checkpoint.FORMAT, "promise": promise, **_manifest(self.trainer)}
+        return {"format": checkpoint.FORMAT, "promise": promise, **self.desk.made_with}
 
-    def _tell_failures(self) -> None:
-        for error in self.desk.scribe.failures():
+    def _tell_failures(self) -> list[OSError]:
+        failures = self.desk.scribe.failures()
+        for error in failures:
             self._tell("warning", text=f"not saved, and tried again later: {error}")
+        return failures
 
     def _after_a_skip(self) -> None:
         """An update that is not finite is left out; after three in a row the agent goes back to where it was good."""
@@ -275,11 +295,20 @@ class Session:
                     f"{clock.skipped_in_a_row} updates in a row were not finite, also from {self._good}"
                 )
             self.desk.scribe.wait()
-            self.trainer.agent.load_state(checkpoint.load(self.folder.checkpoints / self._good).tree["agent"])
+            folder, good = self._last_good()
+            self.trainer.agent.load_state(good.tree["agent"])
             clock.went_back_at = clock.updates
             clock.skipped_in_a_row = 0
-            text += f"; back to the agent of {self._good}"
+            text += f"; back to the agent of {folder.name}"
         self._tell("warning", text=text)
+
+    def _last_good(self) -> tuple[Path, Checkpoint]:
+        """The last checkpoint that was due; if the disk was full then, the newest one there is."""
+        parent = self.folder.checkpoints
+        try:
+            return parent / self._good, checkpoint.load(parent / self._good)
+        except CheckpointError:
+            return checkpoint.newest(parent)
 
     @torch.no_grad()
     def _health(self) -> dict[str, Any]:
@@ -308,6 +337,10 @@ class Session:
         self.told.record({"kind": kind, **clock.times(), "seconds": seconds, **figures})
 
 
+def _not_saved(what: str, reason: object) -> str:
+    return f"{what} could not be written: {reason}. Once that is put right, the same command goes on"
+
+
 def _floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
     names = list(metrics)
     return dict(zip(names, torch.stack([metrics[name].float() for name in names]).tolist(), strict=True))
@@ -329,7 +362,7 @@ def _grown(folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None,
     if resumed is None:
         return manifest
     before = folder.manifest()
-    earlier = {name: before[name] for name in ("began", "host", "pid", "commit") if name in before}
+    earlier = {name: before[name] for name in ("began", "host", "pid", "commit", "resumed_at") if name in before}
     here = {"frames": trainer.clock.frames, "promise": resumed.promise}
     kept = {"id": before.get("id", manifest["id"]), "earlier": [*before.get("earlier", []), earlier]}
     return {**manifest, **kept, "resumed_at": here}

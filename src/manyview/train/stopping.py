@@ -1,6 +1,7 @@
 """SIGTERM and Ctrl-C as a request, which a run comes to at a place from which it can go on later."""
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -24,6 +25,20 @@ class StopRequest:
 
 class Stopped(Exception):  # noqa: N818
     """What was being done is not done, and will be done again."""
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """While a run is not under way there is nothing to save, so SIGTERM is an end like any other, and at once."""
+    try:
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    except ValueError:  # only the main thread hears of signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -214,7 +214,7 @@ class Boundary(ViewWrapper):
 
     The last step of an episode carries `info["episode"]`: its undiscounted `return`, its `steps` and its simulator
     `frames` (an environment that takes several a step says so in `info["frames"]`), and if views were `absent`, in how
-    many observations each one.
+    many observations each one; and the `physics_error` that ended it, if one did.
     """
 
     def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
@@ -263,8 +263,12 @@ class Boundary(ViewWrapper):
         self._frames += info.get("frames", 1)
         self._running = not (terminated or truncated)
         if not self._running:
-            episode = {"return": self._return, "steps": self._steps, "frames": self._frames}
-            info = {**info, "episode": {**episode, "absent": self._absent} if self._absent else episode}
+            episode: dict[str, Any] = {"return": self._return, "steps": self._steps, "frames": self._frames}
+            if self._absent:
+                episode["absent"] = self._absent
+            if "physics_error" in info:
+                episode["physics_error"] = info["physics_error"]
+            info = {**info, "episode": episode}
         return observation, reward, terminated, truncated, info
 
     def _count_absent(self, observation: Observation) -> None:

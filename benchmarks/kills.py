@@ -1,0 +1,257 @@
+"""Runs that are killed again and again, and given the same command again: are they what they would have been?
+
+    python -m benchmarks.kills --kills 200
+
+A third of the kills hit a save: before or in the middle of one of its file operations. The others come from outside, at
+any moment. A run that has ended is compared with one that nobody disturbed, to the bit: parameters, targets, moments of
+the optimisers, discriminator, generators, replay with its actions, environment, counters, and all records but for the
+seconds in them. A line for each such run is added to the results; what is there counts, so the command can go on too.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from signal import SIGKILL
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.launcher import COUNT_ONLY, COUNTED, Ended, Launcher, Request
+from manyview.data.log import NAME, Entry
+from manyview.data.segments import Segment
+from manyview.report.lines import records
+from manyview.train import RunFolder, checkpoint
+from manyview.train.resume import entries_of
+
+TINY = {
+    "schedule.frames": 120,
+    "schedule.random_steps": 20,
+    "schedule.seed_frames": 30,
+    "replay.capacity": 80,
+    "replay.batch_size": 8,
+    "evaluation.every_frames": 60,
+    "evaluation.episodes": 1,
+    "evaluation.video": False,
+    "log.every_steps": 5,
+    "log.checkpoint_every_frames": 15,
+    "log.keep_replay": True,
+    "log.tensorboard": False,
+    "drqv2.hidden": 16,
+    "sac.hidden": 16,
+    "mem.latent_dim": 4,
+}
+FRAMES = ("schedule.frames", "schedule.seed_frames", "evaluation.every_frames", "log.checkpoint_every_frames")
+DMC_REPEAT = 20
+PIECE = 0.4
+"""A process is killed within this part of the time, or file operations, of the whole run: so a run takes several."""
+OF_A_PROCESS = {"id", "began", "pid", "host", "commit"}
+"""In a manifest."""
+
+
+@dataclass(frozen=True)
+class Case:
+    task: str
+    method: str
+    seed: int = 1
+
+    def command(self, out: Path) -> list[str]:
+        settings = dict(TINY)
+        if self.task.startswith("dmc/"):
+            settings |= {name: TINY[name] * DMC_REPEAT for name in FRAMES} | {"env.action_repeat": DMC_REPEAT}
+        chosen = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+        names = ["--method", self.method, "--preset", "minute", "--seed", str(self.seed), "--out", str(out)]
+        return ["train", self.task, *names, "--set", *chosen]
+
+
+CASES = [
+    Case(task, method)
+    for task in ("toy/hidden_goal_continuous", "dmc/ball_in_cup_catch")
+    for method in ("drqv2+mem", "sac+mem")
+]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run that nobody disturbed."""
+
+    case: Case
+    folder: RunFolder
+    seconds: float
+    operations: int
+
+
+def undisturbed(case: Case, folder: Path, launcher: Launcher) -> Whole:
+    began_s = perf_counter()
+    ended = launcher.start(replace(_request(case, folder), dies_at=COUNT_ONLY)).wait()
+    assert ended.status == 0, ended.said
+    operations = int(ended.said.removesuffix(f" {COUNTED}\n").split()[-1])
+    return Whole(case, RunFolder(folder), perf_counter() - began_s, operations)
+
+
+def by_the_real_command(case: Case, folder: Path) -> RunFolder:
+    """In a process of its own, by `python -m manyview`."""
+    subprocess.run([sys.executable, "-m", "manyview", *case.command(folder)], check=True, stdout=subprocess.DEVNULL)
+    return RunFolder(folder)
+
+
+def killed(whole: Whole, folder: Path, launcher: Launcher, random: Random, *, kills: int) -> tuple[int, int]:
+    """Run it to its end through at most so many kills: how many there were, and how many of them inside a save."""
+    deaths = [0, 0]
+    while sum(deaths) < kills:
+        inside_a_save = deaths[True] < 0.4 * (sum(deaths) + 1)  # the others may hit one too
+        ended = _killed_once(whole, folder, launcher, random, inside_a_save=inside_a_save)
+        if not ended.killed:
+            assert ended.status == 0, ended.said
+            break
+        deaths[inside_a_save] += 1
+    else:
+        ended = launcher.start(_request(whole.case, folder)).wait()
+        assert ended.status == 0, ended.said
+    return sum(deaths), deaths[True]
+
+
+def _killed_once(whole: Whole, folder: Path, launcher: Launcher, random: Random, *, inside_a_save: bool) -> Ended:
+    request = _request(whole.case, folder)
+    if inside_a_save:
+        return launcher.start(replace(request, dies_at=random.randint(1, int(whole.operations * PIECE)))).wait()
+    running = launcher.start(request)
+    if random.random() < 0.8:  # the others may die before they have begun
+        running.wait_for_output()
+    sleep(random.uniform(0, whole.seconds * PIECE))
+    running.send(SIGKILL)
+    return running.wait()
+
+
+def _request(case: Case, folder: Path) -> Request:
+    run = RunFolder(folder)
+    saves = [str(run.checkpoints), str(run.replay)]
+    return Request(case.command(folder), output=f"{folder}.said", watched=saves)
+
+
+def differences(one: RunFolder, other: RunFolder) -> list[str]:
+    """What is not the same in two runs: their checkpoints, what their replays hold, and their records."""
+    checkpoints = [checkpoint.every(run.checkpoints) for run in (one, other)]
+    names = [[path.name for path in found] for found in checkpoints]
+    if names[0] != names[1]:
+        return [f"checkpoints {names[0]} and {names[1]}"]
+    found = [
+        f"{mine.name}: {place}"
+        for mine, theirs in zip(*checkpoints, strict=True)
+        for place in different(comparable(mine), comparable(theirs))
+    ]
+    left, right = (replay_of(run, newest[0]) for run, newest in zip((one, other), checkpoints, strict=True))
+    found += [f"replay: {place}" for place in different(left, right)]
+    found += [f"record {place}" for place in different(list(_told(one)), list(_told(other)))]
+    return found + [f"{run.path}: {path}" for run in (one, other) for path in leftovers(run)]
+
+
+def different(one: Any, other: Any, path: str = "") -> list[str]:
+    """Where two trees of values are not the same to the bit."""
+    if type(one) is not type(other):
+        return [f"{path}: {type(one).__name__} and {type(other).__name__}"]
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return [f"{path}: {sorted(map(str, one.keys() ^ other.keys()))}"]
+        return [found for name in one for found in different(one[name], other[name], f"{path}/{name}")]
+    if isinstance(one, list | tuple):
+        if len(one) != len(other):
+            return [f"{path}: {len(one)} and {len(other)} parts"]
+        pairs = enumerate(zip(one, other, strict=True))
+        return [found for place, pair in pairs for found in different(*pair, f"{path}/{place}")]
+    if isinstance(one, torch.Tensor):
+        one, other = one.detach().cpu().numpy(), other.detach().cpu().numpy()
+    if isinstance(one, np.ndarray):
+        alike = (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+        return [] if alike else [f"{path}: other numbers"]
+    return [] if one == other or (one != one and other != other) else [f"{path}: {one} and {other}"]
+
+
+def leftovers(run: RunFolder) -> list[str]:
+    """Files that nothing needs and nobody would ever remove."""
+    named = {entry.name for path in checkpoint.every(run.checkpoints) for entry in _entries(path)}
+    segments = [path for path in run.replay.glob("*") if NAME.fullmatch(path.name) and path.name not in named]
+    return [str(path.relative_to(run.path)) for path in (*run.path.rglob("*.unfinished"), *segments)]
+
+
+def comparable(folder: Path) -> dict[str, Any]:
+    found = checkpoint.load(folder)
+    session = {name: value for name, value in found.tree["session"].items() if name not in ("seconds", "metrics_bytes")}
+    manifest = {name: value for name, value in found.manifest.items() if name not in OF_A_PROCESS}
+    return {"tree": {**found.tree, "session": session}, "manifest": manifest}
+
+
+def _entries(folder: Path) -> list[Entry]:
+    return entries_of(checkpoint.manifest_of(folder))
+
+
+def replay_of(run: RunFolder, folder: Path) -> dict[str, Any]:
+    """Every step that the replay of a checkpoint holds, in order, from its segments."""
+    of = checkpoint.load(folder).tree["replay"]["of"]
+    record = np.dtype([(name, kind, tuple(shape)) for name, kind, *shape in of["step"]])
+    entries = _entries(folder)
+    steps = np.zeros(entries[-1].end, record)
+    frames = [np.zeros((len(steps), *shape), np.uint8) for shape in of["frames"].values()]
+    for entry in entries:
+        Segment((run.replay / entry.name).read_bytes()).unpack(steps, frames, oldest=0)
+    held = slice(entries[0].begin, None)
+    return {
+        "steps": {name: steps[name][held] for name in record.names or ()},
+        "frames": [ring[held] for ring in frames],
+    }
+
+
+def _told(run: RunFolder) -> Iterator[dict[str, Any]]:
+    """Records but for those of a process, and for their seconds."""
+    for record in records(run.metrics_file):
+        if record["kind"] not in ("start", "resume"):
+            yield {name: value for name, value in record.items() if name != "seconds"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="in total, over the four cases")
+    parser.add_argument("--kills-of-a-run", type=int, default=10)
+    parser.add_argument("--results", type=Path, default=Path("results/kills.jsonl"))
+    asked = parser.parse_args()
+    asked.results.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, Launcher() as launcher, asked.results.open("a") as results:
+        for case in CASES:
+            before = list(records(asked.results))
+            done = [line for line in before if (line["task"], line["method"]) == (case.task, case.method)]
+            for line in _rounds(case, done, asked.kills // len(CASES), asked.kills_of_a_run, Path(scratch), launcher):
+                print(json.dumps(line), file=results, flush=True)
+                print(json.dumps(line), flush=True)
+    return int(any(line["differences"] for line in records(asked.results)))
+
+
+def _rounds(
+    case: Case, done: list[dict[str, Any]], wanted: int, most: int, scratch: Path, launcher: Launcher
+) -> Iterator[dict[str, Any]]:
+    kills, number = sum(line["kills"] for line in done), len(done)
+    if kills >= wanted:
+        return
+    name = f"{case.task.replace('/', '-')}-{case.method}"
+    whole = undisturbed(case, scratch / name, launcher)
+    strange = differences(whole.folder, by_the_real_command(case, scratch / f"{name}-command"))
+    assert not strange, f"two runs that nobody disturbed are not the same: {strange}"
+    while kills < wanted:
+        began_s, folder = perf_counter(), scratch / f"{name}-{number}"
+        random = Random(number)  # noqa: S311
+        died, in_saves = killed(whole, folder, launcher, random, kills=min(most, wanted - kills))
+        found = differences(whole.folder, RunFolder(folder))
+        seconds = round(perf_counter() - began_s, 1)
+        counts = {"round": number, "kills": died, "inside a save": in_saves, "differences": found, "seconds": seconds}
+        yield {"task": case.task, "method": case.method, **counts}
+        kills, number = kills + died, number + 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""Processes that run the command `manyview` and may be told to die in the midst of a file operation.
+
+They are forked from one that has everything imported, so that a hundred of them do not take a hundred times the seconds
+of an import. `python -m benchmarks.launcher` is that one: it reads a `Request` a line and answers with two, the number
+of the process and what became of it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+
+from benchmarks.file_operations import WRITES, Operation, watched
+
+COUNT_ONLY, COUNTED = 0, "file operations"
+"""For `Request.dies_at`, and what is said then."""
+READY = "ready"
+
+
+@dataclass(frozen=True)
+class Request:
+    arguments: list[str]
+    """Of the command."""
+    output: str
+    """The file that gets what it prints."""
+    watched: list[str]
+    """The folders in which file operations count."""
+    dies_at: int | None = None
+    """Of which of them it dies: SIGKILL before it happens, or in the middle of it if it is a write."""
+    patches: str | None = None
+    """A function to be called before the command, as module:name."""
+
+
+class Ended:
+    """What became of a process."""
+
+    def __init__(self, status: int, output: Path) -> None:
+        self.status, self.said = status, output.read_text()
+
+    @property
+    def killed(self) -> bool:
+        return self.status == -signal.SIGKILL
+
+
+class Running:
+    """A process that was asked for; `wait` gives its status, negative if a signal ended it."""
+
+    def __init__(self, pid: int, output: Path, status: Callable[[], int]) -> None:
+        self.pid, self.output, self._status = pid, output, status
+
+    def wait_for(self, seen: Callable[[], bool], *, at_most_s: float = 60) -> None:
+        """Until something can be seen, or the process has ended."""
+        end_s = monotonic() + at_most_s
+        while not seen() and self._is_running():
+            if monotonic() > end_s:
+                os.kill(self.pid, signal.SIGKILL)
+                raise TimeoutError(f"nothing to see after {at_most_s} s; it said {self.output.read_text()!r}")
+            sleep(0.005)
+
+    def wait_for_output(self, text: str = "") -> None:
+        self.wait_for(lambda: self.output.exists() and (text in self.output.read_text() if text else self._said()))
+
+    def send(self, number: signal.Signals) -> None:
+        if self._is_running():
+            os.kill(self.pid, number)
+
+    def wait(self) -> Ended:
+        return Ended(self._status(), self.output)
+
+    def _said(self) -> bool:
+        return self.output.stat().st_size > 0
+
+    def _is_running(self) -> bool:
+        """One that has ended stays in the table until its parent asks for its status."""
+        try:
+            return "\nState:\tZ" not in Path(f"/proc/{self.pid}/status").read_text()
+        except FileNotFoundError:
+            return False
+
+
+class Launcher:
+    """The process that forks the others. Use it in a `with`."""
+
+    def __enter__(self) -> "Launcher":
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "random"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.launcher"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert self._process.stdout
+        assert self._process.stdout.readline() == f"{READY}\n"
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def start(self, request: Request) -> Running:
+        """One at a time: the next may be asked for when this one has ended."""
+        assert self._process.stdin
+        assert self._process.stdout
+        Path(request.output).unlink(missing_ok=True)
+        self._process.stdin.write(json.dumps(asdict(request)) + "\n")
+        self._process.stdin.flush()
+        lines = self._process.stdout
+        return Running(int(lines.readline()), Path(request.output), lambda: int(lines.readline()))
+
+
+def serve() -> None:
+    _import_everything()
+    print(READY, flush=True)
+    for line in sys.stdin:
+        request = Request(**json.loads(line))
+        child = os.fork()
+        if child == 0:
+            sys.exit(_run(request))
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _import_everything() -> None:
+    from manyview.train import preset_config
+    from manyview.train.trainer import Trainer
+
+    for name in ("manyview.cli.train", "dm_control.suite", "imageio.v2", "imageio_ffmpeg"):
+        with suppress(ImportError):
+            import_module(name)
+
+    # Building one imports what is only imported when it is used.
+    Trainer(preset_config("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1)).close()
+
+
+def _run(request: Request) -> int:
+    from manyview.cli.main import main
+
+    os.setsid()
+    output = os.open(request.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for place, file in enumerate((nothing, output, output)):
+        os.dup2(file, place)
+    if request.patches is not None:
+        module, name = request.patches.split(":")
+        getattr(import_module(module), name)()
+    with _counting(request):
+        return main(request.arguments)
+
+
+@contextmanager
+def _counting(request: Request) -> Iterator[None]:
+    """Die at the operation that was asked for, or say at the end how many there were."""
+    if request.dies_at is None:
+        yield
+        return
+    met: list[Operation] = []
+
+    def meet(operation: Operation) -> Callable[[], None] | None:
+        met.append(operation)
+        if len(met) != request.dies_at:
+            return None
+        if operation.name not in WRITES:
+            die()
+        return die
+
+    with watched([Path(folder) for folder in request.watched], meet):
+        yield
+    print(f"{len(met)} {COUNTED}", flush=True)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,74 @@
+"""Sessions in this process that die in the midst of something, and small runs for them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.file_operations import Operation, watched
+from manyview.report.lines import records
+from manyview.train import RunConfig, RunFolder
+from manyview.train.session import Session
+from manyview.train.tree import merged
+from tests.train.runs import short_run
+
+QUICK: dict[str, Any] = {
+    "schedule": {"frames": 60, "random_steps": 30, "seed_frames": 56},
+    "replay": {"capacity": 25},
+    "evaluation": {"every_frames": 60, "episodes": 1},
+    "log": {"checkpoint_every_frames": 20, "keep_replay": True, "every_steps": 2},
+}
+"""A replay that wraps, four saves with segments between them, and updates only at the end: they take the time."""
+
+
+def quick_run(**changes: Any) -> RunConfig:
+    return short_run(**merged(QUICK, changes))
+
+
+class Crash(BaseException):
+    """What a dead process does: nothing more, and no `except` helps."""
+
+
+def abandon(session: Session) -> None:
+    """What the system does for a process that is gone."""
+    session.desk.scribe._thread.shutdown()
+    with suppress(Crash, OSError):
+        session.told.close()
+    session.evaluation_env.close()
+    session.trainer.close()
+    session.desk.lock.close()
+
+
+def advance_to(session: Session, frames: int) -> None:
+    """As `play` does, and as if it was killed there, when everything before is written."""
+    session._tell_begin()
+    session._do_what_is_due()
+    while session.trainer.clock.frames < frames:
+        session.advance()
+    session.desk.scribe.wait()
+
+
+@contextmanager
+def dying(folder: Path, dies: Callable[[Operation], bool], *, torn: bool) -> Iterator[None]:
+    """Crash at the first operation below a folder of which `dies` says so, or in its middle; nothing works after it."""
+    dead: list[Operation] = []
+
+    def die() -> None:
+        raise Crash
+
+    def meet(operation: Operation) -> Callable[[], None] | None:
+        if dead:
+            raise Crash
+        if not dies(operation):
+            return None
+        dead.append(operation)
+        if not torn:
+            raise Crash
+        return die
+
+    with watched([folder], meet):
+        yield
+
+
+def warnings_of(folder: RunFolder) -> list[str]:
+    return [record["text"] for record in records(folder.metrics_file) if record["kind"] == "warning"]

@@ -1,0 +1,43 @@
+"""What came after a checkpoint comes again, and nothing of it is there twice."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.kills import differences
+from manyview.report.lines import records
+from manyview.train import RunFolder, run
+from manyview.train.session import begin
+from tests.durability.sessions import abandon, advance_to
+from tests.train.runs import short_run
+
+
+@pytest.mark.quality("D4")
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_path: Path, prefetch: bool) -> None:
+    replay = {"capacity": 35, "prefetch": prefetch}
+    config = short_run(schedule={"frames": 75}, replay=replay, log={"every_steps": 1, "keep_replay": True})
+    folder, whole = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "whole")
+    run(config, whole)
+    session = begin(config, folder)
+    advance_to(session, 60)
+    trainer = session.trainer
+    held = [trainer.replay.steps.copy(), *(ring.copy() for ring in trainer.replay.frames)]
+    inserted, updates = trainer.replay.inserted, trainer.clock.updates
+    while trainer.clock.frames < 71:
+        session.advance()
+    assert trainer.replay.inserted > inserted
+    abandon(session)
+
+    resumed = begin(config, folder)
+    replay_again = resumed.trainer.replay
+    assert (replay_again.inserted, resumed.trainer.clock.updates) == (inserted, updates)
+    for before, now in zip(held, [replay_again.steps, *replay_again.frames], strict=True):
+        assert np.array_equal(before, now)
+    resumed.play()
+    resumed.close()
+    train = [record for record in records(folder.metrics_file) if record["kind"] == "train"]
+    told = [(record["steps"], record["updates"]) for record in train]
+    assert told == [(steps, steps - 29) for steps in range(30, 76)], "an update a step, before and after"
+    assert differences(whole, folder) == []

@@ -1,0 +1,56 @@
+"""Killed by SIGKILL at random moments, a third of them inside a save; the same command again, until it has finished."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from benchmarks.kills import CASES, Case, by_the_real_command, differences, killed, undisturbed
+from benchmarks.launcher import Launcher
+from manyview.train import RunFolder
+
+KILLS = 5
+"""Of each case: twenty in all. `python -m benchmarks.kills` makes two hundred."""
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+@pytest.mark.quality("D1")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{case.task} {case.method}", marks=[pytest.mark.simulator] if "dmc" in case.task else [])
+        for case in CASES
+    ],
+)
+def test_killed_runs_end_as_if_nothing_had_happened(
+    case: Case, tmp_path: Path, launcher: Launcher, other_launcher: Launcher
+) -> None:
+    whole = undisturbed(case, tmp_path / "whole", other_launcher)
+    random = Random(case.method)  # noqa: S311
+    kills = inside_a_save = 0
+    while kills < KILLS:
+        folder = tmp_path / f"killed{kills}"
+        died, in_saves = killed(whole, folder, launcher, random, kills=KILLS - kills)
+        kills, inside_a_save = kills + died, inside_a_save + in_saves
+        assert differences(whole.folder, RunFolder(folder)) == []
+    assert inside_a_save >= KILLS // 3
+
+
+@pytest.mark.quality("D1")
+def test_the_real_command_gives_the_same_as_one_that_is_forked(tmp_path: Path, launcher: Launcher) -> None:
+    case = CASES[0]
+    whole = undisturbed(case, tmp_path / "forked", launcher)
+    assert differences(whole.folder, by_the_real_command(case, tmp_path / "command")) == []
+
+
+def test_a_difference_is_found(tmp_path: Path, launcher: Launcher) -> None:
+    """The comparison above could not fail otherwise."""
+    one, other = (
+        undisturbed(Case(CASES[0].task, CASES[0].method, seed), tmp_path / str(seed), launcher).folder
+        for seed in (1, 2)
+    )
+    found = "\n".join(differences(one, other))
+    for part in ("agent/tensors", "agent/optimizers", "agent/generators", "env/", "replay: /steps/action", "record /"):
+        assert part in found
