@@ -121,6 +121,19 @@ def test_a_hostile_manifest_is_a_readable_error(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.quality("X1")
+def test_a_run_does_not_choose_what_is_executed(
+    victim: Victim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "evil.py").write_text("from pathlib import Path\nPath('EXECUTED').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    text = victim.folder.config_file.read_text()
+    victim.folder.config_file.write_text(text.replace("toy/hidden_goal_continuous", "evil:make"))
+    assert main(["evaluate", str(victim.folder.path)]) == 2
+    assert "--own-task evil:make" in capsys.readouterr().err
+    assert not (tmp_path / "EXECUTED").exists()
+
+
+@pytest.mark.quality("X1")
 def test_the_command_refuses_without_a_traceback(victim: Victim, capsys: pytest.CaptureFixture[str]) -> None:
     victim.folder.config_file.write_bytes(b'{"a":' * 50_000)
     run = ["train", "toy/hidden_goal_continuous", "--preset", "minute", "--out", str(victim.folder.path)]

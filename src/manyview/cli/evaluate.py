@@ -32,12 +32,20 @@ def evaluate(
         int | None,
         arg(metavar="N", help="Of the starts of the episodes.", help_behavior_hint="(default: as in the training)"),
     ] = None,
+    own_task: Annotated[
+        str | None,
+        arg(
+            metavar="MODULE:FUNCTION",
+            help="The task of a run on your own environment. It is code, so the run's word is not enough.",
+            help_behavior_hint="",
+        ),
+    ] = None,
     as_json: Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON object instead.")] = False,
 ) -> int:
     """Play episodes without noise with the newest checkpoint of a run."""
     find_modules_here()
     try:
-        played = play(run, episodes=episodes, cameras=views, seed=seed, filmed=video is not None)
+        played = play(run, episodes=episodes, cameras=views, seed=seed, filmed=video is not None, own_task=own_task)
         if video is not None and played.evaluation.film is not None:
             film, config = played.evaluation.film, played.config
             write_film(video, film, played.views, config=config, frames=played.frames, beta=played.beta)

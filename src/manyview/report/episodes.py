@@ -38,6 +38,7 @@ def play(
     cameras: Sequence[str] | None = None,
     seed: int | None = None,
     filmed: bool = False,
+    own_task: str | None = None,
 ) -> Played:
     """Play with the newest checkpoint of a run, without noise.
 
@@ -47,12 +48,18 @@ def play(
         cameras: only these are present, the others masked; a view derived from a camera goes with it. None: all.
         seed: of the episodes' starts. None: the run's, so that they begin as its evaluations did.
         filmed: keep the pictures of the first episode.
+        own_task: of a run on an environment of one's own, its `module:function`. A folder that came from elsewhere must
+            not choose what is executed.
 
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     run = RunFolder(folder)
     config = run.config()
+    if ":" in config.task and config.task != own_task:
+        raise ValueError(
+            f"the run is of {config.task!r}, which is code: if it is yours, say so with --own-task {config.task}"
+        )
     if not checkpoint.every(run.checkpoints):
         raise FileNotFoundError(f"{folder} holds no checkpoint, so there is no agent to play with")
     config = replace(config, machine=_usable_here(config.machine))
