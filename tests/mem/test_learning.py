@@ -1,7 +1,6 @@
 """QUALITY C5, C7, C8: what training without reward does to features and bonus. Minutes, and worth them."""
 
 import itertools
-from functools import cache
 
 import pytest
 import torch
@@ -58,7 +57,6 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
     figure(min(health.std.values()), "std")
 
 
-@cache  # C7 and C8 look at the same run
 def trained(task: str, *config: str) -> tuple[Measurement, Measurement]:
     first, last = unrewarded(
         Recording.load(task), parse_config(list(config)), updates=UPDATES, every=UPDATES, measured_shifts=("none",)
@@ -76,12 +74,13 @@ def survival(first: Measurement, last: Measurement) -> dict[str, float]:
     }
 
 
-@pytest.mark.quality("C7")
+@pytest.mark.quality("C7", "C8")
 @pytest.mark.slow
-@pytest.mark.xdist_group("cheetah_run")
-def test_features_and_bonus_survive_without_reward(figure: Figure) -> None:
-    for name, value in survival(*trained("cheetah_run")).items():
+def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_true_state(figure: Figure) -> None:
+    first, last = trained("cheetah_run")
+    for name, value in survival(first, last).items():
         figure(value, name)
+    figure(fidelity_gain(first, last), "gain")
 
 
 @pytest.mark.quality("C7")
@@ -92,22 +91,14 @@ def test_the_literal_reading_does_not_survive() -> None:
     assert not ROWS["C7"].bars["reward against start"].met_by(figures["reward against start"])
 
 
-@pytest.mark.quality("C8")
-@pytest.mark.slow
-@pytest.mark.xdist_group("cheetah_run")
-def test_cheetahs_bonus_follows_the_true_state_no_less_than_a_random_encoders(figure: Figure) -> None:
-    figure(fidelity_gain("cheetah_run"), "gain")
-
-
 # The tasks on which a random encoder is under 0.7; on Pendulum Swingup it is at 0.9 (docs/collapse.md).
 @pytest.mark.quality("C8")
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["ball_in_cup_catch", "finger_turn_hard", "reacher_hard"])
 def test_the_bonus_follows_the_true_state_no_less_than_a_random_encoder(task: str, figure: Figure) -> None:
-    figure(fidelity_gain(task), "gain")
+    figure(fidelity_gain(*trained(task)), "gain")
 
 
-def fidelity_gain(task: str) -> float:
-    first, last = trained(task)
+def fidelity_gain(first: Measurement, last: Measurement) -> float:
     clean = "none marginal batch"
     return last.fidelity[clean] - first.fidelity[clean]
