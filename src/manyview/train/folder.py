@@ -146,6 +146,7 @@ def manifest_of(config: RunConfig, **further: Any) -> dict[str, Any]:
         "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
         "commit": _commit(),
         "seed": config.seed,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
         "device": config.machine.device,
         "threads": torch.get_num_threads(),
         "dtype": config.machine.precision,

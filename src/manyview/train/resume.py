@@ -21,7 +21,7 @@ PROMISES = {
     FRESH_EPISODE: "with a fresh episode, since this environment cannot be restored in mid-episode",
     CHANGED: "on other versions or another machine than before, so not bit for bit",
 }
-COMPARED = ("python", "versions", "device", "threads", "dtype")
+COMPARED = ("python", "versions", "cpu", "device", "threads", "dtype")
 """What results depend on to the last bit; a manifest has them."""
 MOST_CHARACTERS = 500
 """Of a reason: it may quote a file that somebody else made."""
@@ -40,6 +40,8 @@ class Resumed:
     promise: str
     refused: list[str]
     """Newer checkpoints that could not be used, and why."""
+    changes: list[str]
+    """What is not as it was."""
 
 
 def refuse_other_settings(before: Changes, now: Changes) -> None:
@@ -80,11 +82,18 @@ def resume(
             else:
                 _forget_what_came_after(folder, checkpoints, log, entries)
                 exact = STRICT if found.tree["env"] is not None else FRESH_EPISODE
-                return Resumed(folder, diary, CHANGED if changes else exact, refused)
+                said = [_readable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
+                return Resumed(folder, diary, CHANGED if changes else exact, refused, said)
         refused.append(f"checkpoint {folder.name} is not used: {_readable(str(found))}")
     if refused:
         raise CheckpointError(f"{'; '.join(refused)}. Nothing is left to go on from; --fresh begins again")
     return None
+
+
+def _other_sources(manifest: Changes, now: Changes) -> list[str]:
+    """Of one version, but not of the same commit: that may be a word in the docs or another algorithm."""
+    before, here = manifest.get("commit"), now.get("commit")
+    return [] if before == here else [f"the sources were of commit {before}, and are of {here}"]
 
 
 def entries_of(manifest: Changes) -> list[Entry]:

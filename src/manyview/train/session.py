@@ -97,7 +97,8 @@ def begin(
         folder.begin(trainer.config, manifest)
         lines = JsonLines(folder.metrics_file, keep_bytes=resumed.diary.metrics_bytes if resumed else 0)
     except BaseException:
-        lock.close()
+        for opened in (scribe, lock, evaluation_env, trainer):
+            opened.close()
         raise
     told, desk = Listeners(lines, *services, *listeners), _Desk(lines, scribe, log, lock, made_with)
     return Session(trainer, evaluation_env, folder, told, desk, resumed)
@@ -328,7 +329,7 @@ class Session:
             self._tell("start", **about)
             return
         self._tell("resume", **about, checkpoint=resumed.folder.name, promise=resumed.promise)
-        for text in resumed.refused:
+        for text in (*resumed.refused, *resumed.changes):
             self._tell("warning", text=text)
 
     def _tell(self, kind: Kind, **figures: Any) -> None:
