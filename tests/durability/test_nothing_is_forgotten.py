@@ -1,0 +1,152 @@
+"""Whatever a session holds is in its checkpoint, is built anew from the settings, or is named here with a reason."""
+
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.kills import different
+from manyview.envs import Fault
+from manyview.envs.layers.faults import Kind
+from manyview.train import RunFolder, build
+from manyview.train.session import Session, begin
+from tests.durability.graph import values
+from tests.durability.sessions import abandon, advance_to
+from tests.train.runs import short_run
+
+pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
+
+MAY_DIFFER = {
+    r"\._began_s": "seconds",
+    r"\._resumed\b.*": "what the session went on from",
+    r"\.told\..*|\._desk\.(lines|lock|scribe)\..*": "files and threads; the length of the records is in the checkpoint",
+    r"\._desk\.made_with\b.*": "of a process: its number and when it began",
+    r"\.evaluation_env\..*": "every evaluation begins with seeded resets",
+    r"\.trainer\.last_batch\b.*": "looked at only after an update, which replaces it",
+    r"\.trainer\.sampler\._(desks|pending|prefetcher|other_half)\b.*": "where a batch is put together, and threads",
+    r".*\.grad": "an update begins without gradients",
+    r"\.trainer\.env\.env\.env\._\w+([#[.].*)?": "the layer that warns of views: it warns anew",
+    r"\.trainer\.env\..*\._np_random_seed": "a note of gymnasium's; the generator itself is restored",
+    r"\.trainer\.update_bytes": "measured at the begin of a process",
+}
+"""Attributes that need not be as they were, and why."""
+
+
+def forgotten(one: Any, other: Any) -> list[str]:
+    """Paths to values that differ, or that only one of them has, and that may not."""
+    before, now = values(one), values(other)
+    absent = object()
+    differing = [path for path in before.keys() | now.keys() if before.get(path, absent) != now.get(path, absent)]
+    return sorted(path for path in differing if not any(re.fullmatch(allowed, path) for allowed in MAY_DIFFER))
+
+
+@contextmanager
+def two_sessions(folder: RunFolder, **changes: Any) -> Iterator[tuple[Session, Session]]:
+    """One that is at a checkpoint in mid-episode, and one that has just been resumed from it."""
+    config = short_run(
+        **{"schedule": {"frames": 90}, "replay": {"capacity": 40}, "log": {"checkpoint_every_frames": 57}, **changes}
+    )
+    one = begin(config, folder)
+    advance_to(one, 57)
+    one._desk.lock.close()
+    other = begin(config, folder)
+    try:
+        yield one, other
+    finally:
+        abandon(one)
+        abandon(other)
+
+
+METHODS = ("drqv2+mem", "sac+mem", "drqv2+curl+re3", "sac+none")
+
+
+@pytest.mark.quality("D1")
+@pytest.mark.parametrize("method", METHODS)
+def test_every_value_of_a_session_comes_back(method: str, tmp_path: Path) -> None:
+    with two_sessions(RunFolder(tmp_path / "run"), method=method) as sessions:
+        assert len(values(sessions[0])) > 500
+        assert forgotten(*sessions) == []
+        for _ in range(5):
+            for session in sessions:
+                session.trainer.advance()
+        assert forgotten(*sessions) == [], "and five steps later"
+
+
+@pytest.mark.quality("D1")
+def test_every_value_of_failing_cameras_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.05) for kind in get_args(Kind)]
+    monkeypatch.setattr(build, "environment", partial(build.environment, faults=faults))
+    with two_sessions(RunFolder(tmp_path / "run")) as sessions:
+        assert forgotten(*sessions) == []
+
+
+class Forgetful:
+    """Holds what nobody registered."""
+
+    def __init__(self) -> None:
+        self.kept = {"mean": torch.zeros(2)}
+        self.calls, self.numbers = 0, count()
+        self.rng = np.random.default_rng(0)
+        self.generator = torch.Generator()
+        self.__dict__["a name"] = [1.0]
+
+    def change(self, what: str) -> None:
+        match what:
+            case "tensor":
+                self.kept["mean"] += 1
+            case "counter":
+                self.calls += 1
+            case "iterator":
+                next(self.numbers)
+            case "numpy":
+                self.rng.random()
+            case "torch":
+                torch.rand(1, generator=self.generator)
+            case "new":
+                self.kept["std"] = torch.ones(2)
+
+
+@pytest.mark.parametrize("what", ["tensor", "counter", "iterator", "numpy", "torch", "new"])
+def test_a_forgotten_value_is_found(what: str) -> None:
+    one, other = ({"agent": [Forgetful()]} for _ in range(2))
+    assert forgotten(one, other) == []
+    other["agent"][0].change(what)
+    assert len(forgotten(one, other)) == 1
+
+
+def test_every_exception_is_still_needed(tmp_path: Path) -> None:
+    """What no longer exists comes off the list."""
+    with two_sessions(RunFolder(tmp_path / "run")) as (one, other):
+        paths = values(one).keys() | values(other).keys()
+    assert [allowed for allowed in MAY_DIFFER if not any(re.fullmatch(allowed, path) for path in paths)] == []
+
+
+@pytest.mark.quality("D1")
+def test_a_state_that_is_being_written_does_not_change_while_training_goes_on(tmp_path: Path) -> None:
+    session = begin(short_run(), RunFolder(tmp_path / "run"))
+    advance_to(session, 35)
+    state = session.trainer.state()
+    then = deepcopy(state)
+    while session.trainer.clock.frames < 60:
+        session.advance()
+    abandon(session)
+    assert different(state, then) == []
+
+
+@pytest.mark.quality("D1")
+def test_nobody_draws_from_a_generator_of_the_process(tmp_path: Path) -> None:
+    """Those are not in the checkpoint."""
+    session = begin(short_run(), RunFolder(tmp_path / "run"))
+    before = [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]
+    session.play()
+    session.close()
+    assert different(before, [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]) == []
