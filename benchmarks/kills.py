@@ -194,14 +194,15 @@ def _entries(folder: Path) -> list[Entry]:
 
 def replay_of(run: RunFolder, folder: Path) -> dict[str, Any]:
     """Every step that the replay of a checkpoint holds, in order, from its segments."""
-    of = checkpoint.load(folder).tree["replay"]["of"]
+    state = checkpoint.load(folder).tree["replay"]
+    of = state["of"]
     record = np.dtype([(name, kind, tuple(shape)) for name, kind, *shape in of["step"]])
     entries = _entries(folder)
     steps = np.zeros(entries[-1].end, record)
     frames = [np.zeros((len(steps), *shape), np.uint8) for shape in of["frames"].values()]
     for entry in entries:
         Segment((run.replay / entry.name).read_bytes()).unpack(steps, frames, oldest=0)
-    held = slice(entries[0].begin, None)
+    held = slice(max(0, state["inserted"] - of["capacity"]), None)
     return {
         "steps": {name: steps[name][held] for name in record.names or ()},
         "frames": [ring[held] for ring in frames],

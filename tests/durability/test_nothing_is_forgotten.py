@@ -28,8 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 MAY_DIFFER = {
     r"\._began_s": "seconds",
     r"\._resumed\b.*": "what the session went on from",
-    r"\.told\..*|\._desk\.(lines|lock|scribe)\..*": "files and threads; the length of the records is in the checkpoint",
-    r"\._desk\.made_with\b.*": "of a process: its number and when it began",
+    r"\.told\..*|\.desk\.(lines|lock|scribe)\..*": "files and threads; the length of the records is in the checkpoint",
+    r"\.desk\.made_with\b.*": "of a process: its number and when it began",
     r"\.evaluation_env\..*": "every evaluation begins with seeded resets",
     r"\.trainer\.last_batch\b.*": "looked at only after an update, which replaces it",
     r"\.trainer\.sampler\._(desks|pending|prefetcher|other_half)\b.*": "where a batch is put together, and threads",
@@ -57,7 +57,7 @@ def two_sessions(folder: RunFolder, **changes: Any) -> Iterator[tuple[Session, S
     )
     one = begin(config, folder)
     advance_to(one, 57)
-    one._desk.lock.close()
+    one.desk.lock.close()
     other = begin(config, folder)
     try:
         yield one, other

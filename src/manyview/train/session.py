@@ -179,6 +179,7 @@ class Session:
 
     def _finish(self) -> None:
         """Nothing goes on from here, so the replay is needed no more."""
+        self._tidy(self._good)  # a kill may have come between the last checkpoint and this
         try:
             self.folder.mark_finished()
         except OSError as error:
@@ -263,10 +264,13 @@ class Session:
             desk.lines.flush()
             segments = [entry.plain() for entry in desk.log.entries(inserted=inserted)]
             checkpoint.save(parent / name, tree, {**manifest, "segments": segments})
-            kept = checkpoint.keep_newest(parent, KEPT_CHECKPOINTS, also=good)
-            desk.log.keep(segments_of(kept))
+            self._tidy(good)
 
         desk.scribe.ask(job)
+
+    def _tidy(self, good: str) -> None:
+        """Keep the newest checkpoints, the good one, and the segments they name; a job of the scribe."""
+        self.desk.log.keep(segments_of(checkpoint.keep_newest(self.folder.checkpoints, KEPT_CHECKPOINTS, also=good)))
 
     def _diary(self) -> Diary:
         return Diary(

@@ -1,0 +1,26 @@
+"""What is done to a process before it runs the command."""
+
+import os
+import resource
+import signal
+from typing import Any
+
+from manyview.train.trainer import Trainer
+
+SMALL_BYTES = 8_000
+"""Enough for records and manifests, too little for a checkpoint."""
+
+
+def small_files_only() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, resource.RLIM_INFINITY))
+
+
+def sigterm_while_it_begins() -> None:
+    """Somebody changes their mind before the first step."""
+    build = Trainer.__init__
+
+    def asked_to_stop(self: Trainer, *args: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        build(self, *args)
+
+    Trainer.__init__ = asked_to_stop  # type: ignore[method-assign, assignment]

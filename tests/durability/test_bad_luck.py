@@ -1,0 +1,101 @@
+"""Physics that breaks and cameras that fail while a run with MEM is trained: it ends, and its records say what was."""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from benchmarks.kills import differences
+from manyview.envs import Fault
+from manyview.envs.layers.faults import Kind
+from manyview.report.lines import records
+from manyview.train import RunFolder, build, run
+from manyview.train.session import begin
+from tests.durability.sessions import abandon, advance_to, warnings_of
+from tests.train.runs import short_run
+from tests.train.test_session import poisoning
+
+# Cameras that are broken on purpose are also warned of; tests/envs/test_sanity.py has that.
+pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def of_kind(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
+    return [record for record in records(folder.metrics_file) if record["kind"] == kind]
+
+
+@pytest.mark.quality("S4")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_with_a_broken_camera_ends_with_a_finite_bonus(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.1)]
+    monkeypatch.setattr(build, "environment", partial(build.environment, faults=faults))
+    folder = RunFolder(tmp_path / "run")
+    assert run(short_run(), folder)
+    train = of_kind(folder, "train")
+    assert train
+    assert all(math.isfinite(record["reward_int"]) and record["finite"] == 1 for record in train)
+    present = [record["present/row"] for record in train]
+    absent = sum(record.get("absent", {}).get("row", 0) for record in of_kind(folder, "episode"))
+    assert (min(present) < 1, absent > 0) == (kind == "gone", kind == "gone")
+
+
+@pytest.mark.quality("L5")
+@pytest.mark.simulator
+def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from manyview.envs.dmc.env import DeepMindControl
+    from manyview.envs.drawing import _Painter
+
+    rng, paint, play = np.random.default_rng(0), _Painter.paint, DeepMindControl.play
+    broken = [0]
+
+    def failing_camera(self: _Painter, model: Any, data: Any, camera: Any, shape: Any) -> Any:
+        if camera == "side" and rng.random() < 0.01:
+            raise RuntimeError("the cable is out")
+        return paint(self, model, data, camera, shape)
+
+    def failing_physics(self: DeepMindControl, action: Any) -> Any:
+        if rng.random() < 1e-3:
+            broken[0] += 1
+            self._env.physics.data.qvel[0] = np.inf
+        return play(self, action)
+
+    monkeypatch.setattr(_Painter, "paint", failing_camera)
+    monkeypatch.setattr(DeepMindControl, "play", failing_physics)
+    steps, repeat = 1500, 2
+    config = short_run(
+        task="dmc/cheetah_run",
+        env={"image_size": 16, "action_repeat": repeat},
+        schedule={"frames": steps * repeat, "random_steps": steps, "seed_frames": (steps - 40) * repeat},
+        evaluation={"every_frames": steps * repeat, "episodes": 1},
+        log={"checkpoint_every_frames": steps},
+    )
+    folder = RunFolder(tmp_path / "run")
+    assert run(config, folder)
+    episodes = of_kind(folder, "episode")
+    assert 0 < sum("physics_error" in record for record in episodes) <= broken[0]
+    assert sum(record.get("absent", {}).get("side", 0) for record in episodes) > 0
+    assert all(math.isfinite(record["reward_int"]) for record in of_kind(folder, "train"))
+
+
+@pytest.mark.quality("S3")
+def test_bad_updates_after_a_resume_lead_back_to_the_same_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = short_run(log={"keep_replay": True})
+    poisoning(monkeypatch, range(40, 43))
+    whole, folder = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    run(config, whole)
+    session = begin(config, folder)
+    advance_to(session, 42)
+    abandon(session)
+    run(config, folder)
+    assert warnings_of(folder)[-1].endswith("back to the agent of 000000030")
+    assert differences(whole, folder) == []

@@ -1,0 +1,86 @@
+"""Other versions, threads or number types than those a run began with: never silently."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.report.lines import records
+from manyview.train import RunFolder
+from manyview.train import folder as folders
+from manyview.train.session import begin
+from tests.durability.sessions import abandon, advance_to, quick_run
+
+CONFIG = quick_run()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """Of a run that was killed."""
+    found = RunFolder(tmp_path / "run")
+    session = begin(CONFIG, found)
+    advance_to(session, 45)
+    abandon(session)
+    return found
+
+
+def train(folder: RunFolder, *options: str) -> int:
+    """The same command again."""
+    return main(["train", CONFIG.task, "--config", str(folder.config_file), "--out", str(folder.path), *options])
+
+
+CHANGES: dict[str, tuple[list[str], str]] = {
+    "version": ([], "versions.torch was 2.0.0-other, is"),
+    "threads": (["--set", "machine.threads=2"], "threads was 1, is 2"),
+    "dtype": (["--set", "machine.precision=bfloat16"], "dtype was float32, is bfloat16"),
+}
+
+
+@pytest.mark.quality("D8")
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_has_changed_is_said_refused_and_accepted_only_aloud(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if change == "version":
+        real = folders._version
+        monkeypatch.setattr(folders, "_version", lambda name: "2.0.0-other" if name == "torch" else real(name))
+    folder = RunFolder(tmp_path / "run")
+    session = begin(CONFIG, folder)
+    advance_to(session, 45)
+    abandon(session)
+    monkeypatch.undo()
+
+    options, says = CHANGES[change]
+    before = contents(folder)
+    assert train(folder, *options) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert "--accept-changes" in said
+    assert contents(folder) == before, "nothing is touched"
+
+    assert train(folder, *options, "--accept-changes") == 0
+    assert "resumed on other versions or another machine than before, so not bit for bit" in capsys.readouterr().out
+    assert folder.finished
+    assert folder.manifest()["resumed_at"] == {"frames": 40, "promise": "changed"}
+    told = [record["promise"] for record in records(folder.metrics_file) if record["kind"] == "resume"]
+    assert told == ["changed"]
+
+
+def contents(folder: RunFolder) -> dict[str, Any]:
+    return {str(path): path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.quality("D8")
+def test_a_change_that_was_accepted_stays_in_the_manifest(folder: RunFolder) -> None:
+    other = replace(CONFIG, machine=replace(CONFIG.machine, precision="bfloat16"))
+    session = begin(other, folder, accept_changes=True)
+    advance_to(session, 60)
+    abandon(session)
+    session = begin(other, folder)
+    session.play()
+    session.close()
+    manifest = folder.manifest()
+    assert manifest["resumed_at"]["promise"] == "strict"
+    assert [process.get("resumed_at", {}).get("promise") for process in manifest["earlier"]] == [None, "changed"]

@@ -1,0 +1,93 @@
+"""A crash at every single file operation of a run that is resumed, goes on, and is saved."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from benchmarks.file_operations import WRITES, Operation, watched
+from benchmarks.kills import differences
+from manyview.train import RunFolder, checkpoint, run
+from manyview.train.session import Session, begin
+from tests.durability.sessions import Crash, abandon, advance_to, dying, quick_run
+
+CONFIG = quick_run()
+KILLED_AT, SAVED_AT = 45, 40
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run that was killed once, and what it does after that."""
+
+    whole: RunFolder
+    folder: Path
+    operations: list[Operation]
+
+    def fresh_copy(self, folder: Path) -> RunFolder:
+        copytree(self.folder, folder)
+        return RunFolder(folder)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    folder = tmp_path_factory.mktemp("crashes")
+    whole, killed = RunFolder(folder / "whole"), RunFolder(folder / "killed")
+    run(CONFIG, whole)
+    session = begin(CONFIG, killed)
+    advance_to(session, KILLED_AT)
+    abandon(session)
+    operations: list[Operation] = []
+    copy = Begun(whole, killed.path, operations).fresh_copy(folder / "copy")
+    with watched([copy.path], lambda operation: operations.append(operation)):
+        run(CONFIG, copy)
+    return Begun(whole, killed.path, operations)
+
+
+def crashed(folder: RunFolder, number: int, *, torn: bool) -> None:
+    """Resume the run and let it die of its file operation of this number."""
+    numbers = count()
+    dies: Callable[[Operation], bool] = lambda _: next(numbers) == number  # noqa: E731
+    with dying(folder.path, dies, torn=torn), pytest.raises(Crash):
+        die_in(begin(CONFIG, folder))
+
+
+def die_in(session: Session) -> None:
+    try:
+        session.play()
+    finally:
+        abandon(session)
+
+
+@pytest.mark.quality("D2")
+@pytest.mark.slow
+def test_after_a_crash_at_any_file_operation_there_is_a_checkpoint_to_go_on_from(begun: Begun, tmp_path: Path) -> None:
+    names = {operation.name for operation in begun.operations}
+    assert names >= {"create", "open", "write", "pwrite", "fsync", "rename", "mkdir", "unlink", "rmdir"}
+    wrong = {}
+    for number, operation in enumerate(begun.operations):
+        for torn in {False, operation.name in WRITES}:
+            folder = begun.fresh_copy(tmp_path / f"{number}{torn}")
+            crashed(folder, number, torn=torn)
+            at = f"{number} {operation.name} {operation.path.name}{' torn' if torn else ''}"
+            newest, _ = checkpoint.newest(folder.checkpoints)
+            if int(newest.name) < SAVED_AT:
+                wrong[at] = [f"goes on from {newest.name}"]
+            if not folder.finished:
+                run(CONFIG, folder)
+            if found := differences(begun.whole, folder):
+                wrong[at] = found
+    assert wrong == {}
+
+
+def test_a_crash_that_is_not_survived_would_be_found(begun: Begun, tmp_path: Path) -> None:
+    """The test above could not fail otherwise: here the checkpoint is gone that it went on from."""
+    folder = begun.fresh_copy(tmp_path / "copy")
+    (folder.checkpoints / checkpoint.name_of(SAVED_AT) / "SHA256SUMS").unlink()
+    with suppress(Crash):
+        crashed(folder, len(begun.operations) // 2, torn=False)
+    newest, _ = checkpoint.newest(folder.checkpoints)
+    assert int(newest.name) < SAVED_AT

@@ -1,0 +1,157 @@
+"""A disk that is full, at any write of a running session: training goes on, and so does saving once there is room."""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.file_operations import WRITES, Operation, watched
+from benchmarks.kills import comparable, different, replay_of
+from benchmarks.launcher import Launcher, Request
+from manyview.report.lines import records
+from manyview.train import RunFolder, checkpoint, run
+from manyview.train.session import NotSavedError, begin
+from manyview.train.tree import to_plain
+from tests.durability.sessions import advance_to, quick_run, warnings_of
+
+CONFIG = quick_run()
+NEED_ROOM = ("create", "mkdir", "rename", "fsync", *WRITES)
+FULL_FOR = 5
+"""Operations that fail before there is room again."""
+
+
+def no_room() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def full(folder: RunFolder, when: Callable[[int], bool]) -> Iterator[list[Operation]]:
+    """A disk that is full at these operations, counted from 0: of a write, half is done."""
+    met: list[Operation] = []
+
+    def meet(operation: Operation) -> Callable[[], None] | None:
+        if operation.name not in NEED_ROOM:
+            return None
+        met.append(operation)
+        if not when(len(met) - 1):
+            return None
+        if operation.name not in WRITES:
+            no_room()
+        return no_room
+
+    with watched([folder.path], meet):
+        yield met
+
+
+def played(folder: RunFolder, when: Callable[[int], bool]) -> bool:
+    """Whether a run got to its end with such a disk."""
+    session = begin(CONFIG, folder)
+    try:
+        with full(folder, when):
+            return session.play()
+    except NotSavedError:
+        return False
+    finally:
+        session.close()
+
+
+def same_end(one: RunFolder, other: RunFolder) -> list[str]:
+    """Differences in what two runs have become; their segments may be cut elsewhere, and warnings are told."""
+    newest = [checkpoint.newest(run.checkpoints)[0] for run in (one, other)]
+    trees = [comparable(folder)["tree"] for folder in newest]
+    replays = replay_of(one, newest[0]), replay_of(other, newest[1])
+    return different(*trees) + different(*replays) + different(told(one), told(other))
+
+
+def told(folder: RunFolder) -> list[object]:
+    return [
+        {name: value for name, value in record.items() if name != "seconds"}
+        for record in records(folder.metrics_file)
+        if record["kind"] not in ("start", "resume", "warning")
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = RunFolder(tmp_path_factory.mktemp("disk") / "whole")
+    run(CONFIG, folder)
+    return folder
+
+
+@pytest.mark.quality("D5")
+@pytest.mark.slow
+def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: RunFolder, tmp_path: Path) -> None:
+    plain = RunFolder(tmp_path / "plain")
+    session = begin(CONFIG, plain)
+    with full(plain, lambda _: False) as operations:
+        session.play()
+    session.close()
+    wrong, warned = {}, 0
+    second = next(number for number, operation in enumerate(operations) if operation.path.match("000000020.*"))
+    for first in range(second, len(operations)):  # the first save is as the second
+        folder = RunFolder(tmp_path / str(first))
+        finished = played(folder, lambda number, first=first: first <= number < first + FULL_FOR)  # type: ignore[misc]
+        warned += bool(warnings_of(folder))
+        if not (finished or folder.finished):  # its last checkpoint could not be written: the same command goes on
+            run(CONFIG, folder)
+        if found := same_end(whole, folder):
+            wrong[f"{first} {operations[first].name} {operations[first].path.name}"] = found
+    assert wrong == {}
+    assert warned > (len(operations) - second) / 2
+
+
+@pytest.mark.quality("D5")
+def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    session = begin(CONFIG, folder)
+    advance_to(session, 25)
+    try:
+        with full(folder, lambda _: True):
+            while session.trainer.clock.frames < 45:
+                session.advance()
+            session.desk.scribe.wait()
+        assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000020", "000000000"]
+        assert checkpoint.newest(folder.checkpoints)[0].name == "000000020"
+        session.play()
+    finally:
+        session.close()
+    assert any("No space left on device" in text for text in warnings_of(folder))
+    assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000060", "000000020", "000000000"]
+    assert same_end(whole, folder) == []
+
+
+@pytest.mark.quality("D5")
+def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    session = begin(CONFIG, folder)
+    advance_to(session, 59)
+    try:
+        with full(folder, lambda _: True), pytest.raises(NotSavedError, match=r"000000060 .*No space left .* same"):
+            session.play()
+    finally:
+        session.close()
+    assert not folder.finished
+    assert run(CONFIG, folder)
+    assert same_end(whole, folder) == []
+
+
+@pytest.mark.quality("D5")
+@pytest.mark.xdist_group("processes")
+def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: Launcher) -> None:
+    """A real refusal of the system, in place of the injected ones."""
+    folder = RunFolder(tmp_path / "run")
+    command = ["train", CONFIG.task, "--config", str(tmp_path / "config.json"), "--out", str(folder.path)]
+    (tmp_path / "config.json").write_text(json.dumps(to_plain(CONFIG)))
+    said = str(tmp_path / "said")
+    limited = Request(command, output=said, watched=[], patches="tests.durability.patches:small_files_only")
+    ended = launcher.start(limited).wait()
+    assert ended.status == 1, ended.said
+    assert "File too large" in ended.said
+    assert "the same command goes on" in ended.said
+    assert "60 frames  return" in ended.said, "it trained to the end"
+    assert launcher.start(Request(command, output=said, watched=[])).wait().status == 0
+    assert folder.finished

@@ -1,0 +1,71 @@
+"""A trainer that is killed leaves nothing behind that somebody would have to clean up."""
+
+import os
+import signal
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from benchmarks.kills import CASES, leftovers
+from benchmarks.launcher import Launcher, Request, Running
+from manyview.train import RunFolder
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+OF_A_RUN = {"config.json", "manifest.json", "metrics.jsonl", "lock", "checkpoints", "replay", "videos"}
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+def is_gone(group: int) -> bool:
+    """Whether no process of the group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def is_soon_gone(group: int, *, within_s: float = 5) -> bool:
+    end_s = monotonic() + within_s
+    while not is_gone(group) and monotonic() < end_s:
+        sleep(0.01)
+    return is_gone(group)
+
+
+def started(folder: RunFolder, launcher: Launcher) -> Running:
+    film = ["--set", "evaluation.video=true", "log.keep_replay=false"]
+    command = [*CASES[0].command(folder.path), *film]
+    return launcher.start(Request(command, output=f"{folder.path}.said", watched=[]))
+
+
+@pytest.mark.quality("L4")
+@pytest.mark.parametrize("moment", ["training", "a video is written"])
+def test_a_killed_trainer_leaves_nothing_behind(tmp_path: Path, launcher: Launcher, moment: str) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    folder, shared = RunFolder(tmp_path / "run"), set(SHARED_MEMORY.iterdir())
+    running = started(folder, launcher)
+    if moment == "training":
+        running.wait_for(lambda: (folder.checkpoints / "000000045").exists())
+    else:
+        running.wait_for(lambda: folder.videos.exists() and any(folder.videos.iterdir()))
+    running.send(signal.SIGKILL)
+    assert running.wait().killed
+    assert is_soon_gone(running.pid)
+    assert set(SHARED_MEMORY.iterdir()) <= shared
+    ended = started(folder, launcher).wait()
+    assert ended.status == 0, ended.said
+    assert leftovers(folder) == []
+    assert {path.name for path in folder.path.iterdir()} <= OF_A_RUN
+    assert not folder.replay.exists() or not any(folder.replay.iterdir())
+
+
+@pytest.mark.quality("L4")
+def test_what_a_kill_at_the_very_end_left_goes_with_the_next_command(tmp_path: Path, launcher: Launcher) -> None:
+    """Between the mark that a run has finished, and the removal of its replay."""
+    folder = RunFolder(tmp_path / "run")
+    assert started(folder, launcher).wait().status == 0
+    folder.replay.mkdir(exist_ok=True)
+    (folder.replay / "000000000000-000000000015.segment").write_bytes(b"left")
+    assert "has finished" in started(folder, launcher).wait().said
+    assert not folder.replay.exists()

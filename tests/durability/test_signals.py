@@ -1,0 +1,90 @@
+"""SIGTERM and Ctrl-C: saved, gone within seconds, and the same command goes on."""
+
+import signal
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from benchmarks.kills import CASES, comparable, different, replay_of, undisturbed
+from benchmarks.launcher import Ended, Launcher, Request, Running
+from manyview.report.lines import records
+from manyview.train import RunFolder, checkpoint
+from quality.plugin import Figure
+
+CASE = CASES[0]
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+def started(folder: RunFolder, launcher: Launcher, *settings: str, patches: str | None = None) -> Running:
+    command = [*CASE.command(folder.path), *settings]
+    return launcher.start(Request(command, output=f"{folder.path}.said", watched=[], patches=patches))
+
+
+def ended_by(running: Running, number: signal.Signals) -> tuple[Ended, float]:
+    asked_s = perf_counter()
+    running.send(number)
+    return running.wait(), perf_counter() - asked_s
+
+
+def frames_of(folder: RunFolder) -> int:
+    return max([record["frames"] for record in records(folder.metrics_file)]) if folder.metrics_file.exists() else 0
+
+
+@pytest.mark.quality("D6")
+def test_sigterm_in_training_saves_and_the_same_command_goes_on(
+    tmp_path: Path, launcher: Launcher, figure: Figure
+) -> None:
+    whole = undisturbed(CASE, tmp_path / "whole", launcher).folder
+    folder = RunFolder(tmp_path / "run")
+    running = started(folder, launcher)
+    running.wait_for(lambda: frames_of(folder) > 40)
+    ended, seconds = ended_by(running, signal.SIGTERM)
+    figure(seconds, "s")
+    assert ended.status == 0, ended.said
+    assert "stopped" in ended.said
+    (stop,) = folder.checkpoints.glob("*.stop")
+    ended = started(folder, launcher).wait()
+    assert ended.status == 0, ended.said
+    assert f"{int(stop.name[:9]):>9,} frames  resumed as if it had never stopped, bit for bit" in ended.said
+    ends = [(run, checkpoint.every(run.checkpoints)[0]) for run in (whole, folder)]
+    assert different(*(comparable(newest)["tree"] for _, newest in ends)) == []
+    assert different(replay_of(*ends[0]), replay_of(*ends[1])) == []
+
+
+@pytest.mark.quality("D6")
+def test_sigterm_in_an_evaluation_does_not_wait_for_its_end(tmp_path: Path, launcher: Launcher, figure: Figure) -> None:
+    folder = RunFolder(tmp_path / "run")
+    long_evaluation = ("--set", "evaluation.episodes=100000")
+    for said in ("preset minute", "resumed as if it had never stopped"):
+        running = started(folder, launcher, *long_evaluation)
+        running.wait_for_output(said)
+        ended, seconds = ended_by(running, signal.SIGTERM)
+        figure(seconds, "s")
+        assert ended.status == 0, ended.said
+        assert [path.name for path in folder.checkpoints.iterdir()] == ["000000000.stop"]
+    assert [record["kind"] for record in records(folder.metrics_file)][-2:] == ["resume", "end"]
+
+
+@pytest.mark.quality("D6")
+def test_sigterm_before_the_first_step_is_an_end_like_any_other(
+    tmp_path: Path, launcher: Launcher, figure: Figure
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    began_s = perf_counter()
+    ended = started(folder, launcher, patches="tests.durability.patches:sigterm_while_it_begins").wait()
+    figure(perf_counter() - began_s, "s")
+    assert (ended.status, ended.said) == (0, "")
+    assert started(folder, launcher).wait().status == 0
+    assert folder.finished
+
+
+def test_control_c_saves_too_and_says_that_it_was_interrupted(tmp_path: Path, launcher: Launcher) -> None:
+    folder = RunFolder(tmp_path / "run")
+    running = started(folder, launcher)
+    running.wait_for(lambda: frames_of(folder) > 40)
+    ended, _ = ended_by(running, signal.SIGINT)
+    assert ended.status == 130
+    assert "Traceback" not in ended.said
+    assert list(folder.checkpoints.glob("*.stop"))
