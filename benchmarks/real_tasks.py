@@ -4,7 +4,7 @@
     python -m benchmarks.real_tasks --list             # what there is and what is missing
 
 A run trains in `runs/` and, when it has finished, keeps its config, manifest and records under `results/dmc_cpu`.
-Stopped at any moment, the command goes on with the runs that are missing. Seeds were fixed beforehand; all are kept.
+Stopped at any moment, the command goes on with the runs that are missing, each from where it was. Seeds were fixed beforehand; all are kept.
 """
 
 import argparse
@@ -33,13 +33,12 @@ def place(task: str, method: str, seed: int) -> Path:
 
 
 def train(task: str, method: str, seed: int) -> None:
-    """One run, from its begin; kept if it comes to its end."""
+    """One run, from its begin or from where it was; kept if it comes to its end."""
     where = place(task, method, seed)
-    shutil.rmtree(WORK / where, ignore_errors=True)
     arguments = ["train", task, "--method", method, "--preset", "cpu", "--seed", str(seed), "--out", str(WORK / where)]
     log = WORK / where.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as output:
+    with log.open("a") as output:
         ended = subprocess.run(
             [sys.executable, "-m", "manyview", *arguments], stdout=output, stderr=output, check=False
         )
