@@ -4,7 +4,8 @@
     python -m benchmarks.real_tasks --list             # what there is and what is missing
 
 A run trains in `runs/` and, when it has finished, keeps its config, manifest and records under `results/dmc_cpu`.
-Stopped at any moment, the command goes on with the runs that are missing, each from where it was. Seeds were fixed beforehand; all are kept.
+Stopped at any moment, the command goes on with the runs that are missing, each from where it was. Seeds were fixed
+beforehand; all are kept.
 """
 
 import argparse

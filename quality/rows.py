@@ -203,7 +203,13 @@ ROWS = {
             "sampling batch 256 x 3 views against a bare numpy take of the same bytes; at 5M steps against 50k",
             {"against a take": at_most(1.15), "5M against 50k steps": at_most(1.1)},
         ),
-        Row("P7", "P", "bytes per step, 3 views", {"kB in memory": at_most(43.5)}),
+        Row("P7", "P", "bytes per step, 3 views", {"kB in memory": at_most(43.5), "kB in the log": at_most(8)}),
+        Row(
+            "P11",
+            "P",  # with 500,000 steps by `python -m benchmarks.saving wait`
+            "how long the learner waits for a checkpoint, with 10,000 steps in its replay and the paper's networks",
+            {"s": at_most(0.2)},
+        ),
         Row(
             "P8",
             "P",
