@@ -153,19 +153,19 @@ def differences(one: RunFolder, other: RunFolder) -> list[str]:
     return found + [f"{run.path}: {path}" for run in (one, other) for path in leftovers(run)]
 
 
-def different(one: Any, other: Any, path: str = "") -> list[str]:
+def different(one: Any, other: Any, *, path: str = "") -> list[str]:
     """Where two trees of values are not the same to the bit."""
     if type(one) is not type(other):
         return [f"{path}: {type(one).__name__} and {type(other).__name__}"]
     if isinstance(one, dict):
         if one.keys() != other.keys():
             return [f"{path}: {sorted(map(str, one.keys() ^ other.keys()))}"]
-        return [found for name in one for found in different(one[name], other[name], f"{path}/{name}")]
+        return [found for name in one for found in different(one[name], other[name], path=f"{path}/{name}")]
     if isinstance(one, list | tuple):
         if len(one) != len(other):
             return [f"{path}: {len(one)} and {len(other)} parts"]
         pairs = enumerate(zip(one, other, strict=True))
-        return [found for place, pair in pairs for found in different(*pair, f"{path}/{place}")]
+        return [found for place, pair in pairs for found in different(*pair, path=f"{path}/{place}")]
     if isinstance(one, torch.Tensor):
         one, other = one.detach().cpu().numpy(), other.detach().cpu().numpy()
     if isinstance(one, np.ndarray):

@@ -3,8 +3,8 @@
 import os
 import resource
 import signal
-from typing import Any
 
+from manyview.train import RunConfig
 from manyview.train.trainer import Trainer
 
 SMALL_BYTES = 8_000
@@ -19,8 +19,8 @@ def sigterm_while_it_begins() -> None:
     """Somebody changes their mind before the first step."""
     build = Trainer.__init__
 
-    def asked_to_stop(self: Trainer, *args: Any) -> None:
+    def asked_to_stop(self: Trainer, config: RunConfig) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        build(self, *args)
+        build(self, config)
 
     Trainer.__init__ = asked_to_stop  # type: ignore[method-assign, assignment]

@@ -83,6 +83,18 @@ def test_after_a_crash_at_any_file_operation_there_is_a_checkpoint_to_go_on_from
     assert wrong == {}
 
 
+@pytest.mark.quality("D2")
+def test_an_older_checkpoint_that_becomes_unreadable_does_not_end_a_run(begun: Begun, tmp_path: Path) -> None:
+    folder = begun.fresh_copy(tmp_path / "copy")
+    session = begin(CONFIG, folder)
+    (folder.checkpoints / "000000020" / "manifest.json").write_bytes(b"\0")
+    try:
+        assert session.play()
+    finally:
+        session.close()
+    assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000060", "000000040"]
+
+
 def test_a_crash_that_is_not_survived_would_be_found(begun: Begun, tmp_path: Path) -> None:
     """The test above could not fail otherwise: here the checkpoint is gone that it went on from."""
     folder = begun.fresh_copy(tmp_path / "copy")
