@@ -1,0 +1,146 @@
+"""An hour of training in one process, with physics that breaks and cameras that fail: what grows, and what slows down?
+
+    python -m benchmarks.soak                       # one hour; a JSON line a minute into results/soak.jsonl
+    python -m benchmarks.soak --minutes 5 --out soak.jsonl
+
+Tiny pictures and networks, a replay that wraps every few minutes, checkpoints and evaluations all the time. Speed is
+CPU time against that of a fixed piece of work done in turns with it, so that what else the machine does counts on both
+sides.
+"""
+
+import argparse
+import gc
+import json
+import os
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from manyview.envs import ViewWarning
+from manyview.envs.dmc.env import DeepMindControl
+from manyview.envs.drawing import _Painter
+from manyview.train import RunFolder, preset_config
+from manyview.train.session import Session, begin
+from manyview.train.tree import changed
+
+SAMPLE_S = 60.0
+WARM_UP = 0.2
+"""Of the time: rings, caches and pools fill."""
+STEPS_AT_ONCE = 50
+BARS = {"MB an hour": 1.0, "descriptors": 0.0, "threads": 0.0, "speed drift": 0.02}
+
+
+def breaking(rng: np.random.Generator) -> None:
+    """From now on physics breaks once in a thousand steps, and a camera once in a hundred pictures."""
+    paint, play = _Painter.paint, DeepMindControl.play
+
+    def failing_camera(self: _Painter, model: Any, data: Any, camera: Any, shape: Any) -> Any:
+        if camera == "side" and rng.random() < 0.01:
+            raise RuntimeError("the cable is out")
+        return paint(self, model, data, camera, shape)
+
+    def failing_physics(self: DeepMindControl, action: Any) -> Any:
+        if rng.random() < 1e-3:
+            self._env.physics.data.qvel[0] = np.inf
+        return play(self, action)
+
+    _Painter.paint = failing_camera  # type: ignore[method-assign]
+    DeepMindControl.play = failing_physics  # type: ignore[method-assign]
+
+
+def session_in(folder: Path) -> Session:
+    config = changed(
+        preset_config("minute", task="dmc/cheetah_run", method="drqv2+mem", seed=1),
+        {
+            "schedule": {"frames": 10**9, "update_every_steps": 2},
+            "replay": {"capacity": 3_000, "batch_size": 16},
+            "evaluation": {"every_frames": 40_000, "episodes": 1, "video": False},
+            "log": {"checkpoint_every_frames": 4_000, "every_steps": 200, "tensorboard": False},
+            "drqv2": {"hidden": 32},
+            "mem": {"latent_dim": 8},
+        },
+    )
+    return begin(config, RunFolder(folder))
+
+
+def fixed_work() -> None:
+    """Of the same kind as training: small operations, some convolutions."""
+    pictures, weights = torch.ones(32, 6, 24, 24), torch.ones(16, 6, 3, 3)
+    for _ in range(60):
+        torch.relu(torch.nn.functional.conv2d(pictures, weights)).sum().item()
+
+
+def sample(session: Session, began: float) -> dict[str, float]:
+    """A minute of training in turns with the fixed work, and what the process holds after it."""
+    ours = fixed = 0.0
+    steps = 0
+    ends = perf_counter() + SAMPLE_S
+    while perf_counter() < ends:
+        before = process_time()
+        for _ in range(STEPS_AT_ONCE):
+            session.advance()
+        between = process_time()
+        fixed_work()
+        ours, fixed, steps = ours + between - before, fixed + process_time() - between, steps + STEPS_AT_ONCE
+    session.desk.scribe.wait()
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    counts = session.trainer.clock
+    return {
+        "minute": round((perf_counter() - began) / 60, 2),
+        "steps": counts.steps,
+        "episodes": counts.episodes,
+        "resident MB": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": threading.active_count(),
+        "CPU of a step against fixed work": ours / steps / fixed * len(range(0, steps, STEPS_AT_ONCE)),
+    }
+
+
+def verdict(samples: list[dict[str, float]]) -> dict[str, float]:
+    """How much each figure moved after the warm-up."""
+    later = samples[int(WARM_UP * len(samples)) :]
+    hours = np.array([one["minute"] for one in later]) / 60
+    speed = [one["CPU of a step against fixed work"] for one in later]
+    half = len(later) // 2
+    return {
+        "MB an hour": float(np.polyfit(hours, [one["resident MB"] for one in later], 1)[0]),
+        "descriptors": later[-1]["descriptors"] - later[0]["descriptors"],
+        "threads": later[-1]["threads"] - later[0]["threads"],
+        "speed drift": median(speed[half:]) / median(speed[:half]) - 1,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--out", type=Path, default=Path("results/soak.jsonl"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", ViewWarning)
+    breaking(np.random.default_rng(0))
+    samples: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory() as place, arguments.out.open("w") as out:
+        session = session_in(Path(place) / "run")
+        began = perf_counter()
+        while perf_counter() - began < 60 * arguments.minutes:
+            samples.append(sample(session, began))
+            out.write(json.dumps(samples[-1]) + "\n")
+            out.flush()
+            print(samples[-1], flush=True)
+        session.close()
+        found = verdict(samples)
+        out.write(json.dumps({"verdict": found, "manifest": dict(session.desk.made_with)}) + "\n")
+    for name, value in found.items():
+        print(f"{name}: {value:.3g} (bar {BARS[name]:g})")
+
+
+if __name__ == "__main__":
+    main()
