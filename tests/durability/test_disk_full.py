@@ -150,7 +150,7 @@ def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, mon
     try:
         with full(folder, lambda _: True):
             session.advance()
-            session._desk.scribe.wait()
+            session.desk.scribe.wait()
         assert session.play()
     finally:
         session.close()

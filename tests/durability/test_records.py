@@ -24,7 +24,8 @@ def hurried() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hurried")
 def test_a_checkpoint_that_flushes_meanwhile_loses_no_record(tmp_path: Path) -> None:
-    lines, over = JsonLines(tmp_path / "metrics.jsonl"), []
+    lines = JsonLines(tmp_path / "metrics.jsonl")
+    over: list[bool] = []
 
     def flush() -> None:
         while not over:
