@@ -16,7 +16,7 @@ from typing import Any
 import manyview
 from manyview.data.durable import remove
 from manyview.train import RunConfig, RunFolder, checkpoint, preset_config
-from manyview.train.session import begin
+from manyview.train.opening import begin
 from manyview.train.tree import changed
 
 RELEASES = Path(__file__).parents[1] / "tests" / "data" / "releases"

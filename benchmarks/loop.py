@@ -19,7 +19,8 @@ import torch
 from manyview.train import RunConfig, RunFolder, Trainer, preset_config
 from manyview.train.memory import keep_freed_memory
 from manyview.train.observe import to_tensors
-from manyview.train.session import Session, begin
+from manyview.train.opening import begin
+from manyview.train.session import Session
 from manyview.train.tree import changed
 
 STEPS = 40

@@ -23,7 +23,8 @@ from manyview.data import Replay, Scribe, SegmentLog
 from manyview.data.segments import MOST_STEPS, Segment, pack
 from manyview.envs import View
 from manyview.train import RunFolder, preset_config
-from manyview.train.session import Session, begin
+from manyview.train.opening import begin
+from manyview.train.session import Session
 from manyview.train.tree import changed
 
 TASKS = ("ball_in_cup_catch", "cheetah_run", "finger_turn_hard", "pendulum_swingup", "reacher_hard")

@@ -27,7 +27,8 @@ from manyview.envs import ViewWarning
 from manyview.envs.dmc.env import DeepMindControl
 from manyview.envs.drawing import _Painter
 from manyview.train import RunFolder, preset_config
-from manyview.train.session import Session, begin
+from manyview.train.opening import begin
+from manyview.train.session import Session
 from manyview.train.tree import changed
 
 SAMPLE_S = 60.0

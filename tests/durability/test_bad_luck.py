@@ -13,7 +13,7 @@ from manyview.envs import Fault
 from manyview.envs.layers.faults import Kind
 from manyview.report.lines import records
 from manyview.train import RunFolder, build, run
-from manyview.train.session import begin
+from manyview.train.opening import begin
 from tests.durability.sessions import abandon, advance_to, warnings_of
 from tests.train.runs import short_run
 from tests.train.test_session import poisoning

@@ -10,7 +10,7 @@ from manyview.cli.main import main
 from manyview.report.lines import records
 from manyview.train import RunFolder
 from manyview.train import folder as folders
-from manyview.train.session import begin
+from manyview.train.opening import begin
 from tests.durability.sessions import abandon, advance_to, quick_run
 
 CONFIG = quick_run()

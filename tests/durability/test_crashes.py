@@ -12,7 +12,8 @@ import pytest
 from benchmarks.file_operations import WRITES, Operation, watched
 from benchmarks.kills import differences
 from manyview.train import RunFolder, checkpoint, run
-from manyview.train.session import Session, begin
+from manyview.train.opening import begin
+from manyview.train.session import Session
 from tests.durability.sessions import Crash, abandon, advance_to, dying, quick_run
 
 CONFIG = quick_run()

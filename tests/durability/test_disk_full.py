@@ -14,7 +14,8 @@ from benchmarks.kills import comparable, different, replay_of
 from benchmarks.launcher import Launcher, Request
 from manyview.report.lines import records
 from manyview.train import RunFolder, checkpoint, run
-from manyview.train.session import NotSavedError, begin
+from manyview.train.opening import begin
+from manyview.train.session import NotSavedError
 from manyview.train.tree import to_plain
 from tests.durability.sessions import advance_to, quick_run, warnings_of
 from tests.train.test_session import poisoning

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.kills import differences
 from manyview.report.lines import records
 from manyview.train import RunFolder, run
-from manyview.train.session import begin
+from manyview.train.opening import begin
 from tests.durability.sessions import abandon, advance_to
 from tests.train.runs import short_run
 

@@ -18,7 +18,8 @@ from benchmarks.kills import different
 from manyview.envs import Fault
 from manyview.envs.layers.faults import Kind
 from manyview.train import RunFolder, build
-from manyview.train.session import Session, begin
+from manyview.train.opening import begin
+from manyview.train.session import Session
 from tests.durability.graph import values
 from tests.durability.sessions import abandon, advance_to
 from tests.train.runs import short_run

@@ -11,8 +11,8 @@ from manyview.data import SegmentError
 from manyview.report.lines import records
 from manyview.train import checkpoint
 from manyview.train.checkpoint import CheckpointError
+from manyview.train.opening import begin
 from manyview.train.resume import entries_of
-from manyview.train.session import begin
 from quality.plugin import Figure
 from tests.hostile.victim import Victim, config
 

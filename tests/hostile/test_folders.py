@@ -10,7 +10,7 @@ import pytest
 from manyview.cli.main import main
 from manyview.data.durable import remove, write_whole
 from manyview.train import RunFolder, checkpoint
-from manyview.train.session import begin
+from manyview.train.opening import begin
 from tests.hostile.victim import Victim, config
 
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.keep_release import NEUTRAL, RELEASES
 from manyview.report.episodes import play
 from manyview.train import RunFolder, checkpoint
-from manyview.train.session import begin
+from manyview.train.opening import begin
 
 KEPT = sorted(path.name for path in RELEASES.iterdir())
 

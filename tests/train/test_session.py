@@ -11,8 +11,9 @@ import pytest
 from manyview.data import NoRoomError
 from manyview.report.lines import records
 from manyview.train import RunConfig, RunFolder, run
-from manyview.train import session as sessions
 from manyview.train.folder import default_folder
+from manyview.train.opening import FinishedError
+from manyview.train.session import DivergedError
 from manyview.train.trainer import Advance, Trainer
 from tests.train.runs import short_run
 
@@ -116,7 +117,7 @@ def test_weights_and_biases_can_listen_too(folder: RunFolder, monkeypatch: pytes
 def test_a_run_that_has_finished_is_not_written_over(folder: RunFolder) -> None:
     run(short_run(), folder)
     before = folder.metrics_file.read_text()
-    with pytest.raises(sessions.FinishedError, match="has finished"):
+    with pytest.raises(FinishedError, match="has finished"):
         run(short_run(), folder)
     assert folder.metrics_file.read_text() == before
 
@@ -243,7 +244,7 @@ def test_three_bad_updates_in_a_row_bring_back_the_last_good_agent(
 @pytest.mark.quality("S3")
 def test_a_run_that_cannot_go_on_says_so(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     poisoning(monkeypatch, range(40, 60))
-    with pytest.raises(sessions.DivergedError, match="updates in a row were not finite"):
+    with pytest.raises(DivergedError, match="updates in a row were not finite"):
         run(short_run(), folder)
     assert kinds(folder, "end")[0]["state"] == "failed"
 

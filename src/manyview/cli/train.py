@@ -18,9 +18,10 @@ from manyview.cli.planned import print_plan
 from manyview.data import NoRoomError
 from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
+from manyview.train.opening import FinishedError, begin
 from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
-from manyview.train.session import FinishedError, NotSavedError, Session, begin
+from manyview.train.session import NotSavedError, Session
 from manyview.train.stopping import ended_by_sigterm
 from manyview.train.tree import changed, from_plain, nested
 

@@ -2,8 +2,8 @@
 
 from manyview.train.config import RunConfig
 from manyview.train.folder import RunFolder
+from manyview.train.opening import run
 from manyview.train.presets import PRESETS, preset_config
-from manyview.train.session import run
 from manyview.train.trainer import Trainer
 from manyview.train.tree import changed
 

@@ -1,6 +1,6 @@
 """A whole run: Algorithm 1 with evaluations, records, videos and checkpoints around it, stopped and resumed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,30 +13,22 @@ import torch
 from torch import Tensor
 
 from manyview.data import Scribe, SegmentLog
-from manyview.data.durable import remove
 from manyview.envs.views import Observation
 from manyview.methods import Healthy
-from manyview.train import build, checkpoint
+from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError
-from manyview.train.config import RunConfig
 from manyview.train.diary import Diary
 from manyview.train.evaluation import Film, evaluate
 from manyview.train.film import write_film
-from manyview.train.folder import RunFolder, manifest_of
-from manyview.train.machine import autocast, prepare
-from manyview.train.memory import keep_freed_memory
-from manyview.train.records import JsonLines, Kind, Listener, Listeners, TensorBoard, WeightsAndBiases
-from manyview.train.resume import FRESH_EPISODE, STRICT, Resumed, refuse_other_settings, resume, segments_of
+from manyview.train.folder import RunFolder
+from manyview.train.machine import autocast
+from manyview.train.records import JsonLines, Kind, Listeners
+from manyview.train.resume import FRESH_EPISODE, STRICT, Resumed, segments_of
 from manyview.train.stopping import Stopped, StopRequest, stop_request
 from manyview.train.trainer import Trainer
-from manyview.train.tree import to_plain
 
 SKIPS_BEFORE_GOING_BACK = 3
 KEPT_CHECKPOINTS = 3
-
-
-class FinishedError(RuntimeError):
-    """There is nothing to go on with."""
 
 
 class NotSavedError(RuntimeError):
@@ -47,65 +39,8 @@ class DivergedError(RuntimeError):
     """Updates stay non-finite even from the last good checkpoint."""
 
 
-def run(config: RunConfig, folder: RunFolder, *listeners: Listener, fresh: bool = False) -> bool:
-    """Train to the end of the schedule, from where the run in `folder` is, if there is one; False after a stop.
-
-    `listeners` are told of every record, as the file in `folder` is.
-    """
-    session = begin(config, folder, *listeners, fresh=fresh)
-    try:
-        return session.play()
-    finally:
-        session.close()
-
-
-def begin(
-    config: RunConfig, folder: RunFolder, *listeners: Listener, fresh: bool = False, accept_changes: bool = False
-) -> "Session":
-    """Build a run and take its folder, or go on with the run that is in it.
-
-    What is wrong with the settings, the machine or the folder shows here.
-
-    Args:
-        config: every setting; those of the run in the folder, if there is one.
-        folder: of the run.
-        listeners: are told of every record, as the file in the folder is.
-        fresh: begin again; the run that is in the folder gets another name.
-        accept_changes: go on although versions or threads are not those of the run so far.
-
-    """
-    folder.refuse_links()
-    if folder.taken and folder.finished and not fresh:
-        if not config.log.keep_replay:
-            remove(folder.replay)  # a kill may have come before
-        raise FinishedError(f"{folder.path} has finished; --fresh begins again")
-    prepare(config.machine)
-    trainer = Trainer(config)
-    if folder.taken and fresh:
-        folder.set_aside()
-    if folder.taken:
-        refuse_other_settings(to_plain(folder.config()), to_plain(trainer.config))
-    evaluation_env = build.environment(trainer.config)
-    lock, scribe = folder.hold(), Scribe()
-    try:
-        log = SegmentLog(folder.replay, trainer.replay, scribe)
-        made_with = _manifest(trainer)
-        resumed = resume(trainer, log, folder.checkpoints, made_with, accept_changes=accept_changes)
-        keep_freed_memory()  # after the replay has its own
-        manifest = _grown(folder, made_with, resumed, trainer)
-        services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
-        folder.begin(trainer.config, manifest)
-        lines = JsonLines(folder.metrics_file, keep_bytes=resumed.diary.metrics_bytes if resumed else 0)
-    except BaseException:
-        for opened in (scribe, lock, evaluation_env, trainer):
-            opened.close()
-        raise
-    told, desk = Listeners(lines, *services, *listeners), _Desk(lines, scribe, log, lock, made_with)
-    return Session(trainer, evaluation_env, folder, told, desk, resumed)
-
-
 @dataclass(frozen=True)
-class _Desk:
+class Desk:
     """What a session writes with."""
 
     lines: JsonLines
@@ -125,7 +60,7 @@ class Session:
         evaluation_env: gym.Env[Observation, Any],
         folder: RunFolder,
         told: Listeners,
-        desk: _Desk,
+        desk: Desk,
         resumed: Resumed | None,
     ) -> None:
         self.trainer, self.folder, self.told, self.config = trainer, folder, told, trainer.config
@@ -349,36 +284,3 @@ def _not_saved(what: str, reason: object) -> str:
 def _floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
     names = list(metrics)
     return dict(zip(names, torch.stack([metrics[name].float() for name in names]).tolist(), strict=True))
-
-
-def _manifest(trainer: Trainer) -> dict[str, Any]:
-    settings = trainer.env.metadata.get("settings")
-    return manifest_of(
-        trainer.config,
-        views=[view.name for view in trainer.shapes.views],
-        settings=None if settings is None else to_plain(settings),
-        parameters=trainer.parameter_count,
-        replay_bytes=trainer.replay.nbytes,
-    )
-
-
-def _grown(folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None, trainer: Trainer) -> dict[str, Any]:
-    """The manifest of this process, and of those before it."""
-    if resumed is None:
-        return manifest
-    before = folder.manifest()
-    earlier = {name: before[name] for name in ("began", "host", "pid", "commit", "resumed_at") if name in before}
-    here = {"frames": trainer.clock.frames, "promise": resumed.promise}
-    kept = {"id": before.get("id", manifest["id"]), "earlier": [*before.get("earlier", []), earlier]}
-    return {**manifest, **kept, "resumed_at": here}
-
-
-def _services(config: RunConfig, folder: RunFolder, *, run_id: str, since: int | None) -> Sequence[Listener]:
-    services: list[Listener] = []
-    if config.log.tensorboard:
-        with suppress(ModuleNotFoundError):  # JSON lines are the truth
-            services.append(TensorBoard(folder.tensorboard, since_frames=since))
-    if config.log.wandb:
-        name, plain = str(folder.path), to_plain(config)
-        services.append(WeightsAndBiases(folder.path, name=name, id=run_id, config=plain))
-    return services
