@@ -57,9 +57,9 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
     figure(min(health.std.values()), "std")
 
 
-def trained(task: str, *config: str) -> tuple[Measurement, Measurement]:
+def trained(task: str, *config: str, updates: int = UPDATES) -> tuple[Measurement, Measurement]:
     first, last = unrewarded(
-        Recording.load(task), parse_config(list(config)), updates=UPDATES, every=UPDATES, measured_shifts=("none",)
+        Recording.load(task), parse_config(list(config)), updates=updates, every=updates, measured_shifts=("none",)
     )
     return first, last
 
@@ -86,7 +86,8 @@ def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_tru
 @pytest.mark.quality("C7")
 @pytest.mark.slow
 def test_the_literal_reading_does_not_survive() -> None:
-    figures = survival(*trained("cheetah_run", "literal"))
+    """Half of the updates are enough to see it: what is dead by then stays dead (docs/collapse.md)."""
+    figures = survival(*trained("cheetah_run", "literal", updates=UPDATES // 2))
     assert not ROWS["C7"].bars["std"].met_by(figures["std"])
     assert not ROWS["C7"].bars["reward against start"].met_by(figures["reward against start"])
 
