@@ -141,17 +141,19 @@ class SegmentLog:
             self._scribe.ask(self._job(begin, end))
             self._cut = end
 
-    def _job(self, begin: int, end: int) -> "_Job":
+    def _job(self, begin: int, end: int) -> "Job":
         slots = range(begin, end)
         ring = self._replay
         # Copies: the replay goes on, and may overwrite them before their turn comes.
         steps = ring.steps.take(slots, mode="wrap")
         frames = [view.take(slots, axis=0, mode="wrap") for view in ring.frames]
-        return _Job(self._folder, self._progress, begin, steps, frames)
+        return Job(self._folder, self._progress, begin, steps, frames)
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
+    """For the scribe: write one segment, unless one before it failed."""
+
     folder: Path
     progress: _Progress
     begin: int
