@@ -90,7 +90,8 @@ PRESETS: dict[str, Preset] = {
                 },
                 "evaluation": {"episodes": 5},
                 "bonus": {"beta0": 0.2, "beta_decay": 0.00005},
-                "mem": {"reward_scale": "centered"},
+                # PAPER: D31. Among 64 rows nothing looks rare; and one entropy of the whole state finds more here.
+                "mem": {"reward_scale": "centered", "bank": 2_048, "entropy": "joint"},
                 "re3": {"reward_scale": "centered"},
                 # Four pixels of forty are much: here the reward is worth an encoding of its own.
                 "drqv2": {"lr": 1e-3, "std_steps": 10_000, "saturation_coef": 0.05, **CLEAN},
