@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.file_operations import Operation, watched
 from manyview.report.lines import records
 from manyview.train import RunConfig, RunFolder
+from manyview.train.opening import begin
 from manyview.train.session import Session
 from manyview.train.tree import merged
 from tests.train.runs import short_run
@@ -37,6 +38,17 @@ def abandon(session: Session) -> None:
     session.evaluation_env.close()
     session.trainer.close()
     session.desk.lock.close()
+
+
+@contextmanager
+def opened(config: RunConfig, folder: RunFolder, *, at: int) -> Iterator[Session]:
+    """A session that has come to these frames, closed however this ends."""
+    session = begin(config, folder)
+    try:
+        advance_to(session, at)
+        yield session
+    finally:
+        session.close()
 
 
 def advance_to(session: Session, frames: int) -> None:

@@ -8,7 +8,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from benchmarks.kills import differences
+from benchmarks.compared import differences
+from benchmarks.soak import Breakage
 from manyview.envs import Fault
 from manyview.envs.layers.faults import Kind
 from manyview.report.lines import records
@@ -50,25 +51,9 @@ def test_a_run_with_a_broken_camera_ends_with_a_finite_bonus(
 def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from manyview.envs.dmc.env import DeepMindControl
-    from manyview.envs.drawing import _Painter
-
-    rng, paint, play = np.random.default_rng(0), _Painter.paint, DeepMindControl.play
-    broken = [0]
-
-    def failing_camera(self: _Painter, model: Any, data: Any, camera: Any, shape: Any) -> Any:
-        if camera == "side" and rng.random() < 0.01:
-            raise RuntimeError("the cable is out")
-        return paint(self, model, data, camera, shape)
-
-    def failing_physics(self: DeepMindControl, action: Any) -> Any:
-        if rng.random() < 1e-3:
-            broken[0] += 1
-            self._env.physics.data.qvel[0] = np.inf
-        return play(self, action)
-
-    monkeypatch.setattr(_Painter, "paint", failing_camera)
-    monkeypatch.setattr(DeepMindControl, "play", failing_physics)
+    breakage = Breakage(np.random.default_rng(0))
+    for place in breakage.places:
+        monkeypatch.setattr(*place)
     steps, repeat = 1500, 2
     config = short_run(
         task="dmc/cheetah_run",
@@ -80,7 +65,7 @@ def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
     folder = RunFolder(tmp_path / "run")
     assert run(config, folder)
     episodes = of_kind(folder, "episode")
-    assert 0 < sum("physics_error" in record for record in episodes) <= broken[0]
+    assert 0 < sum("physics_error" in record for record in episodes) <= breakage.physics_errors
     assert sum(record.get("absent", {}).get("side", 0) for record in episodes) > 0
     assert all(math.isfinite(record["reward_int"]) for record in of_kind(folder, "train"))
 

@@ -9,8 +9,8 @@ from shutil import copytree
 
 import pytest
 
+from benchmarks.compared import differences
 from benchmarks.file_operations import WRITES, Operation, watched
-from benchmarks.kills import differences
 from manyview.train import RunFolder, checkpoint, run
 from manyview.train.opening import begin
 from manyview.train.session import Session

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compared import comparable, different, replay_of
 from benchmarks.file_operations import WRITES, Operation, watched
-from benchmarks.kills import comparable, different, replay_of
 from benchmarks.launcher import Launcher, Request
 from manyview.report.lines import records
 from manyview.train import RunFolder, checkpoint, run
 from manyview.train.opening import begin
 from manyview.train.session import NotSavedError
 from manyview.train.tree import to_plain
-from tests.durability.sessions import advance_to, quick_run, warnings_of
+from tests.durability.sessions import opened, quick_run, warnings_of
 from tests.train.test_session import poisoning
 
 CONFIG = quick_run()
@@ -109,9 +109,7 @@ def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: 
 @pytest.mark.quality("D5")
 def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    session = begin(CONFIG, folder)
-    advance_to(session, 25)
-    try:
+    with opened(CONFIG, folder, at=25) as session:
         with full(folder, lambda _: True):
             while session.trainer.clock.frames < 45:
                 session.advance()
@@ -119,8 +117,6 @@ def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFold
         assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000020", "000000000"]
         assert checkpoint.newest(folder.checkpoints)[0].name == "000000020"
         session.play()
-    finally:
-        session.close()
     assert any("No space left on device" in text for text in warnings_of(folder))
     assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000060", "000000020", "000000000"]
     assert same_end(whole, folder) == []
@@ -129,13 +125,9 @@ def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFold
 @pytest.mark.quality("D5")
 def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    session = begin(CONFIG, folder)
-    advance_to(session, 59)
-    try:
-        with full(folder, lambda _: True), pytest.raises(NotSavedError, match=r"000000060 .*No space left .* same"):
-            session.play()
-    finally:
-        session.close()
+    refused = pytest.raises(NotSavedError, match=r"000000060 .*No space left .* same")
+    with opened(CONFIG, folder, at=59) as session, full(folder, lambda _: True), refused:
+        session.play()
     assert not folder.finished
     assert run(CONFIG, folder)
     assert same_end(whole, folder) == []
@@ -146,15 +138,11 @@ def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, mon
     """The last one could not be written."""
     poisoning(monkeypatch, range(50, 53))
     config, folder = quick_run(schedule={"seed_frames": 48}), RunFolder(tmp_path / "run")
-    session = begin(config, folder)
-    advance_to(session, 39)
-    try:
+    with opened(config, folder, at=39) as session:
         with full(folder, lambda _: True):
             session.advance()
             session.desk.scribe.wait()
         assert session.play()
-    finally:
-        session.close()
     assert [text for text in warnings_of(folder) if text.endswith("; back to the agent of 000000020")]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.kills import differences
+from benchmarks.compared import differences
 from manyview.report.lines import records
 from manyview.train import RunFolder, run
 from manyview.train.opening import begin

@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from benchmarks.kills import CASES, Case, by_the_real_command, differences, killed, undisturbed
+from benchmarks.compared import differences
+from benchmarks.kills import CASES, Case, by_the_real_command, killed, undisturbed
 from benchmarks.launcher import Launcher
 from manyview.train import RunFolder
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.kills import different
+from benchmarks.compared import different
 from manyview.envs import Fault
 from manyview.envs.layers.faults import Kind
 from manyview.train import RunFolder, build

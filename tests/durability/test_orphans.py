@@ -7,7 +7,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from benchmarks.kills import CASES, leftovers
+from benchmarks.compared import leftovers
+from benchmarks.kills import CASES
 from benchmarks.launcher import Launcher, Request, Running
 from manyview.train import RunFolder
 

@@ -6,7 +6,8 @@ from time import perf_counter
 
 import pytest
 
-from benchmarks.kills import CASES, comparable, different, replay_of, undisturbed
+from benchmarks.compared import comparable, different, replay_of
+from benchmarks.kills import CASES, undisturbed
 from benchmarks.launcher import Ended, Launcher, Request, Running
 from manyview.report.lines import records
 from manyview.train import RunFolder, checkpoint

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from manyview.data import Scribe, SegmentLog
 from manyview.train import RunConfig, RunFolder, checkpoint
-from manyview.train.diary import Diary
 from manyview.train.resume import Resumed, resume
 from manyview.train.trainer import Trainer
+from tests.train.checkpoints import save_moment
 from tests.train.runs import short_run
 
 MOMENTS = (25, 45)
@@ -27,12 +27,7 @@ def make_run(folder: RunFolder) -> None:
     while trainer.clock.steps < MOMENTS[-1]:
         trainer.advance()
         if trainer.clock.steps in MOMENTS:
-            log.cut()
-            scribe.wait()
-            segments = [entry.plain() for entry in log.entries(inserted=trainer.replay.inserted)]
-            name = checkpoint.name_of(trainer.clock.frames)
-            tree = {**trainer.state(), "session": Diary(due=(), good=name).plain()}
-            checkpoint.save(folder.checkpoints / name, tree, {"format": checkpoint.FORMAT, "segments": segments})
+            save_moment(trainer, log, scribe, folder.checkpoints)
     scribe.close()
     trainer.close()
 

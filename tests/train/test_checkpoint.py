@@ -1,5 +1,6 @@
 """Checkpoints: a tree goes into a folder and comes back."""
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,21 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
     assert back["a"]["d"][4]["e"].item() is True
     assert back["empty"] == {}
     assert torch.equal(back["transposed"], torch.arange(6).view(2, 3).t())
+
+
+@pytest.mark.quality("E2")
+def test_a_new_size_leaves_nothing_behind() -> None:
+    """Episodes and what is not yet in the log have another length in each checkpoint."""
+
+    def kept_types() -> int:
+        gc.collect()
+        return sum(issubclass(type(kept), type) for kept in gc.get_objects())
+
+    checkpoint.packed({"episode": np.zeros(1), "tail": torch.zeros(1)}, {})
+    before = kept_types()
+    for length in range(1_000, 1_100):
+        checkpoint.packed({"episode": np.zeros(length), "tail": torch.zeros(length)}, {})
+    assert kept_types() == before
 
 
 def test_one_of_the_same_moment_stays_unless_it_is_damaged(tmp_path: Path) -> None:

@@ -162,6 +162,8 @@ class LiveDisplay:
     def _panel(self) -> Group:
         seen = self._seen
         table = Table.grid(padding=(0, 2))
+        if (resumed := seen.latest.get("resume")) is not None:
+            table.add_row("resumed", f"at {resumed['frames']:,} frames, {PROMISES[resumed['promise']]}")
         table.add_row("return", f"{seen.figure('evaluation', 'return')}  {sparkline(seen.returns)}")
         table.add_row("last episode", seen.figure("episode", "return"))
         table.add_row("β", f"{seen.figure('train', 'beta')}  β · std(r̂) {seen.figure('train', 'contrast')}")

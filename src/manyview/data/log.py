@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from manyview.data.durable import make_folder, read_regular, remove, write_whole
+from manyview.data.durable import UNFINISHED, make_folder, read_regular, remove, write_whole
 from manyview.data.replay import Replay
 from manyview.data.scribe import Scribe
 from manyview.data.segments import MOST_STEPS, Segment, SegmentError, pack
 
 MOST_BYTES = 2**31
-NAME = re.compile(r"[0-9]{12}-[0-9]{12}\.segment(\.unfinished)?")
+NAME = re.compile(rf"[0-9]{{12}}-[0-9]{{12}}\.segment({re.escape(UNFINISHED)})?")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Entry:
 
 @dataclass
 class _Progress:
-    """What the scribe has done; only it changes these."""
+    """What the scribe has done. Nobody else changes it while jobs are waiting."""
 
     written: list[Entry] = field(default_factory=list)
     failed: bool = False
@@ -65,9 +65,9 @@ class SegmentLog:
     def _final(self) -> int:
         return max(0, self._replay.inserted - 1)
 
-    @property
-    def _oldest(self) -> int:
-        return max(0, self._replay.inserted - self._replay.capacity)
+    def _oldest(self, inserted: int) -> int:
+        """Of the steps that a replay has when so many were inserted."""
+        return max(0, inserted - self._replay.capacity)
 
     def follow(self) -> None:
         """After each step: hand over what makes a whole segment."""
@@ -83,15 +83,14 @@ class SegmentLog:
         """For jobs of the scribe: what is written of the replay as it was at so many steps, which is all of it."""
         if self._progress.failed:
             raise OSError("steps of the replay could not be written")
-        oldest = max(0, inserted - self._replay.capacity)
-        return [entry for entry in self._progress.written if entry.end > oldest]
+        return [entry for entry in self._progress.written if entry.end > self._oldest(inserted)]
 
     def keep(self, wanted: Iterable[Entry]) -> None:
         """For jobs of the scribe: remove every file that is not wanted and older than the last one that is."""
         names = {entry.name for entry in wanted}
         newest = max(names, default="")
-        for path in self._folder.glob("*"):
-            if NAME.fullmatch(path.name) and path.name not in names and path.name < newest:
+        for path in self._files():
+            if path.name not in names and path.name < newest:
                 remove(path)
         self._progress.written = [
             entry for entry in self._progress.written if entry.name in names or entry.name > newest
@@ -99,11 +98,11 @@ class SegmentLog:
 
     def read(self, entries: Sequence[Entry]) -> None:
         """Fill the replay, which has its state already, from these segments; `SegmentError` says what is wrong."""
-        expected = self._oldest
+        expected = oldest = self._oldest(self._replay.inserted)
         for place, entry in enumerate(entries):
             if not (entry.begin == expected or (place == 0 and entry.begin < expected < entry.end)):
                 raise SegmentError(f"{entry.name} does not follow the one before it")
-            self._read(entry).unpack(self._replay.steps, self._replay.frames, oldest=self._oldest)
+            self._read(entry).unpack(self._replay.steps, self._replay.frames, oldest=oldest)
             expected = entry.end
         if expected != self._final:
             raise SegmentError(f"the segments end at step {expected}, the replay at {self._final}")
@@ -112,9 +111,12 @@ class SegmentLog:
     def forget(self, *, but: Iterable[Entry]) -> None:
         """Remove every file that is not among these: steps from after a checkpoint, which will come again."""
         names = {entry.name for entry in but}
-        for path in self._folder.glob("*"):
-            if NAME.fullmatch(path.name) and path.name not in names:
+        for path in self._files():
+            if path.name not in names:
                 remove(path)
+
+    def _files(self) -> list[Path]:
+        return [path for path in self._folder.glob("*") if NAME.fullmatch(path.name)]
 
     def _read(self, entry: Entry) -> Segment:
         try:
@@ -135,7 +137,7 @@ class SegmentLog:
             self._cut = self._progress.written[-1].end if self._progress.written else 0
             self._patience = self._final + MOST_STEPS
             self._progress.failed = False
-        self._cut = max(self._cut, self._oldest)
+        self._cut = max(self._cut, self._oldest(self._replay.inserted))
         while self._cut < self._final:
             begin, end = self._cut, min(self._final, self._cut + MOST_STEPS)
             self._scribe.ask(self._job(begin, end))

@@ -1,4 +1,4 @@
-"""JSON from outside: one object, small enough to be read in a moment, and only names that occur once."""
+"""JSON of ours, and JSON from outside: one object, small enough to be read in a moment, names only once."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,11 @@ MOST_BYTES = 4 * 2**20
 """Ours have tens of kilobytes, and a megabyte where a replay of millions of steps is named."""
 MOST_VALUES = 2**18
 """Each takes up to a hundred bytes of memory, for two or three in the file."""
+
+
+def as_json(value: Any) -> bytes:
+    """For people to read, too."""
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def read_object(path: Path) -> dict[str, Any]:

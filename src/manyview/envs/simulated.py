@@ -166,8 +166,9 @@ class SimulatedEnv(MultiViewEnv):
         for name, mine in (("task", self._task.id), ("action_repeat", self._settings.action_repeat)):
             if state[name] != mine:
                 raise NotRestorable(f"the snapshot is of {name} {state[name]}, this environment is of {mine}")
-        actions, of_one = state["actions"], np.zeros((0, *(self.action_space.shape or ())), np.float32)
-        if (actions.dtype, actions.shape[1:]) != (of_one.dtype, of_one.shape[1:]) or not np.isfinite(actions).all():
+        actions = state["actions"]
+        alike = (actions.dtype, actions.shape[1:]) == (np.float32, self.action_space.shape or ())
+        if not (alike and np.isfinite(actions).all()):
             raise NotRestorable(f"{self._task.id}: the snapshot's actions are not such as this environment takes")
         self.set_random_state(state["random_at_reset"])
         self._seeded = True

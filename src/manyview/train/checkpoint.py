@@ -10,7 +10,6 @@ can run code: JSON and safetensors hold values only.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -19,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
+from safetensors.numpy import save as save_arrays  # that of torch keeps a new type for ever for every new size
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from manyview.data.durable import UNFINISHED, flush_names, make_folder, read_regular, remove, rename, write_new
-from manyview.data.plain import MOST_BYTES, parsed
+from manyview.data.plain import MOST_BYTES, as_json, parsed
 
 TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
 FORMAT = 1
@@ -81,9 +80,9 @@ def save(folder: Path, tree: Tree, manifest: Tree) -> None:
 
 def packed(tree: Tree, manifest: Tree) -> dict[str, bytes]:
     """What is in each file."""
-    tensors: dict[str, Tensor] = {}
-    values = _without_tensors(tree, tensors, "")
-    contents = {TENSORS: save_tensors(tensors), VALUES: _json(values), MANIFEST: _json(manifest)}
+    arrays: dict[str, NDArray[Any]] = {}
+    values = _without_tensors(tree, arrays, "")
+    contents = {TENSORS: save_arrays(arrays), VALUES: as_json(values), MANIFEST: as_json(manifest)}
     return {**contents, SUMS: sums_of(contents)}
 
 
@@ -161,10 +160,6 @@ def _age(match: re.Match[str]) -> tuple[int, bool]:
     return int(match[1]), match[2] is None
 
 
-def _json(values: Any) -> bytes:
-    return json.dumps(values, indent=1).encode()
-
-
 def _read(path: Path, most_bytes: int) -> bytes:
     try:
         return read_regular(path, most_bytes=most_bytes)
@@ -192,17 +187,17 @@ def _parsed(content: bytes, name: str) -> Tree:
         raise CheckpointError(f"{name}: {error}") from None
 
 
-def _without_tensors(tree: Any, tensors: dict[str, Tensor], path: str) -> Any:
+def _without_tensors(tree: Any, arrays: dict[str, NDArray[Any]], path: str) -> Any:
     if isinstance(tree, Tensor):
-        tensors[path] = tree.detach().cpu().contiguous()
+        arrays[path] = tree.detach().cpu().contiguous().numpy()
         return {TENSOR: path}
     if isinstance(tree, np.ndarray):
-        tensors[path] = torch.from_numpy(np.ascontiguousarray(tree))
+        arrays[path] = np.ascontiguousarray(tree)
         return {ARRAY: path}
     if isinstance(tree, dict):
-        return {key: _without_tensors(value, tensors, f"{path}/{key}".lstrip("/")) for key, value in tree.items()}
+        return {key: _without_tensors(value, arrays, f"{path}/{key}".lstrip("/")) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_without_tensors(value, tensors, f"{path}/{place}") for place, value in enumerate(tree)]
+        return [_without_tensors(value, arrays, f"{path}/{place}") for place, value in enumerate(tree)]
     return tree.item() if isinstance(tree, np.generic) else tree
 
 

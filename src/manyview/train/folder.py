@@ -10,7 +10,6 @@ tensorboard/      the records once more
 """
 
 import fcntl
-import json
 import os
 import platform
 import secrets
@@ -27,7 +26,7 @@ from typing import IO, Any
 import torch
 
 from manyview.data.durable import write_whole
-from manyview.data.plain import read_object
+from manyview.data.plain import as_json, read_object
 from manyview.train.config import RunConfig
 from manyview.train.tree import from_plain, to_plain
 
@@ -66,9 +65,6 @@ class RunFolder:
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
-    def named(self, parent: Path, frames: int, suffix: str = "") -> Path:
-        return parent / f"{frames:09d}{suffix}"
-
     @property
     def taken(self) -> bool:
         return self.config_file.exists()
@@ -103,7 +99,7 @@ class RunFolder:
         """Take the folder for a run."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_manifest(manifest)
-        write_whole(self.config_file, [_json(to_plain(config))])  # last: from here on there is a run
+        write_whole(self.config_file, [as_json(to_plain(config))])  # last: from here on there is a run
 
     @property
     def finished(self) -> bool:
@@ -113,7 +109,7 @@ class RunFolder:
         self.write_manifest({**self.manifest(), "finished": _now()})
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        write_whole(self.manifest_file, [_json(manifest)])
+        write_whole(self.manifest_file, [as_json(manifest)])
 
     def config(self) -> RunConfig:
         if not self.config_file.is_file():
@@ -172,7 +168,3 @@ def _commit() -> str | None:
         return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

@@ -67,7 +67,7 @@ def begin(
         made_with = _manifest(trainer)
         resumed = resume(trainer, log, folder.checkpoints, made_with, accept_changes=accept_changes)
         keep_freed_memory()  # after the replay has its own
-        manifest = _grown(folder, made_with, resumed, trainer)
+        manifest = _with_earlier(folder, made_with, resumed, trainer)
         services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
         folder.begin(trainer.config, manifest)
         lines = JsonLines(folder.metrics_file, keep_bytes=resumed.diary.metrics_bytes if resumed else 0)
@@ -90,7 +90,9 @@ def _manifest(trainer: Trainer) -> dict[str, Any]:
     )
 
 
-def _grown(folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None, trainer: Trainer) -> dict[str, Any]:
+def _with_earlier(
+    folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None, trainer: Trainer
+) -> dict[str, Any]:
     """The manifest of this process, and of those before it."""
     if resumed is None:
         return manifest

@@ -31,8 +31,8 @@ class JsonLines:
     def __init__(self, path: Path, *, keep_bytes: int | None = None) -> None:
         """With `keep_bytes`, what is in the file behind them is cut off: records that will come again."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        self._size = os.fstat(self._file).st_size if keep_bytes is None else keep_bytes
-        self._size = min(self._size, os.fstat(self._file).st_size)
+        there = os.fstat(self._file).st_size
+        self._size = there if keep_bytes is None else min(keep_bytes, there)
         os.ftruncate(self._file, self._size)
         self._waiting = b""
         self._lock = Lock()  # a checkpoint flushes in another thread than the one that records

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,27 +67,39 @@ def resume(
     """Bring a trainer and its log to the newest checkpoint that is whole; None if there never was one."""
     refused: list[str] = []
     for folder, found in checkpoint.whole(checkpoints):
-        if isinstance(found, Checkpoint):
-            try:
-                with misfits_refused():
-                    changes = changes_since(found.manifest, machine)
-                    if changes and not accept_changes:
-                        raise ChangedError(
-                            f"{_readable('; '.join(changes))}: the run would not go on as if it had never stopped. Use "
-                            "what it began with, or go on regardless with --accept-changes"
-                        )
-                    diary, entries = _load(trainer, log, folder, found)
-            except CheckpointError as error:
-                found = error
-            else:
-                _forget_what_came_after(folder, checkpoints, log, entries)
-                exact = STRICT if found.tree["env"] is not None else FRESH_EPISODE
-                said = [_readable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
-                return Resumed(folder, diary, CHANGED if changes else exact, refused, said)
-        refused.append(f"checkpoint {folder.name} is not used: {_readable(str(found))}")
+        try:
+            if isinstance(found, CheckpointError):
+                raise found
+            resumed = _resumed(trainer, log, folder, found, machine, accept_changes=accept_changes)
+            return replace(resumed, refused=refused)
+        except CheckpointError as error:
+            refused.append(f"checkpoint {folder.name} is not used: {_readable(str(error))}")
     if refused:
         raise CheckpointError(f"{'; '.join(refused)}. Nothing is left to go on from; --fresh begins again")
     return None
+
+
+def _resumed(
+    trainer: Trainer,
+    log: SegmentLog,
+    folder: Path,
+    found: Checkpoint,
+    machine: Changes,
+    *,
+    accept_changes: bool,
+) -> Resumed:
+    with misfits_refused():
+        changes = changes_since(found.manifest, machine)
+        if changes and not accept_changes:
+            raise ChangedError(
+                f"{_readable('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
+                "began with, or go on regardless with --accept-changes"
+            )
+        diary, entries = _load(trainer, log, folder, found)
+    _forget_what_came_after(folder, log, entries)
+    exact = STRICT if found.tree["env"] is not None else FRESH_EPISODE
+    said = [_readable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
+    return Resumed(folder, diary, CHANGED if changes else exact, [], said)
 
 
 def _other_sources(manifest: Changes, now: Changes) -> list[str]:
@@ -141,8 +153,8 @@ def _readable(reason: str) -> str:
     return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
 
 
-def _forget_what_came_after(folder: Path, checkpoints: Path, log: SegmentLog, entries: list[Entry]) -> None:
-    newest_first = checkpoint.every(checkpoints)
+def _forget_what_came_after(folder: Path, log: SegmentLog, entries: list[Entry]) -> None:
+    newest_first = checkpoint.every(folder.parent)
     place = newest_first.index(folder)
     for newer in newest_first[:place]:
         remove(newer)

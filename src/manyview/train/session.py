@@ -181,7 +181,7 @@ class Session:
 
     def _write_film(self, film: Film) -> None:
         frames, views = self.trainer.clock.frames, self.trainer.shapes.views
-        path = self.folder.named(self.folder.videos, frames, ".mp4")
+        path = self.folder.videos / f"{checkpoint.name_of(frames)}.mp4"
         try:
             write_film(path, film, views, config=self.config, frames=frames, beta=self.trainer.beta)
         except (ImportError, OSError) as error:  # a run is worth more than its videos

@@ -78,7 +78,7 @@ class FrameStack(ViewWrapper):
 
     def _restored(self, view: View, stack: Any) -> Image | None:
         """A stack from outside, which must be one that this view can have; absent views have none."""
-        expected = np.empty((view.channels * self.frames, view.height, view.width), np.uint8)
-        if stack is not None and (stack.shape, stack.dtype) != (expected.shape, expected.dtype):
+        shape = (view.channels * self.frames, view.height, view.width)
+        if stack is not None and (stack.shape, stack.dtype) != (shape, np.uint8):
             raise NotRestorable(f"the snapshot's frames of {view.name!r} are not of this environment")
         return None if stack is None else np.asarray(stack)

@@ -1,0 +1,97 @@
+"""Two runs compared to the bit: their checkpoints, what their replays hold, and their records."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from manyview.data.log import NAME, Entry
+from manyview.data.segments import Segment
+from manyview.report.lines import records
+from manyview.train import RunFolder, checkpoint
+from manyview.train.resume import entries_of
+
+OF_A_PROCESS = {"id", "began", "pid", "host", "commit"}
+"""In a manifest."""
+
+
+def differences(one: RunFolder, other: RunFolder) -> list[str]:
+    """What is not the same in two runs: their checkpoints, what their replays hold, and their records."""
+    checkpoints = [checkpoint.every(run.checkpoints) for run in (one, other)]
+    names = [[path.name for path in found] for found in checkpoints]
+    if names[0] != names[1]:
+        return [f"checkpoints {names[0]} and {names[1]}"]
+    found = [
+        f"{mine.name}: {place}"
+        for mine, theirs in zip(*checkpoints, strict=True)
+        for place in different(comparable(mine), comparable(theirs))
+    ]
+    left, right = (replay_of(run, newest[0]) for run, newest in zip((one, other), checkpoints, strict=True))
+    found += [f"replay: {place}" for place in different(left, right)]
+    found += [f"record {place}" for place in different(list(_told(one)), list(_told(other)))]
+    return found + [f"{run.path}: {path}" for run in (one, other) for path in leftovers(run)]
+
+
+def different(one: Any, other: Any, *, path: str = "") -> list[str]:
+    """Where two trees of values are not the same to the bit."""
+    if type(one) is not type(other):
+        return [f"{path}: {type(one).__name__} and {type(other).__name__}"]
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return [f"{path}: {sorted(map(str, one.keys() ^ other.keys()))}"]
+        return [found for name in one for found in different(one[name], other[name], path=f"{path}/{name}")]
+    if isinstance(one, list | tuple):
+        if len(one) != len(other):
+            return [f"{path}: {len(one)} and {len(other)} parts"]
+        pairs = enumerate(zip(one, other, strict=True))
+        return [found for place, pair in pairs for found in different(*pair, path=f"{path}/{place}")]
+    if isinstance(one, torch.Tensor):
+        one, other = one.detach().cpu().numpy(), other.detach().cpu().numpy()
+    if isinstance(one, np.ndarray):
+        alike = (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+        return [] if alike else [f"{path}: other numbers"]
+    return [] if one == other or (one != one and other != other) else [f"{path}: {one} and {other}"]
+
+
+def leftovers(run: RunFolder) -> list[str]:
+    """Files that nothing needs and nobody would ever remove."""
+    named = {entry.name for path in checkpoint.every(run.checkpoints) for entry in _entries(path)}
+    segments = [path for path in run.replay.glob("*") if NAME.fullmatch(path.name) and path.name not in named]
+    return [str(path.relative_to(run.path)) for path in (*run.path.rglob("*.unfinished"), *segments)]
+
+
+def comparable(folder: Path) -> dict[str, Any]:
+    found = checkpoint.load(folder)
+    session = {name: value for name, value in found.tree["session"].items() if name not in ("seconds", "metrics_bytes")}
+    manifest = {name: value for name, value in found.manifest.items() if name not in OF_A_PROCESS}
+    return {"tree": {**found.tree, "session": session}, "manifest": manifest}
+
+
+def _entries(folder: Path) -> list[Entry]:
+    return entries_of(checkpoint.manifest_of(folder))
+
+
+def replay_of(run: RunFolder, folder: Path) -> dict[str, Any]:
+    """Every step that the replay of a checkpoint holds, in order, from its segments."""
+    state = checkpoint.load(folder).tree["replay"]
+    of = state["of"]
+    record = np.dtype([(name, kind, tuple(shape)) for name, kind, *shape in of["step"]])
+    entries = _entries(folder)
+    steps = np.zeros(entries[-1].end, record)
+    frames = [np.zeros((len(steps), *shape), np.uint8) for shape in of["frames"].values()]
+    for entry in entries:
+        Segment((run.replay / entry.name).read_bytes()).unpack(steps, frames, oldest=0)
+    held = slice(max(0, state["inserted"] - of["capacity"]), None)
+    return {
+        "steps": {name: steps[name][held] for name in record.names or ()},
+        "frames": [ring[held] for ring in frames],
+    }
+
+
+def _told(run: RunFolder) -> Iterator[dict[str, Any]]:
+    """Records but for those of a process, and for their seconds."""
+    for record in records(run.metrics_file):
+        if record["kind"] not in ("start", "resume"):
+            yield {name: value for name, value in record.items() if name != "seconds"}
