@@ -15,6 +15,7 @@ import os
 import tempfile
 import threading
 import warnings
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -109,13 +110,19 @@ def sample(session: Session, began: float) -> dict[str, float]:
 
 
 def verdict(samples: list[dict[str, float]]) -> dict[str, float]:
-    """How much each figure moved after the warm-up."""
+    """How much each figure moved after the warm-up.
+
+    The slope of memory is the median over all pairs of samples (Theil and Sen): an allocator takes a whole arena now
+    and then, and one such step is no slope. How much it rose in all is said too.
+    """
     later = samples[int(WARM_UP * len(samples)) :]
-    hours = np.array([one["minute"] for one in later]) / 60
+    minutes, held = ([one[name] for one in later] for name in ("minute", "resident MB"))
+    pairs = combinations(zip(minutes, held, strict=True), 2)
     speed = [one["CPU against fixed work"] for one in later]
     half = len(later) // 2
     return {
-        "MB an hour": float(np.polyfit(hours, [one["resident MB"] for one in later], 1)[0]),
+        "MB an hour": 60 * median((mb - before) / (minute - earlier) for (earlier, before), (minute, mb) in pairs),
+        "MB in all": held[-1] - held[0],
         "descriptors": later[-1]["descriptors"] - later[0]["descriptors"],
         "threads": later[-1]["threads"] - later[0]["threads"],
         "speed drift": median(speed[half:]) / median(speed[:half]) - 1,
@@ -144,7 +151,7 @@ def main() -> None:
         found = verdict(samples)
         out.write(json.dumps({"verdict": found, "manifest": dict(session.desk.made_with)}) + "\n")
     for name, value in found.items():
-        print(f"{name}: {value:.3g} (bar {BARS[name]:g})")
+        print(f"{name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if name in BARS else ""))
 
 
 if __name__ == "__main__":
