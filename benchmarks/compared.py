@@ -75,7 +75,10 @@ def _entries(folder: Path) -> list[Entry]:
 
 def replay_of(run: RunFolder, folder: Path) -> dict[str, Any]:
     """Every step that the replay of a checkpoint holds, in order, from its segments."""
-    state = checkpoint.load(folder).tree["replay"]
+    tree = checkpoint.load(folder).tree
+    if "replay" not in tree:  # on-policy
+        return {}
+    state = tree["replay"]
     of = state["of"]
     record = np.dtype([(name, kind, tuple(shape)) for name, kind, *shape in of["step"]])
     entries = _entries(folder)

@@ -38,8 +38,13 @@ TINY = {
     "log.checkpoint_every_frames": 15,
     "log.keep_replay": True,
     "log.tensorboard": False,
+    "rollout.envs": 4,
+    "rollout.steps": 5,
+    "ppo.batch_size": 8,
+    "ppo.epochs": 2,
     "drqv2.hidden": 16,
     "sac.hidden": 16,
+    "ppo.hidden": 16,
     "mem.latent_dim": 4,
 }
 FRAMES = ("schedule.frames", "schedule.seed_frames", "evaluation.every_frames", "log.checkpoint_every_frames")
@@ -68,6 +73,7 @@ CASES = [
     for task in ("toy/hidden_goal_continuous", "dmc/ball_in_cup_catch")
     for method in ("drqv2+mem", "sac+mem")
 ]
+CASES.append(Case("toy/hidden_goal", "ppo+mem"))
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ def _lines(results: Path) -> list[dict[str, Any]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="in total, over the four cases")
+    parser.add_argument("--kills", type=int, default=200, help="in total, over all cases")
     parser.add_argument("--kills-of-a-run", type=int, default=10)
     parser.add_argument("--results", type=Path, default=Path("results/kills.jsonl"))
     asked = parser.parse_args()

@@ -134,14 +134,14 @@ def serve() -> None:
 
 def _import_everything() -> None:
     from manyview.train import preset_config
-    from manyview.train.trainer import Trainer
+    from manyview.train.off_policy import OffPolicyTrainer
 
     for name in ("manyview.cli.train", "dm_control.suite", "imageio.v2", "imageio_ffmpeg"):
         with suppress(ImportError):
             import_module(name)
 
     # Building one imports what is only imported when it is used.
-    Trainer(preset_config("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1)).close()
+    OffPolicyTrainer(preset_config("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1)).close()
 
 
 def _run(request: Request) -> int:

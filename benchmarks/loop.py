@@ -16,7 +16,7 @@ from time import process_time
 
 import torch
 
-from manyview.train import RunConfig, RunFolder, Trainer, preset_config
+from manyview.train import OffPolicyTrainer, RunConfig, RunFolder, preset_config
 from manyview.train.memory import keep_freed_memory
 from manyview.train.observe import to_tensors
 from manyview.train.opening import begin
@@ -44,7 +44,7 @@ def loop_config(task: str, preset: str) -> RunConfig:
 class Bare:
     """The parts of a loop, called by hand."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: OffPolicyTrainer) -> None:
         self.trainer = trainer
         self._steps = 0
 
@@ -74,7 +74,7 @@ def ratio(config: RunConfig, *, rounds: int) -> float:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         session = begin(config, RunFolder(Path(place)))
-        one, other = session.trainer, Trainer(config)
+        one, other = session.trainer, OffPolicyTrainer(config)
         looped, bare = whole(session), Bare(other)
         for trainer in (one, other):
             while trainer.clock.updates < 5:

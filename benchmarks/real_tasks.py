@@ -1,9 +1,10 @@
-"""Real tasks from pixels, by the command a user would type: every run of the comparison, one after the other.
+"""Real tasks from pixels, by the command a user would type: every run of a comparison, one after the other.
 
-    python -m benchmarks.real_tasks                    # what is not kept yet; two at a time with --workers 2
-    python -m benchmarks.real_tasks --list             # what there is and what is missing
+    python -m benchmarks.real_tasks dmc                # what is not kept yet; two at a time with --workers 2
+    python -m benchmarks.real_tasks procgen --list     # what there is and what is missing
 
-A run trains in `runs/` and, when it has finished, keeps its config, manifest and records under `results/dmc_cpu`.
+A run trains in `runs/` and, when it has finished, keeps its config, manifest and records under `results/dmc_cpu` or
+`results/procgen_cpu`.
 Stopped at any moment, the command goes on with the runs that are missing, each from where it was. Seeds were fixed
 beforehand; all are kept.
 """
@@ -16,21 +17,30 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
-KEPT = Path("results/dmc_cpu")
-WORK = Path("runs/dmc_cpu")
+KEPT, WORK = Path("results"), Path("runs")
 FILES = ("config.json", "manifest.json", "metrics.jsonl")
 SEEDS = (1, 2, 3)
-CELLS = (
-    ("dmc/ball_in_cup_catch", "drqv2+mem"),
-    ("dmc/ball_in_cup_catch", "drqv2+none"),
-    ("dmc/pendulum_swingup", "drqv2+mem"),
-    ("dmc/pendulum_swingup", "drqv2+none"),
-    ("dmc/ball_in_cup_catch", "drqv2+re3"),
-)
+CELLS = {
+    "dmc": (
+        ("dmc/ball_in_cup_catch", "drqv2+mem"),
+        ("dmc/ball_in_cup_catch", "drqv2+none"),
+        ("dmc/pendulum_swingup", "drqv2+mem"),
+        ("dmc/pendulum_swingup", "drqv2+none"),
+        ("dmc/ball_in_cup_catch", "drqv2+re3"),
+    ),
+    "procgen": (
+        ("procgen/starpilot", "ppo+mem"),
+        ("procgen/starpilot", "ppo+none"),
+        ("procgen/bigfish", "ppo+mem"),
+        ("procgen/bigfish", "ppo+none"),
+        ("procgen/bigfish", "ppo+re3"),
+    ),
+}
 
 
 def place(task: str, method: str, seed: int) -> Path:
-    return Path(task.split("/")[1]) / method / f"seed{seed}"
+    suite, name = task.split("/")
+    return Path(f"{suite}_cpu") / name / method / f"seed{seed}"
 
 
 def train(task: str, method: str, seed: int) -> None:
@@ -52,10 +62,11 @@ def train(task: str, method: str, seed: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=CELLS)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    every = [(task, method, seed) for seed, (task, method) in product(SEEDS, CELLS)]
+    every = [(task, method, seed) for seed, (task, method) in product(SEEDS, CELLS[arguments.suite])]
     missing = [run for run in every if not (KEPT / place(*run) / FILES[-1]).exists()]
     if arguments.list:
         for run in every:

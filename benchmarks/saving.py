@@ -24,6 +24,7 @@ from manyview.data.log import Job
 from manyview.data.segments import MOST_STEPS, Segment, pack
 from manyview.envs import View
 from manyview.train import RunFolder, preset_config
+from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.opening import begin
 from manyview.train.session import Session
 from manyview.train.tree import changed
@@ -182,6 +183,7 @@ def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
     with tempfile.TemporaryDirectory() as place:
         session = begin(config, RunFolder(Path(place) / "run"))
         trainer = session.trainer
+        assert isinstance(trainer, OffPolicyTrainer)
         for _ in range(20):
             trainer.advance()
         trainer.update()  # optimisers have moments then

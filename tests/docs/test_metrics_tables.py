@@ -7,9 +7,9 @@ from typing import get_args
 import pytest
 
 from manyview.mem import MEM
-from manyview.train import Trainer
+from manyview.train import trainer_for
 from manyview.train.records import Kind
-from tests.train.runs import short_run
+from tests.train.runs import short_rollouts, short_run
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -22,19 +22,22 @@ def explained(page: str) -> set[str]:
 
 def logged(method: str) -> set[str]:
     """What the `train` records of a run hold beside clock and β."""
-    trainer = Trainer(short_run(method))
-    for _ in range(12):  # random actions, so that there is a batch
-        trainer.advance()
-    metrics = set(trainer.update() or {})
-    representation, batch = trainer.agent.representation, trainer.last_batch
-    if isinstance(representation, MEM) and batch is not None:
-        health = representation.health(representation.encode(batch.views, batch.mask), beta=0.0)
+    trainer = trainer_for(short_rollouts(method) if method.startswith("ppo") else short_run(method))
+    told = None
+    while told is None:
+        told = trainer.advance().metrics
+    metrics = set(told)
+    representation, looked = trainer.agent.representation, trainer.looked_at()
+    if isinstance(representation, MEM) and looked is not None:
+        health = representation.health(representation.encode(looked.views, looked.mask), beta=0.0)
         metrics |= {re.sub("/.*", "/VIEW", name) for name in health.metrics()} | {"health"}
     trainer.close()
     return metrics
 
 
-@pytest.mark.parametrize("method", ["drqv2+mem", "drqv2+re3", "drqv2+curl", "drqv2+none", "sac+mem"])
+@pytest.mark.parametrize(
+    "method", ["drqv2+mem", "drqv2+re3", "drqv2+curl", "drqv2+none", "sac+mem", "ppo+mem", "ppo+ride", "ppo+none"]
+)
 def test_the_pages_explain_what_is_logged_and_nothing_else(method: str) -> None:
     agent, *methods = method.split("+")
     pages = [f"agents/{agent}.md", *(f"methods/{name}.md" for name in methods)]

@@ -5,7 +5,7 @@ import resource
 import signal
 
 from manyview.train import RunConfig
-from manyview.train.trainer import Trainer
+from manyview.train.off_policy import OffPolicyTrainer
 
 SMALL_BYTES = 8_000
 """Enough for records and manifests, too little for a checkpoint."""
@@ -17,10 +17,10 @@ def small_files_only() -> None:
 
 def sigterm_while_it_begins() -> None:
     """Somebody changes their mind before the first step."""
-    build = Trainer.__init__
+    build = OffPolicyTrainer.__init__
 
-    def asked_to_stop(self: Trainer, config: RunConfig) -> None:
+    def asked_to_stop(self: OffPolicyTrainer, config: RunConfig) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         build(self, config)
 
-    Trainer.__init__ = asked_to_stop  # type: ignore[method-assign]
+    OffPolicyTrainer.__init__ = asked_to_stop  # type: ignore[method-assign]

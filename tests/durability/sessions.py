@@ -35,7 +35,8 @@ def abandon(session: Session) -> None:
     session.desk.scribe._thread.shutdown()
     with suppress(Crash, OSError):
         session.told.close()
-    session.evaluation_env.close()
+    for env in session.evaluation_envs.values():
+        env.close()
     session.trainer.close()
     session.desk.lock.close()
 

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.compared import differences
 from manyview.report.lines import records
 from manyview.train import RunFolder, run
+from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.opening import begin
 from tests.durability.sessions import abandon, advance_to
 from tests.train.runs import short_run
@@ -23,6 +24,7 @@ def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_pa
     session = begin(config, folder)
     advance_to(session, 60)
     trainer = session.trainer
+    assert isinstance(trainer, OffPolicyTrainer)
     held = [trainer.replay.steps.copy(), *(ring.copy() for ring in trainer.replay.frames)]
     inserted, updates = trainer.replay.inserted, trainer.clock.updates
     while trainer.clock.frames < 71:
@@ -31,6 +33,7 @@ def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_pa
     abandon(session)
 
     resumed = begin(config, folder)
+    assert isinstance(resumed.trainer, OffPolicyTrainer)
     replay_again = resumed.trainer.replay
     assert (replay_again.inserted, resumed.trainer.clock.updates) == (inserted, updates)
     for before, now in zip(held, [replay_again.steps, *replay_again.frames], strict=True):

@@ -11,7 +11,7 @@ from benchmarks.launcher import Launcher
 from manyview.train import RunFolder
 
 KILLS = 5
-"""Of each case: twenty in all. `python -m benchmarks.kills` makes two hundred."""
+"""Of each case: twenty-five in all. `python -m benchmarks.kills` makes two hundred."""
 
 pytestmark = pytest.mark.xdist_group("processes")
 

@@ -22,7 +22,7 @@ from manyview.train.opening import begin
 from manyview.train.session import Session
 from tests.durability.graph import values
 from tests.durability.sessions import abandon, advance_to
-from tests.train.runs import short_run
+from tests.train.runs import short_rollouts, short_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 
@@ -31,7 +31,8 @@ MAY_DIFFER = {
     r"\._resumed\b.*": "what the session went on from",
     r"\.told\..*|\.desk\.(lines|lock|scribe)\..*": "files and threads; the length of the records is in the checkpoint",
     r"\.desk\.made_with\b.*": "of a process: its number and when it began",
-    r"\.evaluation_env\..*": "every evaluation begins with seeded resets",
+    r"\.evaluation_envs\b.*": "every evaluation begins with seeded resets",
+    r"\._edge\b.*": "the diary of the last edge, with its seconds; it is in the checkpoint",
     r"\.trainer\.last_batch\b.*": "looked at only after an update, which replaces it",
     r"\.trainer\.sampler\._(desks|pending|prefetcher|other_half)\b.*": "where a batch is put together, and threads",
     r".*\.grad": "an update begins without gradients",
@@ -62,6 +63,44 @@ def two_sessions(folder: RunFolder, **changes: Any) -> Iterator[tuple[Session, S
     other = begin(config, folder)
     try:
         yield one, other
+    finally:
+        abandon(one)
+        abandon(other)
+
+
+OF_ROLLOUTS = {
+    r"\.trainer\._(last_batch|metrics|edge)\b.*": "made anew in every rollout; the state itself is what is compared",
+    r"\.trainer\.env\.envs\[\d+\]\.env\.env\._\w+([#[.].*)?": "the layer that warns of views: it warns anew",
+    r"\.trainer\.env\._.*": "where gymnasium puts observations together",
+    r"\.trainer\.env\..*_space(\[.*\])?\._np_random": "nobody draws from a space",
+}
+UNTIL_OVERWRITTEN = {r"\.trainer\.rollout\..*": "all of a rollout is written before it is read, but its first frames"}
+
+
+@pytest.mark.quality("D1")
+@pytest.mark.parametrize("method", ["ppo+mem", "ppo+re3", "ppo+ride"])
+def test_every_value_of_a_session_with_rollouts_comes_back(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, folder = short_rollouts(method), RunFolder(tmp_path / "run")
+    one = begin(config, folder)
+    advance_to(one, 60)
+    trainer: Any = one.trainer
+    while not trainer.at_edge:
+        one.advance()
+    one.desk.scribe.wait()
+    one.desk.lock.close()
+    other = begin(config, folder)
+    try:
+        assert len(values(one)) > 500
+        monkeypatch.setattr(__name__ + ".MAY_DIFFER", MAY_DIFFER | OF_ROLLOUTS | UNTIL_OVERWRITTEN)
+        assert forgotten(one, other) == []
+        for session in (one, other):
+            session.trainer.advance()
+            while not session.trainer.at_edge:
+                session.trainer.advance()
+        monkeypatch.setattr(__name__ + ".MAY_DIFFER", MAY_DIFFER | OF_ROLLOUTS)
+        assert forgotten(one, other) == [], "and a rollout later"
     finally:
         abandon(one)
         abandon(other)

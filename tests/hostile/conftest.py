@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from manyview.train import RunFolder
-from manyview.train.trainer import Trainer
+from manyview.train.off_policy import OffPolicyTrainer
 from tests.hostile.victim import Victim, config, make_run
 
 
@@ -13,7 +13,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     """The run that copies are made of; nobody harms it."""
     folder = RunFolder(tmp_path_factory.mktemp("victim") / "run")
     make_run(folder)
-    trainer = Trainer(config())
+    trainer = OffPolicyTrainer(config())
     yield Victim(folder, trainer)
     trainer.close()
 

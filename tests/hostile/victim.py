@@ -6,8 +6,8 @@ from pathlib import Path
 
 from manyview.data import Scribe, SegmentLog
 from manyview.train import RunConfig, RunFolder, checkpoint
+from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.resume import Resumed, resume
-from manyview.train.trainer import Trainer
 from tests.train.checkpoints import save_moment
 from tests.train.runs import short_run
 
@@ -20,7 +20,7 @@ def config() -> RunConfig:
 
 
 def make_run(folder: RunFolder) -> None:
-    trainer, scribe = Trainer(config()), Scribe()
+    trainer, scribe = OffPolicyTrainer(config()), Scribe()
     folder.begin(trainer.config, {"id": "0", "began": "long ago"})
     folder.metrics_file.touch()
     log = SegmentLog(folder.replay, trainer.replay, scribe)
@@ -35,7 +35,7 @@ def make_run(folder: RunFolder) -> None:
 @dataclass(frozen=True)
 class Victim:
     folder: RunFolder
-    trainer: Trainer
+    trainer: OffPolicyTrainer
     """Goes on from whatever is left."""
 
     @property

@@ -5,13 +5,17 @@ import pytest
 from quality.plugin import Figure
 from tests.learning.toys import score
 
-TASK, FRAMES = "toy/identity_continuous", 700
+CASES = [
+    ("drqv2", "toy/identity_continuous", 700),
+    ("sac", "toy/identity_continuous", 700),
+    ("ppo", "toy/identity", 8_000),
+]
 
 
 @pytest.mark.quality("C4")
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", ["drqv2", "sac"])
-def test_the_bonus_costs_nothing_on_a_dense_task(agent: str, figure: Figure) -> None:
-    with_bonus = score(TASK, f"{agent}+mem", frames=FRAMES)
-    without = score(TASK, f"{agent}+mem", frames=FRAMES, changes={"bonus": {"beta0": 0.0}})
+@pytest.mark.parametrize(("agent", "task", "frames"), CASES)
+def test_the_bonus_costs_nothing_on_a_dense_task(agent: str, task: str, frames: int, figure: Figure) -> None:
+    with_bonus = score(task, f"{agent}+mem", frames=frames)
+    without = score(task, f"{agent}+mem", frames=frames, changes={"bonus": {"beta0": 0.0}})
     figure(with_bonus / without)

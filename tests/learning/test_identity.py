@@ -11,3 +11,10 @@ from tests.learning.toys import score
 @pytest.mark.parametrize("method", ["drqv2+mem", "drqv2+none", "sac+mem", "sac+none"])
 def test_an_agent_learns_to_say_what_it_sees(method: str, figure: Figure) -> None:
     figure(score("toy/identity_continuous", method, frames=700))
+
+
+@pytest.mark.quality("C2")
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ppo+mem", "ppo+none"])
+def test_so_does_ppo(method: str, figure: Figure) -> None:
+    figure(score("toy/identity", method, frames=8_000))

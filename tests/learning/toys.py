@@ -4,8 +4,8 @@ from typing import Any
 
 from manyview.train import build
 from manyview.train.evaluation import evaluate
+from manyview.train.opening import trainer_for
 from manyview.train.presets import preset_config
-from manyview.train.trainer import Trainer
 from manyview.train.tree import changed, merged
 
 EPISODES = 100
@@ -22,12 +22,12 @@ def score(task: str, method: str, *, frames: int, changes: dict[str, Any] | None
     """Mean reward a step, once so many frames are over; the toys pay at most 1."""
     config = preset_config("minute", task=task, method=method, seed=1)
     config = changed(config, merged(TOYS, merged({"schedule": {"frames": frames}}, changes or {})))
-    trainer, env = Trainer(config), build.environment(config)
+    trainer, env = trainer_for(config), build.environment(config)
     try:
         while not trainer.done:
             trainer.advance()
         step = trainer.clock.steps
-        played = evaluate(trainer.agent, env, trainer.shapes.views, episodes=EPISODES, seed=0, step=step)
+        played = evaluate(trainer.agent, env, trainer.shapes, episodes=EPISODES, seed=0, step=step)
     finally:
         trainer.close()
         env.close()

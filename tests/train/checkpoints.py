@@ -5,11 +5,11 @@ from pathlib import Path
 from manyview.data import Scribe, SegmentLog
 from manyview.train import RunConfig, checkpoint
 from manyview.train.diary import Diary
+from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.resume import resume
-from manyview.train.trainer import Trainer
 
 
-def save_moment(trainer: Trainer, log: SegmentLog, scribe: Scribe, checkpoints: Path) -> None:
+def save_moment(trainer: OffPolicyTrainer, log: SegmentLog, scribe: Scribe, checkpoints: Path) -> None:
     """A checkpoint of this moment, as a session makes it."""
     log.cut()
     scribe.wait()
@@ -19,9 +19,9 @@ def save_moment(trainer: Trainer, log: SegmentLog, scribe: Scribe, checkpoints: 
     checkpoint.save(checkpoints / name, tree, {"format": checkpoint.FORMAT, "segments": segments})
 
 
-def twins(config: RunConfig, folder: Path, *, after: int) -> tuple[Trainer, Trainer]:
+def twins(config: RunConfig, folder: Path, *, after: int) -> tuple[OffPolicyTrainer, OffPolicyTrainer]:
     """A trainer after so many steps, and another one that has resumed from its checkpoint."""
-    trainer, twin, scribe = Trainer(config), Trainer(config), Scribe()
+    trainer, twin, scribe = OffPolicyTrainer(config), OffPolicyTrainer(config), Scribe()
     for _ in range(after):
         trainer.advance()
     save_moment(trainer, SegmentLog(folder / "replay", trainer.replay, scribe), scribe, folder / "checkpoints")

@@ -10,9 +10,21 @@ SHORT: dict[str, Any] = {
     "replay": {"capacity": 200, "batch_size": 8},
     "evaluation": {"every_frames": 30, "episodes": 2, "video": False},
     "log": {"every_steps": 5, "checkpoint_every_frames": 30, "tensorboard": False},
-    **{agent: {"hidden": 16} for agent in ("drqv2", "sac")},
-    **{method: {"latent_dim": 4} for method in ("mem", "re3", "curl", "none")},
+    **{agent: {"hidden": 16} for agent in ("drqv2", "sac", "ppo")},
+    **{method: {"latent_dim": 4} for method in ("mem", "re3", "ride", "curl", "none")},
 }
+SHORT_ROLLOUTS: dict[str, Any] = {
+    "schedule": {"frames": 120},
+    "rollout": {"envs": 4, "steps": 5},
+    "ppo": {"batch_size": 8, "epochs": 2},
+}
+
+
+def short_rollouts(
+    method: str = "ppo+mem", *, task: str = "toy/hidden_goal", seed: int = 1, **changes: Any
+) -> RunConfig:
+    """Six rollouts of twenty steps, each with six updates."""
+    return short_run(method, task=task, seed=seed, **merged(SHORT_ROLLOUTS, changes))
 
 
 def short_run(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from manyview.train import checkpoint
-from manyview.train.trainer import Trainer
+from manyview.train.off_policy import OffPolicyTrainer
 from tests.train.runs import short_run
 
 
@@ -16,7 +16,10 @@ from tests.train.runs import short_run
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl+re3"])
 def test_an_agent_comes_back_from_a_folder(tmp_path: Path, method: str, channels_last: bool) -> None:
     machine = {"channels_last": channels_last}
-    trainer, other = Trainer(short_run(method, machine=machine)), Trainer(short_run(method, seed=2, machine=machine))
+    trainer, other = (
+        OffPolicyTrainer(short_run(method, machine=machine)),
+        OffPolicyTrainer(short_run(method, seed=2, machine=machine)),
+    )
     for _ in range(40):
         trainer.advance()
     checkpoint.save(tmp_path / "1", {"agent": trainer.agent.state(), "clock": trainer.clock.state()}, {})

@@ -6,15 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from manyview.train.trainer import Trainer
-from tests.train.runs import short_run
+from manyview.train.opening import trainer_for
+from tests.train.runs import short_rollouts, short_run
 
 
 @pytest.mark.quality("E2")
-@pytest.mark.parametrize("method", ["drqv2+mem", "sac+re3"])
+@pytest.mark.parametrize("method", ["drqv2+mem", "sac+re3", "ppo+mem", "ppo+ride"])
 def test_acting_adding_sampling_and_updating_leaves_nothing_behind(method: str) -> None:
     """200 times all of it, in a ring that wraps, end where the 200 before them ended."""
-    trainer = Trainer(short_run(method, replay={"capacity": 100}))
+    on_policy = method.startswith("ppo")
+    trainer = trainer_for(short_rollouts(method) if on_policy else short_run(method, replay={"capacity": 100}))
 
     def repeat(times: int) -> int:
         for _ in range(times):

@@ -2,16 +2,16 @@
 
 import pytest
 
+from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.plan import plan
-from manyview.train.trainer import Trainer
 from tests.train.runs import short_run
 
 
 @pytest.mark.quality("E4")
 def test_the_planned_replay_and_parameters_are_those_of_the_run() -> None:
     config = short_run(replay={"capacity": 3_000})
-    planned, trainer = plan(config), Trainer(config)
-    assert planned.replay_bytes == trainer.replay.nbytes
+    planned, trainer = plan(config), OffPolicyTrainer(config)
+    assert planned.data_bytes == trainer.replay.nbytes
     assert planned.parameters == sum(parameter.numel() for parameter in trainer.agent.parameters())
 
 

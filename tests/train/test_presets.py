@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from manyview.envs import make, tasks, views_of
-from manyview.train import PRESETS, RunConfig, preset_config
+from manyview.train import PRESETS, RunConfig, build, preset_config
 from manyview.train.presets import preset_for
 
 TASK = "dmc/cheetah_run"
@@ -95,6 +95,72 @@ TABLE_SAC: dict[str, object] = {
     "Eval. every steps": 10_000,
 }
 
+# Of the table "Hyperparameters of PPO+MEM"; "Stacked frames: No" is one frame, "Reward normalization: Yes" true.
+PPO: dict[str, Read] = {
+    "Number of viewpoints": lambda config: 1 + (config.task in build.FURTHER_VIEWS),
+    "Observation downsampling": lambda config: (config.env.image_size, config.env.image_size),
+    "Gamma": lambda config: config.ppo.discount,
+    "Number of steps per rollout": lambda config: config.rollout.steps,
+    "Number of epochs per rollout": lambda config: config.ppo.epochs,
+    "Number of parallel environments": lambda config: config.rollout.envs,
+    "Stacked frames": lambda config: config.env.frame_stack,
+    "Environment steps": lambda config: config.schedule.frames,
+    "Reward normalization": lambda config: config.ppo.scale_rewards,
+    "Clip range": lambda config: config.ppo.clip,
+    "Entropy bonus": lambda config: config.ppo.entropy_coef,
+    "Batch size": lambda config: config.ppo.batch_size,
+    "Learning rate": lambda config: config.ppo.lr,
+    "Latent dim p": lambda config: config.mem.latent_dim,
+    "Margin": lambda config: config.mem.margin,
+    "k": lambda config: config.mem.k,
+    "beta_0": lambda config: config.bonus.beta0,
+    "kappa": lambda config: config.bonus.beta_decay,
+    "Number of eval. episodes": lambda config: config.evaluation.episodes,
+    "Eval. every steps": lambda config: config.evaluation.every_frames,
+}
+TABLE_PPO: dict[str, object] = {
+    "Number of viewpoints": 2,
+    "Observation downsampling": (64, 64),
+    "Gamma": 0.99,
+    "Number of steps per rollout": 256,  # 265 in the table: D36
+    "Number of epochs per rollout": 3,
+    "Number of parallel environments": 64,
+    "Stacked frames": 1,
+    "Environment steps": 25_000_000,
+    "Reward normalization": True,
+    "Clip range": 0.2,
+    "Entropy bonus": 0.01,
+    "Batch size": 256,
+    "Learning rate": 0.0005,
+    "Latent dim p": 128,
+    "Margin": 1.0,
+    "k": 5,
+    "beta_0": 0.1,
+    "kappa": 0.00001,
+    "Number of eval. episodes": 10,
+    "Eval. every steps": 10_000,
+}
+FURTHER = {
+    "bigfish": "crop",
+    "bossfight": "cutout",
+    "coinrun": "random_conv",
+    "dodgeball": "cutout",
+    "fruitbot": "cutout",
+    "starpilot": "cutout",
+    "ninja": "random_conv",
+    "jumper": "random_conv",
+    "miner": "flip",
+}
+
+
+def test_the_paper_preset_of_ppo_holds_every_row_of_its_table() -> None:
+    config = preset_config("paper/procgen/ppo", task="procgen/bigfish", method="ppo+mem", seed=1)
+    assert {row: read(config) for row, read in PPO.items()} == TABLE_PPO
+    assert {f"procgen/{game}": how for game, how in FURTHER.items()} == build.FURTHER_VIEWS
+    assert {task.id for task in tasks().values() if task.in_paper and task.id.startswith("procgen/")} == {
+        *build.FURTHER_VIEWS
+    }
+
 
 @pytest.mark.parametrize(
     ("agent", "table", "reads"), [("drqv2", TABLE_DRQV2, DRQV2), ("sac", TABLE_SAC, SAC)], ids=["drqv2", "sac"]
@@ -108,11 +174,9 @@ def test_the_paper_presets_hold_every_row_of_its_tables(
 
 def test_the_optimiser_is_adam() -> None:
     """The table's row that is no setting."""
-    from manyview.train import build
-
     config = preset_config("minute", task="toy/identity_continuous", method="sac+mem", seed=1)
     env = make(config.task)
-    agent = build.agent(config, build.shapes_of(env))
+    agent = build.agent(config, build.shapes_of(config, env))
     found = [part for part in vars(agent).values() if isinstance(part, torch.optim.Optimizer)]
     assert found
     assert all(isinstance(optimizer, torch.optim.Adam) for optimizer in found)
@@ -157,7 +221,12 @@ def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
         preset_config("gpu", task=TASK, method="drqv2+mem", seed=1)
 
 
-@pytest.mark.parametrize("method", ["drqv2", "mem", "dqn+mem", "drqv2+ride", "drqv2+"])
+@pytest.mark.parametrize("method", ["drqv2", "mem", "dqn+mem", "drqv2+rnd", "drqv2+"])
 def test_an_unknown_method_is_refused(method: str) -> None:
     with pytest.raises(ValueError, match=r"method must be <agent>\+<method>"):
         RunConfig(task=TASK, method=method)
+
+
+def test_what_is_paid_along_episodes_needs_rollouts() -> None:
+    with pytest.raises(ValueError, match="use it with ppo"):
+        RunConfig(task=TASK, method="drqv2+ride")

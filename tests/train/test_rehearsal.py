@@ -12,7 +12,7 @@ RUN = """
 from manyview.train import build
 from manyview.train.memory import keep_freed_memory
 from manyview.train.rehearsal import forget_peak, resident_bytes, update_bytes
-from manyview.train.trainer import Trainer
+from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.tree import changed
 from tests.train.runs import short_run
 
@@ -29,13 +29,13 @@ config = changed(
 """
 PREDICT = """
 env = build.environment(config)
-shapes = build.shapes_of(env)
+shapes = build.shapes_of(config, env)
 env.close()
 print(build.replay_bytes(config, shapes) + update_bytes(build.agent(config, shapes), config, shapes))
 """
 MEASURE = """
 before = resident_bytes("VmRSS")
-trainer = Trainer(config)
+trainer = OffPolicyTrainer(config)
 keep_freed_memory()
 forget_peak()
 for _ in range(1_600):

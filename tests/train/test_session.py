@@ -12,9 +12,10 @@ from manyview.data import NoRoomError
 from manyview.report.lines import records
 from manyview.train import RunConfig, RunFolder, run
 from manyview.train.folder import default_folder
+from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.opening import FinishedError
 from manyview.train.session import DivergedError
-from manyview.train.trainer import Advance, Trainer
+from manyview.train.trainer import Advance
 from tests.train.runs import short_run
 
 
@@ -44,7 +45,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def test_a_run_leaves_everything_that_is_needed_to_understand_it(folder: RunFolder) -> None:
     config = short_run()
     run(config, folder)
-    assert folder.config() == Trainer(config).config
+    assert folder.config() == OffPolicyTrainer(config).config
     manifest = folder.manifest()
     assert manifest["seed"] == 1
     assert manifest["views"] == ["column", "row"]
@@ -147,16 +148,16 @@ def test_two_processes_cannot_train_in_one_folder(folder: RunFolder) -> None:
 
 def stopping_at(monkeypatch: pytest.MonkeyPatch, step: int, error: Exception | None = None) -> None:
     """Once: an error, or else Ctrl-C, before the step after this one."""
-    advance, once = Trainer.advance, [error]
+    advance, once = OffPolicyTrainer.advance, [error]
 
-    def stops(self: Trainer) -> Advance:
+    def stops(self: OffPolicyTrainer) -> Advance:
         if self.clock.steps == step and once:
             if (raised := once.pop()) is not None:
                 raise raised
             os.kill(os.getpid(), signal.SIGINT)
         return advance(self)
 
-    monkeypatch.setattr(Trainer, "advance", stops)
+    monkeypatch.setattr(OffPolicyTrainer, "advance", stops)
 
 
 def test_a_failed_run_keeps_the_place_of_its_error(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +206,9 @@ def test_half_a_line_at_the_end_of_a_killed_run_is_no_record(folder: RunFolder) 
 
 def poisoning(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
     """Rewards that are not numbers, in all of the replay, while the run is at these steps."""
-    update = Trainer.update
+    update = OffPolicyTrainer.update
 
-    def poisoned(self: Trainer) -> Any:
+    def poisoned(self: OffPolicyTrainer) -> Any:
         kept = self.replay.steps["reward"].copy()
         if self.clock.steps in steps:
             self.replay.steps["reward"] = float("nan")
@@ -216,7 +217,7 @@ def poisoning(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
         finally:
             self.replay.steps["reward"] = kept
 
-    monkeypatch.setattr(Trainer, "update", poisoned)
+    monkeypatch.setattr(OffPolicyTrainer, "update", poisoned)
 
 
 @pytest.mark.quality("S3")

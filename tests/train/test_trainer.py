@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from manyview.agents import NonFiniteError
-from manyview.train.trainer import Trainer
+from manyview.train.off_policy import OffPolicyTrainer
 from tests.train.runs import short_run
 
 METHODS = ["drqv2+mem", "drqv2+none", "drqv2+re3", "drqv2+curl", "drqv2+curl+re3", "sac+mem", "sac+none", "sac+re3"]
 
 
-def played(trainer: Trainer, steps: int) -> Trainer:
+def played(trainer: OffPolicyTrainer, steps: int) -> OffPolicyTrainer:
     for _ in range(steps):
         trainer.advance()
     return trainer
@@ -18,7 +18,7 @@ def played(trainer: Trainer, steps: int) -> Trainer:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_composition_trains_every_parameter_it_should(method: str) -> None:
-    trainer = Trainer(short_run(method))
+    trainer = OffPolicyTrainer(short_run(method))
     before = {name: tensor.clone() for name, tensor in trainer.agent.named_parameters()}
     played(trainer, 60)
     trainer.close()
@@ -34,8 +34,8 @@ def test_every_composition_trains_every_parameter_it_should(method: str) -> None
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seed_gives_the_same_run_again(method: str) -> None:
-    first, second = (played(Trainer(short_run(method)), 50) for _ in range(2))
-    other = played(Trainer(short_run(method, seed=2)), 50)
+    first, second = (played(OffPolicyTrainer(short_run(method)), 50) for _ in range(2))
+    other = played(OffPolicyTrainer(short_run(method, seed=2)), 50)
     assert first.agent.state()["tensors"].keys() == second.agent.state()["tensors"].keys()
     for name, tensor in first.agent.state()["tensors"].items():
         assert torch.equal(tensor, second.agent.state()["tensors"][name]), name
@@ -45,22 +45,22 @@ def test_a_seed_gives_the_same_run_again(method: str) -> None:
 
 
 def test_prefetch_changes_nothing() -> None:
-    plain = played(Trainer(short_run()), 60)
-    ahead = played(Trainer(short_run(replay={"prefetch": True})), 60)
+    plain = played(OffPolicyTrainer(short_run()), 60)
+    ahead = played(OffPolicyTrainer(short_run(replay={"prefetch": True})), 60)
     for name, tensor in plain.agent.state()["tensors"].items():
         assert torch.equal(tensor, ahead.agent.state()["tensors"][name]), name
     ahead.close()
 
 
 def test_updates_begin_after_the_seed_frames_and_keep_their_distance() -> None:
-    trainer = Trainer(short_run(schedule={"seed_frames": 30, "update_every_steps": 3}))
+    trainer = OffPolicyTrainer(short_run(schedule={"seed_frames": 30, "update_every_steps": 3}))
     due = [step for step in range(1, 61) if trainer.advance().metrics is not None]
     assert due == list(range(30, 61, 3))
 
 
 def test_the_first_actions_are_random_and_the_later_ones_the_policys() -> None:
-    one = played(Trainer(short_run("drqv2+mem")), 25)
-    two = played(Trainer(short_run("sac+none")), 25)
+    one = played(OffPolicyTrainer(short_run("drqv2+mem")), 25)
+    two = played(OffPolicyTrainer(short_run("sac+none")), 25)
     actions = [trainer.replay.steps["action"][: trainer.replay.inserted] for trainer in (one, two)]
     acted = one.replay.steps["acted"][: one.replay.inserted]
     random_part, policy_part = acted.nonzero()[0][:20], acted.nonzero()[0][20:]
@@ -69,7 +69,7 @@ def test_the_first_actions_are_random_and_the_later_ones_the_policys() -> None:
 
 
 def test_every_step_is_in_the_replay_once() -> None:
-    trainer = played(Trainer(short_run()), 60)
+    trainer = played(OffPolicyTrainer(short_run()), 60)
     assert int(trainer.replay.steps["acted"].sum()) == 60
     assert trainer.clock.frames == trainer.clock.steps == 60
     assert trainer.replay.inserted == 60 + trainer.clock.episodes
@@ -80,7 +80,7 @@ def test_every_step_is_in_the_replay_once() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
 def test_an_update_that_is_not_finite_is_skipped_and_counted(method: str, value: float) -> None:
     """Poison that the environment's boundary would have refused, put into the replay by hand."""
-    trainer = played(Trainer(short_run(method)), 40)
+    trainer = played(OffPolicyTrainer(short_run(method)), 40)
     before = trainer.agent.state()["tensors"]
     kept = trainer.replay.steps["reward"].copy()
     trainer.replay.steps["reward"] = value
@@ -97,7 +97,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(method: str, value:
 
 @pytest.mark.quality("S3")
 def test_a_gradient_that_is_not_finite_names_itself() -> None:
-    trainer = played(Trainer(short_run()), 40)
+    trainer = played(OffPolicyTrainer(short_run()), 40)
     trainer.replay.steps["reward"] = float("nan")
     with pytest.raises(NonFiniteError, match="the norm of a gradient is nan"):
         trainer.agent.update(trainer.sampler.next(), 1)
@@ -105,8 +105,8 @@ def test_a_gradient_that_is_not_finite_names_itself() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_agent_goes_on_from_its_state_bit_by_bit(method: str) -> None:
-    trainer = played(Trainer(short_run(method)), 45)
-    copy = Trainer(short_run(method, seed=2))
+    trainer = played(OffPolicyTrainer(short_run(method)), 45)
+    copy = OffPolicyTrainer(short_run(method, seed=2))
     copy.agent.load_state(trainer.agent.state())
     for number in range(3):
         batch = trainer.sampler.next()
@@ -117,22 +117,22 @@ def test_an_agent_goes_on_from_its_state_bit_by_bit(method: str) -> None:
 
 
 def test_a_state_of_another_build_is_refused() -> None:
-    state = Trainer(short_run("drqv2+none")).agent.state()
+    state = OffPolicyTrainer(short_run("drqv2+none")).agent.state()
     with pytest.raises(ValueError, match="the state is of another build"):
-        Trainer(short_run("drqv2+mem")).agent.load_state(state)
-    wider = Trainer(short_run("drqv2+none", drqv2={"hidden": 17}))
+        OffPolicyTrainer(short_run("drqv2+mem")).agent.load_state(state)
+    wider = OffPolicyTrainer(short_run("drqv2+none", drqv2={"hidden": 17}))
     with pytest.raises(ValueError, match="the state is of another build: actor"):
         wider.agent.load_state(state)
 
 
 def test_a_task_with_other_actions_is_refused() -> None:
     with pytest.raises(ValueError, match="need actions that are vectors of numbers"):
-        Trainer(short_run(task="toy/identity"))
+        OffPolicyTrainer(short_run(task="toy/identity"))
 
 
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem"])
 def test_in_bfloat16_values_and_losses_stay_float32(method: str) -> None:
-    trainer = played(Trainer(short_run(method, machine={"precision": "bfloat16"})), 40)
+    trainer = played(OffPolicyTrainer(short_run(method, machine={"precision": "bfloat16"})), 40)
     state = torch.randn(64, trainer.agent.representation.state_dim)
     action = torch.rand(64, trainer.shapes.action_dim)
     with torch.autocast("cpu", torch.bfloat16):

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from manyview.agents.agent import no_bonus
 from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, saturation
-from manyview.agents.off_policy import OffPolicyAgent, no_bonus
+from manyview.agents.off_policy import OffPolicyAgent
 from manyview.agents.options import OffPolicyConfig
 from manyview.data.batch import Batch
 from manyview.mem.choices import refuse_below

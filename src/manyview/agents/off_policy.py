@@ -4,22 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from manyview.agents.agent import Agent, no_bonus
 from manyview.agents.options import OffPolicyConfig
-from manyview.agents.state import load_state_into, state_of
 from manyview.data.batch import Batch
 from manyview.data.shift import ShiftDraw, random_shift
 from manyview.mem.running import RunningMoments
 from manyview.methods.protocols import Intrinsic, Representation
 
 
-def no_bonus(_: int) -> float:
-    return 0.0
+class OffPolicyAgent(Agent):
+    """Learns from batches of a replay."""
 
-
-class OffPolicyAgent(nn.Module):
-    """Acts on the representation's state, and learns from batches of a replay."""
+    intrinsic: Intrinsic | None
 
     def __init__(
         self,
@@ -30,31 +28,14 @@ class OffPolicyAgent(nn.Module):
         beta: Callable[[int], float] = no_bonus,
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(representation, intrinsic=intrinsic, beta=beta)
         self.config = config
-        self.representation, self.intrinsic, self.beta = representation, intrinsic, beta
         self.generator = torch.Generator().manual_seed(seed)
         self.target_moments = RunningMoments(1)
-
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        """Actions [B, A] for `views` [B, V, C, H, W]; without exploring, the best known."""
-        raise NotImplementedError
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """One update at agent step `step`; its metrics."""
         raise NotImplementedError
-
-    def state(self) -> dict[str, Any]:
-        """All there is to keep, as a tree of tensors."""
-        return state_of(self)
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        load_state_into(self, state)
-
-    @property
-    def pays_what_it_encodes(self) -> bool:
-        """Whether the bonus is of the representation, as MEM's is; others have an encoder of their own."""
-        return id(self.intrinsic) == id(self.representation)
 
     @property
     def pays_shifted(self) -> bool:

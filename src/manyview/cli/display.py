@@ -16,7 +16,17 @@ from manyview.train.resume import PROMISES
 
 LINE_EVERY_S = 30.0
 BARS = "▁▂▃▄▅▆▇█"
-LOSSES = ("critic_loss", "actor_loss", "mem_loss", "curl_loss", "value", "temperature")
+LOSSES = (
+    "critic_loss",
+    "actor_loss",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "mem_loss",
+    "curl_loss",
+    "value",
+    "temperature",
+)
 
 
 def display_for(config: RunConfig, folder: RunFolder) -> Listener:
@@ -67,6 +77,12 @@ class Seen:
         value = self.latest.get(kind, {}).get(name)
         return "-" if value is None else f"{value:.4g}"
 
+    def value_loss(self) -> str:
+        """Of whatever values the agent has."""
+        train = self.latest.get("train", {})
+        name = next((name for name in ("critic_loss", "value_loss") if name in train), "critic_loss")
+        return f"{name.removesuffix('_loss')} {self.figure('train', name)}"
+
     def shares(self) -> str:
         """What each view pays of r̂."""
         train = self.latest.get("train", {})
@@ -97,7 +113,7 @@ class PlainDisplay:
             returns = record["returns"]
             self._say(
                 f"{self._when()}  return {record['return']:.1f} ({len(returns)} episodes, {min(returns):.1f} to "
-                f"{max(returns):.1f})"
+                f"{max(returns):.1f}){on_test_levels(record)}"
             )
         elif kind == "warning":
             self._say(f"{self._when()}  warning: {record['text']}")
@@ -112,7 +128,7 @@ class PlainDisplay:
             return
         self._say(
             f"{self._when()}  episode {seen.figure('episode', 'return')}  β {seen.figure('train', 'beta')}  "
-            f"r̂ {seen.figure('train', 'reward_int')}  critic {seen.figure('train', 'critic_loss')}  "
+            f"r̂ {seen.figure('train', 'reward_int')}  {seen.value_loss()}  "
             f"{seen.frames_per_s:.0f} frames/s  {seen.eta} left"
         )
         if seen.health() != self._last_health:
@@ -164,7 +180,8 @@ class LiveDisplay:
         table = Table.grid(padding=(0, 2))
         if (resumed := seen.latest.get("resume")) is not None:
             table.add_row("resumed", f"at {resumed['frames']:,} frames, {PROMISES[resumed['promise']]}")
-        table.add_row("return", f"{seen.figure('evaluation', 'return')}  {sparkline(seen.returns)}")
+        tested = on_test_levels(seen.latest.get("evaluation", {}))
+        table.add_row("return", f"{seen.figure('evaluation', 'return')}  {sparkline(seen.returns)}{tested}")
         table.add_row("last episode", seen.figure("episode", "return"))
         table.add_row("β", f"{seen.figure('train', 'beta')}  β · std(r̂) {seen.figure('train', 'contrast')}")
         table.add_row("r̂", f"{seen.figure('train', 'reward_int')}  {seen.shares()}".rstrip())
@@ -178,6 +195,11 @@ class LiveDisplay:
         return Group(
             Text(title_of(self._config), style="bold"), self._progress, table, Text(str(self._folder.path), style="dim")
         )
+
+
+def on_test_levels(evaluation: Mapping[str, Any]) -> str:
+    """Where some levels are trained on and others tested."""
+    return f"  on test levels {evaluation['test_return']:.1f}" if "test_return" in evaluation else ""
 
 
 def sparkline(values: list[float]) -> str:

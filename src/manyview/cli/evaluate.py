@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from manyview.cli.arguments import find_modules_here, refuse
+from manyview.envs.suite import Levels
+from manyview.report.curves import read_curve
 from manyview.report.episodes import Played, play
-from manyview.report.runs import summarise
 from manyview.report.statistics import counted, interval_of_mean, mean_in_words
 from manyview.train.film import write_film
 
@@ -32,6 +33,12 @@ def evaluate(
         int | None,
         arg(metavar="N", help="Of the starts of the episodes.", help_behavior_hint="(default: as in the training)"),
     ] = None,
+    levels: Annotated[
+        Levels | None,
+        arg(
+            metavar="train|test", help="Of Procgen: the training levels, or all.", help_behavior_hint="(default: train)"
+        ),
+    ] = None,
     own_task: Annotated[
         str | None,
         arg(
@@ -42,16 +49,18 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON object instead.")] = False,
 ) -> int:
-    """Play episodes without noise with the newest checkpoint of a run."""
+    """Play episodes without exploring with the newest checkpoint of a run."""
     find_modules_here()
     try:
-        played = play(run, episodes=episodes, cameras=views, seed=seed, filmed=video is not None, own_task=own_task)
+        filmed = video is not None
+        played = play(run, episodes=episodes, cameras=views, seed=seed, filmed=filmed, own_task=own_task, levels=levels)
         if video is not None and played.evaluation.film is not None:
             film, config = played.evaluation.film, played.config
             write_film(video, film, played.views, config=config, frames=played.frames, beta=played.beta)
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return refuse(error)
-    trained = summarise(run).last_return
+    curve = read_curve(run, "frames", levels or "train").returns
+    trained = float(curve[-1]) if len(curve) else None
     if as_json:
         print(json.dumps(facts(played, trained), indent=2))
     else:
@@ -68,6 +77,7 @@ def facts(played: Played, trained: float | None) -> dict[str, Any]:
         "method": played.config.method,
         "frames": played.frames,
         "views": list(played.present),
+        "levels": played.levels,
         "mean": played.evaluation.mean_return,
         "interval": None if len(returns) < 2 else [float(end) for end in interval_of_mean(returns)],
         "returns": returns,
@@ -79,6 +89,8 @@ def print_words(played: Played, trained: float | None) -> None:
     returns, masked = played.evaluation.returns, [v.name for v in played.views if v.name not in played.present]
     print(f"{played.config.task}, {played.config.method}, after {played.frames:,} frames of training")
     print(f"views        {', '.join(played.present)}" + (f" (masked: {', '.join(masked)})" if masked else ""))
+    if played.levels is not None:
+        print(f"levels       {played.levels}")
     print(f"return       {mean_in_words(returns)}")
     print(f"             min {min(returns):.1f}, max {max(returns):.1f}, of {counted(len(returns), 'episode')}")
     print(f"in training  {'no evaluation' if trained is None else f'{trained:.1f}, its last evaluation'}")

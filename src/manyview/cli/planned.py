@@ -12,11 +12,17 @@ def print_plan(plan: Plan, folder: RunFolder) -> None:
     """The settings as JSON that `--config` takes, then what the run will take."""
     print(json.dumps(to_plain(plan.config), indent=2, ensure_ascii=False))
     print()
-    where = "in memory" if plan.config.replay.folder is None else f"in {plan.config.replay.folder}"
+    config = plan.config
+    where = "in memory" if config.replay.folder is None else f"in {config.replay.folder}"
+    data = (
+        {"rollout": f"{_gb(plan.data_bytes)} for {config.rollout.steps:,} steps of {config.rollout.envs} environments"}
+        if config.on_policy
+        else {"replay": f"{_gb(plan.data_bytes)} {where} for {config.replay.capacity:,} steps"}
+    )
     rows = {
         "views": ", ".join(plan.views),
         "parameters": f"{plan.parameters:,}",
-        "replay": f"{_gb(plan.replay_bytes)} {where} for {plan.config.replay.capacity:,} steps",
+        **data,
         "other memory": f"{_gb(plan.update_bytes)} for networks, their moments and an update",
         "free memory": _gb(plan.free_bytes),
         "a step": f"{1000 * plan.step_s:.3g} ms",

@@ -7,6 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from manyview.cli.arguments import refuse
+from manyview.envs.suite import Levels
 from manyview.report.curves import Curve, Group, Unit, grouped, mean_of, read_curve
 from manyview.report.picture import draw_curves
 from manyview.report.published import read_published
@@ -21,6 +22,9 @@ def plot(
     published: Annotated[
         Path | None, arg(metavar="JSON", help="Published figures to draw beside them.", help_behavior_hint="")
     ] = None,
+    levels: Annotated[
+        Levels, arg(metavar="train|test", help="Of Procgen: the returns on training levels, or on all levels.")
+    ] = "train",
 ) -> int:
     """Draw learning curves: a panel for each task, a colour for each method, the mean over seeds.
 
@@ -29,12 +33,12 @@ def plot(
     if published is not None and x != "frames":
         return refuse(f"published figures are by frames: leave out --published, or --x {x}")
     try:
-        curves, notes = read_curves(runs, x)
+        curves, notes = read_curves(runs, x, levels)
         groups = grouped(curves)
         rows = [] if published is None else read_published(published)
         if not groups:
             return refuse("\n".join([*notes, "no evaluation to draw"]))
-        draw_curves(out, groups, unit=x, published=rows)
+        draw_curves(out, groups, unit=x, published=rows, levels=levels)
     except (ValueError, OSError, ImportError) as error:
         return refuse(error)
     tasks = {group.task for group in groups}
@@ -49,7 +53,7 @@ def plot(
     return 0
 
 
-def read_curves(folders: Sequence[Path], unit: Unit) -> tuple[list[Curve], list[str]]:
+def read_curves(folders: Sequence[Path], unit: Unit, levels: Levels = "train") -> tuple[list[Curve], list[str]]:
     """The curves of all runs below some folders, and a note on each run that has none."""
     paths: dict[Path, Path] = {}
     for folder in folders:
@@ -60,7 +64,7 @@ def read_curves(folders: Sequence[Path], unit: Unit) -> tuple[list[Curve], list[
     curves, notes = [], []
     for path in paths.values():
         try:
-            curve = read_curve(path, unit)
+            curve = read_curve(path, unit, levels)
         except BrokenRunError as error:
             notes.append(f"left out, {error}")
             continue

@@ -36,7 +36,7 @@ def train(
         str | None,
         arg(
             metavar="AGENT+METHOD",
-            help="drqv2 or sac, with mem, re3, curl or none.",
+            help="drqv2, sac or ppo, with mem, re3, curl or none; ppo also with ride.",
             help_behavior_hint=f"(default: {RunConfig.method})",
         ),
     ] = None,

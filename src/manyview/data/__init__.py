@@ -1,9 +1,11 @@
 """What agents learn from: the replay of single frames, and augmentation on tensors."""
 
 from manyview.data.batch import Batch
+from manyview.data.derived import Derived
 from manyview.data.layout import batch_bytes, bytes_needed, bytes_per_step
-from manyview.data.log import SegmentLog
+from manyview.data.log import NoLog, SegmentLog
 from manyview.data.replay import Replay
+from manyview.data.rollout import Minibatch, Rollout
 from manyview.data.room import NoRoomError, check_room, free_disk_bytes, free_memory_bytes
 from manyview.data.sampler import Sampler
 from manyview.data.scribe import Scribe
@@ -11,8 +13,12 @@ from manyview.data.segments import SegmentError
 
 __all__ = [
     "Batch",
+    "Derived",
+    "Minibatch",
+    "NoLog",
     "NoRoomError",
     "Replay",
+    "Rollout",
     "Sampler",
     "Scribe",
     "SegmentError",

@@ -152,6 +152,23 @@ class SegmentLog:
         return Job(self._folder, self._progress, begin, steps, frames)
 
 
+class NoLog:
+    """In the place of a log where nothing is kept for longer than a checkpoint: rollouts are used once."""
+
+    def follow(self) -> None: ...
+
+    def cut(self) -> None: ...
+
+    def entries(self, *, inserted: int) -> list[Entry]:  # noqa: ARG002
+        return []
+
+    def keep(self, wanted: Iterable[Entry]) -> None: ...
+
+    def read(self, entries: Sequence[Entry]) -> None: ...
+
+    def forget(self, *, but: Iterable[Entry]) -> None: ...
+
+
 @dataclass(frozen=True)
 class Job:
     """For the scribe: write one segment, unless one before it failed."""

@@ -29,9 +29,12 @@ def knn_distance(
     rows: Tensor | None = None,
     among: Reference | None = None,
     combine: Combine = "marginal",
+    average: bool = False,
     tile_bytes: int = 32 * 2**20,
 ) -> Tensor:
     """Distance from every point to its k-th nearest other point, or to the k-th nearest of the points `among`.
+
+    With `average`, the mean of the distances to the k nearest ones.
 
     `points` [G, N, P] are N rows seen in G ways (views); `mask` [G, N] says where a row is seen. `marginal` searches
     each of the G by itself and returns [G, N]; `joint` takes a row's G vectors as one long vector and returns [1, N].
@@ -46,7 +49,8 @@ def knn_distance(
     if points.device.type == "mps":  # has no float64
         among = among and Reference(*(tensor.cpu() for tensor in among))
         mask, rows = (tensor if tensor is None else tensor.cpu() for tensor in (mask, rows))
-        return knn_distance(points.cpu(), k, mask=mask, rows=rows, among=among, combine=combine).to(points.device)
+        found = knn_distance(points.cpu(), k, mask=mask, rows=rows, among=among, combine=combine, average=average)
+        return found.to(points.device)
     points = points.detach().float()
     groups, count, dim = points.shape
     if mask is None:
@@ -73,12 +77,19 @@ def knn_distance(
         exact = (near - queries.unsqueeze(2)).pow(2).sum(-1)  # [G, T, C]
         exact = _combine(exact, seen.unsqueeze(2), among.mask.gather(1, chosen).view(exact.shape), combine)
         exact = exact.masked_fill(candidates.values.isinf(), torch.inf)  # [G or 1, T, C]
-        distances.append(_kth(exact.sort(-1).values, k).sqrt())
+        ascending = exact.sort(-1).values.sqrt()
+        distances.append(_mean_of_first(ascending, k) if average else _kth(ascending, k))
     return torch.cat(distances, dim=1)
 
 
 def nearby_distance(
-    points: Tensor, k: int, *, window: int, mask: Tensor | None = None, combine: Combine = "marginal"
+    points: Tensor,
+    k: int,
+    *,
+    window: int,
+    mask: Tensor | None = None,
+    combine: Combine = "marginal",
+    average: bool = False,
 ) -> Tensor:
     """As `knn_distance`, but searching only the `window` rows that lie nearest along the principal axis of the points.
 
@@ -91,7 +102,7 @@ def nearby_distance(
     if mask is None:
         mask = torch.ones(groups, count, dtype=torch.bool, device=points.device)
     if count <= window:
-        return knn_distance(points, k, mask=mask, combine=combine)
+        return knn_distance(points, k, mask=mask, combine=combine, average=average)
     points = points.detach().float()
     place = _along_principal_axis(points, mask, combine)  # [G or 1, N]
     order = place.argsort(1).expand(groups, -1)
@@ -105,8 +116,9 @@ def nearby_distance(
         low = min(max(0, (first + here.stop - window) // 2), count - window)
         there = slice(low, low + window)
         among = Reference(points[:, there], mask[:, there], places[there])
+        queries, seen = points[:, here], mask[:, here]
         distances.append(
-            knn_distance(points[:, here], k, mask=mask[:, here], rows=places[here], among=among, combine=combine)
+            knn_distance(queries, k, mask=seen, rows=places[here], among=among, combine=combine, average=average)
         )
     found = torch.cat(distances, dim=1)
     return torch.empty_like(found).scatter_(1, order[: len(found)], found)
@@ -176,3 +188,10 @@ def _kth(ascending: Tensor, k: int) -> Tensor:
     available = ascending.isfinite().sum(-1, keepdim=True)
     value = ascending.gather(-1, (available.clamp(max=k) - 1).clamp(min=0)).squeeze(-1)
     return torch.where(available.squeeze(-1) > 0, value, 0.0)
+
+
+def _mean_of_first(ascending: Tensor, k: int) -> Tensor:
+    """The mean of the first k finite values of each row, of fewer if there are not so many, 0 if there are none."""
+    first = ascending[..., :k]
+    there = first.isfinite()
+    return torch.where(there, first, 0.0).sum(-1) / there.sum(-1).clamp(min=1)

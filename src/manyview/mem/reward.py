@@ -9,7 +9,7 @@ from torch import Tensor
 from manyview.mem.encoder import Features
 from manyview.mem.knn import Combine, Reference, knn_distance, nearby_distance
 
-BetaUnit = Literal["agent_steps", "episodes", "frames", "updates"]
+BetaUnit = Literal["agent_steps", "episodes", "frames", "updates", "rollouts"]
 
 
 def reward_distances(

@@ -2,19 +2,23 @@
 
 from manyview.methods.curl import CURL, CURLConfig
 from manyview.methods.plain import Plain, PlainConfig
-from manyview.methods.protocols import Adversarial, Encoded, Healthy, Intrinsic, Representation
+from manyview.methods.protocols import Adversarial, Encoded, Episodic, Healthy, Intrinsic, Representation
 from manyview.methods.re3 import RE3, RE3Config
+from manyview.methods.ride import RIDE, RIDEConfig
 
 __all__ = [
     "CURL",
     "RE3",
+    "RIDE",
     "Adversarial",
     "CURLConfig",
     "Encoded",
+    "Episodic",
     "Healthy",
     "Intrinsic",
     "Plain",
     "PlainConfig",
     "RE3Config",
+    "RIDEConfig",
     "Representation",
 ]

@@ -36,13 +36,29 @@ class Representation(Protocol):
 
 
 class Intrinsic(Protocol):
-    """What exploring is paid."""
+    """What exploring is paid: how rare a state is among others."""
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
         """The features whose novelty is paid."""
 
-    def reward(self, features: Any, *, rows: Tensor | None = None) -> Tensor:
-        """r̂ [B], without gradient; `rows` are the transitions' places in the replay."""
+    def reward(self, features: Any, *, rows: Tensor | None = None, window: int | None = None) -> Tensor:
+        """r̂ [B], without gradient; `rows` are the transitions' places in the replay.
+
+        With a `window` each row is searched among so many near ones only, for large rollouts.
+        """
+
+
+@runtime_checkable
+class Episodic(Protocol):
+    """What exploring is paid along an episode: what a step changed, and whether that is new there. For rollouts."""
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any: ...
+
+    def reward_along(self, features: Any, ended: Tensor) -> Tensor:
+        """r̂ [T, E] of features [T + 1, E, ...], the last of which nobody has acted on; `ended` [T, E]."""
+
+    def learn(self, batch: Any) -> dict[str, Tensor]:
+        """One step of its own networks on a minibatch of a rollout; its metrics."""
 
 
 @runtime_checkable

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem import knn_distance
 from manyview.mem.encoder import Trunk, convolutions, to_pixels
+from manyview.mem.knn import knn_distance, nearby_distance
 from manyview.mem.running import RewardScale, RunningMoments
 
 
@@ -19,6 +19,10 @@ class RE3Config:
     """Its convolutions, see `mem.trunk`."""
     k: int = 3
     """Which nearest neighbour the distance is measured to."""
+    average: bool = False
+    """The mean distance to all k neighbours instead of the k-th alone, as the paper's appendix has it for PPO."""
+    log: bool = False
+    """log(distance + 1) instead of the distance, likewise."""
     reward_scale: RewardScale = "raw"
     """The distance as it is, as in the paper's appendix, divided by its running `std`, as RE3's own code does, or also
     `centered` on its running mean."""
@@ -29,7 +33,7 @@ class RandomFeatures(NamedTuple):
 
 
 class RE3(nn.Module):
-    """r̂ is the distance to the k-th nearest neighbour within the batch, in a random embedding of all views.
+    """r̂ is the distance to the k-th nearest neighbour, or to all k, in a random embedding of all views.
 
     The embedding of a view is a LayerNorm of a random linear map of random convolutions; views are put side by side.
     """
@@ -56,8 +60,14 @@ class RE3(nn.Module):
         return RandomFeatures(embedding.flatten(1))
 
     @torch.no_grad()
-    def reward(self, features: RandomFeatures, *, rows: Tensor | None = None) -> Tensor:
-        distance = knn_distance(features.embedding.unsqueeze(0), self.config.k, rows=rows).squeeze(0)
+    def reward(self, features: RandomFeatures, *, rows: Tensor | None = None, window: int | None = None) -> Tensor:
+        points, k, average = features.embedding.unsqueeze(0), self.config.k, self.config.average
+        with torch.autocast(points.device.type, enabled=False):
+            if window is not None:
+                distance = nearby_distance(points, k, window=window, average=average).squeeze(0)
+            else:
+                distance = knn_distance(points, k, rows=rows, average=average).squeeze(0)
+        reward = distance.log1p() if self.config.log else distance
         if self.training:
-            self.moments.update(distance.unsqueeze(1))
-        return self.moments.scaled(distance, self.config.reward_scale)
+            self.moments.update(reward.unsqueeze(1))
+        return self.moments.scaled(reward, self.config.reward_scale)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from manyview.envs.suite import Levels
 from manyview.report.lines import records
 from manyview.report.runs import METRICS, BrokenRunError, read_config
 from manyview.report.statistics import Interval, counted, interval_of_mean
@@ -66,16 +67,20 @@ class Mean:
     band: Interval
 
 
-def read_curve(path: Path, unit: Unit) -> Curve:
-    """The curve of a run's folder; config.json and metrics.jsonl are enough."""
+def read_curve(path: Path, unit: Unit, levels: Levels = "train") -> Curve:
+    """The curve of a run's folder; config.json and metrics.jsonl are enough.
+
+    With `test` that of the evaluations on all levels, where a task has some to train on and others to test.
+    """
+    name = "return" if levels == "train" else f"{levels}_return"
     try:
         config = read_config(path)
         if not (path / METRICS).is_file():
             raise BrokenRunError(f"there is no {METRICS}")
         points = [
-            (record[unit], record["return"])
+            (record[unit], record[name])
             for record in records(path / METRICS)
-            if record["kind"] == "evaluation" and _is_number(record.get(unit)) and _is_number(record.get("return"))
+            if record["kind"] == "evaluation" and _is_number(record.get(unit)) and _is_number(record.get(name))
         ]
     except BrokenRunError as error:
         raise BrokenRunError(f"{path}: {error}") from None
@@ -138,10 +143,11 @@ def _task_and_method(curve: Curve) -> tuple[str, str]:
 def _that_matter(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of the settings those of the parts that the method has."""
     parts = config["method"].split("+")
-    bonus = ["bonus"] if {"mem", "re3"} & set(parts) else []
+    data = "rollout" if parts[0] == "ppo" else "replay"
+    bonus = ["bonus"] if {"mem", "re3", "ride"} & set(parts) else []
     plain = [] if {"mem", "curl", "none"} & set(parts) else ["none"]  # the encoder where the method brings none
     found: dict[str, Any] = {}
-    for branch in ("env", "schedule", "replay", *bonus, *parts, *plain):
+    for branch in ("env", "schedule", data, *bonus, *parts, *plain):
         _flatten(config.get(branch, {}), branch, found)
     _flatten(config.get("machine", {}).get("precision"), "machine.precision", found)
     _flatten(config.get("evaluation", {}).get("episodes"), "evaluation.episodes", found)

@@ -7,8 +7,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.agents import OffPolicyAgent
+from manyview.agents import Agent
 from manyview.envs import Fault, View, views_of
+from manyview.envs.suite import Levels
 from manyview.envs.views import Observation
 from manyview.train import RunConfig, RunFolder, build, checkpoint
 from manyview.train.clock import Clock
@@ -29,6 +30,8 @@ class Played:
     frames: int
     """That the agent had trained for."""
     beta: float
+    levels: Levels | None
+    """None where a task has none."""
 
 
 def play(
@@ -39,6 +42,7 @@ def play(
     seed: int | None = None,
     filmed: bool = False,
     own_task: str | None = None,
+    levels: Levels | None = None,
 ) -> Played:
     """Play with the newest checkpoint of a run, without noise.
 
@@ -50,6 +54,7 @@ def play(
         filmed: keep the pictures of the first episode.
         own_task: of a run on an environment of one's own, its `module:function`. A folder that came from elsewhere must
             not choose what is executed.
+        levels: of a task that trains on some of its levels: those, or all of them for a `test`. None: those.
 
     """
     if episodes < 1:
@@ -64,19 +69,19 @@ def play(
         raise FileNotFoundError(f"{folder} holds no checkpoint, so there is no agent to play with")
     config = replace(config, machine=_usable_here(config.machine))
     prepare(config.machine)
-    env = _environment(config, cameras)
+    env = _environment(config, cameras, levels)
     try:
-        shapes = build.shapes_of(env)
+        shapes = build.shapes_of(config, env)
         agent = build.agent(config, shapes)
         clock = _load(agent, run.checkpoints)
         with autocast(config.machine):
             found = evaluate(
                 agent,
                 env,
-                shapes.views,
+                shapes,
                 episodes=episodes,
                 seed=config.seed if seed is None else seed,
-                step=clock["steps"],
+                step=clock.steps,
                 filmed=filmed,
             )
     finally:
@@ -87,8 +92,9 @@ def play(
         evaluation=found,
         views=shapes.views,
         present=tuple(view.name for view in shapes.views if view.name not in gone),
-        frames=clock["frames"],
-        beta=agent.beta(clock["steps"]),
+        frames=clock.frames,
+        beta=agent.beta(clock.elapsed(config.bonus.unit)),
+        levels=getattr(env.metadata.get("settings"), "levels", None),
     )
 
 
@@ -106,8 +112,8 @@ def absent_cameras(views: Sequence[View], present: Sequence[str]) -> list[str]:
     return [name for name in cameras if name not in present]
 
 
-def _environment(config: RunConfig, cameras: Sequence[str] | None) -> gym.Env[Observation, Any]:
-    env = build.environment(config)
+def _environment(config: RunConfig, cameras: Sequence[str] | None, levels: Levels | None) -> gym.Env[Observation, Any]:
+    env = build.environment(config, levels=levels)
     if cameras is None:
         return env
     try:
@@ -115,10 +121,10 @@ def _environment(config: RunConfig, cameras: Sequence[str] | None) -> gym.Env[Ob
     finally:
         env.close()
     gone = [Fault(view=name, kind="gone", lasts="episode", at_step=0) for name in absent]
-    return build.environment(config, faults=gone)
+    return build.environment(config, faults=gone, levels=levels)
 
 
-def _load(agent: OffPolicyAgent, checkpoints: Path) -> dict[str, int]:
+def _load(agent: Agent, checkpoints: Path) -> Clock:
     """Load the newest agent that is whole; the clock at that time."""
     folder, found = checkpoint.newest(checkpoints)
     tree, clock = found.tree, Clock()
@@ -128,7 +134,7 @@ def _load(agent: OffPolicyAgent, checkpoints: Path) -> dict[str, int]:
     except Exception as error:  # whole, but of another build or of somebody else's making
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"the checkpoint {folder} cannot be loaded: {reason}") from error
-    return clock.state()
+    return clock
 
 
 def _camera(view: View) -> str:

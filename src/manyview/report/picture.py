@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from manyview.envs.optional import optional
+from manyview.envs.suite import Levels
 from manyview.report.curves import Group, Unit, mean_of
 from manyview.report.published import Published
 from manyview.report.statistics import counted, interval_of_mean
@@ -27,7 +28,14 @@ PANEL_INCHES = (6.0, 4.2)
 DOTS_PER_INCH = 120
 
 
-def draw_curves(path: Path, groups: Sequence[Group], *, unit: Unit, published: Sequence[Published] = ()) -> None:
+def draw_curves(
+    path: Path,
+    groups: Sequence[Group],
+    *,
+    unit: Unit,
+    published: Sequence[Published] = (),
+    levels: Levels = "train",
+) -> None:
     """Write the picture; the file's suffix, such as .png, .svg or .pdf, says which kind.
 
     A group of three seeds or more is a mean with its 95 % interval and thin single curves; of fewer, the single curves.
@@ -46,7 +54,7 @@ def draw_curves(path: Path, groups: Sequence[Group], *, unit: Unit, published: S
         for group in same:
             _draw_group(axes, group, **styles[group.label])
         _draw_published(axes, [row for row in published if row.task == task])
-        _finish(axes, task, unit)
+        _finish(axes, task, unit, levels)
     for axes in panels[len(by_task) :]:
         axes.set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,12 +133,12 @@ def _arms(returns: Sequence[float]) -> tuple[float, float]:
     return max(0.0, mean - float(low)), max(0.0, float(high) - mean)
 
 
-def _finish(axes: Any, task: str, unit: Unit) -> None:
+def _finish(axes: Any, task: str, unit: Unit, levels: Levels) -> None:
     from matplotlib.ticker import EngFormatter
 
     axes.set_title(task)
     axes.set_xlabel(AXES[unit])
-    axes.set_ylabel("return of evaluation")
+    axes.set_ylabel("return of evaluation" + (" on test levels" if levels == "test" else ""))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(visible=True, linewidth=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)

@@ -3,6 +3,10 @@
 from dataclasses import asdict, dataclass
 
 from manyview.data.plain import is_count
+from manyview.mem.reward import BetaUnit
+
+LATER = {"rollouts"}
+"""Counts that the first checkpoints did not have."""
 
 
 @dataclass
@@ -14,6 +18,8 @@ class Clock:
     updates: int = 0
     episodes: int = 0
     """That have begun."""
+    rollouts: int = 0
+    """That have been learned from."""
     skipped_updates: int = 0
     """Because a loss or gradient was not finite."""
     skipped_in_a_row: int = 0
@@ -24,10 +30,16 @@ class Clock:
         return asdict(self)
 
     def load_state(self, state: dict[str, int]) -> None:
-        for name in asdict(self):
-            if not is_count(state[name], least=-1):
-                raise ValueError(f"{name} must be a whole number, got {state[name]!r}")
-            setattr(self, name, state[name])
+        for name, now in asdict(self).items():
+            value = state.get(name, now) if name in LATER else state[name]
+            if not is_count(value, least=-1):
+                raise ValueError(f"{name} must be a whole number, got {value!r}")
+            setattr(self, name, value)
+
+    def elapsed(self, unit: BetaUnit) -> int:
+        """In the unit that β is counted in."""
+        count: int = getattr(self, {"agent_steps": "steps"}.get(unit, unit))
+        return count
 
     def times(self) -> dict[str, int]:
         """What every record carries."""

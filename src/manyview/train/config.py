@@ -3,14 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from manyview.agents import DrQv2Config, SACConfig
+from manyview.agents import DrQv2Config, PPOConfig, SACConfig
+from manyview.data.augment import Augmentation
 from manyview.envs.suite import Quality
 from manyview.mem import BetaSchedule, MEMConfig
-from manyview.methods import CURLConfig, PlainConfig, RE3Config
+from manyview.methods import CURLConfig, PlainConfig, RE3Config, RIDEConfig
 
 Precision = Literal["float32", "bfloat16"]
-AGENTS = ("drqv2", "sac")
-METHODS = ("mem", "re3", "curl", "none")
+OFF_POLICY, ON_POLICY = ("drqv2", "sac"), ("ppo",)
+AGENTS = (*OFF_POLICY, *ON_POLICY)
+METHODS = ("mem", "re3", "ride", "curl", "none")
+Further = Literal["paper", "none"] | Augmentation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,17 @@ class EnvConfig:
     action_repeat: int | None = None
     """Simulator frames per agent step."""
     render_quality: Quality | None = None
+    further_view: Further = "paper"
+    """Of PPO: an augmentation of the first camera as one more view. `paper`: with MEM the one its table has for this
+    game, otherwise none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig:
+    envs: int = 64
+    """Environments that are stepped together."""
+    steps: int = 256
+    """Of each of them in a rollout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,22 +106,25 @@ class MachineConfig:
 class RunConfig:
     task: str
     method: str = "drqv2+mem"
-    """<agent>+<method>: drqv2 or sac, with mem, re3, curl or none. A representation and a bonus go together:
-    drqv2+curl+re3."""
+    """<agent>+<method>: drqv2, sac or ppo, with mem, re3, curl or none, and ppo with ride. A representation and a bonus
+    go together: drqv2+curl+re3."""
     seed: int = 1
     preset: str = ""
     """Where the values came from."""
     env: EnvConfig = field(default_factory=EnvConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
     bonus: BetaSchedule = field(default_factory=BetaSchedule)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
     drqv2: DrQv2Config = field(default_factory=DrQv2Config)
     sac: SACConfig = field(default_factory=SACConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
     mem: MEMConfig = field(default_factory=MEMConfig)
     re3: RE3Config = field(default_factory=RE3Config)
+    ride: RIDEConfig = field(default_factory=RIDEConfig)
     curl: CURLConfig = field(default_factory=CURLConfig)
     none: PlainConfig = field(default_factory=PlainConfig)
 
@@ -118,13 +135,23 @@ class RunConfig:
                 f"method must be <agent>+<method> with an agent of {', '.join(AGENTS)} and a method of "
                 f"{', '.join(METHODS)}, such as drqv2+mem; got {self.method!r}"
             )
-        if self.bonus.unit != "agent_steps":
+        if "ride" in parts and not self.on_policy:
+            raise ValueError("ride pays along episodes, which a replay does not keep together: use it with ppo")
+        if self.env.further_view not in ("paper", "none") and not self.on_policy:
+            raise ValueError(f"env.further_view is made for ppo; {self.agent} augments what it samples")
+        if self.mem.bank and self.on_policy and "mem" in parts:
+            raise ValueError(
+                "mem.bank keeps rows of a replay; ppo searches its rollout, all of it with ppo.neighbours=pooled"
+            )
+        if self.bonus.unit != "agent_steps" and not self.on_policy:
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
         for name, value in (
             ("replay.batch_size", self.replay.batch_size),
             ("replay.n_step", self.replay.n_step),
+            ("rollout.envs", self.rollout.envs),
+            ("rollout.steps", self.rollout.steps),
             ("schedule.frames", self.schedule.frames),
             ("schedule.update_every_steps", self.schedule.update_every_steps),
             ("evaluation.every_frames", self.evaluation.every_frames),
@@ -138,6 +165,10 @@ class RunConfig:
     @property
     def agent(self) -> str:
         return self.method.split("+")[0]
+
+    @property
+    def on_policy(self) -> bool:
+        return self.agent in ON_POLICY
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -9,16 +9,20 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from manyview.agents import OffPolicyAgent
+from manyview.agents import Agent
 from manyview.envs import View
-from manyview.envs.look.watch import Moment, newest_frames
-from manyview.envs.views import Observation
+from manyview.envs.look.watch import Moment
+from manyview.envs.views import Image, Observation
+from manyview.methods import Episodic
+from manyview.train.build import Shapes
 from manyview.train.observe import to_tensors
 from manyview.train.seeds import derived_seed
 from manyview.train.stopping import Stopped, StopRequest
 
 REWARDED_AT_ONCE = 512
 """Rows of a filmed episode whose r̂ is taken against each other."""
+EPISODES_APART = 1_000_003
+"""Steps by which the noise of an evaluation's episodes differs."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,9 @@ class Evaluation:
 
 
 def evaluate(
-    agent: OffPolicyAgent,
+    agent: Agent,
     env: gym.Env[Observation, Any],
-    views: Sequence[View],
+    shapes: Shapes,
     *,
     episodes: int,
     seed: int,
@@ -52,47 +56,57 @@ def evaluate(
     filmed: bool = False,
     stop: StopRequest | None = None,
 ) -> Evaluation:
-    """Play so many episodes with the best known actions; film the first. A `stop` in between raises `Stopped`."""
+    """Play so many episodes without exploring; film the first. A `stop` in between raises `Stopped`."""
     device = next(agent.parameters()).device
     returns, steps, film = [], [], None
     was_training = agent.training
     agent.eval()
     for number in range(episodes):
         observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number))
-        filming = filmed and number == 0
-        moments = [Moment(step=0, frame=0, pictures=newest_frames(observation, views))]
-        seen = []
-        total, length, ended = 0.0, 0, False
+        seen, moments = [], []
+        total, length, frame, paid, ended = 0.0, 0, 0, None, False
         while not ended:
             if stop:
                 raise Stopped
-            tensors = to_tensors(observation, views, device)
-            action = agent.act(*tensors, step=step, explore=False)[0].float().cpu().numpy()
-            observation, reward, terminated, truncated, info = env.step(action)
-            total, length, ended = total + float(reward), length + 1, terminated or truncated
-            if filming:
+            tensors = _seen(observation, shapes, device, step=length, episode=number)
+            if filmed and number == 0:
                 seen.append(tensors)
-                moments.append(
-                    Moment(
-                        step=length,
-                        frame=moments[-1].frame + info.get("frames", 1),
-                        pictures=newest_frames(observation, views),
-                        reward=float(reward),
-                        ended=ended,
-                    )
-                )
-        if filming:
-            film = Film(moments[:-1], _rewards_int(agent, seen))  # of the last observation nobody acts on
+                pictures = _pictures(*tensors, shapes.views)
+                moments.append(Moment(step=length, frame=frame, pictures=pictures, reward=paid))
+            noise_step = step + length + EPISODES_APART * number
+            action = shapes.actions.for_env(agent.act(*tensors, step=noise_step, explore=False))[0]
+            observation, reward, terminated, truncated, info = env.step(action)
+            paid, frame = float(reward), frame + info.get("frames", 1)
+            total, length, ended = total + paid, length + 1, terminated or truncated
+        if seen:
+            film = Film(moments, _rewards_int(agent, seen))
         returns.append(total)
         steps.append(length)
     agent.train(was_training)
     return Evaluation(returns, steps, film)
 
 
+def _seen(
+    observation: Observation, shapes: Shapes, device: torch.device, *, step: int, episode: int
+) -> tuple[Tensor, Tensor]:
+    views, mask = to_tensors(observation, shapes.cameras, device)
+    which = torch.tensor([[step], [episode]], device=device)
+    return shapes.derived(views, mask, step=which[0], env=which[1])
+
+
+def _pictures(views: Tensor, mask: Tensor, shown: Sequence[View]) -> dict[str, Image | None]:
+    """The newest frame of each view; None for an absent one."""
+    frames = views[0].cpu().numpy().transpose(0, 2, 3, 1)
+    return {
+        view.name: frame[..., -view.channels :] if present else None
+        for view, frame, present in zip(shown, frames, mask[0].tolist(), strict=True)
+    }
+
+
 @torch.no_grad()
-def _rewards_int(agent: OffPolicyAgent, seen: list[tuple[Tensor, Tensor]]) -> list[float] | None:
+def _rewards_int(agent: Agent, seen: list[tuple[Tensor, Tensor]]) -> list[float] | None:
     intrinsic = agent.intrinsic
-    if intrinsic is None:
+    if intrinsic is None or isinstance(intrinsic, Episodic):
         return None
     rewards: list[float] = []
     for begin in range(0, len(seen), REWARDED_AT_ONCE):

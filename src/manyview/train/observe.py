@@ -16,3 +16,11 @@ def to_tensors(observation: Observation, views: Sequence[View], device: torch.de
     pictures = np.stack([observation[view.name].transpose(2, 0, 1) for view in views])
     mask = np.asarray(observation[MASK], np.bool_)
     return torch.from_numpy(pictures).unsqueeze(0).to(device), torch.from_numpy(mask).unsqueeze(0).to(device)
+
+
+def many_to_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of E environments: views [E, V, C, H, W] uint8 and mask [E, V]."""
+    # Channels first is how EnvPool's frames lie in memory: of a single view nothing is copied on a CPU.
+    pictures = [torch.from_numpy(observation[view.name].transpose(0, 3, 1, 2)).to(device) for view in views]
+    mask = torch.from_numpy(np.asarray(observation[MASK], np.bool_)).to(device)
+    return pictures[0].unsqueeze(1) if len(pictures) == 1 else torch.stack(pictures, 1), mask

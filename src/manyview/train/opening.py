@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from manyview.data import Scribe, SegmentLog
+from manyview.data import Scribe
 from manyview.data.durable import remove
 from manyview.train import build
 from manyview.train.config import RunConfig
 from manyview.train.folder import RunFolder, manifest_of
 from manyview.train.machine import prepare
 from manyview.train.memory import keep_freed_memory
+from manyview.train.off_policy import OffPolicyTrainer
+from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.records import JsonLines, Listener, Listeners, TensorBoard, WeightsAndBiases
 from manyview.train.resume import Resumed, refuse_other_settings, resume
 from manyview.train.session import Desk, Session
@@ -55,15 +57,15 @@ def begin(
             remove(folder.replay)  # a kill may have come before
         raise FinishedError(f"{folder.path} has finished; --fresh begins again")
     prepare(config.machine)
-    trainer = Trainer(config)
+    trainer = trainer_for(config)
     if folder.taken and fresh:
         folder.set_aside()
     if folder.taken:
         refuse_other_settings(to_plain(folder.config()), to_plain(trainer.config))
-    evaluation_env = build.environment(trainer.config)
+    evaluation_envs = _evaluation_envs(trainer)
     lock, scribe = folder.hold(), Scribe()
     try:
-        log = SegmentLog(folder.replay, trainer.replay, scribe)
+        log = trainer.log(folder.replay, scribe)
         made_with = _manifest(trainer)
         resumed = resume(trainer, log, folder.checkpoints, made_with, accept_changes=accept_changes)
         keep_freed_memory()  # after the replay has its own
@@ -72,11 +74,22 @@ def begin(
         folder.begin(trainer.config, manifest)
         lines = JsonLines(folder.metrics_file, keep_bytes=resumed.diary.metrics_bytes if resumed else 0)
     except BaseException:
-        for opened in (scribe, lock, evaluation_env, trainer):
+        for opened in (scribe, lock, *evaluation_envs.values(), trainer):
             opened.close()
         raise
     told, desk = Listeners(lines, *services, *listeners), Desk(lines, scribe, log, lock, made_with)
-    return Session(trainer, evaluation_env, folder, told, desk, resumed)
+    return Session(trainer, evaluation_envs, folder, told, desk, resumed)
+
+
+def trainer_for(config: RunConfig) -> Trainer:
+    """Algorithm 1 or 2, as the agent is off- or on-policy."""
+    return OnPolicyTrainer(config) if config.on_policy else OffPolicyTrainer(config)
+
+
+def _evaluation_envs(trainer: Trainer) -> dict[str, Any]:
+    """The task as it is trained on; and on all levels, where training has some of them only."""
+    every = build.levels_of(trainer.env.metadata.get("settings"))
+    return {levels or "all": build.environment(trainer.config, levels=levels) for levels in every}
 
 
 def _manifest(trainer: Trainer) -> dict[str, Any]:
@@ -86,7 +99,7 @@ def _manifest(trainer: Trainer) -> dict[str, Any]:
         views=[view.name for view in trainer.shapes.views],
         settings=None if settings is None else to_plain(settings),
         parameters=trainer.parameter_count,
-        replay_bytes=trainer.replay.nbytes,
+        replay_bytes=trainer.data_bytes,
     )
 
 

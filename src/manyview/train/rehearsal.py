@@ -1,12 +1,13 @@
 """What an update takes in memory, by making one of a copy: activations are most of it, and no formula knows them."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
 import torch
 
-from manyview.agents import OffPolicyAgent
-from manyview.data import Batch
+from manyview.agents import PPO, OffPolicyAgent
+from manyview.data import Batch, Minibatch
 from manyview.train.build import Shapes
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast, device_of
@@ -18,7 +19,7 @@ HEAP = 1.22
 """What a run takes of the heap against what its second update had taken: measured 1.1 to 1.3, by size and threads."""
 
 
-def update_bytes(agent: OffPolicyAgent, config: RunConfig, shapes: Shapes) -> int | None:
+def update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> int | None:
     """Memory of this process that updates need beside the replay, parameters and moments included.
 
     None where the system does not tell (it does on Linux). On an accelerator most of it lies there, and is not counted.
@@ -26,12 +27,12 @@ def update_bytes(agent: OffPolicyAgent, config: RunConfig, shapes: Shapes) -> in
     if not forget_peak():
         return None
     before = resident_bytes("VmRSS")
-    copy, batch = deepcopy(agent), _made_up_batch(config, shapes)
+    update = _made_up_update(deepcopy(agent), config, shapes)
     with autocast(config.machine):
-        for step in range(2):  # moments appear with the first
-            copy.update(batch, step)
+        for _ in range(2):  # moments appear with the first
+            update()
     needed = max(0, int(HEAP * (resident_bytes("VmHWM") - before)))
-    del copy, batch
+    del update
     give_back()
     return needed
 
@@ -49,6 +50,33 @@ def forget_peak() -> bool:
     except OSError:
         return False
     return True
+
+
+def _made_up_update(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> Callable[[], object]:
+    if isinstance(agent, PPO):
+        minibatch = _made_up_minibatch(config, shapes)
+        return lambda: agent.update(minibatch)
+    batch = _made_up_batch(config, shapes)
+    return lambda: agent.update(batch, 0)
+
+
+def _made_up_minibatch(config: RunConfig, shapes: Shapes) -> Minibatch:
+    rows, device = config.ppo.batch_size, device_of(config.machine)
+    pictures = torch.randint(256, (2, rows, len(shapes.views), *shapes.image), dtype=torch.uint8, device=device)
+    mask, one = torch.ones(rows, len(shapes.views), dtype=torch.bool, device=device), torch.rand(rows, device=device)
+    return Minibatch(
+        views=pictures[0],
+        mask=mask,
+        action=torch.zeros(rows, *shapes.actions.shape, dtype=shapes.actions.dtype, device=device),
+        log_prob=-one,
+        value=one,
+        advantage=one,
+        returns=one,
+        later=None,
+        next_views=pictures[1],
+        next_mask=mask,
+        follows=mask[:, 0],
+    )
 
 
 def _made_up_batch(config: RunConfig, shapes: Shapes) -> Batch:

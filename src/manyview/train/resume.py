@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from manyview.data.durable import remove
-from manyview.data.log import Entry, SegmentLog
+from manyview.data.log import Entry, NoLog, SegmentLog
 from manyview.data.segments import SegmentError
 from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError
@@ -62,7 +62,7 @@ def changes_since(manifest: Changes, now: Changes) -> list[str]:
 
 
 def resume(
-    trainer: Trainer, log: SegmentLog, checkpoints: Path, machine: Changes, *, accept_changes: bool
+    trainer: Trainer, log: SegmentLog | NoLog, checkpoints: Path, machine: Changes, *, accept_changes: bool
 ) -> Resumed | None:
     """Bring a trainer and its log to the newest checkpoint that is whole; None if there never was one."""
     refused: list[str] = []
@@ -81,7 +81,7 @@ def resume(
 
 def _resumed(
     trainer: Trainer,
-    log: SegmentLog,
+    log: SegmentLog | NoLog,
     folder: Path,
     found: Checkpoint,
     machine: Changes,
@@ -124,7 +124,7 @@ def segments_of(folders: Iterable[Path]) -> list[Entry]:
     return found
 
 
-def _load(trainer: Trainer, log: SegmentLog, folder: Path, found: Checkpoint) -> tuple[Diary, list[Entry]]:
+def _load(trainer: Trainer, log: SegmentLog | NoLog, folder: Path, found: Checkpoint) -> tuple[Diary, list[Entry]]:
     if found.manifest.get("format") != checkpoint.FORMAT:
         raise ValueError(f"its format is {found.manifest.get('format')!r}, this version reads {checkpoint.FORMAT}")
     diary, entries = Diary.of(found.tree["session"]), entries_of(found.manifest)
@@ -153,7 +153,7 @@ def _readable(reason: str) -> str:
     return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
 
 
-def _forget_what_came_after(folder: Path, log: SegmentLog, entries: list[Entry]) -> None:
+def _forget_what_came_after(folder: Path, log: SegmentLog | NoLog, entries: list[Entry]) -> None:
     newest_first = checkpoint.every(folder.parent)
     place = newest_first.index(folder)
     for newer in newest_first[:place]:

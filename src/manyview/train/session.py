@@ -1,4 +1,4 @@
-"""A whole run: Algorithm 1 with evaluations, records, videos and checkpoints around it, stopped and resumed."""
+"""A whole run: Algorithm 1 or 2 with evaluations, records, videos and checkpoints around it, stopped and resumed."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,13 +12,13 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from manyview.data import Scribe, SegmentLog
+from manyview.data import NoLog, Scribe, SegmentLog
 from manyview.envs.views import Observation
 from manyview.methods import Healthy
 from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError
 from manyview.train.diary import Diary
-from manyview.train.evaluation import Film, evaluate
+from manyview.train.evaluation import Evaluation, Film, evaluate
 from manyview.train.film import write_film
 from manyview.train.folder import RunFolder
 from manyview.train.machine import autocast
@@ -45,7 +45,7 @@ class Desk:
 
     lines: JsonLines
     scribe: Scribe
-    log: SegmentLog
+    log: SegmentLog | NoLog
     lock: IO[str]
     made_with: Mapping[str, Any]
     """The manifest of this process."""
@@ -57,25 +57,28 @@ class Session:
     def __init__(
         self,
         trainer: Trainer,
-        evaluation_env: gym.Env[Observation, Any],
+        evaluation_envs: Mapping[str, gym.Env[Observation, Any]],
         folder: RunFolder,
         told: Listeners,
         desk: Desk,
         resumed: Resumed | None,
     ) -> None:
         self.trainer, self.folder, self.told, self.config = trainer, folder, told, trainer.config
-        self.evaluation_env = evaluation_env
+        self.evaluation_envs = evaluation_envs
         self.desk, self._resumed = desk, resumed
         before = Diary() if resumed is None else resumed.diary
         self._began_s = perf_counter() - before.seconds
         self._due, self._good = list(before.due), before.good
+        self._edge = before
+        """The diary at the last moment of which a state can be taken."""
         self._films = self.config.evaluation.video
         self._stop = StopRequest()
 
     def close(self) -> None:
         self.desk.scribe.close()  # first: its jobs flush the records
         self.told.close()
-        self.evaluation_env.close()
+        for env in self.evaluation_envs.values():
+            env.close()
         self.trainer.close()
         self.desk.lock.close()
 
@@ -86,9 +89,10 @@ class Session:
         try:
             with stop_request() as self._stop:
                 self._do_what_is_due()
+                self._edge = self._diary()
                 while not (trainer.done or self._stop):
                     self.advance()
-                last = checkpoint.name_of(trainer.clock.frames, stop=bool(self._stop))
+                last = checkpoint.name_of(trainer.edge_frames, stop=bool(self._stop))
                 if self._stop:
                     self.save(last)
                 self._expect(last)
@@ -130,23 +134,27 @@ class Session:
     def advance(self) -> None:
         """An agent step, and what is due after it."""
         trainer, config, before = self.trainer, self.config, self.trainer.clock.frames
-        metrics, episode = trainer.advance()
+        skipped = trainer.clock.skipped_updates
+        metrics, episodes = trainer.advance()
         self.desk.log.follow()
-        if episode is not None:
-            lengths = {"steps": "length", "frames": "length_frames"}  # the clock has these names
+        lengths = {"steps": "length", "frames": "length_frames"}  # the clock has these names
+        for episode in episodes:
             self._tell("episode", **{lengths.get(name, name): value for name, value in episode.items()})
-        if metrics is not None and trainer.clock.updates % self._updates_per_record() == 0:
-            self._tell("train", beta=trainer.beta, **_floats(metrics), **self._health())
-        if trainer.clock.skipped_in_a_row:
+        if metrics is not None and trainer.record_is_due:
+            self._tell("train", **{"beta": trainer.beta, **_floats(metrics), **self._health()})
+        if trainer.clock.skipped_updates > skipped:
             self._after_a_skip()
         self._tell_failures()
         for what, every_frames in (
             ("evaluation", config.evaluation.every_frames),
             ("checkpoint", config.log.checkpoint_every_frames),
         ):
-            if before // every_frames < trainer.clock.frames // every_frames or trainer.done:
+            due = before // every_frames < trainer.clock.frames // every_frames or trainer.done
+            if due and what not in self._due:
                 self._due.append(what)
-        self._do_what_is_due()
+        if trainer.at_edge:
+            self._do_what_is_due()
+            self._edge = self._diary()
 
     def _do_what_is_due(self) -> None:
         """All of it, unless a stop comes between; then the rest is due when the run goes on."""
@@ -159,25 +167,34 @@ class Session:
                 self._good = checkpoint.name_of(self.trainer.clock.frames)
                 self.save(self._good)
 
-    def _updates_per_record(self) -> int:
-        return max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
-
     def _evaluate(self) -> None:
+        found = {levels: self._evaluated(env, levels) for levels, env in self.evaluation_envs.items()}
+        first = found.pop(next(iter(found)))
+        figures: dict[str, Any] = {"return": first.mean_return, "returns": first.returns, "lengths": first.steps}
+        for levels, other in found.items():
+            figures |= {
+                f"{levels}_return": other.mean_return,
+                f"{levels}_returns": other.returns,
+                f"{levels}_lengths": other.steps,
+                "gap": first.mean_return - other.mean_return,
+            }
+        self._tell("evaluation", **figures)
+        if first.film is not None:
+            self._write_film(first.film)
+
+    def _evaluated(self, env: gym.Env[Observation, Any], levels: str) -> Evaluation:
         trainer, config = self.trainer, self.config
         with autocast(config.machine):
-            found = evaluate(
+            return evaluate(
                 trainer.agent,
-                self.evaluation_env,
-                trainer.shapes.views,
+                env,
+                trainer.shapes,
                 episodes=config.evaluation.episodes,
                 seed=config.seed,
                 step=trainer.clock.steps,
-                filmed=self._films,
+                filmed=self._films and levels != "test",
                 stop=self._stop,
             )
-        self._tell("evaluation", **{"return": found.mean_return, "returns": found.returns, "lengths": found.steps})
-        if found.film is not None:
-            self._write_film(found.film)
 
     def _write_film(self, film: Film) -> None:
         frames, views = self.trainer.clock.frames, self.trainer.shapes.views
@@ -191,7 +208,8 @@ class Session:
     def save(self, name: str) -> None:
         """Ask for a checkpoint of this moment. Training goes on while it is written."""
         desk, parent, good = self.desk, self.folder.checkpoints, self._good
-        tree, inserted = {**self.trainer.state(), "session": self._diary().plain()}, self.trainer.replay.inserted
+        diary = self._diary() if self.trainer.at_edge else self._edge
+        tree, inserted = {**self.trainer.state(), "session": diary.plain()}, self.trainer.inserted
         manifest = self._manifest(tree)
         desk.log.cut()
 
@@ -236,9 +254,7 @@ class Session:
                 )
             self.desk.scribe.wait()
             folder, good = self._last_good()
-            self.trainer.agent.load_state(good.tree["agent"])
-            clock.went_back_at = clock.updates
-            clock.skipped_in_a_row = 0
+            self.trainer.go_back(good.tree["agent"])
             text += f"; back to the agent of {folder.name}"
         self._tell("warning", text=text)
 
@@ -253,12 +269,11 @@ class Session:
     @torch.no_grad()
     def _health(self) -> dict[str, Any]:
         """Meters of a representation that has them, on the last batch."""
-        representation = self.trainer.agent.representation
-        batch = self.trainer.last_batch
-        if not isinstance(representation, Healthy) or batch is None:
+        representation, looked = self.trainer.agent.representation, self.trainer.looked_at()
+        if not isinstance(representation, Healthy) or looked is None:
             return {}
-        features = representation.encode(batch.views, batch.mask)
-        health = representation.health(features, beta=self.trainer.beta, rows=batch.rows)
+        features = representation.encode(looked.views, looked.mask)
+        health = representation.health(features, beta=self.trainer.beta, rows=looked.rows)
         return {**health.metrics(), "health": health.verdict()}
 
     def _tell_begin(self) -> None:

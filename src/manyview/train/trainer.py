@@ -1,73 +1,49 @@
-"""Algorithm 1 of the paper, an agent step at a time.
+"""What a session asks of a training loop, whichever algorithm it is."""
 
-1  initialise the encoder F_θ and the discriminator D_φ
-2  initialise the policy π, t_max, β_0, κ and the empty replay B
-3  for t = 1 ... t_max
-4      get the observation o_t of every view
-5      for every view: x_t, y_t = F_θ(o_t)
-6      s_t = concatenate(y_t of every view, x̄_t)
-7      a_t ~ π(s_t)
-8      put o_t, a_t, ř_t, o_{t+1} into B
-9      sample a batch of B
-10     get the representations of its rows
-11     for every row: r̂ by Eq. 9
-12                    β_t = β_0 (1 - κ)^t
-13                    total reward ř + β_t r̂
-14     update the policy with the total reward
-15     update θ and φ by L_total
-"""
-
-from collections.abc import Callable
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from manyview.agents import NonFiniteError
-from manyview.data import Batch
-from manyview.data.room import check_room
-from manyview.envs.views import NotRestorable, restore, snapshot
-from manyview.train import build
+from manyview.agents import Agent, NonFiniteError
+from manyview.data import NoLog, Scribe, SegmentLog
+from manyview.train.build import Shapes
 from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
-from manyview.train.machine import autocast, device_of, resolved
-from manyview.train.observe import to_tensors
-from manyview.train.rehearsal import update_bytes
-from manyview.train.seeds import derived_seed, stream
+from manyview.train.machine import autocast
+
+Metrics = dict[str, Tensor]
 
 
 class Advance(NamedTuple):
-    """What came of one agent step."""
+    """What came of one call of `advance`."""
 
-    metrics: dict[str, Tensor] | None
+    metrics: Metrics | None
     """Of the update, if there was one."""
-    episode: dict[str, Any] | None
-    """Of the episode, if it ended: its return, steps and frames."""
+    episodes: Sequence[dict[str, Any]]
+    """Of those that ended: return, steps and frames."""
 
 
-class Trainer:
-    """Environment, replay, sampler and agent of one run. All that changes is in them, in `clock` and `observation`."""
+class Looked(NamedTuple):
+    """What the last update was made of, for health meters."""
 
-    def __init__(self, config: RunConfig) -> None:
-        self.config = config = replace(config, machine=resolved(config.machine))
-        self.env = build.environment(config)
-        self.shapes = build.shapes_of(self.env)
-        self.device = device_of(config.machine)
-        self.agent = build.agent(config, self.shapes)  # lines 1 and 2
-        self.update_bytes = update_bytes(self.agent, config, self.shapes)
-        check_room(
-            build.replay_bytes(config, self.shapes),
-            capacity=config.replay.capacity,
-            folder=build.replay_folder(config),
-            memory_bytes=self.update_bytes or 0,
-        )
-        self.replay = build.replay(config, self.shapes)
-        self.sampler = build.sampler(config, self.replay)
-        self.clock = Clock()
-        self.last_batch: Batch | None = None
-        self._begin_episode()
+    views: Tensor  # [B, V, C, H, W]
+    mask: Tensor  # [B, V]
+    rows: Tensor | None  # [B], places in a replay
+
+
+class Trainer(ABC):
+    """An agent, what it acts in and what it learns from."""
+
+    config: RunConfig
+    env: Any
+    shapes: Shapes
+    agent: Agent
+    clock: Clock
+    update_bytes: int | None
+    """Memory beside the data; None where the system does not tell."""
 
     @property
     def parameter_count(self) -> int:
@@ -75,79 +51,70 @@ class Trainer:
 
     @property
     def done(self) -> bool:
-        return self.clock.frames >= self.config.schedule.frames
+        return self.clock.frames >= self.config.schedule.frames and self.at_edge
 
     @property
     def beta(self) -> float:
-        return self.agent.beta(self.clock.steps)
+        return self.agent.beta(self.clock.elapsed(self.config.bonus.unit))
 
+    @property
+    def at_edge(self) -> bool:
+        """Whether a state can be taken of this moment. On-policy only between two rollouts."""
+        return True
+
+    @property
+    def edge_frames(self) -> int:
+        """Of the last such moment."""
+        return self.clock.frames
+
+    @property
+    @abstractmethod
+    def data_bytes(self) -> int:
+        """Of replay or rollout."""
+
+    @property
+    def inserted(self) -> int:
+        """Steps that a log may have to hold."""
+        return 0
+
+    @property
+    @abstractmethod
+    def record_is_due(self) -> bool:
+        """Whether the last update is one of those whose figures are kept."""
+
+    @abstractmethod
     def advance(self) -> Advance:
-        """Lines 4 to 15."""
-        action = self._action()
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self.replay.add(action, float(reward), terminated, observation)  # line 8
-        self.observation = observation
-        self.clock.steps += 1
-        self.clock.frames += info.get("frames", 1)
-        if terminated or truncated:
-            self._begin_episode()
-        return Advance(self.update() if self._update_is_due() else None, info.get("episode"))
+        """The least that is done between two looks at whether to stop."""
 
+    @abstractmethod
     def state(self) -> dict[str, Any]:
-        """All that the rest of the run depends on, but for the steps of the replay that are final: a log has those."""
-        try:
-            env = snapshot(self.env)
-        except NotRestorable:
-            env = None
-        return {"env": env, **{name: owner.state() for name, owner in self._owners().items()}}
+        """All that the rest of the run depends on, at the last edge, but for what a log has."""
 
+    @abstractmethod
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
-        """Go on from a state. `fill_replay` puts back the steps that are final."""
-        for name, owner in self._owners().items():
-            owner.load_state(state[name])
-        fill_replay()
-        if state["env"] is None:
-            self._begin_episode()
-        else:
-            self.observation = restore(self.env, state["env"])
+        """Go on from a state. `fill_replay` puts back what a log has."""
 
-    def _owners(self) -> dict[str, Any]:
-        """Whoever has a state. The environment has one too, if it can be restored."""
-        return {"clock": self.clock, "agent": self.agent, "replay": self.replay, "sampler": self.sampler}
+    def log(self, folder: Path, scribe: Scribe) -> SegmentLog | NoLog:  # noqa: ARG002
+        """Where steps are kept that a checkpoint refers to."""
+        return NoLog()
 
-    def close(self) -> None:
-        self.sampler.close()
-        self.env.close()
+    @abstractmethod
+    def looked_at(self) -> Looked | None: ...
 
-    def _begin_episode(self) -> None:
-        # Seeds by number: how an episode begins does not depend on what was before.
-        seed = derived_seed(self.config.seed, "episode", self.clock.episodes)
-        self.observation, _ = self.env.reset(seed=seed)
-        self.replay.begin(self.observation)
-        self.clock.episodes += 1
+    @abstractmethod
+    def close(self) -> None: ...
 
-    def _action(self) -> NDArray[np.float32]:
-        """Lines 4 to 7, or a random action at the begin."""
-        step = self.clock.steps
-        if step < self.config.schedule.random_steps:
-            drawn = stream(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.action_dim)
-            return drawn.astype(np.float32)
-        views, mask = to_tensors(self.observation, self.shapes.views, self.device)
-        with autocast(self.config.machine):
-            action: Tensor = self.agent.act(views, mask, step=step, explore=True)
-        chosen: NDArray[np.float32] = action[0].float().cpu().numpy()
-        return chosen
+    def go_back(self, agent: dict[str, Any]) -> None:
+        """To an earlier state of the agent, after updates that were not finite."""
+        self.agent.load_state(agent)
+        self.clock.went_back_at = self.clock.updates
+        self.clock.skipped_in_a_row = 0
 
-    def _update_is_due(self) -> bool:
-        schedule = self.config.schedule
-        return self.clock.frames >= schedule.seed_frames and self.clock.steps % schedule.update_every_steps == 0
-
-    def update(self) -> dict[str, Tensor] | None:
-        """Lines 9 to 15. An update whose loss or gradient is not finite is not made, and counted."""
-        self.last_batch = batch = self.sampler.next()  # line 9
+    def counted(self, update: Callable[[], Metrics]) -> Metrics | None:
+        """Make an update and count it. One whose loss or gradient is not finite is not made, and counted too."""
         try:
             with autocast(self.config.machine):
-                metrics = self.agent.update(batch, self.clock.steps)  # lines 10 to 15
+                metrics = update()
         except NonFiniteError:
             self.clock.skipped_updates += 1
             self.clock.skipped_in_a_row += 1

@@ -1,0 +1,158 @@
+"""PPO with MEM on Procgen, at the paper's size: what an iteration costs beside its bare parts.
+
+    python -m benchmarks.rollouts [--rounds 20]
+
+Acting: steps of 64 games with views made, acted on and stored, then rewards and advantages, against bare EnvPool's
+steps and the bare networks' forward pass on as many pictures. Learning: a minibatch, gathered and learned from, against
+the bare forward and backward pass of the same networks. Both in turns of a few steps, as medians over the turns, by the
+clock: EnvPool has threads of its own.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from manyview.train import OnPolicyTrainer, preset_config
+from manyview.train.memory import keep_freed_memory
+from manyview.train.tree import changed, merged
+
+TASK = "procgen/bigfish"
+STEPS = 48
+"""Of a rollout here, a fifth of the paper's: what is done once a rollout weighs five times as much."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Ratios, and the share of a whole iteration of 256 steps that the search for neighbours takes."""
+
+    acting: float
+    learning: float
+    knn_share: float
+
+
+def trainer_of(**changes: Any) -> OnPolicyTrainer:
+    config = preset_config("paper/procgen/ppo", task=TASK, method="ppo+mem", seed=1)
+    settings = {"rollout": {"steps": STEPS}, "machine": {"device": "cpu", "threads": torch.get_num_threads()}}
+    return OnPolicyTrainer(changed(config, merged(settings, changes)))
+
+
+def bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
+    """Steps of bare EnvPool, and of the networks on pictures that are there already."""
+    import envpool
+
+    envs, agent = trainer.config.rollout.envs, trainer.agent
+    pool = envpool.make_gymnasium("BigfishEasy-v0", num_envs=envs, num_threads=2, seed=0, num_levels=200)
+    pool.reset()
+    rng = np.random.default_rng(0)
+    views, mask = (part.clone() for part in trainer.rollout.seen())
+
+    @torch.no_grad()
+    def act() -> None:
+        for _ in range(STEPS):
+            state = agent.representation.encode(views, mask).state
+            agent.policy(state)
+            agent.value(state)
+            pool.step(rng.integers(15, size=envs).astype(np.int32))
+
+    return act
+
+
+def our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
+    def act() -> None:
+        while not trainer._minibatches:
+            trainer.advance()
+        trainer._minibatches = []
+        trainer.rollout.begin(trainer.rollout.frames[-1].clone(), trainer.rollout.mask[-1].clone(), first_step=0)
+
+    return act
+
+
+def bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
+    """The same networks forward and backward on the same minibatch, with the simplest of losses."""
+    agent, batch = trainer.agent, _some_minibatch(trainer)
+
+    def learn() -> None:
+        agent.zero_grad(set_to_none=True)
+        state = agent.representation.encode(batch.views, batch.mask).state
+        (agent.policy(state).sum() + agent.value(state).sum()).backward()
+
+    return learn
+
+
+def our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
+    rows = torch.arange(trainer.config.ppo.batch_size)
+
+    def learn() -> None:
+        trainer.agent.update(trainer.rollout.minibatch(rows))
+
+    return learn
+
+
+def _some_minibatch(trainer: OnPolicyTrainer) -> Any:
+    return trainer.rollout.minibatch(torch.arange(trainer.config.ppo.batch_size))
+
+
+def measure(*, rounds: int) -> Costs:
+    keep_freed_memory()
+    trainer = trainer_of()
+    acting = _ratio(our_acting(trainer), bare_acting(trainer), rounds=rounds)
+    while not trainer._minibatches:
+        trainer.advance()
+    learning = _ratio(our_learning(trainer), bare_learning(trainer), rounds=rounds)
+    update_s = median(_seconds(our_learning(trainer)) for _ in range(3))
+    act_s = median(_seconds(our_acting(trainer)) for _ in range(3)) / STEPS
+    trainer.close()
+    return Costs(acting[0], learning[0], _knn_share(step_s=act_s, update_s=update_s))
+
+
+def _knn_share(*, step_s: float, update_s: float) -> float:
+    """Of 16,384 rows with the window, against an iteration of as many."""
+    pooled = trainer_of(rollout={"steps": 256}, ppo={"neighbours": "pooled"})
+    config, agent, rollout = pooled.config, pooled.agent, pooled.rollout
+    rows = config.rollout.envs * config.rollout.steps
+    some: Any = agent.representation.encode(*rollout.seen())
+    grown = type(some)(
+        *(
+            part.detach().unsqueeze(0).expand(257, *part.shape).clone()
+            if part.dtype == torch.bool
+            else torch.randn(257, *part.shape, generator=torch.Generator().manual_seed(1))
+            for part in some
+        )
+    )
+    rollout.features = grown
+    knn_s = median(_seconds(lambda: agent._reward_int(rollout)) for _ in range(2))
+    pooled.close()
+    updates = config.ppo.epochs * rows / config.ppo.batch_size
+    return knn_s / (256 * step_s + updates * update_s)
+
+
+def _ratio(ours: Callable[[], None], bare: Callable[[], None], *, rounds: int) -> tuple[float, float]:
+    for work in (ours, bare):
+        work()
+    pairs = [(_seconds(ours), _seconds(bare)) for _ in range(rounds)]
+    return median(mine / theirs for mine, theirs in pairs), median(mine for mine, _ in pairs)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    costs = measure(rounds=parser.parse_args().rounds)
+    print(f"acting, storing, reward and advantages   {costs.acting:.3f} times the bare parts (bar 1.25)")
+    print(f"an update                                {costs.learning:.3f} times bare forward and backward (bar 1.10)")
+    print(f"search for neighbours                    {100 * costs.knn_share:.2f} % of an iteration (bar 3)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Many environments as one: their state, and what their infos say."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+
+from manyview.envs.views import NotRestorable, Observation, State, restore, snapshot
+
+Vector = VectorEnv[Any, Any, Any]
+
+
+def snapshot_all(envs: Vector) -> State:
+    """The state of every environment; `NotRestorable` where their simulator keeps it to itself."""
+    return {str(number): snapshot(env) for number, env in enumerate(_each(envs))}
+
+
+def restore_all(envs: Vector, state: State) -> Observation:
+    """Go on from a snapshot as if nothing had happened since; the observations it was taken at."""
+    each = _each(envs)
+    if state.keys() != {str(number) for number in range(len(each))}:
+        raise NotRestorable(f"the snapshot is of {len(state)} environments, here are {len(each)}")
+    seen = [restore(env, state[str(number)]) for number, env in enumerate(each)]
+    return {name: np.stack([one[name] for one in seen]) for name in seen[0]}
+
+
+def episodes_ended(info: dict[str, Any]) -> list[dict[str, Any]]:
+    """The sums of the episodes that ended in a step: return, steps and frames of each."""
+    final = info.get("final_info", {})
+    if "episode" not in final:
+        return []
+    sums = final["episode"]
+    names = [name for name in sums if not name.startswith("_")]
+    return [{name: sums[name][place].item() for name in names} for place in np.flatnonzero(final["_episode"])]
+
+
+def frames_of(info: dict[str, Any], count: int) -> int:
+    """Simulator frames that a step of all of them took."""
+    frames = np.ones(count, int)
+    for told in (info, info.get("final_info", {})):
+        if "frames" in told:
+            frames = np.where(told["_frames"], told["frames"], frames)
+    return int(frames.sum())
+
+
+def _each(envs: Vector) -> list[Any]:
+    if not isinstance(envs, SyncVectorEnv):
+        raise NotRestorable(f"{type(envs).__name__} does not give the states of its environments")
+    return list(envs.envs)

@@ -1,0 +1,152 @@
+"""Algorithm 1 of the paper, an agent step at a time.
+
+1  initialise the encoder F_θ and the discriminator D_φ
+2  initialise the policy π, t_max, β_0, κ and the empty replay B
+3  for t = 1 ... t_max
+4      get the observation o_t of every view
+5      for every view: x_t, y_t = F_θ(o_t)
+6      s_t = concatenate(y_t of every view, x̄_t)
+7      a_t ~ π(s_t)
+8      put o_t, a_t, ř_t, o_{t+1} into B
+9      sample a batch of B
+10     get the representations of its rows
+11     for every row: r̂ by Eq. 9
+12                    β_t = β_0 (1 - κ)^t
+13                    total reward ř + β_t r̂
+14     update the policy with the total reward
+15     update θ and φ by L_total
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manyview.agents import OffPolicyAgent
+from manyview.data import Batch, Scribe, SegmentLog
+from manyview.data.room import check_room
+from manyview.envs.views import NotRestorable, restore, snapshot
+from manyview.train import build
+from manyview.train.clock import Clock
+from manyview.train.config import RunConfig
+from manyview.train.machine import autocast, device_of, resolved
+from manyview.train.observe import to_tensors
+from manyview.train.rehearsal import update_bytes
+from manyview.train.seeds import derived_seed, stream
+from manyview.train.trainer import Advance, Looked, Trainer
+
+
+class OffPolicyTrainer(Trainer):
+    """Environment, replay, sampler and agent of one run. All that changes is in them, in `clock` and `observation`."""
+
+    agent: OffPolicyAgent
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config = replace(config, machine=resolved(config.machine))
+        self.env = build.environment(config)
+        self.shapes = build.shapes_of(config, self.env)
+        self.device = device_of(config.machine)
+        self.agent = build.agent(config, self.shapes)  # lines 1 and 2
+        self.update_bytes = update_bytes(self.agent, config, self.shapes)
+        check_room(
+            build.replay_bytes(config, self.shapes),
+            capacity=config.replay.capacity,
+            folder=build.replay_folder(config),
+            memory_bytes=self.update_bytes or 0,
+        )
+        self.replay = build.replay(config, self.shapes)
+        self.sampler = build.sampler(config, self.replay)
+        self.clock = Clock()
+        self.last_batch: Batch | None = None
+        self._begin_episode()
+
+    @property
+    def data_bytes(self) -> int:
+        return self.replay.nbytes
+
+    @property
+    def inserted(self) -> int:
+        return self.replay.inserted
+
+    @property
+    def record_is_due(self) -> bool:
+        every_updates = max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
+        return self.clock.updates % every_updates == 0
+
+    def log(self, folder: Path, scribe: Scribe) -> SegmentLog:
+        return SegmentLog(folder, self.replay, scribe)
+
+    def looked_at(self) -> Looked | None:
+        batch = self.last_batch
+        return None if batch is None else Looked(batch.views, batch.mask, batch.rows)
+
+    def advance(self) -> Advance:
+        """Lines 4 to 15."""
+        action = self._action()
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.replay.add(action, float(reward), terminated, observation)  # line 8
+        self.observation = observation
+        self.clock.steps += 1
+        self.clock.frames += info.get("frames", 1)
+        if terminated or truncated:
+            self._begin_episode()
+        ended = [info["episode"]] if "episode" in info else []
+        return Advance(self.update() if self._update_is_due() else None, ended)
+
+    def state(self) -> dict[str, Any]:
+        """All that the rest of the run depends on, but for the steps of the replay that are final: a log has those."""
+        try:
+            env = snapshot(self.env)
+        except NotRestorable:
+            env = None
+        return {"env": env, **{name: owner.state() for name, owner in self._owners().items()}}
+
+    def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
+        """Go on from a state. `fill_replay` puts back the steps that are final."""
+        for name, owner in self._owners().items():
+            owner.load_state(state[name])
+        fill_replay()
+        if state["env"] is None:
+            self._begin_episode()
+        else:
+            self.observation = restore(self.env, state["env"])
+
+    def _owners(self) -> dict[str, Any]:
+        """Whoever has a state. The environment has one too, if it can be restored."""
+        return {"clock": self.clock, "agent": self.agent, "replay": self.replay, "sampler": self.sampler}
+
+    def close(self) -> None:
+        self.sampler.close()
+        self.env.close()
+
+    def _begin_episode(self) -> None:
+        # Seeds by number: how an episode begins does not depend on what was before.
+        seed = derived_seed(self.config.seed, "episode", self.clock.episodes)
+        self.observation, _ = self.env.reset(seed=seed)
+        self.replay.begin(self.observation)
+        self.clock.episodes += 1
+
+    def _action(self) -> NDArray[np.float32]:
+        """Lines 4 to 7, or a random action at the begin."""
+        step = self.clock.steps
+        if step < self.config.schedule.random_steps:
+            drawn = stream(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.action_dim)
+            return drawn.astype(np.float32)
+        views, mask = to_tensors(self.observation, self.shapes.views, self.device)
+        with autocast(self.config.machine):
+            action: Tensor = self.agent.act(views, mask, step=step, explore=True)
+        chosen: NDArray[np.float32] = action[0].float().cpu().numpy()
+        return chosen
+
+    def _update_is_due(self) -> bool:
+        schedule = self.config.schedule
+        return self.clock.frames >= schedule.seed_frames and self.clock.steps % schedule.update_every_steps == 0
+
+    def update(self) -> dict[str, Tensor] | None:
+        """Lines 9 to 15."""
+        self.last_batch = batch = self.sampler.next()  # line 9
+        return self.counted(lambda: self.agent.update(batch, self.clock.steps))  # lines 10 to 15

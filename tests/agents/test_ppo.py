@@ -1,0 +1,240 @@
+"""One update of PPO: its losses against TorchRL's and by hand, and what it may touch."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from manyview.agents import PPO, Actions, NonFiniteError, PPOConfig
+from manyview.data import Derived, Minibatch, Rollout
+from manyview.data.rollout import of_rows
+from manyview.mem import MEM, MEMConfig
+from manyview.methods import RE3, RIDE, Plain, PlainConfig, RE3Config, RIDEConfig
+
+IMAGE, ENVS, STEPS = (1, 20, 20), 4, 8
+
+
+def agent_of(method: str = "none", *, discrete: bool = True, **config: Any) -> PPO:
+    torch.manual_seed(0)
+    plain = Plain(2, IMAGE, PlainConfig(latent_dim=8, trunk="tiny"))
+    representation: Any = MEM(["a", "b"], IMAGE, MEMConfig(latent_dim=8, trunk="tiny")) if method == "mem" else plain
+    intrinsic: Any = {
+        "mem": representation,
+        "none": None,
+        "re3": RE3(IMAGE, RE3Config(latent_dim=8, trunk="tiny")),
+        "ride": RIDE(2, IMAGE, 3, RIDEConfig(latent_dim=8, trunk="tiny", hidden=16), discrete=discrete),
+    }[method]
+    settings = PPOConfig(**{"hidden": 16, "batch_size": 16, **config})
+    beta = (lambda _: 0.1) if intrinsic is not None else (lambda _: 0.0)
+    return PPO(representation, Actions(3, discrete=discrete), settings, envs=ENVS, intrinsic=intrinsic, beta=beta)
+
+
+def rollout_of(agent: PPO, *, seed: int = 0) -> Rollout:
+    """Random pictures and rewards, answered by the agent."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def pictures() -> tuple[Tensor, Tensor]:
+        shape = (ENVS, 2, *IMAGE)
+        return torch.randint(256, shape, dtype=torch.uint8, generator=generator), torch.ones(ENVS, 2).bool()
+
+    rollout = Rollout(
+        steps=STEPS,
+        envs=ENVS,
+        image=IMAGE,
+        cameras=2,
+        action_shape=agent.actions.shape,
+        action_dtype=agent.actions.dtype,
+        derived=Derived(seed=0),
+        device=torch.device("cpu"),
+    )
+    rollout.begin(*pictures(), first_step=0)
+    for step in range(STEPS + 1):
+        action, log_prob, value, features = agent.decide(*rollout.seen(), step=step)
+        kept = features if agent.pays_what_it_encodes else None
+        if step == STEPS:
+            rollout.close(value, kept)
+            break
+        views, mask = pictures()
+        ended = torch.rand(2, ENVS, generator=generator) < 0.2
+        rollout.add(
+            action,
+            log_prob,
+            value,
+            kept,
+            reward=torch.randn(ENVS, generator=generator),
+            terminated=ended[0],
+            truncated=ended[1] & ~ended[0],
+            final_value=torch.randn(ENVS, generator=generator),
+            views=views,
+            mask=mask,
+        )
+    agent.appraise(rollout, 0)
+    return rollout
+
+
+def batch_of(agent: PPO, *, rows: int = 16, seed: int = 0) -> Minibatch:
+    return rollout_of(agent, seed=seed).minibatch(torch.arange(rows), with_next=True)
+
+
+def moved(agent: PPO) -> PPO:
+    """Away from the policy that acted, so that ratios are not all 1."""
+    with torch.no_grad():
+        for parameter in (*agent.policy.parameters(), *agent.value.parameters()):
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
+    return agent
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_policy_value_and_entropy_terms_are_those_of_torchrl(discrete: bool) -> None:
+    from tensordict import TensorDict
+    from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDictSequential, TensorDictModule
+    from torch.distributions import Categorical, Independent, Normal
+    from torchrl.objectives import ClipPPOLoss
+
+    agent = agent_of(discrete=discrete)
+    batch = batch_of(agent)
+    moved(agent)
+    state = agent.representation.encode(batch.views, batch.mask).state.detach()
+
+    def diagonal(loc: Tensor, scale: Tensor) -> Any:
+        return Independent(Normal(loc, scale), 1)
+
+    keys_out = ["logits"] if discrete else ["loc", "scale"]
+
+    def head(state: Tensor) -> Any:
+        return agent.policy(state) if discrete else (agent.policy(state), agent.log_std.exp().expand(len(state), -1))
+
+    actor = ProbabilisticTensorDictSequential(
+        TensorDictModule(_Call(head), ["state"], keys_out),
+        ProbabilisticTensorDictModule(
+            keys_out, ["action"], distribution_class=Categorical if discrete else diagonal, return_log_prob=True
+        ),
+    )
+    oracle = ClipPPOLoss(
+        actor,
+        TensorDictModule(agent.value, ["state"], ["state_value"]),
+        clip_epsilon=agent.config.clip,
+        entropy_coeff=agent.config.entropy_coef,
+        critic_coeff=agent.config.value_coef,
+        normalize_advantage=True,
+        clip_value=agent.config.clip,
+        loss_critic_type="l2",
+    )
+    log_prob_key = oracle.tensor_keys.sample_log_prob
+    data = TensorDict(
+        {
+            "state": state,
+            "action": batch.action,
+            log_prob_key: batch.log_prob,
+            "advantage": batch.advantage.unsqueeze(1),
+            "value_target": batch.returns.unsqueeze(1),
+            "state_value": batch.value.unsqueeze(1),
+        },
+        batch_size=[len(state)],
+    )
+    expected = {name: term.detach().item() for name, term in oracle(data).items() if term.numel() == 1}
+    metrics = agent.update(batch)
+    assert float(metrics["policy_loss"]) == pytest.approx(expected["loss_objective"], abs=1e-5)
+    assert float(metrics["entropy"]) == pytest.approx(expected["entropy"], abs=1e-5)
+    # TorchRL has no half.
+    assert float(2 * agent.config.value_coef * metrics["value_loss"]) == pytest.approx(
+        expected["loss_critic"], rel=1e-5
+    )
+    assert float(metrics["clipped"]) > 0.1, "the bound was felt"
+
+
+class _Call(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, state: Tensor) -> Any:
+        return self.function(state)
+
+
+@pytest.mark.parametrize("beyond", [True, False])
+def test_a_ratio_beyond_its_bound_on_the_side_that_pays_has_no_gradient(beyond: bool) -> None:
+    agent = agent_of(entropy_coef=0.0, value_coef=0.0, clip=0.1)
+    batch = batch_of(agent)
+    sign = torch.where(torch.arange(16) < 8, 1.0, -1.0)
+    # Good actions are twice as likely as when they were taken and bad ones half as likely; or the other way round.
+    log_ratio = 0.6931 * sign * (1 if beyond else -1)
+    before = [parameter.clone() for parameter in agent.parameters()]
+    agent.update(batch._replace(log_prob=batch.log_prob - log_ratio, advantage=sign))
+    assert all(map(torch.equal, before, agent.parameters())) == beyond
+
+
+@pytest.mark.quality("S9")
+def test_the_reward_has_no_gradient_and_the_discriminator_is_left_to_itself() -> None:
+    agent = agent_of("mem")
+    mem: Any = agent.representation
+    rollout = rollout_of(agent)
+    features: Any = rollout.features
+    for part in (rollout.reward_int, rollout.advantage, *features):
+        assert not part.requires_grad
+    discriminator, own_step = (
+        [parameter.clone() for parameter in mem.discriminator.parameters()],
+        mem.update_discriminator,
+    )
+    mem.update_discriminator = lambda _: {}
+    agent.update(rollout.minibatch(torch.arange(16)))
+    assert all(map(torch.equal, discriminator, mem.discriminator.parameters()))
+    mem.update_discriminator = own_step
+    agent.update(rollout.minibatch(torch.arange(16)))
+    assert not all(map(torch.equal, discriminator, mem.discriminator.parameters()))
+
+
+@pytest.mark.parametrize("method", ["mem", "re3", "ride"])
+def test_the_bonus_is_added_to_what_the_advantages_are_made_of(method: str) -> None:
+    agent = agent_of(method, scale_rewards=False)
+    rollout = rollout_of(agent)
+    assert rollout.reward_int.shape == (STEPS, ENVS)
+    assert rollout.reward_int.abs().sum() > 0
+    bare = agent_of(method, scale_rewards=False)
+    bare.beta = lambda _: 0.0
+    paid = rollout.advantage - rollout_of(bare).advantage
+    assert torch.allclose(paid[-1], 0.1 * rollout.reward_int[-1], atol=1e-5), "of the last step nothing follows"
+
+
+def test_each_environment_is_searched_by_itself_or_all_together() -> None:
+    alone, pooled = (agent_of("mem", neighbours=how) for how in ("env", "pooled"))
+    first, second = rollout_of(alone), rollout_of(pooled)
+    assert torch.equal(first.frames, second.frames)
+    mem: Any = alone.representation
+    features: Any = first.features
+    one = of_rows(features, lambda part: part[:STEPS, 2])
+    assert torch.allclose(first.reward_int[:, 2], mem.reward(one), atol=1e-6)
+    assert (second.reward_int <= first.reward_int + 1e-6).all(), "among more states none is farther from its neighbours"
+    assert (second.reward_int < first.reward_int - 1e-3).any()
+
+
+@pytest.mark.quality("S3")
+@pytest.mark.parametrize("field", ["advantage", "returns", "log_prob"])
+def test_an_update_that_is_not_finite_changes_nothing(field: str) -> None:
+    agent = agent_of("mem")
+    batch = batch_of(agent)
+    before = agent.state()
+    with pytest.raises(NonFiniteError):
+        agent.update(batch._replace(**{field: torch.full((16,), torch.nan)}))
+    after = agent.state()
+    for name, tensor in before["tensors"].items():
+        assert torch.equal(tensor, after["tensors"][name]), name
+
+
+def test_noise_is_by_step_and_row_and_another_one_in_evaluations() -> None:
+    agent = agent_of()
+    views, mask = torch.randint(256, (64, 2, *IMAGE), dtype=torch.uint8), torch.ones(64, 2).bool()
+    first = agent.act(views, mask, step=5, explore=True)
+    assert torch.equal(first, agent.act(views, mask, step=5, explore=True))
+    assert not torch.equal(first, agent.act(views, mask, step=6, explore=True))
+    assert not torch.equal(first, agent.act(views, mask, step=5, explore=False))
+    greedy = agent_of(greedy_evaluation=True)
+    steps = [greedy.act(views, mask, step=step, explore=False) for step in (5, 6)]
+    assert torch.equal(*steps)
+
+
+def test_a_minibatch_of_one_row_is_learned_from_too() -> None:
+    agent = agent_of("mem")
+    metrics = agent.update(rollout_of(agent).minibatch(torch.tensor([3])))
+    assert all(metric.isfinite() for metric in metrics.values())

@@ -1,0 +1,65 @@
+"""RIDE: visits that are counted, and models that learn."""
+
+import torch
+
+from manyview.data import Minibatch
+from manyview.methods import RIDE, RIDEConfig
+from manyview.methods.ride import Embedded, visit_counts
+
+IMAGE = (1, 20, 20)
+
+
+def test_visits_of_the_same_state_are_counted_exactly() -> None:
+    places = torch.tensor([0, 1, 0, 0, 2, 1, 0])
+    states = torch.eye(3)[places].unsqueeze(1) * 5  # one environment
+    visits = visit_counts(states, torch.zeros(6, 1, dtype=torch.bool), k=10, kernel=1e-3)
+    assert torch.allclose(visits.squeeze(1), torch.tensor([1, 1, 2, 3, 1, 2, 4.0]), atol=0.02)
+
+
+def test_another_episode_begins_to_count_anew() -> None:
+    states = torch.ones(6, 1, 4)
+    ended = torch.tensor([0, 1, 0, 0, 0]).bool().unsqueeze(1)  # the step from the second state to the third
+    visits = visit_counts(states, ended, k=10, kernel=1e-3)
+    assert visits.squeeze(1).tolist() == [1, 2, 1, 2, 3, 4]
+
+
+def test_no_more_than_k_neighbours_count() -> None:
+    visits = visit_counts(torch.ones(9, 2, 4), torch.zeros(8, 2, dtype=torch.bool), k=3, kernel=1e-3)
+    assert visits[:, 1].tolist() == [1, 2, 3, 4, 4, 4, 4, 4, 4]
+
+
+def test_the_bonus_is_the_change_over_the_root_of_the_visits() -> None:
+    ride = RIDE(1, IMAGE, 2, RIDEConfig(latent_dim=4, trunk="tiny"))
+    path = torch.tensor([0.0, 3.0, 0.0, 3.0, 3.0, 9.0])  # the start, then what five steps led to
+    embedding = path.view(6, 1, 1).expand(6, 1, 4) / 2  # a change of 3 has length 3
+    ended = torch.zeros(5, 1, dtype=torch.bool)
+    found = ride.reward_along(Embedded(embedding), ended).squeeze(1)
+    expected = torch.tensor([3.0, 3 / 2**0.5, 3 / 2**0.5, 0.0, 6.0])  # the second step leads back to the start
+    assert torch.allclose(found, expected, atol=0.03)
+    ended[1] = True
+    assert ride.reward_along(Embedded(embedding), ended)[1] == 0, "what the last step led to is not known"
+
+
+def test_its_models_learn_what_an_action_does() -> None:
+    """The action moves a bar left or right: both models can find that out, from pictures."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    ride = RIDE(
+        1, IMAGE, 2, RIDEConfig(latent_dim=16, trunk="tiny", hidden=64, lr=3e-3, forward_coef=1.0, inverse_coef=1.0)
+    )
+
+    def batch() -> Minibatch:
+        place, action = (torch.randint(high, (64,), generator=generator) for high in (8, 2))
+        now, then = (torch.zeros(64, 1, *IMAGE, dtype=torch.uint8) for _ in range(2))
+        for row in range(64):
+            left = 4 + int(place[row])
+            now[row, ..., left : left + 3] = 255
+            moved = left + (3 if action[row] else -3)
+            then[row, ..., moved : moved + 3] = 255
+        mask, zeros = torch.ones(64, 1).bool(), torch.zeros(64)
+        return Minibatch(now, mask, action, zeros, zeros, zeros, zeros, None, then, mask, torch.ones(64).bool())
+
+    losses = [ride.learn(batch()) for _ in range(150)]
+    first, last = losses[0], losses[-1]
+    assert last["ride_inverse_loss"] < 0.2 < first["ride_inverse_loss"]
+    assert last["ride_forward_loss"] < first["ride_forward_loss"]

@@ -1,0 +1,120 @@
+"""A rollout gives back what was put in, and derived views are those that were acted on."""
+
+import torch
+from torch import Tensor
+
+from manyview.data import Derived, Rollout
+from manyview.data.augment import augment
+from manyview.data.draws import keys
+
+STEPS, ENVS, IMAGE = 5, 3, (3, 16, 16)
+CUTOUT = Derived(7, ((0, "cutout"),))
+
+
+def rollout_of(derived: Derived = CUTOUT, *, cameras: int = 1) -> Rollout:
+    return Rollout(
+        steps=STEPS,
+        envs=ENVS,
+        image=IMAGE,
+        cameras=cameras,
+        action_shape=(),
+        action_dtype=torch.int64,
+        derived=derived,
+        device=torch.device("cpu"),
+    )
+
+
+def pictures(number: int, *, cameras: int = 1) -> tuple[Tensor, Tensor]:
+    shape = (ENVS, cameras, *IMAGE)
+    drawn = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(number))
+    return drawn, torch.ones(ENVS, cameras).bool()
+
+
+def filled(rollout: Rollout, *, first_step: int = 0) -> list[tuple[Tensor, Tensor]]:
+    """What was seen before each step. Numbers say where they belong: 10 t + e."""
+    rollout.begin(*pictures(0), first_step=first_step)
+    seen = []
+    for step in range(STEPS):
+        seen.append(rollout.seen())
+        number = 10 * step + torch.arange(ENVS)
+        views, mask = pictures(step + 1)
+        ends = torch.arange(ENVS) == step  # environment e terminates in step e, and the last one's clock in step 4
+        rollout.add(
+            number,
+            number.float(),
+            number + 0.5,
+            None,
+            reward=number.float(),
+            terminated=ends,
+            truncated=(torch.arange(ENVS) == 2) & (step == 4),
+            final_value=torch.full((ENVS,), 99.0),
+            views=views,
+            mask=mask,
+        )
+    seen.append(rollout.seen())
+    rollout.close(torch.full((ENVS,), 77.0), None)
+    return seen
+
+
+def test_a_minibatch_sees_the_views_that_were_acted_on() -> None:
+    rollout = rollout_of()
+    seen = filled(rollout, first_step=40)
+    every = torch.arange(STEPS * ENVS)
+    batch = rollout.minibatch(every.flip(0))
+    views = torch.cat([views for views, _ in seen[:-1]])
+    assert views.shape == (STEPS * ENVS, 2, *IMAGE)
+    assert torch.equal(batch.views.flip(0), views)
+    assert not torch.equal(views[:, 0], views[:, 1])
+    assert torch.equal(batch.action.flip(0), (10 * (every // ENVS) + every % ENVS))
+
+
+def test_what_comes_next_begins_the_next_rollout_and_looks_the_same_there() -> None:
+    rollout = rollout_of()
+    *_, last = filled(rollout, first_step=40)
+    rollout.begin(rollout.frames[STEPS].clone(), rollout.mask[STEPS].clone(), first_step=40 + STEPS)
+    assert torch.equal(rollout.seen()[0], last[0])
+
+
+def test_the_value_of_what_follows_stops_at_ends() -> None:
+    rollout = rollout_of()
+    filled(rollout)
+    found = rollout.next_value()
+    expected = torch.tensor([[10 * (step + 1) + env + 0.5 for env in range(ENVS)] for step in range(STEPS)])
+    expected[-1] = 77.0
+    for env in range(ENVS):
+        expected[env, env] = 0.0
+    expected[4, 2] = 99.0
+    assert torch.equal(found, expected)
+
+
+def test_the_step_after_an_end_is_not_the_next_of_the_same_episode() -> None:
+    rollout = rollout_of()
+    seen = filled(rollout)
+    rows = torch.arange(STEPS * ENVS)
+    batch = rollout.minibatch(rows, with_next=True)
+    assert batch.next_views is not None
+    ended = rollout.ended.flatten()
+    assert torch.equal(batch.follows, ~ended)
+    assert int(ended.sum()) == 4
+    for row in rows.tolist():
+        step, env = divmod(row, ENVS)
+        expected = seen[step if ended[row] else step + 1][0][env]
+        assert torch.equal(batch.next_views[row], expected)
+
+
+def test_bytes_are_those_of_the_cameras_frames() -> None:
+    rollout = rollout_of(cameras=2)
+    assert Rollout.bytes_needed(steps=STEPS, envs=ENVS, image=IMAGE, cameras=2) == rollout.frames.nbytes
+
+
+def test_derived_views_follow_the_cameras_and_are_absent_with_them() -> None:
+    derived = Derived(3, ((1, "flip"), (0, "cutout")))
+    views, mask = pictures(0, cameras=2)
+    mask[2, 1] = False
+    step, env = torch.tensor([4, 4, 9]), torch.arange(3)
+    seen, present = derived(views, mask, step=step, env=env)
+    assert torch.equal(seen[:, :2], views)
+    assert torch.equal(seen[:2, 2], views[:2, 1].flip(-1))
+    assert not seen[2, 2].any()
+    assert torch.equal(seen[:, 3], augment(views[:, 0].contiguous(), keys(3, step, env) + 1, "cutout"))
+    assert present.tolist() == [[True, True, True, True], [True, True, True, True], [True, False, False, True]]

@@ -1,0 +1,270 @@
+"""Algorithm 2: what a rollout holds, what is resumed, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.compared import differences, different
+from manyview.envs import ContractError, make_vector
+from manyview.report.lines import records
+from manyview.train import OnPolicyTrainer, RunFolder, checkpoint, run
+from manyview.train.opening import begin
+from manyview.train.seeds import derived_seed
+from manyview.train.session import DivergedError
+from tests.durability.sessions import abandon, advance_to, opened, warnings_of
+from tests.train.runs import short_rollouts
+
+STEPS_OF_A_ROLLOUT, FRAMES_OF_A_ROLLOUT = 5, 20
+
+
+def to_a_full_rollout(trainer: OnPolicyTrainer) -> None:
+    while not trainer.rollout.full:
+        trainer.advance()
+
+
+def kinds(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
+    return [record for record in records(folder.metrics_file) if record["kind"] == kind]
+
+
+def test_a_rollout_holds_what_the_environments_did() -> None:
+    """The same actions in environments with the same seeds give the same pictures, rewards and ends."""
+    config = short_rollouts(rollout={"steps": 25})
+    trainer = OnPolicyTrainer(config)
+    first = trainer.rollout.frames[0].clone()
+    to_a_full_rollout(trainer)
+    rollout = trainer.rollout
+    assert torch.equal(rollout.frames[0], first)
+    again = make_vector(config.task, 4)
+    again.reset(seed=derived_seed(config.seed, "episodes", 0))
+    for step in range(25):
+        observation, reward, terminated, truncated, _ = again.step(rollout.action[step].numpy())
+        shown = np.stack([observation[view.name].transpose(0, 3, 1, 2) for view in trainer.shapes.cameras], 1)
+        assert np.array_equal(rollout.frames[step + 1], shown)
+        assert np.array_equal(rollout.reward_ext[step], reward)
+        assert np.array_equal(rollout.terminated[step], terminated)
+        assert np.array_equal(rollout.truncated[step], truncated)
+    again.close()
+    assert rollout.truncated.sum() == 8
+    assert (trainer.clock.steps, trainer.clock.frames) == (100, 100)
+    assert trainer.clock.episodes == 4 + 8, "four began, and two of each ended"
+    trainer.close()
+
+
+def test_where_the_clock_ran_out_the_last_state_is_valued_not_the_next_first() -> None:
+    trainer = OnPolicyTrainer(short_rollouts(rollout={"steps": 10}))
+    seen: list[torch.Tensor] = []
+    value_of = trainer.agent.value_of
+
+    def watched(views: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        seen.append(views)
+        return value_of(views, mask)
+
+    trainer.agent.value_of = watched  # type: ignore[method-assign]
+    to_a_full_rollout(trainer)
+    rollout = trainer.rollout
+    (views,) = seen
+    assert torch.equal(rollout.final_value[9], value_of(views, torch.ones(4, 2).bool()))
+    assert not torch.equal(views, rollout.frames[10]), "the rollout goes on with the new episodes"
+    assert torch.equal(rollout.next_value()[9], rollout.final_value[9])
+    trainer.close()
+
+
+def test_every_row_is_learned_from_once_an_epoch() -> None:
+    trainer = OnPolicyTrainer(short_rollouts())
+    to_a_full_rollout(trainer)
+    for epoch in range(2):
+        rows = torch.cat(trainer._minibatches[3 * epoch : 3 * epoch + 3])
+        assert rows.sort().values.tolist() == [*range(20)]
+    first, second = (torch.cat(trainer._minibatches[start : start + 3]).tolist() for start in (0, 3))
+    assert first != second
+    while not trainer.at_edge:
+        trainer.advance()
+    assert (trainer.clock.updates, trainer.clock.rollouts) == (6, 1)
+    trainer.close()
+
+
+@pytest.mark.parametrize("method", ["ppo+mem", "ppo+re3", "ppo+ride", "ppo+none", "ppo+curl"])
+def test_every_method_runs_to_its_end(tmp_path: Path, method: str) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert run(short_rollouts(method), folder)
+    (end,) = kinds(folder, "end")
+    assert (end["frames"], end["updates"], end["state"]) == (120, 36, "finished")
+    train = kinds(folder, "train")
+    assert [record["updates"] for record in train] == [6, 12, 18, 24, 30, 36], "one record a rollout"
+    assert not list(folder.path.glob("replay/*")), "nothing is kept for later"
+
+
+def test_numbers_as_actions_work_too(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert run(short_rollouts(task="toy/hidden_goal_continuous"), folder)
+
+
+@pytest.mark.quality("D1")
+@pytest.mark.parametrize("method", ["ppo+mem", "ppo+ride"])
+@pytest.mark.parametrize("at", [24, 70, 100])
+def test_a_run_that_dies_anywhere_ends_as_if_it_had_not(tmp_path: Path, method: str, at: int) -> None:
+    config, whole, folder = short_rollouts(method), RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    run(config, whole)
+    session = begin(config, folder)
+    advance_to(session, at)
+    session.advance()
+    abandon(session)
+    assert run(config, folder)
+    assert differences(whole, folder) == []
+
+
+@pytest.mark.quality("D6")
+@pytest.mark.parametrize("extra", [1, 3, 6, 8])
+def test_a_stop_in_the_middle_of_a_rollout_or_its_updates_keeps_the_edge_before(tmp_path: Path, extra: int) -> None:
+    config, whole, folder = short_rollouts(), RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    run(config, whole)
+    with opened(config, folder, at=40) as session:
+        trainer: Any = session.trainer
+        while not trainer.at_edge:
+            session.advance()
+        for _ in range(extra):
+            session.advance()
+        assert not trainer.at_edge
+        session.save(checkpoint.name_of(trainer.edge_frames, stop=True))
+    assert checkpoint.newest(folder.checkpoints)[0].name in ("000000040", "000000040.stop")
+    assert run(config, folder)
+    (resumed,) = kinds(folder, "resume")
+    assert (resumed["frames"], resumed["promise"]) == (40, "strict")
+    newest = [checkpoint.load(checkpoint.every(run.checkpoints)[0]).tree["agent"]["tensors"] for run in (whole, folder)]
+    for name, tensor in newest[0].items():
+        assert torch.equal(tensor, newest[1][name]), name
+
+
+@pytest.mark.quality("D3")
+def test_a_damaged_checkpoint_is_found_out_and_the_one_before_it_used(tmp_path: Path) -> None:
+    config, whole, folder = short_rollouts(), RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    run(config, whole)
+    session = begin(config, folder)
+    advance_to(session, 90)
+    abandon(session)
+    damaged = checkpoint.every(folder.checkpoints)[0] / "state.safetensors"
+    content = damaged.read_bytes()
+    for place in np.linspace(0, len(content) - 1, 200).astype(int):
+        damaged.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with pytest.raises(checkpoint.CheckpointError):
+            checkpoint.load(damaged.parent)
+    damaged.write_bytes(content[:-1])
+    assert run(config, folder)
+    assert any("is not used" in text for text in warnings_of(folder))
+    tensors = [checkpoint.newest(run.checkpoints)[1].tree["agent"]["tensors"] for run in (whole, folder)]
+    assert all(torch.equal(tensor, tensors[1][name]) for name, tensor in tensors[0].items())
+
+
+class Poisoned(gym.Wrapper[Any, Any, Any, Any]):
+    """Pays something that is no number in its eighth step."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        observation, reward, *rest = self.env.step(action)
+        return observation, float("nan") if self.steps == 8 else reward, *rest
+
+
+def poisoned() -> gym.Env[Any, Any]:
+    from manyview.envs.toy import HiddenGoal
+
+    return Poisoned(HiddenGoal())
+
+
+@pytest.mark.quality("S1")
+def test_a_reward_that_is_no_number_is_refused_in_the_same_step_and_enters_nothing() -> None:
+    trainer = OnPolicyTrainer(short_rollouts(task="tests.train.test_on_policy:poisoned", rollout={"steps": 12}))
+    for _ in range(7):
+        trainer.advance()
+    before = trainer.rollout.reward_ext.clone()
+    with pytest.raises(ContractError, match=r"poisoned\[0\].*reward.*nan"):
+        trainer.advance()
+    assert trainer.rollout.length == 7
+    assert torch.equal(trainer.rollout.reward_ext, before)
+    trainer.close()
+
+
+def poisoning(monkeypatch: pytest.MonkeyPatch, updates: range) -> None:
+    """Advantages that are not numbers in these updates, made or not."""
+    learn, made = OnPolicyTrainer._learn, [0]
+
+    def poisoned_learn(self: OnPolicyTrainer) -> Any:
+        kept = self.rollout.advantage.clone()
+        if made[0] in updates:
+            self.rollout.advantage.fill_(torch.nan)
+        made[0] += 1
+        try:
+            return learn(self)
+        finally:
+            self.rollout.advantage.copy_(kept)
+
+    monkeypatch.setattr(OnPolicyTrainer, "_learn", poisoned_learn)
+
+
+@pytest.mark.quality("S3")
+@pytest.mark.parametrize("first", [14, 15])  # 15 to 17 are the last of their rollout
+def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    poisoning(monkeypatch, range(first, first + 3))
+    monkeypatch.setattr("manyview.train.session.KEPT_CHECKPOINTS", 9)
+    folder = RunFolder(tmp_path / "run")
+    assert run(short_rollouts(log={"checkpoint_every_frames": 20}), folder)
+    texts = warnings_of(folder)
+    assert len(texts) == 3
+    assert texts[-1].endswith("back to the agent of 000000040")
+    # The rest of that rollout was acted by an agent that is no more.
+    assert kinds(folder, "end")[0]["updates"] == first + 18
+    assert kinds(folder, "end")[0]["frames"] == 120
+    after, good = (checkpoint.load(folder.checkpoints / name).tree for name in ("000000060", "000000040"))
+    assert after["clock"]["skipped_in_a_row"] == 0
+    assert different(after["agent"]["tensors"], good["agent"]["tensors"]) == [], "and so it was saved"
+
+
+@pytest.mark.quality("S3")
+def test_updates_that_stay_bad_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoning(monkeypatch, range(14, 1000))
+    with pytest.raises(DivergedError):
+        run(short_rollouts(), RunFolder(tmp_path / "run"))
+
+
+class Forgetful(gym.Wrapper[Any, Any, Any, Any]):
+    """A simulator that keeps its state to itself, as EnvPool does."""
+
+    def snapshot(self) -> Any:
+        from manyview.envs import NotRestorable
+
+        raise NotRestorable("it cannot")
+
+
+def forgetful() -> gym.Env[Any, Any]:
+    from manyview.envs.toy import HiddenGoal
+
+    return Forgetful(HiddenGoal())
+
+
+def test_what_cannot_be_restored_goes_on_at_an_edge_with_fresh_episodes(tmp_path: Path) -> None:
+    config, folder = short_rollouts(task="tests.train.test_on_policy:forgetful"), RunFolder(tmp_path / "run")
+    session = begin(config, folder)
+    advance_to(session, 70)
+    abandon(session)
+    manifest = checkpoint.newest(folder.checkpoints)[1].manifest
+    assert manifest["promise"] == "fresh episode"
+    assert run(config, folder)
+    (resumed,) = kinds(folder, "resume")
+    assert (resumed["frames"], resumed["promise"]) == (60, "fresh episode")
+    assert kinds(folder, "end")[0]["frames"] == 120
+
+
+def test_continuous_agents_say_who_takes_numbered_actions() -> None:
+    from manyview.train.off_policy import OffPolicyTrainer
+
+    with pytest.raises(ValueError, match="ppo takes numbered ones too"):
+        OffPolicyTrainer(short_rollouts("drqv2+mem"))
