@@ -108,7 +108,7 @@ def measure(*, rounds: int) -> Costs:
     update_s = median(_seconds(our_learning(trainer)) for _ in range(3))
     act_s = median(_seconds(our_acting(trainer)) for _ in range(3)) / STEPS
     trainer.close()
-    return Costs(acting[0], learning[0], _knn_share(step_s=act_s, update_s=update_s))
+    return Costs(acting, learning, _knn_share(step_s=act_s, update_s=update_s))
 
 
 def _knn_share(*, step_s: float, update_s: float) -> float:
@@ -132,11 +132,10 @@ def _knn_share(*, step_s: float, update_s: float) -> float:
     return knn_s / (256 * step_s + updates * update_s)
 
 
-def _ratio(ours: Callable[[], None], bare: Callable[[], None], *, rounds: int) -> tuple[float, float]:
+def _ratio(ours: Callable[[], None], bare: Callable[[], None], *, rounds: int) -> float:
     for work in (ours, bare):
         work()
-    pairs = [(_seconds(ours), _seconds(bare)) for _ in range(rounds)]
-    return median(mine / theirs for mine, theirs in pairs), median(mine for mine, _ in pairs)
+    return median(_seconds(ours) / _seconds(bare) for _ in range(rounds))
 
 
 def _seconds(work: Callable[[], object]) -> float:

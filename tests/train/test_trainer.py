@@ -134,7 +134,7 @@ def test_a_task_with_other_actions_is_refused() -> None:
 def test_in_bfloat16_values_and_losses_stay_float32(method: str) -> None:
     trainer = played(OffPolicyTrainer(short_run(method, machine={"precision": "bfloat16"})), 40)
     state = torch.randn(64, trainer.agent.representation.state_dim)
-    action = torch.rand(64, trainer.shapes.action_dim)
+    action = torch.rand(64, trainer.shapes.actions.count)
     with torch.autocast("cpu", torch.bfloat16):
         values = trainer.agent.critic(state, action)  # type: ignore[operator]
         found = trainer.agent.representation.encode(trainer.last_batch.views)  # type: ignore[union-attr]

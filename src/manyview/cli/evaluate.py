@@ -10,6 +10,7 @@ from manyview.cli.arguments import find_modules_here, refuse
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
 from manyview.report.episodes import Played, play
+from manyview.report.runs import BrokenRunError
 from manyview.report.statistics import counted, interval_of_mean, mean_in_words
 from manyview.train.film import write_film
 
@@ -59,8 +60,7 @@ def evaluate(
             write_film(video, film, played.views, config=config, frames=played.frames, beta=played.beta)
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return refuse(error)
-    curve = read_curve(run, "frames", levels or "train").returns
-    trained = float(curve[-1]) if len(curve) else None
+    trained = last_return(run, levels)
     if as_json:
         print(json.dumps(facts(played, trained), indent=2))
     else:
@@ -68,6 +68,15 @@ def evaluate(
         if video is not None:
             print(f"written to {video}")
     return 0
+
+
+def last_return(run: Path, levels: Levels | None) -> float | None:
+    """Of its last evaluation in training, on these levels; None if its records do not tell."""
+    try:
+        returns = read_curve(run, "frames", levels or "train").returns
+    except BrokenRunError:
+        return None
+    return float(returns[-1]) if len(returns) else None
 
 
 def facts(played: Played, trained: float | None) -> dict[str, Any]:

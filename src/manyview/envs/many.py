@@ -1,5 +1,6 @@
 """Many environments as one: their state, and what their infos say."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,12 @@ def restore_all(envs: Vector, state: State) -> Observation:
     each = _each(envs)
     if state.keys() != {str(number) for number in range(len(each))}:
         raise NotRestorable(f"the snapshot is of {len(state)} environments, here are {len(each)}")
-    seen = [restore(env, state[str(number)]) for number, env in enumerate(each)]
-    return {name: np.stack([one[name] for one in seen]) for name in seen[0]}
+    return together([restore(env, state[str(number)]) for number, env in enumerate(each)])
+
+
+def together(observations: Sequence[Observation]) -> Observation:
+    """Of single environments, as a vector environment shows them."""
+    return {name: np.stack([one[name] for one in observations]) for name in observations[0]}
 
 
 def episodes_ended(info: dict[str, Any]) -> list[dict[str, Any]]:

@@ -62,10 +62,6 @@ class Shapes:
         return (*self.cameras, *further)
 
     @property
-    def action_dim(self) -> int:
-        return self.actions.count
-
-    @property
     def image(self) -> tuple[int, int, int]:
         """[C, H, W] with the frames stacked."""
         view = self.cameras[0]
@@ -128,14 +124,14 @@ def _actions(config: RunConfig, space: spaces.Space[Any]) -> Actions:
 
 
 def derived(config: RunConfig, cameras: Sequence[View]) -> Derived:
-    """The paper makes a second view of a Procgen screen; one's own choice goes for any task."""
+    """The paper makes a second view of a Procgen screen; one's own choice goes for any task of PPO."""
     asked = config.env.further_view
     how: Augmentation | None
     if asked == "paper":
         how = FURTHER_VIEWS.get(config.task) if "mem" in config.methods else None
     else:
         how = None if asked == "none" else asked
-    if how is None or not config.on_policy:
+    if how is None:
         return NOTHING_DERIVED
     if len(cameras) > 1 and any(view.shape != cameras[0].shape for view in cameras):
         raise ValueError("a further view is made of the first camera, and all must have one size")
@@ -155,7 +151,7 @@ def agent(config: RunConfig, shapes: Shapes) -> Any:
         else:
             kind: Any = {"drqv2": DrQv2, "sac": SAC}[config.agent]
             settings = getattr(config, config.agent)
-            made = kind(representation, shapes.action_dim, settings, intrinsic=intrinsic, beta=beta, seed=seed)
+            made = kind(representation, shapes.actions.count, settings, intrinsic=intrinsic, beta=beta, seed=seed)
     made.to(device_of(config.machine))
     if config.machine.channels_last:
         made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -208,7 +204,7 @@ def rollout_bytes(config: RunConfig, shapes: Shapes) -> int:
 def replay(config: RunConfig, shapes: Shapes) -> Replay:
     return Replay(
         shapes.views,
-        action_shape=(shapes.action_dim,),
+        action_shape=(shapes.actions.count,),
         capacity=config.replay.capacity,
         frame_stack=shapes.frame_stack,
         folder=replay_folder(config),
@@ -216,7 +212,7 @@ def replay(config: RunConfig, shapes: Shapes) -> Replay:
 
 
 def replay_bytes(config: RunConfig, shapes: Shapes) -> int:
-    return bytes_needed(shapes.views, action_shape=(shapes.action_dim,), capacity=config.replay.capacity)
+    return bytes_needed(shapes.views, action_shape=(shapes.actions.count,), capacity=config.replay.capacity)
 
 
 def replay_folder(config: RunConfig) -> Path | None:

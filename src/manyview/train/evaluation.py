@@ -15,7 +15,7 @@ from manyview.envs.look.watch import Moment
 from manyview.envs.views import Image, Observation
 from manyview.methods import Episodic
 from manyview.train.build import Shapes
-from manyview.train.observe import to_tensors
+from manyview.train.observe import seen_alone
 from manyview.train.seeds import derived_seed
 from manyview.train.stopping import Stopped, StopRequest
 
@@ -68,7 +68,7 @@ def evaluate(
         while not ended:
             if stop:
                 raise Stopped
-            tensors = _seen(observation, shapes, device, step=length, episode=number)
+            tensors = seen_alone(observation, shapes, device, step=length, episode=number)
             if filmed and number == 0:
                 seen.append(tensors)
                 pictures = _pictures(*tensors, shapes.views)
@@ -84,14 +84,6 @@ def evaluate(
         steps.append(length)
     agent.train(was_training)
     return Evaluation(returns, steps, film)
-
-
-def _seen(
-    observation: Observation, shapes: Shapes, device: torch.device, *, step: int, episode: int
-) -> tuple[Tensor, Tensor]:
-    views, mask = to_tensors(observation, shapes.cameras, device)
-    which = torch.tensor([[step], [episode]], device=device)
-    return shapes.derived(views, mask, step=which[0], env=which[1])
 
 
 def _pictures(views: Tensor, mask: Tensor, shown: Sequence[View]) -> dict[str, Image | None]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from manyview.envs import MASK, View
 from manyview.envs.views import Observation
+from manyview.train.build import Shapes
 
 
 def to_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -16,6 +17,15 @@ def to_tensors(observation: Observation, views: Sequence[View], device: torch.de
     pictures = np.stack([observation[view.name].transpose(2, 0, 1) for view in views])
     mask = np.asarray(observation[MASK], np.bool_)
     return torch.from_numpy(pictures).unsqueeze(0).to(device), torch.from_numpy(mask).unsqueeze(0).to(device)
+
+
+def seen_alone(
+    observation: Observation, shapes: Shapes, device: torch.device, *, step: int, episode: int
+) -> tuple[Tensor, Tensor]:
+    """A batch of one with all that the agent sees, in the place of the environment with the episode's number."""
+    views, mask = to_tensors(observation, shapes.cameras, device)
+    which = torch.tensor([[step], [episode]], device=device)
+    return shapes.derived(views, mask, step=which[0], env=which[1])
 
 
 def many_to_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,6 @@
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,9 @@ from manyview.data import Batch, Scribe, SegmentLog
 from manyview.data.room import check_room
 from manyview.envs.views import NotRestorable, restore, snapshot
 from manyview.train import build
-from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
-from manyview.train.machine import autocast, device_of, resolved
+from manyview.train.machine import autocast
 from manyview.train.observe import to_tensors
-from manyview.train.rehearsal import update_bytes
 from manyview.train.seeds import derived_seed, stream
 from manyview.train.trainer import Advance, Looked, Trainer
 
@@ -46,12 +43,8 @@ class OffPolicyTrainer(Trainer):
     agent: OffPolicyAgent
 
     def __init__(self, config: RunConfig) -> None:
-        self.config = config = replace(config, machine=resolved(config.machine))
-        self.env = build.environment(config)
-        self.shapes = build.shapes_of(config, self.env)
-        self.device = device_of(config.machine)
-        self.agent = build.agent(config, self.shapes)  # lines 1 and 2
-        self.update_bytes = update_bytes(self.agent, config, self.shapes)
+        super().__init__(config, build.environment)  # lines 1 and 2
+        config = self.config
         check_room(
             build.replay_bytes(config, self.shapes),
             capacity=config.replay.capacity,
@@ -60,7 +53,6 @@ class OffPolicyTrainer(Trainer):
         )
         self.replay = build.replay(config, self.shapes)
         self.sampler = build.sampler(config, self.replay)
-        self.clock = Clock()
         self.last_batch: Batch | None = None
         self._begin_episode()
 
@@ -134,7 +126,7 @@ class OffPolicyTrainer(Trainer):
         """Lines 4 to 7, or a random action at the begin."""
         step = self.clock.steps
         if step < self.config.schedule.random_steps:
-            drawn = stream(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.action_dim)
+            drawn = stream(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.actions.count)
             return drawn.astype(np.float32)
         views, mask = to_tensors(self.observation, self.shapes.views, self.device)
         with autocast(self.config.machine):

@@ -22,7 +22,6 @@ backward pass a minibatch.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,15 +31,13 @@ from torch import Tensor
 from manyview.agents import PPO
 from manyview.data import Minibatch
 from manyview.data.room import check_room
-from manyview.envs.many import episodes_ended, frames_of, restore_all, snapshot_all
+from manyview.envs.many import episodes_ended, frames_of, restore_all, snapshot_all, together
 from manyview.envs.views import NotRestorable, Observation
 from manyview.methods import Episodic
 from manyview.train import build
-from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
-from manyview.train.machine import autocast, device_of, resolved
+from manyview.train.machine import autocast
 from manyview.train.observe import many_to_tensors
-from manyview.train.rehearsal import update_bytes
 from manyview.train.seeds import derived_seed, stream
 from manyview.train.trainer import Advance, Looked, Metrics, Trainer
 
@@ -55,21 +52,15 @@ class OnPolicyTrainer(Trainer):
     agent: PPO
 
     def __init__(self, config: RunConfig) -> None:
-        self.config = config = replace(config, machine=resolved(config.machine))
-        self.env = build.environments(config)
-        self.shapes = build.shapes_of(config, self.env)
-        self.device = device_of(config.machine)
-        self.agent = build.agent(config, self.shapes)  # lines 1 and 2
-        self.update_bytes = update_bytes(self.agent, config, self.shapes)
-        self._data_bytes = build.rollout_bytes(config, self.shapes)
+        super().__init__(config, build.environments)  # lines 1 and 2
+        config = self.config
         check_room(
-            self._data_bytes,
+            build.rollout_bytes(config, self.shapes),
             capacity=config.rollout.steps * config.rollout.envs,
             folder=None,
             memory_bytes=self.update_bytes or 0,
         )
         self.rollout = build.rollout(config, self.shapes)
-        self.clock = Clock()
         self._last_batch: Minibatch | None = None
         self._metrics: Metrics = {}
         """Of the rollout and of its last update."""
@@ -80,7 +71,7 @@ class OnPolicyTrainer(Trainer):
 
     @property
     def data_bytes(self) -> int:
-        return self._data_bytes
+        return self.rollout.frames.nbytes
 
     @property
     def at_edge(self) -> bool:
@@ -198,9 +189,10 @@ class OnPolicyTrainer(Trainer):
         """What was acted by the agent that is given up is not learned from any more."""
         super().go_back(agent)
         self._minibatches = []
-        if not self.at_edge:
+        if self.at_edge:
+            self._edge = self._now()
+        else:
             self._begin_next_rollout()
-        self._edge = self._now()
 
     def _begin_next_rollout(self) -> None:
         self.clock.rollouts += 1
@@ -212,9 +204,8 @@ class OnPolicyTrainer(Trainer):
         values = torch.zeros(len(truncated), device=self.device)
         places = np.flatnonzero(truncated)
         if len(places):
-            last = [info["final_obs"][place] for place in places]
-            together = {name: np.stack([one[name] for one in last]) for name in last[0]}
-            views, mask = many_to_tensors(together, self.shapes.cameras, self.device)
+            last = together([info["final_obs"][place] for place in places])
+            views, mask = many_to_tensors(last, self.shapes.cameras, self.device)
             env, step = self._tensor(places), torch.full((len(places),), self._env_steps + 1, device=self.device)
             views, mask = self.shapes.derived(views, mask, step=step, env=env)
             with autocast(self.config.machine):

@@ -6,14 +6,12 @@ from math import ceil
 from statistics import median
 from time import perf_counter
 
-import torch
-
 from manyview.data.room import free_memory_bytes
 from manyview.train import build
 from manyview.train.config import RunConfig
 from manyview.train.machine import prepare, resolved
 from manyview.train.memory import keep_freed_memory
-from manyview.train.observe import to_tensors
+from manyview.train.observe import seen_alone
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.tree import changed
@@ -131,12 +129,8 @@ def _try_alone(trainer: OnPolicyTrainer) -> float:
     observation, _ = env.reset(seed=0)
     began = perf_counter()
     for step in range(TRIED_ALONE):
-        views, mask = shapes.derived(
-            *to_tensors(observation, shapes.cameras, trainer.device),
-            step=torch.tensor([step], device=trainer.device),
-            env=torch.tensor([0], device=trainer.device),
-        )
-        action = shapes.actions.for_env(trainer.agent.act(views, mask, step=step, explore=False))[0]
+        seen = seen_alone(observation, shapes, trainer.device, step=step, episode=0)
+        action = shapes.actions.for_env(trainer.agent.act(*seen, step=step, explore=False))[0]
         observation, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             observation, _ = env.reset()

@@ -86,7 +86,7 @@ def _made_up_batch(config: RunConfig, shapes: Shapes) -> Batch:
     batch = Batch(
         views=pictures[0],
         mask=mask,
-        action=torch.zeros(rows, shapes.action_dim),
+        action=torch.zeros(rows, shapes.actions.count),
         reward_ext=ones,
         discount=ones,
         next_views=pictures[1],

@@ -2,17 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from manyview.agents import Agent, NonFiniteError
+from manyview.agents import PPO, NonFiniteError, OffPolicyAgent
 from manyview.data import NoLog, Scribe, SegmentLog
-from manyview.train.build import Shapes
+from manyview.train import build
 from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
-from manyview.train.machine import autocast
+from manyview.train.machine import autocast, device_of, resolved
+from manyview.train.rehearsal import update_bytes
 
 Metrics = dict[str, Tensor]
 
@@ -37,13 +39,17 @@ class Looked(NamedTuple):
 class Trainer(ABC):
     """An agent, what it acts in and what it learns from."""
 
-    config: RunConfig
-    env: Any
-    shapes: Shapes
-    agent: Agent
-    clock: Clock
-    update_bytes: int | None
-    """Memory beside the data; None where the system does not tell."""
+    agent: OffPolicyAgent | PPO
+
+    def __init__(self, config: RunConfig, build_env: Callable[[RunConfig], Any]) -> None:
+        self.config = config = replace(config, machine=resolved(config.machine))
+        self.env = build_env(config)
+        self.shapes = build.shapes_of(config, self.env)
+        self.device = device_of(config.machine)
+        self.agent = build.agent(config, self.shapes)
+        self.update_bytes = update_bytes(self.agent, config, self.shapes)
+        """Memory beside the data; None where the system does not tell."""
+        self.clock = Clock()
 
     @property
     def parameter_count(self) -> int:
