@@ -182,3 +182,12 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     few["env"] = {"image_size": 16}
     run(changed(preset_config("minute", task="dmc/walker_walk", method="drqv2+mem", seed=1), few), RunFolder(path))
     return path
+
+
+def test_a_run_without_its_records_is_played_all_the_same(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(trained, copy)
+    (copy / "metrics.jsonl").unlink()
+    assert evaluated(capsys, str(copy), "--episodes", "2")["last_return_in_training"] is None
