@@ -4,11 +4,15 @@
     python -m benchmarks.environments quality             # `fast` against `standard`: ms per view, pixel difference
     python -m benchmarks.environments picture             # draws docs/images/qualities.png
     python -m benchmarks.environments workers             # two spawned workers against one
+    python -m benchmarks.environments memory              # what environments leave behind when they are closed
 
 Sides alternate in short blocks in one process, and the best block of each counts: on a busy machine everything else
 measures the other programs.
 """
 
+import ctypes
+import gc
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +30,7 @@ from manyview.envs.suite import Quality
 from manyview.envs.views import Image, Observation
 
 SIZE, ACTION_REPEAT = 84, 2
+MEMORY = Path("/proc/self/statm")
 Step = Callable[[], object]
 
 
@@ -155,6 +160,27 @@ def workers() -> float:
     return 2 * one_s / two_s
 
 
+def resident_bytes() -> int:
+    """In use by this process, after everything that is free was given back."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def left_behind(task: str, *, warm_up: int = 10, count: int = 100) -> float:
+    """MB for each environment that was made, drawn and closed: the low point of the later half over the earlier's."""
+    seen = []
+    for number in range(warm_up + count):
+        env = make(task, render_quality="fast")
+        env.reset(seed=number)
+        env.step(env.action_space.sample())
+        env.close()
+        del env
+        seen.append(resident_bytes())
+    half = count // 2
+    return max(0.0, (min(seen[-half:]) - min(seen[-count:-half])) / (half * 1e6))
+
+
 if __name__ == "__main__":
     wanted = sys.argv[1] if len(sys.argv) > 1 else "speed"
     if wanted == "speed":
@@ -170,5 +196,7 @@ if __name__ == "__main__":
             print(f"| {task} | {standard:.1f} | {fast:.2f} | {standard / fast:.0f} | {difference:.1f} |", flush=True)
     elif wanted == "picture":
         draw_qualities()
+    elif wanted == "memory":
+        print(f"{left_behind('dmc/cheetah_run'):.3f} MB each")
     else:
         print(f"two workers give {workers():.2f} times one worker's steps")
