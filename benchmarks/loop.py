@@ -51,10 +51,10 @@ class Bare:
     def __call__(self) -> None:
         trainer, every = self.trainer, self.trainer.config.schedule.update_every_steps
         for _ in range(STEPS):
-            views, mask = to_tensors(trainer.observation, trainer.shapes.views, torch.device("cpu"))
+            views, mask = to_tensors(trainer.player.observation, trainer.shapes.views, torch.device("cpu"))
             action = trainer.agent.act(views, mask, step=1000, explore=True)[0].numpy()
             observation, _, terminated, truncated, _ = trainer.env.step(action)
-            trainer.observation = trainer.env.reset()[0] if terminated or truncated else observation
+            trainer.player.observation = trainer.env.reset()[0] if terminated or truncated else observation
             self._steps += 1
             if self._steps % every == 0:
                 trainer.agent.update(trainer.sampler.next(), 1000)

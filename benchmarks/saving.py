@@ -187,7 +187,7 @@ def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
         for _ in range(20):
             trainer.advance()
         trainer.update()  # optimisers have moments then
-        observation = trainer.observation
+        observation = trainer.player.observation
         while trainer.replay.inserted < steps:
             trainer.replay.begin(observation)
             session.desk.log.follow()

@@ -21,24 +21,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from manyview.agents import OffPolicyAgent
 from manyview.data import Batch, Scribe, SegmentLog
 from manyview.data.room import check_room
-from manyview.envs.views import NotRestorable, restore, snapshot
 from manyview.train import build
 from manyview.train.config import RunConfig
-from manyview.train.machine import autocast
-from manyview.train.observe import to_tensors
-from manyview.train.seeds import derived_seed, stream
+from manyview.train.player import Player
 from manyview.train.trainer import Advance, Looked, Trainer
 
 
 class OffPolicyTrainer(Trainer):
-    """Environment, replay, sampler and agent of one run. All that changes is in them, in `clock` and `observation`."""
+    """Environment, replay, sampler and agent of one run. All that changes is in them and in `clock`."""
 
     agent: OffPolicyAgent
 
@@ -54,7 +49,7 @@ class OffPolicyTrainer(Trainer):
         self.replay = build.replay(config, self.shapes)
         self.sampler = build.sampler(config, self.replay)
         self.last_batch: Batch | None = None
-        self._begin_episode()
+        self.player = Player(config, self.env, self.shapes, self.agent, self.replay, self.clock)
 
     @property
     def data_bytes(self) -> int:
@@ -78,34 +73,19 @@ class OffPolicyTrainer(Trainer):
 
     def advance(self) -> Advance:
         """Lines 4 to 15."""
-        action = self._action()
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self.replay.add(action, float(reward), terminated, observation)  # line 8
-        self.observation = observation
-        self.clock.steps += 1
-        self.clock.frames += info.get("frames", 1)
-        if terminated or truncated:
-            self._begin_episode()
-        ended = [info["episode"]] if "episode" in info else []
+        ended = self.player.step()
         return Advance(self.update() if self._update_is_due() else None, ended)
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on, but for the steps of the replay that are final: a log has those."""
-        try:
-            env = snapshot(self.env)
-        except NotRestorable:
-            env = None
-        return {"env": env, **{name: owner.state() for name, owner in self._owners().items()}}
+        return {"env": self.player.state(), **{name: owner.state() for name, owner in self._owners().items()}}
 
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
         """Go on from a state. `fill_replay` puts back the steps that are final."""
         for name, owner in self._owners().items():
             owner.load_state(state[name])
         fill_replay()
-        if state["env"] is None:
-            self._begin_episode()
-        else:
-            self.observation = restore(self.env, state["env"])
+        self.player.load_state(state["env"])
 
     def _owners(self) -> dict[str, Any]:
         """Whoever has a state. The environment has one too, if it can be restored."""
@@ -114,25 +94,6 @@ class OffPolicyTrainer(Trainer):
     def close(self) -> None:
         self.sampler.close()
         self.env.close()
-
-    def _begin_episode(self) -> None:
-        # Seeds by number: how an episode begins does not depend on what was before.
-        seed = derived_seed(self.config.seed, "episode", self.clock.episodes)
-        self.observation, _ = self.env.reset(seed=seed)
-        self.replay.begin(self.observation)
-        self.clock.episodes += 1
-
-    def _action(self) -> NDArray[np.float32]:
-        """Lines 4 to 7, or a random action at the begin."""
-        step = self.clock.steps
-        if step < self.config.schedule.random_steps:
-            drawn = stream(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.actions.count)
-            return drawn.astype(np.float32)
-        views, mask = to_tensors(self.observation, self.shapes.views, self.device)
-        with autocast(self.config.machine):
-            action: Tensor = self.agent.act(views, mask, step=step, explore=True)
-        chosen: NDArray[np.float32] = action[0].float().cpu().numpy()
-        return chosen
 
     def _update_is_due(self) -> bool:
         schedule = self.config.schedule
