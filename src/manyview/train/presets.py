@@ -118,8 +118,9 @@ PRESETS: dict[str, Preset] = {
                 # PAPER: D31. Among 64 rows nothing looks rare; and one entropy of the whole state finds more here.
                 "mem": {"reward_scale": "centered", "bank": 2_048, "entropy": "joint"},
                 "re3": {"reward_scale": "centered"},
+                # PAPER: D37. With 1e-3 encoders died.
                 # Four pixels of forty are much: here the reward is worth an encoding of its own.
-                "drqv2": {"lr": 1e-3, "std_steps": 10_000, "saturation_coef": 0.05, **CLEAN},
+                "drqv2": {"lr": 5e-4, "std_steps": 10_000, "saturation_coef": 0.05, **CLEAN},
                 "sac": {"lr": 3e-4, **CLEAN},
                 "machine": {"threads": 1},
             },
