@@ -85,6 +85,12 @@ ROWS = {
         Row("D7", "P", "an environment restored in mid-episode goes on exactly, also in a new process"),
         Row("D8", "P", "other versions, threads or number type than before: said and refused; accepted only aloud"),
         Row("L4", "P", "trainer killed, also while a video is written: no process, shared memory or file left behind"),
+        Row(
+            "X4",
+            "P",
+            "an actor of a run that sends absurd rewards or floods: nothing outside the declared range, and at most "
+            "twice its share",
+        ),
         Row("L5", "P", "physics errors truncate and are counted; a failing camera is masked, counted and tried again"),
         Row(
             "S1",

@@ -3,7 +3,8 @@
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,11 +19,12 @@ from manyview.cli.planned import print_plan
 from manyview.data import NoRoomError
 from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
-from manyview.train.opening import FinishedError, begin
+from manyview.train.opening import FinishedError, begin, trainer_for
 from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
 from manyview.train.session import NotSavedError, Session
 from manyview.train.stopping import ended_by_sigterm
+from manyview.train.trainer import Trainer
 from manyview.train.tree import changed, from_plain, nested
 
 FAILED, INTERRUPTED = 1, 130
@@ -61,6 +63,26 @@ def train(
     ] = None,
     out: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/TASK/METHOD/seedN)")] = None,
     device: Annotated[str | None, arg(metavar="auto|cpu|cuda", help="Where the networks compute.")] = None,
+    actors: Annotated[
+        int | None,
+        arg(
+            metavar="N",
+            help="Act in N processes that feed a replay, on Ray (extra `scale`).",
+            help_behavior_hint="(default: all in one process)",
+        ),
+    ] = None,
+    replay_shards: Annotated[
+        int | None,
+        arg(metavar="N", help="With --actors: so many processes hold the replay.", help_behavior_hint="(default: 1)"),
+    ] = None,
+    address: Annotated[
+        str | None,
+        arg(
+            metavar="HOST:PORT",
+            help="With --actors: of a Ray cluster.",
+            help_behavior_hint="(default: one of its own on this machine, which only you reach)",
+        ),
+    ] = None,
     fresh: Annotated[
         bool, FlagCreatePairsOff, arg(help="Begin again. The run that is in the folder gets another name.")
     ] = False,
@@ -80,15 +102,24 @@ def train(
     """
     if ":" in task:
         find_modules_here()
-    with ended_by_sigterm():
+    scale = {name: value for name, value in (("actors", actors), ("replay_shards", replay_shards)) if value is not None}
+    with ended_by_sigterm(), ExitStack() as engine:
         try:
             resolved = _resolved(task, method, preset, seed, config, list(chain(*set)), device)
+            resolved = changed(resolved, {"scale": scale})
             folder = RunFolder(out or default_folder(resolved))
             if dry_run:
                 print_plan(plan(resolved), folder)
                 return 0
             listener = display_for(resolved, folder)
-            session = begin(resolved, folder, listener, fresh=fresh, accept_changes=accept_changes)
+            session = begin(
+                resolved,
+                folder,
+                listener,
+                fresh=fresh,
+                accept_changes=accept_changes,
+                build_trainer=_trainer_of(resolved, address, engine),
+            )
         except FinishedError as finished:
             print(finished)
             return 0
@@ -97,6 +128,20 @@ def train(
         except (ValueError, TypeError, ImportError, OSError, NoRoomError) as error:
             return refuse(error)
         return _played(session)
+
+
+def _trainer_of(config: RunConfig, address: str | None, engine: ExitStack) -> Callable[[RunConfig], Trainer]:
+    """What trains it: this process alone or, with actors, a cluster that `engine` will leave."""
+    if not config.scale.actors:
+        if address is not None:
+            raise ValueError("--address is of a cluster for actors: say how many with --actors")
+        return trainer_for
+    from manyview.scale.cluster import connected
+
+    engine.enter_context(connected(address, cpus=config.scale.actors))
+    from manyview.scale.trainer import ManyActors
+
+    return ManyActors
 
 
 def _played(session: Session) -> int:

@@ -3,7 +3,7 @@
 from manyview.data.batch import Batch
 from manyview.data.derived import Derived
 from manyview.data.layout import batch_bytes, bytes_needed, bytes_per_step
-from manyview.data.log import NoLog, SegmentLog
+from manyview.data.log import Log, NoLog, SegmentLog
 from manyview.data.replay import Replay
 from manyview.data.rollout import Minibatch, Rollout
 from manyview.data.room import NoRoomError, check_room, free_disk_bytes, free_memory_bytes
@@ -14,6 +14,7 @@ from manyview.data.segments import SegmentError
 __all__ = [
     "Batch",
     "Derived",
+    "Log",
     "Minibatch",
     "NoLog",
     "NoRoomError",

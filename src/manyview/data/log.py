@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from manyview.data.durable import UNFINISHED, make_folder, read_regular, remove, write_whole
+from manyview.data.plain import is_count
 from manyview.data.replay import Replay
 from manyview.data.scribe import Scribe
 from manyview.data.segments import MOST_STEPS, Segment, SegmentError, pack
@@ -25,20 +26,23 @@ class Entry:
     begin: int
     end: int
     sha256: str
+    shard: int | None = None
+    """Of a replay in several parts."""
 
     @property
     def name(self) -> str:
         return f"{self.begin:012d}-{self.end:012d}.segment"
 
     def plain(self) -> list[Any]:
-        return [self.begin, self.end, self.sha256]
+        return [self.begin, self.end, self.sha256, *([] if self.shard is None else [self.shard])]
 
     @classmethod
     def of(cls, plain: Any) -> "Entry":
         """An entry from outside; what is wrong with it raises ValueError."""
         match plain:
-            case [int(begin), int(end), str(sha256)] if 0 <= begin < end <= begin + MOST_STEPS and end < 10**12:
-                return cls(begin, end, sha256)
+            case [int(begin), int(end), str(sha256), *shard] if 0 <= begin < end <= begin + MOST_STEPS and end < 10**12:
+                if not shard or (len(shard) == 1 and is_count(shard[0])):
+                    return cls(begin, end, sha256, *shard)
         raise ValueError("the name of a segment makes no sense")
 
 
@@ -48,6 +52,28 @@ class _Progress:
 
     written: list[Entry] = field(default_factory=list)
     failed: bool = False
+
+
+class Log(Protocol):
+    """Where a run keeps the steps that its checkpoints refer to."""
+
+    def follow(self) -> None:
+        """After each step: hand over what makes a whole segment."""
+
+    def cut(self) -> None:
+        """Hand over everything that is final, for a checkpoint of this moment."""
+
+    def entries(self, *, inserted: int) -> list[Entry]:
+        """For jobs of the scribe: what is written of the replay as it was at so many steps, which is all of it."""
+
+    def keep(self, wanted: Iterable[Entry]) -> None:
+        """For jobs of the scribe: remove every file that is not wanted and older than the last one that is."""
+
+    def read(self, entries: Sequence[Entry]) -> None:
+        """Fill the replay, which has its state already, from these segments; `SegmentError` says what is wrong."""
+
+    def forget(self, *, but: Iterable[Entry]) -> None:
+        """Remove every file that is not among these: steps from after a checkpoint, which will come again."""
 
 
 class SegmentLog:

@@ -103,6 +103,27 @@ class MachineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScaleConfig:
+    """A run of many actors, on Ray (extra `scale`)."""
+
+    actors: int = 0
+    """Processes that act, each with an environment and a copy of the policy. 0: everything in one process."""
+    replay_shards: int = 1
+    """Processes that hold the replay, an equal part each."""
+    chunk_steps: int = 200
+    """Agent steps that an actor sends at once."""
+    publish_every_updates: int = 50
+    """Updates from one version of the weights to the next that actors get."""
+    deadline_s: float = 60.0
+    """An actor that needs longer for a chunk is replaced."""
+    start_deadline_s: float = 120.0
+    """The same for the first, with its start."""
+    reward_low: float | None = None
+    """Chunks with a smaller reward are refused; None: any that is finite is taken."""
+    reward_high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     task: str
     method: str = "drqv2+mem"
@@ -119,6 +140,7 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
+    scale: ScaleConfig = field(default_factory=ScaleConfig)
     drqv2: DrQv2Config = field(default_factory=DrQv2Config)
     sac: SACConfig = field(default_factory=SACConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -145,6 +167,8 @@ class RunConfig:
             )
         if self.bonus.unit != "agent_steps" and not self.on_policy:
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
+        if self.scale.actors and self.on_policy:
+            raise ValueError("scale.actors feed a replay, which ppo has not: use more of rollout.envs")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
         for name, value in (
@@ -158,6 +182,9 @@ class RunConfig:
             ("evaluation.episodes", self.evaluation.episodes),
             ("log.every_steps", self.log.every_steps),
             ("log.checkpoint_every_frames", self.log.checkpoint_every_frames),
+            ("scale.replay_shards", self.scale.replay_shards),
+            ("scale.chunk_steps", self.scale.chunk_steps),
+            ("scale.publish_every_updates", self.scale.publish_every_updates),
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")

@@ -32,10 +32,35 @@ from manyview.train.player import Player
 from manyview.train.trainer import Advance, Looked, Trainer
 
 
-class OffPolicyTrainer(Trainer):
-    """Environment, replay, sampler and agent of one run. All that changes is in them and in `clock`."""
+class FromReplay(Trainer):
+    """Lines 9 to 15, wherever batches come from."""
 
     agent: OffPolicyAgent
+    last_batch: Batch | None = None
+
+    @property
+    def record_is_due(self) -> bool:
+        every_updates = max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
+        return self.clock.updates % every_updates == 0
+
+    def looked_at(self) -> Looked | None:
+        batch = self.last_batch
+        return None if batch is None else Looked(batch.views, batch.mask, batch.rows)
+
+    @property
+    def update_is_due(self) -> bool:
+        """After a step."""
+        schedule = self.config.schedule
+        return self.clock.frames >= schedule.seed_frames and self.clock.steps % schedule.update_every_steps == 0
+
+    def learn(self, batch: Batch) -> dict[str, Tensor] | None:
+        """Lines 10 to 15."""
+        self.last_batch = batch
+        return self.counted(lambda: self.agent.update(batch, self.clock.steps))
+
+
+class OffPolicyTrainer(FromReplay):
+    """Environment, replay, sampler and agent of one run. All that changes is in them and in `clock`."""
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config, build.environment)  # lines 1 and 2
@@ -48,7 +73,6 @@ class OffPolicyTrainer(Trainer):
         )
         self.replay = build.replay(config, self.shapes)
         self.sampler = build.sampler(config, self.replay)
-        self.last_batch: Batch | None = None
         self.player = Player(config, self.env, self.shapes, self.agent, self.replay, self.clock)
 
     @property
@@ -59,22 +83,13 @@ class OffPolicyTrainer(Trainer):
     def inserted(self) -> int:
         return self.replay.inserted
 
-    @property
-    def record_is_due(self) -> bool:
-        every_updates = max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
-        return self.clock.updates % every_updates == 0
-
     def log(self, folder: Path, scribe: Scribe) -> SegmentLog:
         return SegmentLog(folder, self.replay, scribe)
-
-    def looked_at(self) -> Looked | None:
-        batch = self.last_batch
-        return None if batch is None else Looked(batch.views, batch.mask, batch.rows)
 
     def advance(self) -> Advance:
         """Lines 4 to 15."""
         ended = self.player.step()
-        return Advance(self.update() if self._update_is_due() else None, ended)
+        return Advance(self.update() if self.update_is_due else None, ended)
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on, but for the steps of the replay that are final: a log has those."""
@@ -95,11 +110,6 @@ class OffPolicyTrainer(Trainer):
         self.sampler.close()
         self.env.close()
 
-    def _update_is_due(self) -> bool:
-        schedule = self.config.schedule
-        return self.clock.frames >= schedule.seed_frames and self.clock.steps % schedule.update_every_steps == 0
-
     def update(self) -> dict[str, Tensor] | None:
         """Lines 9 to 15."""
-        self.last_batch = batch = self.sampler.next()  # line 9
-        return self.counted(lambda: self.agent.update(batch, self.clock.steps))  # lines 10 to 15
+        return self.learn(self.sampler.next())

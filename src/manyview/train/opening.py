@@ -1,6 +1,6 @@
 """How a run begins, or goes on: its parts are built, its folder is taken, and a session is made of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -37,7 +37,12 @@ def run(config: RunConfig, folder: RunFolder, *listeners: Listener, fresh: bool 
 
 
 def begin(
-    config: RunConfig, folder: RunFolder, *listeners: Listener, fresh: bool = False, accept_changes: bool = False
+    config: RunConfig,
+    folder: RunFolder,
+    *listeners: Listener,
+    fresh: bool = False,
+    accept_changes: bool = False,
+    build_trainer: Callable[[RunConfig], Trainer] | None = None,
 ) -> Session:
     """Build a run and take its folder, or go on with the run that is in it.
 
@@ -49,6 +54,7 @@ def begin(
         listeners: are told of every record, as the file in the folder is.
         fresh: begin again; the run that is in the folder gets another name.
         accept_changes: go on although versions or threads are not those of the run so far.
+        build_trainer: what trains; None for one process.
 
     """
     folder.refuse_links()
@@ -57,7 +63,7 @@ def begin(
             remove(folder.replay)  # a kill may have come before
         raise FinishedError(f"{folder.path} has finished; --fresh begins again")
     prepare(config.machine)
-    trainer = trainer_for(config)
+    trainer = (build_trainer or trainer_for)(config)
     if folder.taken and fresh:
         folder.set_aside()
     if folder.taken:

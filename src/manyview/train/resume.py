@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from manyview.data.durable import remove
-from manyview.data.log import Entry, NoLog, SegmentLog
+from manyview.data.log import Entry, Log
 from manyview.data.segments import SegmentError
 from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError
@@ -15,10 +15,11 @@ from manyview.train.diary import Diary
 from manyview.train.trainer import Trainer
 from manyview.train.tree import Changes
 
-STRICT, FRESH_EPISODE, CHANGED = "strict", "fresh episode", "changed"
+STRICT, FRESH_EPISODE, CHANGED, ASYNC = "strict", "fresh episode", "changed", "async"
 PROMISES = {
     STRICT: "as if it had never stopped, bit for bit",
     FRESH_EPISODE: "with a fresh episode, since this environment cannot be restored in mid-episode",
+    ASYNC: "with fresh actors; no step that was saved is lost or seen twice, and updates keep to their ratio",
     CHANGED: "on other versions or another machine than before, so not bit for bit",
 }
 COMPARED = ("python", "versions", "cpu", "device", "threads", "dtype")
@@ -44,6 +45,13 @@ class Resumed:
     """What is not as it was."""
 
 
+def promise_of(tree: Changes) -> str:
+    """What holds for a run that goes on from this state, on the machine it was on."""
+    if "shards" in tree:
+        return ASYNC
+    return STRICT if tree["env"] is not None else FRESH_EPISODE
+
+
 def refuse_other_settings(before: Changes, now: Changes) -> None:
     """A run goes on with the settings it began with."""
     different = [change for change in _different(before, now) if change[0] not in SETTINGS_COMPARED]
@@ -61,9 +69,7 @@ def changes_since(manifest: Changes, now: Changes) -> list[str]:
     return [f"{name} was {was}, is {is_}" for name, was, is_ in _different(before_all, now_all)]
 
 
-def resume(
-    trainer: Trainer, log: SegmentLog | NoLog, checkpoints: Path, machine: Changes, *, accept_changes: bool
-) -> Resumed | None:
+def resume(trainer: Trainer, log: Log, checkpoints: Path, machine: Changes, *, accept_changes: bool) -> Resumed | None:
     """Bring a trainer and its log to the newest checkpoint that is whole; None if there never was one."""
     refused: list[str] = []
     for folder, found in checkpoint.whole(checkpoints):
@@ -81,7 +87,7 @@ def resume(
 
 def _resumed(
     trainer: Trainer,
-    log: SegmentLog | NoLog,
+    log: Log,
     folder: Path,
     found: Checkpoint,
     machine: Changes,
@@ -97,7 +103,7 @@ def _resumed(
             )
         diary, entries = _load(trainer, log, folder, found)
     _forget_what_came_after(folder, log, entries)
-    exact = STRICT if found.tree["env"] is not None else FRESH_EPISODE
+    exact = promise_of(found.tree)
     said = [_readable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
     return Resumed(folder, diary, CHANGED if changes else exact, [], said)
 
@@ -124,7 +130,7 @@ def segments_of(folders: Iterable[Path]) -> list[Entry]:
     return found
 
 
-def _load(trainer: Trainer, log: SegmentLog | NoLog, folder: Path, found: Checkpoint) -> tuple[Diary, list[Entry]]:
+def _load(trainer: Trainer, log: Log, folder: Path, found: Checkpoint) -> tuple[Diary, list[Entry]]:
     if found.manifest.get("format") != checkpoint.FORMAT:
         raise ValueError(f"its format is {found.manifest.get('format')!r}, this version reads {checkpoint.FORMAT}")
     diary, entries = Diary.of(found.tree["session"]), entries_of(found.manifest)
@@ -153,7 +159,7 @@ def _readable(reason: str) -> str:
     return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
 
 
-def _forget_what_came_after(folder: Path, log: SegmentLog | NoLog, entries: list[Entry]) -> None:
+def _forget_what_came_after(folder: Path, log: Log, entries: list[Entry]) -> None:
     newest_first = checkpoint.every(folder.parent)
     place = newest_first.index(folder)
     for newer in newest_first[:place]:

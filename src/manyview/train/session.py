@@ -12,7 +12,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from manyview.data import NoLog, Scribe, SegmentLog
+from manyview.data import Log, Scribe
 from manyview.envs.views import Observation
 from manyview.methods import Healthy
 from manyview.train import checkpoint
@@ -23,7 +23,7 @@ from manyview.train.film import write_film
 from manyview.train.folder import RunFolder
 from manyview.train.machine import autocast
 from manyview.train.records import JsonLines, Kind, Listeners
-from manyview.train.resume import FRESH_EPISODE, STRICT, Resumed, segments_of
+from manyview.train.resume import Resumed, promise_of, segments_of
 from manyview.train.stopping import Stopped, StopRequest, stop_request
 from manyview.train.trainer import Trainer
 
@@ -45,7 +45,7 @@ class Desk:
 
     lines: JsonLines
     scribe: Scribe
-    log: SegmentLog | NoLog
+    log: Log
     lock: IO[str]
     made_with: Mapping[str, Any]
     """The manifest of this process."""
@@ -135,8 +135,10 @@ class Session:
         """An agent step, and what is due after it."""
         trainer, config, before = self.trainer, self.config, self.trainer.clock.frames
         skipped = trainer.clock.skipped_updates
-        metrics, episodes = trainer.advance()
+        metrics, episodes, news = trainer.advance()
         self.desk.log.follow()
+        for text in news:
+            self._tell("warning", text=text)
         lengths = {"steps": "length", "frames": "length_frames"}  # the clock has these names
         for episode in episodes:
             self._tell("episode", **{lengths.get(name, name): value for name, value in episode.items()})
@@ -234,8 +236,7 @@ class Session:
         )
 
     def _manifest(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        promise = STRICT if tree["env"] is not None else FRESH_EPISODE
-        return {"format": checkpoint.FORMAT, "promise": promise, **self.desk.made_with}
+        return {"format": checkpoint.FORMAT, "promise": promise_of(tree), **self.desk.made_with}
 
     def _tell_failures(self) -> list[OSError]:
         failures = self.desk.scribe.failures()

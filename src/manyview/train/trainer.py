@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from manyview.agents import PPO, NonFiniteError, OffPolicyAgent
-from manyview.data import NoLog, Scribe, SegmentLog
+from manyview.data import Log, NoLog, Scribe
 from manyview.train import build
 from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
@@ -26,6 +26,8 @@ class Advance(NamedTuple):
     """Of the update, if there was one."""
     episodes: Sequence[dict[str, Any]]
     """Of those that ended: return, steps and frames."""
+    news: Sequence[str] = ()
+    """What people should hear of."""
 
 
 class Looked(NamedTuple):
@@ -100,7 +102,7 @@ class Trainer(ABC):
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
         """Go on from a state. `fill_replay` puts back what a log has."""
 
-    def log(self, folder: Path, scribe: Scribe) -> SegmentLog | NoLog:  # noqa: ARG002
+    def log(self, folder: Path, scribe: Scribe) -> Log:  # noqa: ARG002
         """Where steps are kept that a checkpoint refers to."""
         return NoLog()
 

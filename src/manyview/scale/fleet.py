@@ -1,0 +1,181 @@
+"""The actors of a run: asked for chunks, replaced when they die or hang, and never waited for."""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, NamedTuple
+
+from manyview.data.plain import is_count
+from manyview.scale.collector import Collected, Collector
+from manyview.scale.engine import Handle, ray
+from manyview.scale.shard import Receipt
+from manyview.train import RunConfig
+from manyview.train.build import Shapes
+from manyview.train.machine import prepare
+
+CALLS = 2
+"""That wait at each actor, so that it never waits for a learner in mid-update."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
+"""Before the next life of an actor that died without having done anything."""
+
+
+class Delivered(NamedTuple):
+    collected: Collected
+    receipt: Receipt
+    actor: int
+
+
+class Lost(NamedTuple):
+    actor: int
+    reason: str
+
+
+class SendingCollector:
+    """A `Collector` that sends its parcels to a shard itself: pictures never pass through the learner."""
+
+    def __init__(self, config: RunConfig, shapes: Shapes, *, actor: int, life: int, shard: Handle) -> None:
+        prepare(config.machine)
+        self._collector = Collector(config, shapes, actor=actor, life=life)
+        self._shard = shard
+
+    def collect(self, weights: Any, *, step: int, steps: int) -> tuple[Collected, Receipt]:
+        parcel, collected = self._collector.collect(weights, step=step, steps=steps)
+        receipt: Receipt = ray.get(self._shard.insert.remote(parcel))
+        return collected, receipt
+
+
+@dataclass
+class Call:
+    answer: Any  # a reference
+    steps: int
+
+
+@dataclass
+class Member:
+    actor: int
+    life: int = 0
+    handle: Any = None
+    calls: deque[Call] = field(default_factory=deque)
+    since_s: float = 0.0
+    """When it began what it is doing."""
+    has_delivered: bool = False
+    pause_s: float = 0.0
+    """Before its next life."""
+
+
+class Fleet:
+    def __init__(self, config: RunConfig, shapes: Shapes, shards: Sequence[Handle]) -> None:
+        self._config, self._shapes, self._shards = config, shapes, shards
+        self.members = [Member(actor) for actor in range(config.scale.actors)]
+
+    @property
+    def asked_steps(self) -> int:
+        """That somebody is busy with."""
+        return sum(call.steps for member in self.members for call in member.calls)
+
+    @property
+    def alive(self) -> int:
+        return sum(member.handle is not None for member in self.members)
+
+    def ask(self, weights: Any, *, step: int, most_steps: int, chunk_steps: int) -> None:
+        """For chunks of so many steps, of at most so many together."""
+        for _ in range(CALLS):
+            for member in sorted(self.members, key=lambda member: len(member.calls)):
+                if chunk_steps > most_steps:
+                    return
+                if len(member.calls) >= CALLS or not self._lives(member):
+                    continue
+                if not member.calls:
+                    member.since_s = monotonic()
+                answer = member.handle.collect.remote(weights, step=step, steps=chunk_steps)
+                member.calls.append(Call(answer, chunk_steps))
+                most_steps -= chunk_steps
+
+    def tend(self, *, wait_s: float = 0.0) -> list[Delivered | Lost]:
+        """What has come since, waiting so long for a first; and what became of whoever is late or dead."""
+        first = [member.calls[0].answer for member in self.members if member.calls]
+        if first and wait_s:
+            ray.wait(first, timeout=wait_s)
+        found: list[Delivered | Lost] = []
+        for member in self.members:
+            found += self._tended(member)
+        return found
+
+    def state(self) -> dict[str, Any]:
+        return {"lives": [member.life for member in self.members]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Whoever is there now has lived before: its random numbers must not come again."""
+        lives = state["lives"]
+        if not all(is_count(life) for life in lives):
+            raise ValueError(f"lives must be whole numbers, got {lives!r}")
+        for member in self.members:
+            member.life = max([member.life, *lives])
+
+    def close(self) -> None:
+        for member in self.members:
+            if member.handle is not None:
+                ray.kill(member.handle)
+                member.handle = None
+
+    def _tended(self, member: Member) -> list[Delivered | Lost]:
+        found: list[Delivered | Lost] = []
+        while member.calls:
+            answer = member.calls[0].answer
+            ready, _ = ray.wait([answer], timeout=0)
+            if not ready:
+                break
+            try:
+                collected, receipt = ray.get(answer)
+            except ray.exceptions.RayError as error:
+                return [*found, self._end(member, _first_line(error))]
+            found.append(Delivered(collected, receipt, member.actor))
+            member.calls.popleft()
+            member.since_s, member.has_delivered, member.pause_s = monotonic(), True, 0.0
+        scale = self._config.scale
+        deadline_s = scale.deadline_s if member.has_delivered else scale.start_deadline_s
+        if member.calls and monotonic() - member.since_s > deadline_s:
+            return [*found, self._end(member, f"nothing came for {deadline_s:g} s")]
+        return found
+
+    def _end(self, member: Member, reason: str) -> Lost:
+        ray.kill(member.handle)
+        if not member.has_delivered:
+            member.pause_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * member.pause_s))
+        member.handle, member.since_s = None, monotonic()
+        member.calls.clear()
+        self._tell_shards()
+        return Lost(member.actor, reason)
+
+    def _lives(self, member: Member) -> bool:
+        """Whether it can be asked; begins its next life if it is time."""
+        if member.handle is None:
+            if monotonic() - member.since_s < member.pause_s:
+                return False
+            shard = self._shards[self.shard_of(member.actor)]
+            member.handle = (
+                ray.remote(SendingCollector)
+                .options(num_cpus=1, max_restarts=0)
+                .remote(self._config, self._shapes, actor=member.actor, life=member.life, shard=shard)
+            )
+            member.life, member.has_delivered = member.life + 1, False
+            self._tell_shards()
+        return True
+
+    def shard_of(self, actor: int) -> int:
+        """The number of the one that an actor sends to."""
+        return actor % len(self._shards)
+
+    def _tell_shards(self) -> None:
+        alive = Counter(self.shard_of(member.actor) for member in self.members if member.handle is not None)
+        for index, shard in enumerate(self._shards):
+            shard.expect.remote(alive[index])
+
+
+def _first_line(error: BaseException) -> str:
+    """Of what Ray says in paragraphs: the last line of a traceback names the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (
+        (lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]) if lines else type(error).__name__
+    )

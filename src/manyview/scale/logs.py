@@ -1,0 +1,55 @@
+"""The logs of all shards as one. Each shard writes and reads its own files; checkpoints name them all."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from manyview.data import SegmentError
+from manyview.data.log import Entry
+from manyview.scale.engine import Handle, ray
+
+
+class ShardLogs:
+    """What is to be kept for a checkpoint, shards are told by `mark`, together with the question for their state."""
+
+    def __init__(self, shards: Sequence[Handle]) -> None:
+        self._shards = shards
+        self._marks: dict[int, list[int]] = {}
+        """Steps inserted into all shards at a mark, and into each."""
+
+    def mark(self) -> list[dict[str, Any]]:
+        """The states of the shards, all of whose steps will be on the disk when `entries` has answered."""
+        states: list[dict[str, Any]] = ray.get([shard.mark.remote() for shard in self._shards])
+        inserted = [state["replay"]["inserted"] for state in states]
+        self._marks[sum(inserted)] = inserted
+        return states
+
+    def follow(self) -> None: ...
+
+    def cut(self) -> None: ...
+
+    def entries(self, *, inserted: int) -> list[Entry]:
+        asked = zip(self._shards, self._marks.pop(inserted), strict=True)
+        found = ray.get([shard.marked.remote(count) for shard, count in asked])
+        return [replace(Entry.of(plain), shard=index) for index, plains in enumerate(found) for plain in plains]
+
+    def keep(self, wanted: Iterable[Entry]) -> None:
+        ray.get([shard.keep.remote(part) for shard, part in zip(self._shards, self._parts(wanted), strict=True)])
+
+    def read(self, entries: Sequence[Entry]) -> None:
+        parts = zip(self._shards, self._parts(entries), strict=True)
+        for index, wrong in enumerate(ray.get([shard.read.remote(part) for shard, part in parts])):
+            if wrong:
+                raise SegmentError(f"shard {index}: {wrong}")
+
+    def forget(self, *, but: Iterable[Entry]) -> None:
+        ray.get([shard.forget.remote(part) for shard, part in zip(self._shards, self._parts(but), strict=True)])
+
+    def _parts(self, entries: Iterable[Entry]) -> list[list[Any]]:
+        """Of each shard, as plain values."""
+        parts: list[list[Any]] = [[] for _ in self._shards]
+        for entry in entries:
+            if entry.shard is None or entry.shard >= len(parts):
+                raise SegmentError(f"{entry.name} is of a shard that there is not")
+            parts[entry.shard].append(replace(entry, shard=None).plain())
+        return parts

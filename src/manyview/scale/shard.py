@@ -1,0 +1,184 @@
+"""A part of a run's replay, fed by actors that may repeat themselves, flood or send nonsense."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manyview.data import Scribe, SegmentError, SegmentLog
+from manyview.data.log import Entry
+from manyview.data.pieces import add_piece, read_piece
+from manyview.train import RunConfig, build
+from manyview.train.build import Shapes
+from manyview.train.seeds import derived_seed
+
+FAIR_SHARES = 2
+"""An actor may have so many times what it would have if all had the same."""
+
+
+class Parcel(NamedTuple):
+    """A piece with its sender, and a number that counts up: sent twice, it is taken once."""
+
+    actor: int
+    life: int
+    """How often the actor had been replaced."""
+    number: int
+    piece: bytes
+
+
+class Receipt(NamedTuple):
+    transitions: int
+    """That were taken; of a parcel that was here before, those it had."""
+    refused: str = ""
+    """Why nothing was."""
+
+
+@dataclass
+class Ledger:
+    """Who sent what."""
+
+    last: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each life of an actor: number and transitions of the last parcel."""
+    held: dict[int, float] = field(default_factory=dict)
+    """About how many transitions of each actor are in the ring."""
+
+    def seen(self, parcel: Parcel) -> int | None:
+        """The transitions of a parcel that was here before; None for a new one."""
+        number, transitions = self.last.get(_life(parcel), (-1, 0))
+        if parcel.number > number:
+            return None
+        return transitions if parcel.number == number else 0
+
+    def over_quota(self, parcel: Parcel, transitions: int, *, actors: int) -> bool:
+        total = sum(self.held.values()) + transitions
+        # Two parcels are nobody's flood: at the begin whoever is first has everything.
+        allowed = max(FAIR_SHARES * transitions, FAIR_SHARES / max(actors, FAIR_SHARES) * total)
+        return self.held.get(parcel.actor, 0.0) + transitions > allowed
+
+    def enter(self, parcel: Parcel, transitions: int, *, capacity: int) -> None:
+        if sum(self.held.values()) + transitions > capacity:
+            for actor in self.held:  # the ring overwrites what is oldest, which is a bit of everybody's
+                self.held[actor] *= 1 - transitions / capacity
+        self.held[parcel.actor] = self.held.get(parcel.actor, 0.0) + transitions
+        self.last[_life(parcel)] = (parcel.number, transitions)
+
+    def state(self) -> dict[str, Any]:
+        return {"held": {str(actor): held for actor, held in self.held.items()}}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Parcels of before are not sent again: their actors are gone."""
+        self.last, self.held = {}, {int(actor): float(held) for actor, held in state["held"].items()}
+
+
+class Shard:
+    """One of `count` equal parts of the replay, with its own sampler and log."""
+
+    def __init__(self, config: RunConfig, shapes: Shapes, *, index: int, count: int) -> None:
+        part = replace(
+            config,
+            seed=derived_seed(config.seed, "shard", index),
+            replay=replace(config.replay, capacity=config.replay.capacity // count),
+            machine=replace(config.machine, device="cpu"),
+        )
+        self._index, self._count, self._actors = index, count, config.scale.actors
+        low, high = config.scale.reward_low, config.scale.reward_high
+        self._low, self._high = -inf if low is None else low, inf if high is None else high
+        self.replay = build.replay(part, shapes)
+        self.sampler = build.sampler(part, self.replay)
+        self.ledger = Ledger()
+        self._scribe = Scribe()
+        self._log: SegmentLog | None = None
+        self._marked: dict[int, list[Entry]] = {}
+
+    def expect(self, actors: int) -> None:
+        """So many are alive: what their shares are measured by."""
+        self._actors = actors
+
+    def insert(self, parcel: Parcel) -> Receipt:
+        """Take a parcel, or say why not. A wrong one changes nothing."""
+        before = self.ledger.seen(parcel)
+        if before is not None:
+            return Receipt(before)
+        try:
+            piece = read_piece(parcel.piece, self.replay)
+        except SegmentError as error:
+            return Receipt(0, str(error))
+        transitions, rewards = piece.transitions, piece.rewards
+        if len(rewards) and (rewards.min() < self._low or rewards.max() > self._high):
+            return Receipt(
+                0,
+                f"rewards from {rewards.min():g} to {rewards.max():g}, declared were {self._low:g} to {self._high:g} "
+                "(scale.reward_low, scale.reward_high)",
+            )
+        if self.ledger.over_quota(parcel, transitions, actors=self._actors):
+            return Receipt(0, f"more than {FAIR_SHARES} times its share of the replay")
+        add_piece(self.replay, piece)
+        self.ledger.enter(parcel, transitions, capacity=self.replay.capacity)
+        if self._log is not None:
+            self._log.follow()
+        return Receipt(transitions)
+
+    def sample(self) -> dict[str, NDArray[Any]]:
+        """The next batch; its rows are numbered so that no two shards have the same."""
+        batch = self.sampler.next()._asdict()
+        batch["rows"] = batch["rows"] * self._count + self._index
+        return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in batch.items()}
+
+    def keep_log(self, folder: Path) -> None:
+        self._log = SegmentLog(folder / f"shard{self._index}", self.replay, self._scribe)
+
+    def mark(self) -> dict[str, Any]:
+        """The state of this moment. Its steps are on the disk when `marked` has answered."""
+        state, inserted = self.state(), self.replay.inserted
+        log = self._log
+        if log is not None:
+            log.cut()
+            self._scribe.ask(lambda: self._marked.update({inserted: log.entries(inserted=inserted)}))
+        return state
+
+    def marked(self, inserted: int) -> list[Any]:
+        """The segments of the state that had so many steps; OSError if they could not be written."""
+        self._scribe.wait()
+        for failure in self._scribe.failures():
+            raise failure
+        return [entry.plain() for entry in self._marked.pop(inserted)]
+
+    def state(self) -> dict[str, Any]:
+        owners: dict[str, Any] = {"replay": self.replay, "sampler": self.sampler, "ledger": self.ledger}
+        return {name: owner.state() for name, owner in owners.items()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.replay.load_state(state["replay"])
+        self.sampler.load_state(state["sampler"])
+        self.ledger.load_state(state["ledger"])
+
+    def read(self, segments: Sequence[Any]) -> str:
+        """Fill the replay, which has its state already; what is wrong with the segments, or nothing."""
+        try:
+            if self._log is not None:
+                self._log.read([Entry.of(plain) for plain in segments])
+        except SegmentError as error:
+            return str(error)
+        return ""
+
+    def keep(self, segments: Sequence[Any]) -> None:
+        if self._log is not None:
+            log, wanted = self._log, [Entry.of(plain) for plain in segments]
+            self._scribe.ask(lambda: log.keep(wanted))
+
+    def forget(self, segments: Sequence[Any]) -> None:
+        if self._log is not None:
+            self._scribe.wait()
+            self._log.forget(but=[Entry.of(plain) for plain in segments])
+
+    def close(self) -> None:
+        self._scribe.close()
+        self.sampler.close()
+
+
+def _life(parcel: Parcel) -> str:
+    return f"{parcel.actor}.{parcel.life}"

@@ -1,0 +1,150 @@
+"""A shard takes each parcel once, refuses nonsense and floods, and comes back from its log."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manyview.scale.collector import Collector, weights_of
+from manyview.scale.shard import FAIR_SHARES, Parcel, Shard
+from manyview.train import RunConfig, build
+from benchmarks.compared import different
+from tests.train.runs import short_run
+
+CHUNK = 10
+
+
+def setting(**scale: Any) -> tuple[RunConfig, build.Shapes]:
+    config = short_run(scale={"actors": 4, "chunk_steps": CHUNK, **scale}, replay={"capacity": 2000})
+    env = build.environment(config)
+    shapes = build.shapes_of(config, env)
+    env.close()
+    return config, shapes
+
+
+def parcels(config: RunConfig, shapes: build.Shapes, *, actor: int, count: int, life: int = 0) -> list[Parcel]:
+    collector, weights = Collector(config, shapes, actor=actor, life=life), weights_of(build.agent(config, shapes))
+    made = [collector.collect(weights, step=CHUNK * turn, steps=CHUNK)[0] for turn in range(count)]
+    collector.close()
+    return made
+
+
+def test_a_parcel_that_comes_twice_is_taken_once() -> None:
+    config, shapes = setting(actors=1)
+    shard = Shard(config, shapes, index=0, count=1)
+    first, second = parcels(config, shapes, actor=0, count=2)
+    assert shard.insert(first) == shard.insert(first) == (CHUNK, "")
+    inserted = shard.replay.inserted
+    assert shard.insert(second).transitions == CHUNK
+    assert shard.insert(first) == (0, "")  # long taken
+    assert inserted < shard.replay.inserted < 2 * inserted + 2
+    again = parcels(config, shapes, actor=0, count=1, life=1)[0]
+    assert shard.insert(again).transitions == CHUNK  # its numbers begin again with its life
+    shard.close()
+
+
+def test_lives_of_an_actor_and_actors_differ_in_what_they_do() -> None:
+    config, shapes = setting()
+    made = [parcels(config, shapes, actor=actor, count=1, life=life)[0] for actor, life in ((0, 0), (0, 1), (1, 0))]
+    assert len({parcel.piece for parcel in made}) == 3
+    assert parcels(config, shapes, actor=1, count=1)[0].piece == made[2].piece
+
+
+@pytest.mark.quality("X4")
+def test_rewards_outside_the_declared_range_do_not_get_in() -> None:
+    config, shapes = setting(actors=1, reward_low=-0.5, reward_high=0.5)
+    open_config = replace(config, scale=replace(config.scale, reward_low=None, reward_high=None))
+    (parcel,) = parcels(config, shapes, actor=0, count=1)
+    taken = Shard(open_config, shapes, index=0, count=1)
+    assert taken.insert(parcel).transitions == CHUNK
+    acted = taken.replay.steps["acted"][: taken.replay.inserted]
+    taken.replay.steps["reward"][:CHUNK][acted[:CHUNK]] = 1e30
+    from manyview.data.pieces import cut_piece
+
+    absurd = parcel._replace(piece=cut_piece(taken.replay, 0))
+    refusing = Shard(config, shapes, index=0, count=1)
+    receipt = refusing.insert(absurd)
+    assert receipt.transitions == refusing.replay.inserted == 0
+    assert "declared were -0.5 to 0.5" in receipt.refused
+    taken.close()
+    refusing.close()
+
+
+@pytest.mark.quality("X4")
+def test_an_actor_that_floods_gets_twice_its_share_and_no_more() -> None:
+    config, shapes = setting(actors=16)
+    shard = Shard(config, shapes, index=0, count=1)
+    shard.expect(16)
+    sent = {actor: iter(parcels(config, shapes, actor=actor, count=4)) for actor in range(1, 16)}
+    flood = iter(parcels(config, shapes, actor=0, count=60))
+    refused = 0
+    for _ in range(4):
+        for actor in range(1, 16):
+            assert not shard.insert(next(sent[actor])).refused
+            refused += bool(shard.insert(next(flood)).refused)
+    assert refused > 40
+    held = shard.ledger.held
+    assert held[0] / sum(held.values()) <= FAIR_SHARES / 16
+    shard.close()
+
+
+def test_a_few_survivors_may_have_all_of_it() -> None:
+    config, shapes = setting(actors=16)
+    shard = Shard(config, shapes, index=0, count=1)
+    shard.expect(1)
+    assert all(shard.insert(parcel).transitions == CHUNK for parcel in parcels(config, shapes, actor=3, count=5))
+    shard.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense"])
+def test_bytes_that_are_no_piece_are_refused_with_a_reason(damage: bytes) -> None:
+    config, shapes = setting()
+    shard = Shard(config, shapes, index=0, count=1)
+    assert shard.insert(Parcel(0, 0, 0, damage)) == (0, "no segment")
+    shard.close()
+
+
+@pytest.mark.quality("D3", "D4")
+def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
+    config, shapes = setting(actors=2)
+    before, after = (Shard(config, shapes, index=1, count=2) for _ in range(2))
+    made = parcels(config, shapes, actor=1, count=6)
+    before.keep_log(tmp_path)
+    for parcel in made[:4]:
+        before.insert(parcel)
+    before.sample()
+    state = before.mark()
+    for parcel in made[4:]:
+        before.insert(parcel)  # comes after the checkpoint, and is not in it
+    segments = before.marked(state["replay"]["inserted"])
+    before.mark()
+    after.keep_log(tmp_path)
+    after.load_state(state)
+    assert after.read(segments) == ""
+    assert after.replay.inserted == state["replay"]["inserted"]
+    twin = Shard(config, shapes, index=1, count=2)
+    for parcel in made[:4]:
+        twin.insert(parcel)
+    twin.sample()
+    assert different(twin.sample(), after.sample()) == []
+    file = next((tmp_path / "shard1").glob("*.segment"))
+    spoiled = bytearray(file.read_bytes())
+    spoiled[len(spoiled) // 2] ^= 16
+    file.write_bytes(bytes(spoiled))
+    assert "checksum" in after.read(segments)
+    for shard in (before, after, twin):
+        shard.close()
+
+
+def test_batches_of_two_shards_have_no_row_in_common() -> None:
+    config, shapes = setting(actors=2)
+    rows = []
+    for index in range(2):
+        shard = Shard(config, shapes, index=index, count=2)
+        for parcel in parcels(config, shapes, actor=index, count=2):
+            shard.insert(parcel)
+        rows.append(np.unique(shard.sample()["rows"]))
+        shard.close()
+    assert not set(rows[0]) & set(rows[1])
