@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manyview.envs.layers.stack import FrameStack
 from numpy.typing import NDArray
 
 from manyview.data import Replay, Sampler, SegmentError
 from manyview.data.pieces import add_piece, cut_piece, read_piece
 from manyview.data.segments import pack
+from manyview.envs.layers.stack import FrameStack
 from tests.replay.helpers import Lived, Noise, experience, replay_for
 
 STACK = 3

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.compared import different
 from manyview.scale.collector import Collector, weights_of
 from manyview.scale.shard import FAIR_SHARES, Parcel, Shard
 from manyview.train import RunConfig, build
-from benchmarks.compared import different
 from tests.train.runs import short_run
 
 CHUNK = 10

@@ -17,6 +17,7 @@ from manyview import __version__
 COMMANDS = {
     "doctor": "Check this installation; name the command that repairs it.",
     "train": "Train an agent from several cameras.",
+    "sweep": "Train every combination of tasks, methods and seeds, on Ray.",
     "evaluate": "Play episodes with a run's agent, with all or some cameras.",
     "plot": "Draw learning curves of runs, also beside published figures.",
     "runs": "List runs, their state and last return.",

@@ -1,10 +1,20 @@
 """Ray as this package uses it. What comes out of its processes, no type can tell."""
 
+import logging
+import os
 from typing import Any
 
 from manyview.envs.optional import optional
+
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # or Tune prints tables of its own
+logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails, people hear from us, in a line
 
 ray: Any = optional("ray", extra="scale")
 
 Handle = Any
 """Of an object in another process: `handle.method.remote(...)` gives a reference, `ray.get` what it refers to."""
+
+
+def engine_part(name: str) -> Any:
+    """`ray.tune` or `ray.train`, which take seconds to import."""
+    return optional(f"ray.{name}", extra="scale")

@@ -1,0 +1,102 @@
+"""`manyview sweep`: a night of runs by one command, and the same command again for what is left."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Annotated
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from manyview.cli.arguments import find_modules_here, refuse
+from manyview.cli.runs import print_table
+from manyview.report.runs import Run, summarise
+from manyview.scale.cluster import connected
+from manyview.scale.sweep import Planned, log_of, read_sweep
+
+FAILED, INTERRUPTED = 1, 130
+TABLE_EVERY_S = 60.0
+
+
+def sweep(
+    file: Positional[Annotated[Path, arg(metavar="SWEEP.toml", help="Tasks, methods, seeds and settings.")]],
+    *,
+    address: Annotated[
+        str | None,
+        arg(
+            metavar="HOST:PORT",
+            help="Of a Ray cluster; its machines must see the same folders.",
+            help_behavior_hint="(default: this machine)",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, FlagCreatePairsOff, arg(help="Only list the runs and how far each is.")] = False,
+) -> int:
+    """Train every combination of tasks, methods and seeds.
+
+    The same command again goes on with the runs that have not finished, each from its last checkpoint.
+    `manyview runs` shows them at any time.
+    """
+    find_modules_here()
+    try:
+        wanted = read_sweep(file)
+        planned = wanted.planned()
+    except (ValueError, TypeError, OSError) as error:
+        return refuse(error)
+    print(f"{len(planned)} runs in {wanted.out}: {_counted(planned)}")
+    if dry_run:
+        for one in planned:
+            print(f"  {one.folder}")
+        return 0
+    try:
+        with connected(address):
+            from manyview.scale.tune import run_sweep
+
+            finished = run_sweep(wanted, planned, Told(planned))
+    except ImportError as error:
+        return refuse(error)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on")
+        return INTERRUPTED
+    print_table(summaries_of(planned))
+    return 0 if finished else FAILED
+
+
+class Told:
+    """Lines for what happens, and a table now and then."""
+
+    def __init__(self, planned: Sequence[Planned]) -> None:
+        self._planned, self._last_s = planned, monotonic()
+
+    def begun(self, planned: Planned) -> None:
+        self._say(planned, "begins" if not planned.folder.exists() else "goes on")
+
+    def ended(self, planned: Planned) -> None:
+        found = summarise(planned.folder)
+        self._say(planned, "finished" if found.last_return is None else f"finished, return {found.last_return:.1f}")
+
+    def failed(self, planned: Planned, reason: str, *, attempts: int, given_up: bool) -> None:
+        what = f"given up after {attempts} attempts" if given_up else f"crashed ({attempts}), and goes on"
+        self._say(planned, f"{what}: {reason}; see {os.path.relpath(log_of(planned))}")
+
+    def tick(self) -> None:
+        if monotonic() - self._last_s > TABLE_EVERY_S:
+            self._last_s = monotonic()
+            running = [found for found in summaries_of(self._planned) if found.state == "running"]
+            print(f"{_counted(self._planned)}")
+            if running:
+                print_table(running)
+            sys.stdout.flush()
+
+    def _say(self, planned: Planned, what: str) -> None:
+        print(f"{os.path.relpath(planned.folder)}: {what}", flush=True)
+
+
+def summaries_of(planned: Sequence[Planned]) -> list[Run]:
+    return [summarise(one.folder) for one in planned if one.folder.exists()]
+
+
+def _counted(planned: Sequence[Planned]) -> str:
+    states = Counter(summarise(one.folder).state if one.folder.exists() else "to come" for one in planned)
+    return ", ".join(f"{count} {state}" for state, count in states.items())

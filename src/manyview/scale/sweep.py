@@ -1,0 +1,100 @@
+"""What a sweep is: the runs of every combination that a TOML file names. Nothing here needs Ray.
+
+tasks = ["dmc/ball_in_cup_catch", "dmc/pendulum_swingup"]
+methods = ["drqv2+mem", "drqv2+none"]
+seeds = [1, 2, 3]
+preset = "cpu"
+
+[set]                          # settings of all runs
+"replay.batch_size" = 128
+
+[variants.joint]               # each of them once more, with these
+"mem.entropy" = "joint"
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from manyview.train import RunConfig, preset_config
+from manyview.train.folder import default_folder
+from manyview.train.presets import preset_for
+from manyview.train.tree import changed, nested
+
+Settings = Mapping[str, Any]
+
+
+class Planned(NamedTuple):
+    config: RunConfig
+    folder: Path
+
+
+def log_of(planned: Planned) -> Path:
+    """What a run printed, and how it crashed."""
+    return planned.folder.with_name(f"{planned.folder.name}.log")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Fields are those of the file."""
+
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...] = (1,)
+    preset: str | None = None
+    """None: what `manyview train` would take on a machine without an accelerator."""
+    out: str = "runs"
+    """Folder of the runs, which are laid out in it as `manyview train` does."""
+    set: Settings = field(default_factory=dict)
+    variants: Mapping[str, Settings] = field(default_factory=dict)
+    cpus: float = 1.0
+    """Of the cluster, that a run takes."""
+    gpus: float = 0.0
+    retries: int = 2
+    """How often a run that crashed goes on from its last checkpoint before it is given up."""
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "methods", "seeds"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name} must be a list without repetitions, got {list(values)}")
+
+    def planned(self) -> list[Planned]:
+        """Every run, its settings checked. Those of one seed stand together: half a sweep is then a comparison too."""
+        variants = dict(self.variants) or {"": {}}
+        every = product(self.seeds, self.tasks, self.methods, variants.items())
+        return [self._planned(task, method, seed, *variant) for seed, task, method, variant in every]
+
+    def _planned(self, task: str, method: str, seed: int, variant: str, further: Settings) -> Planned:
+        preset = self.preset or preset_for(task, method, accelerator=False)
+        config = preset_config(preset, task=task, method=method, seed=seed)
+        config = changed(config, nested([*self.set.items(), *further.items()]))
+        laid_out = default_folder(config).relative_to("runs")
+        return Planned(config, Path(self.out) / laid_out.parent / variant / laid_out.name)
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Of a file; what is wrong with it raises ValueError."""
+    try:
+        plain = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _sweep(plain)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _sweep(plain: dict[str, Any]) -> Sweep:
+    known = set(Sweep.__dataclass_fields__)
+    if unknown := sorted(plain.keys() - known):
+        raise ValueError(f"a sweep has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
+    if missing := sorted({"tasks", "methods"} - plain.keys()):
+        raise ValueError(f"{missing[0]!r} is missing")
+    kinds: dict[str, Any] = {"tasks": str, "methods": str, "seeds": int}
+    for name, kind in kinds.items():
+        values = plain.get(name, [])
+        if not isinstance(values, list) or not all(type(value) is kind for value in values):
+            raise ValueError(f"{name} must be a list of {'numbers' if kind is int else 'names'}, got {values!r}")
+    lists = {name: tuple(plain[name]) for name in kinds if name in plain}
+    return Sweep(**{**plain, **lists})

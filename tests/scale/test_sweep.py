@@ -1,0 +1,125 @@
+"""Sweeps: what a file means, and what becomes of its runs on Ray when they, or the driver, die."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.scale.sweep import read_sweep
+
+SHORT = """
+preset = "minute"
+out = "night"
+[set]
+"schedule.frames" = 400
+"schedule.seed_frames" = 40
+"schedule.random_steps" = 40
+"evaluation.every_frames" = 200
+"evaluation.episodes" = 2
+"evaluation.video" = false
+"log.checkpoint_every_frames" = 100
+"log.tensorboard" = false
+"""
+
+
+def written(path: Path, head: str, rest: str = SHORT) -> Path:
+    path.write_text(head + rest)
+    return path
+
+
+def test_every_combination_is_a_run_with_the_settings_of_all_and_of_its_variant(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "night.toml",
+        'tasks = ["toy/identity_continuous", "toy/deep_sea_continuous"]\nmethods = ["drqv2+mem", "sac+none"]\n'
+        "seeds = [3, 1]\n",
+        SHORT + '[variants.joint]\n"mem.entropy" = "joint"\n[variants.plain]\n',
+    )
+    planned = read_sweep(file).planned()
+    assert len(planned) == len({one.folder for one in planned}) == 16
+    first = planned[0]
+    assert first.folder == Path("night/toy-identity_continuous/drqv2+mem/joint/seed3")
+    assert (first.config.mem.entropy, first.config.schedule.frames) == ("joint", 400)
+    assert planned[1].config.mem.entropy == "marginal"
+    assert [one.config.seed for one in planned] == [3] * 8 + [1] * 8
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ('tasks = ["toy/identity"]\n', "'methods' is missing"),
+        ('tasks = "toy/identity"\nmethods = ["ppo+none"]\n', "tasks must be a list of names"),
+        ('tasks = []\nmethods = ["ppo+none"]\n', "tasks must be a list without repetitions"),
+        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseeds = [1, 1]\n', "seeds must be a list without"),
+        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseed = [1]\n', "a sweep has no 'seed'"),
+        ('tasks = ["toy/identity"]\nmethods = ["best"]\n', "method must be <agent>"),
+        ("tasks = [", "Invalid value"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_before_anything_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], head: str, reason: str
+) -> None:
+    file = written(tmp_path / "night.toml", head)
+    assert main(["sweep", str(file)]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_dry_run_lists_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = written(Path("night.toml"), 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none", "sac+mem"]\n')
+    assert main(["sweep", str(file), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("2 runs in night: 2 to come")
+    assert "night/toy-identity_continuous/sac+mem/seed1" in said
+
+
+def started(folder: Path, file: Path) -> "subprocess.Popen[bytes]":
+    """`manyview sweep` in a process of its own; what it says goes into a file."""
+    here = Path(__file__).parents[2]
+    with (folder / "said.log").open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "manyview", "sweep", str(file)],
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "PYTHONPATH": str(here), "CRASHED": str(folder / "crashed"), "OMP_NUM_THREADS": "1"},
+        )
+
+
+def records(folder: Path, kind: str) -> list[dict[str, object]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines() if (folder / "metrics.jsonl").exists() else []
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+@pytest.mark.xdist_group("ray")
+def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> None:
+    """One run crashes once, one always; the driver is killed in the middle and started again."""
+    tasks = ["toy/identity_continuous", "tests.scale.crashing:once", "tests.scale.crashing:always"]
+    file = written(tmp_path / "night.toml", f'tasks = {json.dumps(tasks)}\nmethods = ["drqv2+none"]\nretries = 1\n')
+    whole, once, always = (tmp_path / "night" / re.sub("[:/]", "-", task) / "drqv2+none" / "seed1" for task in tasks)
+    driver, deadline_s = started(tmp_path, file), monotonic() + 200
+    while not (whole / "checkpoints" / "000000100").exists():
+        assert monotonic() < deadline_s, (tmp_path / "said.log").read_text()
+        sleep(0.1)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert started(tmp_path, file).wait(timeout=300) == 1
+
+    said = (tmp_path / "said.log").read_text()
+    for folder in (whole, once):
+        assert records(folder, "end")[-1]["state"] == "finished", said
+        assert len(records(folder, "start")) == 1, "it was begun from scratch"
+    assert records(whole, "resume")
+    assert not records(always, "end")
+    (given_up,) = [line for line in said.splitlines() if "given up after 2 attempts" in line]
+    assert re.search(r"crashing-always.*its process died; see night/.*seed1\.log", given_up)
+    assert len(re.findall(r"crashing-once.*crashed \(1\), and goes on", said)) == 1
+    assert not (tmp_path / "night" / ".tune").exists()
