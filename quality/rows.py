@@ -84,6 +84,13 @@ ROWS = {
         Row("D6", "P", "SIGTERM in training, in an evaluation, while it begins: saved, and exit 0", {"s": at_most(10)}),
         Row("D7", "P", "an environment restored in mid-episode goes on exactly, also in a new process"),
         Row("D8", "P", "other versions, threads or number type than before: said and refused; accepted only aloud"),
+        Row(
+            "L1", "P", "an actor of a run is killed: replaced, the run ends right, and nothing half-written is sampled"
+        ),
+        Row("L2", "P", "actors that hang in a step: the learner goes on, and they are replaced after the deadline"),
+        Row(
+            "L3", "P", "no actor delivers: the learner uses its steps up, then waits and says so, and goes on with them"
+        ),
         Row("L4", "P", "trainer killed, also while a video is written: no process, shared memory or file left behind"),
         Row(
             "X4",

@@ -18,7 +18,7 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
     Of a cluster with an address Ray's own settings count, such as RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.
     """
     if address is None:
-        _lock_up()
+        _prepare_our_own()
     from manyview.scale.engine import ray
 
     if address is None:
@@ -32,7 +32,7 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
         ray.shutdown()
 
 
-def _lock_up() -> None:
+def _prepare_our_own() -> None:
     """Before Ray is imported: it reads these then."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # by which it listens on the loopback alone
     if "RAY_AUTH_MODE" not in os.environ:

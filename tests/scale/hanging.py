@@ -1,0 +1,22 @@
+"""A task whose steps hang for as long as a file is there."""
+
+import os
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import gymnasium as gym
+
+from manyview.envs import make
+from manyview.envs.views import Observation
+
+
+class Hanging(gym.Wrapper[Observation, Any, Observation, Any]):
+    def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        while Path(os.environ["HANG"]).exists():
+            sleep(0.1)
+        return self.env.step(action)
+
+
+def hanging() -> Hanging:
+    return Hanging(make("toy/identity_continuous"))

@@ -1,0 +1,37 @@
+"""Processes below another, as the system knows them."""
+
+import os
+from pathlib import Path
+
+
+def below(parent: int) -> dict[int, str]:
+    """All that descend from a process, with the name each has given itself."""
+    found, parents = dict[int, str](), dict[int, int]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat, name = (folder / "stat").read_text(), (folder / "cmdline").read_text()
+        except OSError:
+            continue  # gone in the meantime
+        state, parents[int(folder.name)] = (
+            stat.rpartition(")")[2].split()[:2][0],
+            int(stat.rpartition(")")[2].split()[1]),
+        )
+        if state != "Z":
+            found[int(folder.name)] = name.replace("\0", " ").strip()
+
+    def descends(pid: int) -> bool:
+        while pid > 1:
+            pid = parents.get(pid, 0)
+            if pid == parent:
+                return True
+        return False
+
+    return {pid: name for pid, name in found.items() if descends(pid)}
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,111 @@
+"""A run of many actors by the command, on real Ray: actors die and hang, all of them at once, and the learner too."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from tests.scale.processes import alive, below
+
+pytestmark = pytest.mark.xdist_group("ray")
+FRAMES = 1_500
+COMMAND = [
+    *("train", "tests.scale.hanging:hanging", "--method", "drqv2+none", "--preset", "minute", "--out", "run"),
+    *("--actors", "2", "--replay-shards", "2", "--set", f"schedule.frames={FRAMES}", "scale.chunk_steps=25"),
+    *("scale.deadline_s=4", "evaluation.video=false", "log.tensorboard=false", "log.checkpoint_every_frames=500"),
+    *("evaluation.every_frames=1500", "drqv2.std_steps=800"),
+]
+
+
+class Learner:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with (folder / "said.log").open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "manyview", *COMMAND],
+                cwd=folder,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "HANG": str(folder / "hang")},
+            )
+
+    def records(self, kind: str) -> list[dict[str, Any]]:
+        file = self.folder / "run" / "metrics.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+    def actors(self) -> list[int]:
+        return [pid for pid, name in below(self.process.pid).items() if "SendingCollector" in name]
+
+    def until(self, reached: Callable[[], object]) -> None:
+        deadline_s = monotonic() + 150
+        while not reached():
+            assert self.process.poll() is None, (self.folder / "said.log").read_text()
+            assert monotonic() < deadline_s, (self.folder / "said.log").read_text()
+            sleep(0.05)
+
+    def episodes(self) -> int:
+        return len(self.records("episode"))
+
+    def warnings(self) -> str:
+        return "\n".join(record["text"] for record in self.records("warning"))
+
+
+@pytest.fixture
+def learner(tmp_path: Path) -> Iterator[Learner]:
+    found = Learner(tmp_path)
+    yield found
+    found.process.kill()
+    found.process.wait()
+
+
+def wait_for_the_end_of(processes: list[int], *, seconds: float) -> None:
+    gone_by_s = monotonic() + seconds
+    while any(map(alive, processes)):
+        assert monotonic() < gone_by_s, "processes are left behind"
+        sleep(0.1)
+
+
+@pytest.mark.quality("L1", "L2", "L3", "L4", "D4")
+def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) -> None:
+    learner.until(lambda: learner.episodes() > 10)
+
+    dead = learner.actors()[0]  # L1: one dies
+    os.kill(dead, signal.SIGKILL)
+    learner.until(lambda: "is replaced: The actor died" in learner.warnings())
+    before = learner.episodes()
+    learner.until(lambda: len(learner.actors()) == 2 and learner.episodes() > before + 5)
+
+    (tmp_path / "hang").touch()  # L2 and L3: all hang in a step, and everybody who comes after them too
+    learner.until(lambda: "nothing came for 4 s" in learner.warnings())
+    learner.until(lambda: "every update that was due is made" in learner.warnings())
+    (tmp_path / "hang").unlink()
+    before = learner.episodes()
+    learner.until(lambda: learner.episodes() > before + 5)
+
+    learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
+    family = below(learner.process.pid)
+    ours = [pid for pid, name in family.items() if "SendingCollector" in name or "Shard" in name]
+    assert len(ours) >= 3  # one may just be about to be replaced
+    learner.process.send_signal(signal.SIGKILL)  # L4
+    learner.process.wait()
+    wait_for_the_end_of(ours, seconds=10)
+
+    again = Learner(tmp_path)
+    assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
+    wait_for_the_end_of(list(family), seconds=90)  # two agents of Ray's own look a minute for its head
+    (resumed,) = again.records("resume")
+    end = again.records("end")[-1]
+    assert (resumed["promise"], end["state"]) == ("async", "finished")
+    assert end["frames"] == end["steps"] == FRAMES
+    # The preset's 300 frames without updates, then one for each step: neither a burst nor a gap, whatever happened.
+    assert end["updates"] == FRAMES - 300 + 1
+    resumed_at = next(r for r in again.records("train") if r["frames"] > resumed["frames"])
+    assert resumed_at["updates"] - resumed["updates"] == resumed_at["steps"] - resumed["steps"]
