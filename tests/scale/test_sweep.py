@@ -50,6 +50,14 @@ def test_every_combination_is_a_run_with_the_settings_of_all_and_of_its_variant(
     assert [one.config.seed for one in planned] == [3] * 8 + [1] * 8
 
 
+def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    (tmp_path / "night.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    planned = read_sweep(tmp_path / "night.toml").planned()
+    assert f"{len(planned)} runs in runs/night" in page
+    assert str(planned[0].folder) in page
+
+
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
