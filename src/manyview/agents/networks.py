@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from manyview.mem.ranks import average_gradients
+
 
 class Head(nn.Sequential):
     """Always float32: in bfloat16 a value of 150 has neighbours at 149 and 151, as far apart as rewards."""
@@ -52,6 +54,7 @@ def descend(loss: Tensor, optimizer: torch.optim.Optimizer, *, most: float | Non
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    average_gradients(parameters)  # so that all learners see the same norm, and skip the same step
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
     if not norm.isfinite():
         optimizer.zero_grad(set_to_none=True)

@@ -12,6 +12,7 @@ from manyview.mem.encoder import Encoder, Features
 from manyview.mem.health import Health, measure_health
 from manyview.mem.knn import Reference
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
+from manyview.mem.ranks import average_gradients
 from manyview.mem.reward import intrinsic_reward, reward_distances
 from manyview.mem.running import RunningMoments
 from manyview.mem.upkeep import decorrelation, temporal_closeness, temporal_contrast, variance_floor
@@ -165,6 +166,7 @@ class MEM(nn.Module):
             loss = discriminator_loss(logits, mask)
         self.discriminator_optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        average_gradients(self.discriminator.parameters())
         self.discriminator_optimizer.step()
         # Whoever trains all of `mem.parameters()` must not find this gradient and take the step twice.
         self.discriminator_optimizer.zero_grad(set_to_none=True)

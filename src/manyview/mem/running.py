@@ -5,6 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from manyview.mem.ranks import summed
+
 RewardScale = Literal["raw", "std", "centered"]
 
 
@@ -27,9 +29,9 @@ class RunningMoments(nn.Module):
         """Take in a batch [B, columns]; a column that is masked everywhere keeps what it had."""
         if mask is None:
             mask = torch.ones_like(values, dtype=torch.bool)
-        count = mask.sum(0)
-        mean = torch.where(mask, values, 0.0).sum(0) / count.clamp(min=1)
-        variance = torch.where(mask, values - mean, 0.0).pow(2).sum(0) / count.clamp(min=1)
+        count = summed(mask.sum(0))
+        mean = summed(torch.where(mask, values, 0.0).sum(0)) / count.clamp(min=1)
+        variance = summed(torch.where(mask, values - mean, 0.0).pow(2).sum(0)) / count.clamp(min=1)
         share = torch.where(count > 0, 1 - self.memory, 0.0)
         self.mean_sum.lerp_(mean, share)
         self.variance_sum.lerp_(variance, share)

@@ -1,0 +1,99 @@
+"""Two learners with half a batch each are one with the whole."""
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed
+
+from manyview.agents import OffPolicyAgent
+from manyview.data import Batch
+from manyview.train import RunConfig, build
+from tests.train.runs import short_run
+
+UPDATES, ROWS = 4, 16
+# Whatever is drawn would be drawn for other rows: no shifts and no noise.
+EXACT: dict[str, Any] = {"shift_pixels": 0, "std_start": 0.0, "std_end": 0.0, "lr": 1e-3}
+
+
+def config_of(method: str) -> RunConfig:
+    return short_run(method, drqv2=EXACT)
+
+
+def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
+    env = build.environment(config)
+    shapes = build.shapes_of(config, env)
+    env.close()
+    agent: OffPolicyAgent = build.agent(config, shapes)
+    generator = torch.Generator().manual_seed(5)
+
+    def pictures() -> Tensor:
+        size = (ROWS, len(shapes.views), *shapes.image)
+        return torch.randint(256, size, generator=generator, dtype=torch.uint8)
+
+    def batch(number: int) -> Batch:
+        mask = torch.ones(ROWS, len(shapes.views), dtype=torch.bool)
+        mask[0, 0] = False
+        return Batch(
+            views=pictures(),
+            mask=mask,
+            action=torch.rand(ROWS, shapes.actions.count, generator=generator) * 2 - 1,
+            reward_ext=torch.randn(ROWS, generator=generator) * 10,
+            discount=torch.full((ROWS,), 0.9),
+            next_views=pictures(),
+            next_mask=mask,
+            rows=torch.arange(ROWS) + number * ROWS,
+        )
+
+    return agent, [batch(number) for number in range(UPDATES)]
+
+
+def learned(config: RunConfig, *, rank: int = 0, ranks: int = 1) -> tuple[dict[str, Tensor], list[float]]:
+    """Parameters and critic losses after some updates with every `ranks`-th row."""
+    agent, batches = agent_and_batches(config)
+    losses = [
+        float(agent.update(Batch(*(part[rank::ranks] for part in batch)), step)["critic_loss"])
+        for step, batch in enumerate(batches)
+    ]
+    return dict(agent.state()["tensors"]), losses
+
+
+def learn_as(rank: int, meeting: str, method: str, out: str) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    torch.save(learned(config_of(method), rank=rank, ranks=2), f"{out}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def learned_by_two(method: str, folder: Path) -> list[tuple[dict[str, Tensor], list[float]]]:
+    spawn = multiprocessing.get_context("spawn")
+    arguments = (f"file://{folder}/meeting", method, str(folder))
+    processes = [spawn.Process(target=learn_as, args=(rank, *arguments)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=100)
+        assert process.exitcode == 0
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.mark.parametrize("method", ["drqv2+none"])
+def test_two_learners_end_where_one_does(tmp_path: Path, method: str) -> None:
+    alone, losses = learned(config_of(method))
+    first, second = learned_by_two(method, tmp_path)
+    for name, value in alone.items():
+        torch.testing.assert_close(first[0][name], value, atol=1e-5, rtol=1e-5)
+        assert first[0][name].equal(second[0][name])
+    halves = [(one + other) / 2 for one, other in zip(first[1], second[1], strict=True)]
+    assert halves == pytest.approx(losses, rel=1e-5)
+
+
+def test_with_mem_they_stay_in_step_though_each_has_neighbours_of_its_own(tmp_path: Path) -> None:
+    """k-NN, floor and decorrelation see a rank's rows only, so the result is another; but it is one result."""
+    alone, _ = learned(config_of("drqv2+mem"))
+    (first, _), (second, _) = learned_by_two("drqv2+mem", tmp_path)
+    assert first.keys() == alone.keys()
+    assert all(first[name].equal(second[name]) for name in alone)
+    assert not all(torch.allclose(first[name], alone[name], atol=1e-5) for name in alone)
