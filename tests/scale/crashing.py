@@ -1,4 +1,4 @@
-"""A task whose process dies in it: once, or whenever it comes to its twentieth step."""
+"""A task whose process dies in it: once, or whenever it comes to its 150th step."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import gymnasium as gym
 from manyview.envs import make
 from manyview.envs.views import Observation
 
-STEPS = 20
+STEPS = 150
 
 
 class Crashing(gym.Wrapper[Observation, Any, Observation, Any]):

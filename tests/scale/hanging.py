@@ -1,4 +1,4 @@
-"""A task whose steps hang for as long as a file is there."""
+"""A task whose steps take their time, and hang for as long as a file is there."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,14 @@ import gymnasium as gym
 from manyview.envs import make
 from manyview.envs.views import Observation
 
+STEP_S = 0.02
+
 
 class Hanging(gym.Wrapper[Observation, Any, Observation, Any]):
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         while Path(os.environ["HANG"]).exists():
             sleep(0.1)
+        sleep(STEP_S)
         return self.env.step(action)
 
 

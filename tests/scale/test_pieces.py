@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from manyview.data import Replay, Sampler, SegmentError
+from manyview.data import Replay, SegmentError
 from manyview.data.pieces import add_piece, cut_piece, read_piece
 from manyview.data.segments import pack
+from manyview.data.windows import lengths
 from manyview.envs.layers.stack import FrameStack
 from tests.replay.helpers import Lived, Noise, experience, replay_for
 
@@ -79,13 +80,12 @@ def test_no_window_reaches_from_one_piece_into_the_next() -> None:
         for piece in lived_in_pieces([9, 14], seed=seed)[0]:
             add_piece(replay, read_piece(piece, replay))
             borders.append(replay.inserted)
-    sampler = Sampler(replay, batch_size=256, n_step=3, discount=0.5, seed=0)
-    starts = sampler.next().rows.numpy()
-    ends = np.array(borders)[np.searchsorted(borders, starts, side="right")]
-    last_seen = [starts + length for length in range(1, 4)]
-    assert (starts < ends - 1).all()
-    assert any((last < ends).any() for last in last_seen)
-    sampler.close()
+    starts = np.flatnonzero(replay.steps["acted"][: replay.inserted])
+    length = lengths(replay, starts, n_step=3, horizon=replay.inserted)
+    border = np.array(borders)[np.searchsorted(borders, starts, side="right")]  # where the next piece begins
+    assert (starts + length < border).all()
+    assert set(length[(starts == border - 2) & (border < replay.inserted)]) == {1}, "the last step is learned from too"
+    assert {1, 2, 3} <= set(length)
 
 
 def test_a_ring_that_wraps_keeps_the_newest_pieces() -> None:

@@ -35,13 +35,15 @@ def test_a_parcel_that_comes_twice_is_taken_once() -> None:
     config, shapes = setting(actors=1)
     shard = Shard(config, shapes, index=0, count=1)
     first, second = parcels(config, shapes, actor=0, count=2)
-    assert shard.insert(first) == shard.insert(first) == (CHUNK, "")
-    inserted = shard.replay.inserted
-    assert shard.insert(second).transitions == CHUNK
-    assert shard.insert(first) == (0, "")  # long taken
-    assert inserted < shard.replay.inserted < 2 * inserted + 2
-    again = parcels(config, shapes, actor=0, count=1, life=1)[0]
-    assert shard.insert(again).transitions == CHUNK  # its numbers begin again with its life
+    receipt = shard.insert(first)
+    assert (receipt.transitions, receipt.frames, receipt.refused) == (CHUNK, CHUNK, "")
+    assert shard.insert(first) == receipt
+    assert shard.insert(second).transitions == 2 * CHUNK
+    assert shard.insert(first).transitions == 2 * CHUNK  # long taken
+    (again,) = parcels(config, shapes, actor=0, count=1, life=1)
+    assert shard.insert(again).transitions == 3 * CHUNK  # its numbers begin again with its life
+    late = parcels(config, shapes, actor=0, count=3)[2]
+    assert shard.insert(late).transitions == 3 * CHUNK  # of a life that is over
     shard.close()
 
 
@@ -79,14 +81,18 @@ def test_an_actor_that_floods_gets_twice_its_share_and_no_more() -> None:
     shard.expect(16)
     sent = {actor: iter(parcels(config, shapes, actor=actor, count=4)) for actor in range(1, 16)}
     flood = iter(parcels(config, shapes, actor=0, count=60))
-    refused = 0
+    taken_from, lengths = [], []
     for _ in range(4):
         for actor in range(1, 16):
-            assert not shard.insert(next(sent[actor])).refused
-            refused += bool(shard.insert(next(flood)).refused)
-    assert refused > 40
-    held = shard.ledger.held
-    assert held[0] / sum(held.values()) <= FAIR_SHARES / 16
+            for sender, parcel in ((actor, next(sent[actor])), (0, next(flood))):
+                before = shard.replay.inserted
+                refused = shard.insert(parcel).refused
+                assert not (refused and sender)
+                taken_from.append(sender)
+                lengths.append(shard.replay.inserted - before)
+    whose = np.repeat(taken_from, lengths)  # of each step in the ring
+    sampled = np.concatenate([shard.sample()["rows"] for _ in range(40)])
+    assert (whose[sampled] == 0).mean() <= FAIR_SHARES / 16 + 0.02
     shard.close()
 
 
@@ -94,7 +100,8 @@ def test_a_few_survivors_may_have_all_of_it() -> None:
     config, shapes = setting(actors=16)
     shard = Shard(config, shapes, index=0, count=1)
     shard.expect(1)
-    assert all(shard.insert(parcel).transitions == CHUNK for parcel in parcels(config, shapes, actor=3, count=5))
+    for parcel in parcels(config, shapes, actor=3, count=5):
+        assert not shard.insert(parcel).refused
     shard.close()
 
 
@@ -102,7 +109,8 @@ def test_a_few_survivors_may_have_all_of_it() -> None:
 def test_bytes_that_are_no_piece_are_refused_with_a_reason(damage: bytes) -> None:
     config, shapes = setting()
     shard = Shard(config, shapes, index=0, count=1)
-    assert shard.insert(Parcel(0, 0, 0, damage)) == (0, "no segment")
+    receipt = shard.insert(Parcel(0, 0, 0, CHUNK, damage))
+    assert (receipt.transitions, receipt.held, receipt.refused) == (0, 0, "no segment")
     shard.close()
 
 
@@ -148,3 +156,40 @@ def test_batches_of_two_shards_have_no_row_in_common() -> None:
         rows.append(np.unique(shard.sample()["rows"]))
         shard.close()
     assert not set(rows[0]) & set(rows[1])
+
+
+def test_a_shard_that_has_nothing_yet_goes_on_from_its_mark_too(tmp_path: Path) -> None:
+    config, shapes = setting(actors=2)
+    before, after = (Shard(config, shapes, index=0, count=2) for _ in range(2))
+    for shard in (before, after):
+        shard.keep_log(tmp_path)
+    state = before.mark()
+    after.load_state(state)
+    assert after.read(before.marked(0)) == ""
+    (parcel,) = parcels(config, shapes, actor=0, count=1)
+    assert after.insert(parcel).transitions == CHUNK
+    for shard in (before, after):
+        shard.close()
+
+
+@pytest.mark.quality("D5")
+def test_a_disk_that_was_full_for_a_moment_costs_no_later_mark(tmp_path: Path) -> None:
+    config, shapes = setting(actors=1)
+    shard = Shard(config, shapes, index=0, count=1)
+    shard.keep_log(tmp_path / "not yet")
+    first, second = parcels(config, shapes, actor=0, count=2)
+    (tmp_path / "not yet").write_text("in the way")
+    shard.insert(first)
+    inserted = shard.mark()["replay"]["inserted"]
+    with pytest.raises(OSError, match="not yet"):
+        shard.marked(inserted)
+    (tmp_path / "not yet").unlink()
+    shard.insert(second)
+    state = shard.mark()
+    segments = shard.marked(state["replay"]["inserted"])
+    again = Shard(config, shapes, index=0, count=1)
+    again.keep_log(tmp_path / "not yet")
+    again.load_state(state)
+    assert again.read(segments) == ""
+    for one in (shard, again):
+        one.close()

@@ -4,6 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -50,11 +51,11 @@ def sweep(
             print(f"  {one.folder}")
         return 0
     try:
-        with connected(address):
+        with connected(address, cpus=ceil(wanted.cpus)):
             from manyview.scale.tune import run_sweep
 
             finished = run_sweep(wanted, planned, Told(planned))
-    except ImportError as error:
+    except (ImportError, ValueError, OSError) as error:
         return refuse(error)
     except KeyboardInterrupt:
         print("stopped; the same command goes on")

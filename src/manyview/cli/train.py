@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -131,17 +132,22 @@ def train(
 
 
 def _trainer_of(config: RunConfig, address: str | None, engine: ExitStack) -> Callable[[RunConfig], Trainer]:
-    """What trains it: this process alone or, with actors, a cluster that `engine` will leave."""
-    if not config.scale.actors:
-        if address is not None:
-            raise ValueError("--address is of a cluster for actors: say how many with --actors")
-        return trainer_for
+    """What trains it: this process alone or, with actors, also a cluster that `engine` will leave."""
+    if config.scale.actors:
+        return partial(_with_actors, address, engine)
+    if address is not None:
+        raise ValueError("--address is of a cluster for actors: say how many with --actors")
+    return trainer_for
+
+
+def _with_actors(address: str | None, engine: ExitStack, config: RunConfig) -> Trainer:
     from manyview.scale.cluster import connected
 
     engine.enter_context(connected(address, cpus=config.scale.actors))
+    engine.enter_context(ended_by_sigterm())  # Ray has a handler of its own
     from manyview.scale.trainer import ManyActors
 
-    return ManyActors
+    return ManyActors(config)
 
 
 def _played(session: Session) -> int:

@@ -82,8 +82,8 @@ class Replay:
         if state["of"] != self._described():
             raise ValueError(f"the state is of a replay of {state['of']}, this one is of {self._described()}")
         inserted, newest = state["inserted"], state["newest"]
-        if not is_count(inserted, least=1):
-            raise ValueError(f"a replay has at least one step, got {inserted!r}")
+        if not is_count(inserted):
+            raise ValueError(f"steps are counted from 0, got {inserted!r}")
         for name, part in self._parts((inserted - 1) % self.capacity).items():
             if (newest[name].shape, newest[name].dtype) != (part.shape, part.dtype):
                 raise ValueError(f"{name} of the newest step has another shape or type than in this replay")

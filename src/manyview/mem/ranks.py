@@ -4,14 +4,29 @@ They are the ranks of torch's default process group (gloo or NCCL). Parameters t
 is taken along the mean gradient of all, and running moments are those of the whole batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, distributed
 
+_on_its_own = ContextVar("on_its_own", default=False)
+
 
 def together() -> bool:
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    there = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return there and not _on_its_own.get()
+
+
+@contextmanager
+def on_its_own() -> Iterator[None]:
+    """What one rank tries without the others; they would wait for each other for ever."""
+    token = _on_its_own.set(True)
+    try:
+        yield
+    finally:
+        _on_its_own.reset(token)
 
 
 def summed(value: Tensor) -> Tensor:

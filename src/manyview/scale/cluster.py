@@ -23,7 +23,9 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
 
     if address is None:
         many = max(cpus, os.cpu_count() or 1)
-        ray.init(num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **QUIET)
+        ray.init(
+            address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **QUIET
+        )
     else:
         ray.init(address=address, **QUIET)
     try:

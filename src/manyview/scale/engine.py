@@ -7,6 +7,7 @@ from typing import Any
 from manyview.envs.optional import optional
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # or Tune prints tables of its own
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C is ours to answer
 logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails, people hear from us, in a line
 
 ray: Any = optional("ray", extra="scale")

@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from manyview.data.plain import is_count
@@ -12,10 +12,11 @@ from manyview.scale.engine import Handle, ray
 from manyview.scale.shard import Receipt
 from manyview.train import RunConfig
 from manyview.train.build import Shapes
-from manyview.train.machine import prepare
 
 CALLS = 2
 """That wait at each actor, so that it never waits for a learner in mid-update."""
+LATE = 4
+"""Times what it ever needed for a chunk: a slow actor is no dead one, whatever the deadline says."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 """Before the next life of an actor that died without having done anything."""
 
@@ -35,7 +36,6 @@ class SendingCollector:
     """A `Collector` that sends its parcels to a shard itself: pictures never pass through the learner."""
 
     def __init__(self, config: RunConfig, shapes: Shapes, *, actor: int, life: int, shard: Handle) -> None:
-        prepare(config.machine)
         self._collector = Collector(config, shapes, actor=actor, life=life)
         self._shard = shard
 
@@ -60,6 +60,8 @@ class Member:
     since_s: float = 0.0
     """When it began what it is doing."""
     has_delivered: bool = False
+    slowest_s: float = 0.0
+    """It needed for a chunk."""
     pause_s: float = 0.0
     """Before its next life."""
 
@@ -74,12 +76,8 @@ class Fleet:
         """That somebody is busy with."""
         return sum(call.steps for member in self.members for call in member.calls)
 
-    @property
-    def alive(self) -> int:
-        return sum(member.handle is not None for member in self.members)
-
     def ask(self, weights: Any, *, step: int, most_steps: int, chunk_steps: int) -> None:
-        """For chunks of so many steps, of at most so many together."""
+        """For chunks of so many steps, of at most so many together; the first begins at the run's step `step`."""
         for _ in range(CALLS):
             for member in sorted(self.members, key=lambda member: len(member.calls)):
                 if chunk_steps > most_steps:
@@ -90,13 +88,15 @@ class Fleet:
                     member.since_s = monotonic()
                 answer = member.handle.collect.remote(weights, step=step, steps=chunk_steps)
                 member.calls.append(Call(answer, chunk_steps))
-                most_steps -= chunk_steps
+                step, most_steps = step + chunk_steps, most_steps - chunk_steps
 
     def tend(self, *, wait_s: float = 0.0) -> list[Delivered | Lost]:
         """What has come since, waiting so long for a first; and what became of whoever is late or dead."""
         first = [member.calls[0].answer for member in self.members if member.calls]
-        if first and wait_s:
+        if wait_s and first:
             ray.wait(first, timeout=wait_s)
+        elif wait_s:
+            sleep(wait_s)
         found: list[Delivered | Lost] = []
         for member in self.members:
             found += self._tended(member)
@@ -132,18 +132,22 @@ class Fleet:
                 return [*found, self._end(member, _first_line(error))]
             found.append(Delivered(collected, receipt, member.actor))
             member.calls.popleft()
-            member.since_s, member.has_delivered, member.pause_s = monotonic(), True, 0.0
+            member.since_s, member.pause_s = monotonic(), 0.0
+            member.slowest_s = max(member.slowest_s, collected.seconds)
+            if not member.has_delivered:
+                member.has_delivered = True
+                self._tell_shards()
         scale = self._config.scale
-        deadline_s = scale.deadline_s if member.has_delivered else scale.start_deadline_s
+        deadline_s = max(scale.deadline_s, LATE * member.slowest_s) if member.has_delivered else scale.start_deadline_s
         if member.calls and monotonic() - member.since_s > deadline_s:
             return [*found, self._end(member, f"nothing came for {deadline_s:g} s")]
         return found
 
     def _end(self, member: Member, reason: str) -> Lost:
         ray.kill(member.handle)
-        if not member.has_delivered:
+        if not member.has_delivered:  # it may never be able to
             member.pause_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * member.pause_s))
-        member.handle, member.since_s = None, monotonic()
+        member.handle, member.since_s, member.has_delivered = None, monotonic(), False
         member.calls.clear()
         self._tell_shards()
         return Lost(member.actor, reason)
@@ -160,7 +164,6 @@ class Fleet:
                 .remote(self._config, self._shapes, actor=member.actor, life=member.life, shard=shard)
             )
             member.life, member.has_delivered = member.life + 1, False
-            self._tell_shards()
         return True
 
     def shard_of(self, actor: int) -> int:
@@ -168,9 +171,9 @@ class Fleet:
         return actor % len(self._shards)
 
     def _tell_shards(self) -> None:
-        alive = Counter(self.shard_of(member.actor) for member in self.members if member.handle is not None)
-        for index, shard in enumerate(self._shards):
-            shard.expect.remote(alive[index])
+        """How many send to each: shares are measured by it. Raises if a shard is dead: no actor can make that good."""
+        senders = Counter(self.shard_of(member.actor) for member in self.members if member.has_delivered)
+        ray.get([shard.expect.remote(senders[index]) for index, shard in enumerate(self._shards)])
 
 
 def _first_line(error: BaseException) -> str:

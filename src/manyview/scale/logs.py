@@ -16,11 +16,14 @@ class ShardLogs:
         self._shards = shards
         self._marks: dict[int, list[int]] = {}
         """Steps inserted into all shards at a mark, and into each."""
+        self._answered = -1
+        """Marks before so many steps are not asked for again."""
 
     def mark(self) -> list[dict[str, Any]]:
         """The states of the shards, all of whose steps will be on the disk when `entries` has answered."""
         states: list[dict[str, Any]] = ray.get([shard.mark.remote() for shard in self._shards])
         inserted = [state["replay"]["inserted"] for state in states]
+        self._marks = {count: each for count, each in self._marks.items() if count > self._answered}
         self._marks[sum(inserted)] = inserted
         return states
 
@@ -29,8 +32,12 @@ class ShardLogs:
     def cut(self) -> None: ...
 
     def entries(self, *, inserted: int) -> list[Entry]:
-        asked = zip(self._shards, self._marks.pop(inserted), strict=True)
-        found = ray.get([shard.marked.remote(count) for shard, count in asked])
+        asked = zip(self._shards, self._marks[inserted], strict=True)
+        try:
+            found = ray.get([shard.marked.remote(count) for shard, count in asked])
+        except OSError as error:  # with a traceback of another process for its words
+            raise OSError(str(getattr(error, "cause", error))) from None
+        self._answered = max(self._answered, inserted - 1)
         return [replace(Entry.of(plain), shard=index) for index, plains in enumerate(found) for plain in plains]
 
     def keep(self, wanted: Iterable[Entry]) -> None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from manyview.data import Scribe, SegmentError, SegmentLog
 from manyview.data.log import Entry
-from manyview.data.pieces import add_piece, read_piece
+from manyview.data.pieces import Piece, add_piece, read_piece
+from manyview.data.plain import is_count
 from manyview.train import RunConfig, build
 from manyview.train.build import Shapes
 from manyview.train.seeds import derived_seed
@@ -27,51 +28,65 @@ class Parcel(NamedTuple):
     life: int
     """How often the actor had been replaced."""
     number: int
+    frames: int
+    """That its steps took."""
     piece: bytes
 
 
 class Receipt(NamedTuple):
+    """What a shard has after a parcel. Totals, and not what came with it: an answer that is lost loses nothing."""
+
     transitions: int
-    """That were taken; of a parcel that was here before, those it had."""
+    """That it has taken in all."""
+    frames: int
+    """That those took."""
+    held: int
+    """Steps that are in its ring."""
     refused: str = ""
-    """Why nothing was."""
+    """Why the parcel was not taken."""
 
 
 @dataclass
 class Ledger:
     """Who sent what."""
 
-    last: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each life of an actor: number and transitions of the last parcel."""
+    transitions: int = 0
+    frames: int = 0
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of each actor: its life and the number of its last parcel."""
     held: dict[int, float] = field(default_factory=dict)
-    """About how many transitions of each actor are in the ring."""
+    """About how many steps of each actor are in the ring."""
 
-    def seen(self, parcel: Parcel) -> int | None:
-        """The transitions of a parcel that was here before; None for a new one."""
-        number, transitions = self.last.get(_life(parcel), (-1, 0))
-        if parcel.number > number:
-            return None
-        return transitions if parcel.number == number else 0
+    def seen(self, parcel: Parcel) -> bool:
+        """Whether it was here before, or is of a life that is over."""
+        return (parcel.life, parcel.number) <= self.last.get(parcel.actor, (-1, -1))
 
-    def over_quota(self, parcel: Parcel, transitions: int, *, actors: int) -> bool:
-        total = sum(self.held.values()) + transitions
+    def over_quota(self, parcel: Parcel, steps: int, *, actors: int) -> bool:
+        total = sum(self.held.values()) + steps
         # Two parcels are nobody's flood: at the begin whoever is first has everything.
-        allowed = max(FAIR_SHARES * transitions, FAIR_SHARES / max(actors, FAIR_SHARES) * total)
-        return self.held.get(parcel.actor, 0.0) + transitions > allowed
+        allowed = max(FAIR_SHARES * steps, FAIR_SHARES / max(actors, FAIR_SHARES) * total)
+        return self.held.get(parcel.actor, 0.0) + steps > allowed
 
-    def enter(self, parcel: Parcel, transitions: int, *, capacity: int) -> None:
-        if sum(self.held.values()) + transitions > capacity:
+    def enter(self, parcel: Parcel, piece: Piece, *, capacity: int) -> None:
+        steps = len(piece.steps)
+        if sum(self.held.values()) + steps > capacity:
             for actor in self.held:  # the ring overwrites what is oldest, which is a bit of everybody's
-                self.held[actor] *= 1 - transitions / capacity
-        self.held[parcel.actor] = self.held.get(parcel.actor, 0.0) + transitions
-        self.last[_life(parcel)] = (parcel.number, transitions)
+                self.held[actor] *= 1 - steps / capacity
+        self.held[parcel.actor] = self.held.get(parcel.actor, 0.0) + steps
+        self.last[parcel.actor] = (parcel.life, parcel.number)
+        self.transitions += piece.transitions
+        self.frames += parcel.frames
 
     def state(self) -> dict[str, Any]:
-        return {"held": {str(actor): held for actor, held in self.held.items()}}
+        held = {str(actor): held for actor, held in self.held.items()}
+        return {"transitions": self.transitions, "frames": self.frames, "held": held}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Parcels of before are not sent again: their actors are gone."""
-        self.last, self.held = {}, {int(actor): float(held) for actor, held in state["held"].items()}
+        if not (is_count(state["transitions"]) and is_count(state["frames"])):
+            raise ValueError("what a shard has taken must be whole numbers")
+        self.transitions, self.frames, self.last = state["transitions"], state["frames"], {}
+        self.held = {int(actor): float(held) for actor, held in state["held"].items()}
 
 
 class Shard:
@@ -100,27 +115,30 @@ class Shard:
 
     def insert(self, parcel: Parcel) -> Receipt:
         """Take a parcel, or say why not. A wrong one changes nothing."""
-        before = self.ledger.seen(parcel)
-        if before is not None:
-            return Receipt(before)
+        refused = "" if self.ledger.seen(parcel) else self._taken(parcel)
+        return Receipt(self.ledger.transitions, self.ledger.frames, len(self.replay), refused)
+
+    def _taken(self, parcel: Parcel) -> str:
+        """Nothing, or why not."""
         try:
             piece = read_piece(parcel.piece, self.replay)
         except SegmentError as error:
-            return Receipt(0, str(error))
-        transitions, rewards = piece.transitions, piece.rewards
-        if len(rewards) and (rewards.min() < self._low or rewards.max() > self._high):
-            return Receipt(
-                0,
+            return str(error)
+        rewards = piece.rewards
+        if not len(rewards) or not is_count(parcel.frames, least=len(rewards)):
+            return f"{len(rewards)} transitions in {parcel.frames} frames"
+        if rewards.min() < self._low or rewards.max() > self._high:
+            return (
                 f"rewards from {rewards.min():g} to {rewards.max():g}, declared were {self._low:g} to {self._high:g} "
-                "(scale.reward_low, scale.reward_high)",
+                "(scale.reward_low, scale.reward_high)"
             )
-        if self.ledger.over_quota(parcel, transitions, actors=self._actors):
-            return Receipt(0, f"more than {FAIR_SHARES} times its share of the replay")
+        if self.ledger.over_quota(parcel, len(piece.steps), actors=self._actors):
+            return f"more than {FAIR_SHARES} times its share of the replay"
         add_piece(self.replay, piece)
-        self.ledger.enter(parcel, transitions, capacity=self.replay.capacity)
+        self.ledger.enter(parcel, piece, capacity=self.replay.capacity)
         if self._log is not None:
             self._log.follow()
-        return Receipt(transitions)
+        return ""
 
     def sample(self) -> dict[str, NDArray[Any]]:
         """The next batch; its rows are numbered so that no two shards have the same."""
@@ -143,9 +161,11 @@ class Shard:
     def marked(self, inserted: int) -> list[Any]:
         """The segments of the state that had so many steps; OSError if they could not be written."""
         self._scribe.wait()
-        for failure in self._scribe.failures():
-            raise failure
-        return [entry.plain() for entry in self._marked.pop(inserted)]
+        failures = self._scribe.failures()
+        if inserted not in self._marked:
+            raise failures[0] if failures else OSError("steps of the replay could not be written")
+        self._marked = {count: entries for count, entries in self._marked.items() if count >= inserted}
+        return [entry.plain() for entry in self._marked[inserted]]
 
     def state(self) -> dict[str, Any]:
         owners: dict[str, Any] = {"replay": self.replay, "sampler": self.sampler, "ledger": self.ledger}
@@ -178,7 +198,3 @@ class Shard:
     def close(self) -> None:
         self._scribe.close()
         self.sampler.close()
-
-
-def _life(parcel: Parcel) -> str:
-    return f"{parcel.actor}.{parcel.life}"

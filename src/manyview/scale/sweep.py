@@ -62,6 +62,14 @@ class Sweep:
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name} must be a list without repetitions, got {list(values)}")
 
+        for name, group in (("set", self.set), *((f"variants.{name}", group) for name, group in self.variants.items())):
+            if not isinstance(group, Mapping):
+                raise ValueError(f"{name} must be a table of settings, got {group!r}")
+        for name in ("cpus", "gpus", "retries"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or value < 0:
+                raise ValueError(f"{name} must be a number that is at least 0, got {value!r}")
+
     def planned(self) -> list[Planned]:
         """Every run, its settings checked. Those of one seed stand together: half a sweep is then a comparison too."""
         variants = dict(self.variants) or {"": {}}
@@ -72,6 +80,8 @@ class Sweep:
         preset = self.preset or preset_for(task, method, accelerator=False)
         config = preset_config(preset, task=task, method=method, seed=seed)
         config = changed(config, nested([*self.set.items(), *further.items()]))
+        if config.scale.actors:
+            raise ValueError("a run of a sweep is one process: scale.actors is for `manyview train`")
         laid_out = default_folder(config).relative_to("runs")
         return Planned(config, Path(self.out) / laid_out.parent / variant / laid_out.name)
 

@@ -1,7 +1,7 @@
 """Algorithm 1 with its lines 4 to 8 in many actors, its replay in shards, and lines 9 to 15 here."""
 
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from manyview.data import Batch, Log, Scribe
+from manyview.data.room import check_room
 from manyview.scale.backlog import Backlog
 from manyview.scale.collector import weights_of
 from manyview.scale.engine import Handle, ray
@@ -27,7 +28,8 @@ AHEAD_CHUNKS = 2
 """So many chunks of each actor may be collected before the updates that they are for."""
 PATIENCE_S = 0.2
 """How long a learner without work looks at its actors before it looks elsewhere."""
-SAID_AFTER_S = 10.0
+SAID_AFTER_S, FIRST_SAID_AFTER_S = 10.0, 60.0
+"""A learner without work says so; the first actors have to start."""
 
 
 class ManyActors(FromReplay):
@@ -36,27 +38,40 @@ class ManyActors(FromReplay):
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config, build.environment)
         config, count = self.config, self.config.scale.replay_shards
+        check_room(
+            self.data_bytes,
+            capacity=config.replay.capacity,
+            folder=build.replay_folder(config),
+            memory_bytes=self.update_bytes or 0,
+        )
         remote = ray.remote(Shard).options(num_cpus=0, max_restarts=0)
         self.shards = [remote.remote(config, self.shapes, index=index, count=count) for index in range(count)]
         self.fleet = Fleet(config, self.shapes, self.shards)
         self.backlog = Backlog()
         self.batches = Batches(self.shards, self.device)
         self.logs = ShardLogs(self.shards)
+        self._known = [(0, 0)] * count
+        """Transitions and frames that each shard was known to have taken."""
         self._inserted = 0
         self._weights: Any = None
         self._published = -1
-        self._idle = Idleness()
+        self._idle, self._refusals = Idleness(), Refusals()
 
     @property
     def data_bytes(self) -> int:
         return build.replay_bytes(self.config, self.shapes)
 
     @property
+    def shard_capacity(self) -> int:
+        return self.config.replay.capacity // len(self.shards)
+
+    @property
     def inserted(self) -> int:
+        """At the last `state`."""
         return self._inserted
 
     def log(self, folder: Path, scribe: Scribe) -> Log:  # noqa: ARG002
-        ray.get([shard.keep_log.remote(folder) for shard in self.shards])
+        ray.get([shard.keep_log.remote(folder.absolute()) for shard in self.shards])
         return self.logs
 
     def advance(self) -> Advance:
@@ -72,6 +87,8 @@ class ManyActors(FromReplay):
 
     def state(self) -> dict[str, Any]:
         shards = self.logs.mark()
+        for index, state in enumerate(shards):  # also what is taken and not answered yet
+            self._learn_of(index, state["ledger"]["transitions"], state["ledger"]["frames"])
         self._inserted = sum(state["replay"]["inserted"] for state in shards)
         return {"env": None, **{name: owner.state() for name, owner in self._owners().items()}, "shards": shards}
 
@@ -80,11 +97,16 @@ class ManyActors(FromReplay):
             owner.load_state(state[name])
         parts = zip(self.shards, state["shards"], strict=True)
         ray.get([shard.load_state.remote(part) for shard, part in parts])
-        self.batches.held = [part["replay"]["inserted"] for part in state["shards"]]
+        self.batches.held = [min(part["replay"]["inserted"], self.shard_capacity) for part in state["shards"]]
+        self._known = [(part["ledger"]["transitions"], part["ledger"]["frames"]) for part in state["shards"]]
         fill_replay()
 
     def _owners(self) -> dict[str, Any]:
         return {"clock": self.clock, "agent": self.agent, "fleet": self.fleet, "backlog": self.backlog}
+
+    def go_back(self, agent: dict[str, Any]) -> None:
+        super().go_back(agent)
+        self._published = -1
 
     def close(self) -> None:
         self.fleet.close()
@@ -96,13 +118,14 @@ class ManyActors(FromReplay):
         """For more steps: not beyond the end of the run, and not far ahead of the updates."""
         config, clock, backlog = self.config, self.clock, self.backlog
         steps, frames = clock.steps + backlog.steps, clock.frames + backlog.frames
+        asked = self.fleet.asked_steps
         to_the_end = ceil((config.schedule.frames - frames) * (steps / frames if frames else 1))
         ahead = AHEAD_CHUNKS * config.scale.actors * config.scale.chunk_steps - backlog.steps
         self.fleet.ask(
             self._current_weights(),
-            step=steps,
-            most_steps=min(to_the_end, ahead) - self.fleet.asked_steps,
-            chunk_steps=max(1, min(config.scale.chunk_steps, to_the_end - self.fleet.asked_steps)),
+            step=steps + asked,
+            most_steps=min(to_the_end, ahead) - asked,
+            chunk_steps=max(1, min(config.scale.chunk_steps, to_the_end - asked)),
         )
 
     def _received(self, *, wait_s: float) -> tuple[list[dict[str, Any]], list[str]]:
@@ -112,14 +135,23 @@ class ManyActors(FromReplay):
         for found in self.fleet.tend(wait_s=wait_s):
             if isinstance(found, Lost):
                 news.append(f"actor {found.actor} is replaced: {found.reason}")
-            elif found.receipt.refused:
-                news.append(f"a chunk of actor {found.actor} is refused: {found.receipt.refused}")
-            else:
-                self.backlog.put(found.receipt.transitions, found.collected.frames)
-                self.batches.held[self.fleet.shard_of(found.actor)] += found.receipt.transitions
-                self.clock.episodes += len(found.collected.episodes)
-                episodes += found.collected.episodes
+                continue
+            index, receipt = self.fleet.shard_of(found.actor), found.receipt
+            self._learn_of(index, receipt.transitions, receipt.frames)
+            self.batches.held[index] = receipt.held
+            if receipt.refused:
+                news += self._refusals.news(found.actor, receipt.refused)
+                continue
+            self.clock.episodes += len(found.collected.episodes)
+            episodes += found.collected.episodes
         return episodes, news
+
+    def _learn_of(self, index: int, transitions: int, frames: int) -> None:
+        """What a shard has taken in all, from whomever: also an actor that died before it could tell."""
+        known = self._known[index]
+        if transitions > known[0]:
+            self.backlog.put(transitions - known[0], frames - known[1])
+            self._known[index] = transitions, frames
 
     def _current_weights(self) -> Any:
         version = self.clock.updates // self.config.scale.publish_every_updates
@@ -135,7 +167,7 @@ class Batches:
         self._shards, self._device = shards, device
         self._coming: deque[Any] = deque()
         self.held = [0] * len(shards)
-        """Steps that were put into each."""
+        """Steps that are in each."""
         self._due = [0.0] * len(shards)
         self.waited_s = 0.0
 
@@ -163,17 +195,33 @@ class Idleness:
 
     def __init__(self) -> None:
         self._since_s: float | None = None
-        self._said = True  # while the first actors start nobody is surprised
+        self._patience_s = FIRST_SAID_AFTER_S
+        self._said = False
 
     def over(self) -> None:
-        self._since_s, self._said = None, False
+        self._since_s, self._patience_s, self._said = None, SAID_AFTER_S, False
 
     def news(self, fleet: Fleet) -> list[str]:
         self._since_s = self._since_s or monotonic()
-        if self._said or monotonic() - self._since_s < SAID_AFTER_S:
+        if self._said or monotonic() - self._since_s < self._patience_s:
             return []
         self._said = True
+        sending = sum(member.has_delivered for member in fleet.members)
         return [
-            f"no steps have come for {SAID_AFTER_S:g} s and every update that was due is made: waiting for the actors, "
-            f"{fleet.alive} of {len(fleet.members)} have a process"
+            f"no steps have come for {self._patience_s:g} s and every update that was due is made: waiting for the "
+            f"actors, of which {sending} of {len(fleet.members)} have sent something in their present life"
         ]
+
+
+class Refusals:
+    """Told at the first, tenth, hundredth ... of an actor: somebody who floods must not flood the records."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+
+    def news(self, actor: int, reason: str) -> list[str]:
+        self._counts[actor] += 1
+        count = self._counts[actor]
+        if count != 10 ** (len(str(count)) - 1):
+            return []
+        return [f"a chunk of actor {actor} is refused ({count} so far): {reason}"]

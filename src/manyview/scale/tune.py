@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from secrets import token_hex
 from time import monotonic, sleep
 from traceback import print_exc
 from typing import Any, Protocol
 
 from manyview.data.durable import remove
-from manyview.scale.engine import engine_part
+from manyview.scale.engine import engine_part, ray
 from manyview.scale.sweep import Planned, Sweep, log_of
 from manyview.train import RunFolder
 from manyview.train.opening import FinishedError, run
@@ -40,7 +41,8 @@ def run_sweep(sweep: Sweep, planned: Sequence[Planned], watcher: Watcher) -> boo
     left = [one for one in planned if not RunFolder(one.folder).finished]
     if not left:
         return True
-    beside = Path(sweep.out).absolute() / ".tune"  # where all machines see it
+    _check_resources(sweep)
+    beside = Path(sweep.out).absolute() / f".tune-{token_hex(4)}"  # where all machines see it
     tuner = tune.Tuner(
         tune.with_resources(trial_of(left), {"cpu": sweep.cpus, "gpu": sweep.gpus}),
         param_space={"number": tune.grid_search(list(range(len(left))))},
@@ -56,6 +58,14 @@ def run_sweep(sweep: Sweep, planned: Sequence[Planned], watcher: Watcher) -> boo
     finally:
         remove(beside)  # runs have all that is needed again
     return all(RunFolder(one.folder).finished for one in planned)
+
+
+def _check_resources(sweep: Sweep) -> None:
+    """Ray would wait for ever for what is not there."""
+    there = ray.cluster_resources()
+    for name, wanted in (("CPU", sweep.cpus), ("GPU", sweep.gpus)):
+        if wanted > there.get(name, 0):
+            raise ValueError(f"a run wants {wanted:g} {name}s, and the cluster has {there.get(name, 0):g}")
 
 
 def trial_of(planned: Sequence[Planned]) -> Callable[[Mapping[str, Any]], None]:

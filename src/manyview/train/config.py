@@ -167,8 +167,8 @@ class RunConfig:
             )
         if self.bonus.unit != "agent_steps" and not self.on_policy:
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
-        if self.scale.actors and self.on_policy:
-            raise ValueError("scale.actors feed a replay, which ppo has not: use more of rollout.envs")
+        if self.scale.actors:
+            self._check_scale()
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
         for name, value in (
@@ -188,6 +188,26 @@ class RunConfig:
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+
+    def _check_scale(self) -> None:
+        scale, share = self.scale, self.replay.capacity // max(1, self.scale.replay_shards)
+        if self.on_policy:
+            raise ValueError("scale.actors feed a replay, which ppo has not: use more of rollout.envs")
+        if scale.actors < 0 or scale.replay_shards > scale.actors:
+            raise ValueError(
+                f"each of scale.replay_shards is fed by one of scale.actors at least, got {scale.replay_shards} and "
+                f"{scale.actors}"
+            )
+        most = min(400, share // 4)  # pieces have frames of stacks and last observations beside their steps
+        if not self.replay.n_step <= scale.chunk_steps <= most:
+            raise ValueError(
+                f"scale.chunk_steps must be from replay.n_step, {self.replay.n_step}, to {most} here, got "
+                f"{scale.chunk_steps}"
+            )
+        if min(scale.deadline_s, scale.start_deadline_s) <= 0:
+            raise ValueError("scale.deadline_s and scale.start_deadline_s must be more than 0")
+        if None not in (scale.reward_low, scale.reward_high) and scale.reward_low > scale.reward_high:  # type: ignore[operator]
+            raise ValueError(f"no reward is from {scale.reward_low} to {scale.reward_high}: scale.reward_low and _high")
 
     @property
     def agent(self) -> str:

@@ -88,7 +88,9 @@ def begin(
 
 
 def trainer_for(config: RunConfig) -> Trainer:
-    """Algorithm 1 or 2, as the agent is off- or on-policy."""
+    """Algorithm 1 or 2 in this process, as the agent is off- or on-policy."""
+    if config.scale.actors:
+        raise ValueError("scale.actors needs Ray: `manyview train --actors`, or `build_trainer=ManyActors`")
     return OnPolicyTrainer(config) if config.on_policy else OffPolicyTrainer(config)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from manyview.agents import PPO, OffPolicyAgent
 from manyview.data import Batch, Minibatch
+from manyview.mem.ranks import on_its_own
 from manyview.train.build import Shapes
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast, device_of
@@ -28,7 +29,7 @@ def update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes)
         return None
     before = resident_bytes("VmRSS")
     update = _made_up_update(deepcopy(agent), config, shapes)
-    with autocast(config.machine):
+    with autocast(config.machine), on_its_own():
         for _ in range(2):  # moments appear with the first
             update()
     needed = max(0, int(HEAP * (resident_bytes("VmHWM") - before)))
