@@ -93,17 +93,10 @@ def test_the_literal_reading_does_not_survive() -> None:
 
 
 # The tasks on which a random encoder is under 0.7; on Pendulum Swingup it is at 0.9 (docs/collapse.md). The gate has
-# time for Cheetah, above, which has least to spare, and for Reacher; `python -m quality C8` runs all four.
+# time for Cheetah, above, which has least to spare; `python -m quality C8` runs all four.
 @pytest.mark.quality("C8")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "task",
-    [
-        pytest.param("ball_in_cup_catch", marks=pytest.mark.long),
-        pytest.param("finger_turn_hard", marks=pytest.mark.long),
-        "reacher_hard",
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("task", ["ball_in_cup_catch", "finger_turn_hard", "reacher_hard"])
 def test_the_bonus_follows_the_true_state_no_less_than_a_random_encoder(task: str, figure: Figure) -> None:
     figure(fidelity_gain(*trained(task)), "gain")
 
