@@ -73,7 +73,11 @@ def wait_for_the_end_of(processes: list[int], *, seconds: float) -> None:
         sleep(0.1)
 
 
-@pytest.mark.quality("L1", "L2", "L3", "L4", "D4")
+@pytest.mark.quality("L1")
+@pytest.mark.quality("L2")
+@pytest.mark.quality("L3")
+@pytest.mark.quality("L4")
+@pytest.mark.quality("D4")
 def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) -> None:
     learner.until(lambda: learner.episodes() > 10)
 

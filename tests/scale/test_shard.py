@@ -114,7 +114,8 @@ def test_bytes_that_are_no_piece_are_refused_with_a_reason(damage: bytes) -> Non
     shard.close()
 
 
-@pytest.mark.quality("D3", "D4")
+@pytest.mark.quality("D3")
+@pytest.mark.quality("D4")
 def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
     config, shapes = setting(actors=2)
     before, after = (Shard(config, shapes, index=1, count=2) for _ in range(2))

@@ -128,5 +128,5 @@ def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> No
     assert not records(always, "end")
     (given_up,) = [line for line in said.splitlines() if "given up after 2 attempts" in line]
     assert re.search(r"crashing-always.*its process died; see night/.*seed1\.log", given_up)
-    assert len(re.findall(r"crashing-once.*crashed \(1\), and goes on", said)) == 1
+    assert re.search(r"crashing-always.*crashed \(1\), and goes on", said)
     assert len(list((tmp_path / "night").glob(".tune*"))) == 1  # of the driver that was killed
