@@ -91,6 +91,9 @@ ROWS = {
         Row(
             "L3", "P", "no actor delivers: the learner uses its steps up, then waits and says so, and goes on with them"
         ),
+        Row(
+            "L7", "N", "a sweep whose runs crash and whose driver is killed: nothing is begun again, one line a failure"
+        ),
         Row("L4", "P", "trainer killed, also while a video is written: no process, shared memory or file left behind"),
         Row(
             "X4",

@@ -84,7 +84,7 @@ def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_tru
 
 
 @pytest.mark.quality("C7")
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_literal_reading_does_not_survive() -> None:
     """Half of the updates are enough to see it: what is dead by then stays dead (docs/collapse.md)."""
     figures = survival(*trained("cheetah_run", "literal", updates=UPDATES // 2))

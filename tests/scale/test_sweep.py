@@ -107,6 +107,8 @@ def records(folder: Path, kind: str) -> list[dict[str, object]]:
     return [record for record in map(json.loads, lines) if record["kind"] == kind]
 
 
+@pytest.mark.long
+@pytest.mark.quality("L7")
 @pytest.mark.xdist_group("ray")
 def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> None:
     """One run crashes once, one always; the driver is killed in the middle and started again."""
