@@ -1,9 +1,11 @@
 """What PPO's loop costs beside its bare parts, and augmentations beside a copy. `benchmarks/rollouts.py` says how."""
 
+from collections.abc import Callable
 from math import inf
 from statistics import median
 from time import process_time, sleep
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +16,8 @@ from manyview.train.memory import keep_freed_memory
 
 SLOW: tuple[Augmentation, ...] = ("random_conv", "rotate", "color_jitter")
 """Measured 28, 5 and 5 ms. Half of the last is bytes made into floats and back, which its matrix needs."""
-MOST_MS = 2.0
+MOST_COPIES = 7.0
+"""2 ms are 4.9 times `_copied` where the bar was set; the rest is for what another machine makes of both."""
 
 
 @pytest.mark.timing
@@ -32,26 +35,36 @@ def test_an_iteration_costs_little_more_than_its_bare_parts() -> None:
 
 @pytest.mark.timing
 @pytest.mark.parametrize("how", [how for how in AUGMENTATIONS if how not in SLOW])
-def test_an_augmentation_of_256_screens_takes_two_milliseconds_at_most(how: Augmentation) -> None:
-    """On one core. An absolute bar: `grayscale` reads and writes three bytes a pixel once, and is not far from it."""
+def test_an_augmentation_of_256_screens_takes_two_seconds_at_most(how: Augmentation) -> None:
+    """On one core. Counted in copies of the same images, made beside it: a shared machine has slow spells."""
     keep_freed_memory()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         images, key = torch.randint(256, (256, 3, 64, 64), dtype=torch.uint8), keys(1, torch.arange(256))
         best = inf
-        for _ in range(60):  # a shared machine has slow spells of seconds
-            best = min(best, median(_milliseconds(images, key, how) for _ in range(9)))
-            if best <= MOST_MS:
+        for _ in range(20):
+            rounds = [
+                (_seconds(lambda: augment(images, key, how)), _seconds(lambda: _copied(images))) for _ in range(9)
+            ]
+            best = min(best, median(taken / copying for taken, copying in pairs))
+            if best <= MOST_COPIES:
                 break
             sleep(0.5)
     finally:
         torch.set_num_threads(threads)
-    print(f"{how} {best:.2f} ms")
-    assert best <= MOST_MS
+    print(f"{how}: {best:.1f} copies")
+    assert best <= MOST_COPIES
 
 
-def _milliseconds(images: torch.Tensor, key: torch.Tensor, how: Augmentation) -> float:
+def _copied(images: torch.Tensor) -> None:
+    """What every augmentation does at least, in the way the slow ones do it: one image after the other."""
+    pictures = images.numpy()
+    for picture, copied in zip(pictures, np.empty_like(pictures), strict=True):
+        copied[:] = picture
+
+
+def _seconds(work: Callable[[], object]) -> float:
     began = process_time()
-    augment(images, key, how)
-    return 1000 * (process_time() - began)
+    work()
+    return process_time() - began
