@@ -10,6 +10,10 @@ JsonFlag = Annotated[
 ]
 
 
+FAILED, INTERRUPTED = 1, 130
+"""What a shell expects of a command that did not reach its end, and of one that Ctrl-C ended."""
+
+
 def refuse(reason: object) -> int:
     """Say in one paragraph what cannot be done; the exit status of a wrong argument, as tyro has it."""
     print(reason, file=sys.stderr)

@@ -11,13 +11,12 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import find_modules_here, refuse
+from manyview.cli.arguments import FAILED, INTERRUPTED, find_modules_here, refuse
 from manyview.cli.runs import print_table
 from manyview.report.runs import Run, summarise
 from manyview.scale.cluster import connected
 from manyview.scale.sweep import Planned, log_of, read_sweep
 
-FAILED, INTERRUPTED = 1, 130
 TABLE_EVERY_S = 60.0
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import torch
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
-from manyview.cli.arguments import find_modules_here, refuse
+from manyview.cli.arguments import FAILED, INTERRUPTED, find_modules_here, refuse
 from manyview.cli.display import display_for
 from manyview.cli.planned import print_plan
 from manyview.data import NoRoomError
@@ -27,9 +27,6 @@ from manyview.train.session import NotSavedError, Session
 from manyview.train.stopping import ended_by_sigterm
 from manyview.train.trainer import Trainer
 from manyview.train.tree import changed, from_plain, nested
-
-FAILED, INTERRUPTED = 1, 130
-"""What a shell expects of a command that did not reach its end, and of one that Ctrl-C ended."""
 
 
 def train(

@@ -26,7 +26,6 @@ Weights = Mapping[str, NDArray[Any]]
 class Collected:
     """What a call of `collect` did."""
 
-    steps: int
     episodes: list[dict[str, Any]]
     """Of those that ended: return, steps and frames."""
     seconds: float
@@ -74,7 +73,7 @@ class Collector:
         self._sent += 1
         self._begun = player.replay.inserted
         player.replay.begin(player.observation)  # the next piece stands for itself
-        return parcel, Collected(done, episodes, monotonic() - began_s)
+        return parcel, Collected(episodes, monotonic() - began_s)
 
     @torch.no_grad()
     def _take_over(self, weights: Weights) -> None:

@@ -129,7 +129,7 @@ class Fleet:
             try:
                 collected, receipt = ray.get(answer)
             except ray.exceptions.RayError as error:
-                return [*found, self._end(member, _first_line(error))]
+                return [*found, self._end(member, _cause(error))]
             found.append(Delivered(collected, receipt, member.actor))
             member.calls.popleft()
             member.since_s, member.pause_s = monotonic(), 0.0
@@ -176,7 +176,7 @@ class Fleet:
         ray.get([shard.expect.remote(senders[index]) for index, shard in enumerate(self._shards)])
 
 
-def _first_line(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
     """Of what Ray says in paragraphs: the last line of a traceback names the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from manyview.data import Batch, Log, Scribe
-from manyview.data.room import check_room
 from manyview.scale.backlog import Backlog
 from manyview.scale.collector import weights_of
 from manyview.scale.engine import Handle, ray
@@ -36,14 +35,8 @@ class ManyActors(FromReplay):
     """The learner of a run, its actors and its shards."""
 
     def __init__(self, config: RunConfig) -> None:
-        super().__init__(config, build.environment)
+        super().__init__(config)
         config, count = self.config, self.config.scale.replay_shards
-        check_room(
-            self.data_bytes,
-            capacity=config.replay.capacity,
-            folder=build.replay_folder(config),
-            memory_bytes=self.update_bytes or 0,
-        )
         remote = ray.remote(Shard).options(num_cpus=0, max_restarts=0)
         self.shards = [remote.remote(config, self.shapes, index=index, count=count) for index in range(count)]
         self.fleet = Fleet(config, self.shapes, self.shards)
@@ -169,14 +162,11 @@ class Batches:
         self.held = [0] * len(shards)
         """Steps that are in each."""
         self._due = [0.0] * len(shards)
-        self.waited_s = 0.0
 
     def next(self) -> Batch:
         while len(self._coming) < IN_FLIGHT * len(self._shards):
             self._coming.append(self._shards[self._whose_turn()].sample.remote())
-        began_s = monotonic()
         arrays = ray.get(self._coming.popleft())
-        self.waited_s += monotonic() - began_s
         with warnings.catch_warnings():
             # Ray's memory is not to be written to, and no update writes to its batch.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

@@ -38,6 +38,15 @@ class FromReplay(Trainer):
     agent: OffPolicyAgent
     last_batch: Batch | None = None
 
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(config, build.environment)  # lines 1 and 2
+        check_room(
+            build.replay_bytes(self.config, self.shapes),
+            capacity=self.config.replay.capacity,
+            folder=build.replay_folder(self.config),
+            memory_bytes=self.update_bytes or 0,
+        )
+
     @property
     def record_is_due(self) -> bool:
         every_updates = max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
@@ -63,14 +72,8 @@ class OffPolicyTrainer(FromReplay):
     """Environment, replay, sampler and agent of one run. All that changes is in them and in `clock`."""
 
     def __init__(self, config: RunConfig) -> None:
-        super().__init__(config, build.environment)  # lines 1 and 2
+        super().__init__(config)
         config = self.config
-        check_room(
-            build.replay_bytes(config, self.shapes),
-            capacity=config.replay.capacity,
-            folder=build.replay_folder(config),
-            memory_bytes=self.update_bytes or 0,
-        )
         self.replay = build.replay(config, self.shapes)
         self.sampler = build.sampler(config, self.replay)
         self.player = Player(config, self.env, self.shapes, self.agent, self.replay, self.clock)
