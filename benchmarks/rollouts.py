@@ -23,8 +23,8 @@ from manyview.train.memory import keep_freed_memory
 from manyview.train.tree import changed, merged
 
 TASK = "procgen/bigfish"
-STEPS = 48
-"""Of a rollout here, a fifth of the paper's: what is done once a rollout weighs five times as much."""
+STEPS = 32
+"""Of a rollout here, an eighth of the paper's: what is done once a rollout weighs eight times as much."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ MOST_COPIES = 7.0
 @pytest.mark.simulator
 def test_an_iteration_costs_little_more_than_its_bare_parts() -> None:
     for attempt in range(3):
-        costs = measure(rounds=4)
+        costs = measure(rounds=3)
         print(costs)
         if (costs.acting <= 1.25 and costs.learning <= 1.10) or attempt == 2:
             break
@@ -35,7 +35,7 @@ def test_an_iteration_costs_little_more_than_its_bare_parts() -> None:
 
 @pytest.mark.timing
 @pytest.mark.parametrize("how", [how for how in AUGMENTATIONS if how not in SLOW])
-def test_an_augmentation_of_256_screens_takes_two_seconds_at_most(how: Augmentation) -> None:
+def test_an_augmentation_of_256_screens_takes_two_milliseconds_at_most(how: Augmentation) -> None:
     """On one core. Counted in copies of the same images, made beside it: a shared machine has slow spells."""
     keep_freed_memory()
     threads = torch.get_num_threads()
@@ -44,9 +44,7 @@ def test_an_augmentation_of_256_screens_takes_two_seconds_at_most(how: Augmentat
         images, key = torch.randint(256, (256, 3, 64, 64), dtype=torch.uint8), keys(1, torch.arange(256))
         best = inf
         for _ in range(20):
-            rounds = [
-                (_seconds(lambda: augment(images, key, how)), _seconds(lambda: _copied(images))) for _ in range(9)
-            ]
+            pairs = [(_seconds(lambda: augment(images, key, how)), _seconds(lambda: _copied(images))) for _ in range(9)]
             best = min(best, median(taken / copying for taken, copying in pairs))
             if best <= MOST_COPIES:
                 break
