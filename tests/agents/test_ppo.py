@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from manyview.agents import PPO, Actions, NonFiniteError, PPOConfig
+from manyview.agents.advantages import EpisodeSums
 from manyview.data import Derived, Minibatch, Rollout
 from manyview.data.rollout import of_rows
 from manyview.mem import MEM, MEMConfig
@@ -207,6 +208,16 @@ def test_each_environment_is_searched_by_itself_or_all_together() -> None:
     assert torch.allclose(first.reward_int[:, 2], mem.reward(one), atol=1e-6)
     assert (second.reward_int <= first.reward_int + 1e-6).all(), "among more states none is farther from its neighbours"
     assert (second.reward_int < first.reward_int - 1e-3).any()
+
+
+def test_the_bonus_of_an_episode_is_counted_over_its_rollouts() -> None:
+    sums = EpisodeSums(2)
+    ended = torch.zeros(3, 2, dtype=torch.bool)
+    ended[1, 0] = True
+    reward = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    assert sums(reward, ended).tolist() == [3.0]
+    assert sums(reward, ended.roll(1, 1)).tolist() == [100.0]  # 70 of the rollout before
+    assert sums.sums.tolist() == [11.0, 40.0]
 
 
 @pytest.mark.quality("S3")

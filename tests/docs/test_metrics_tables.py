@@ -22,7 +22,10 @@ def explained(page: str) -> set[str]:
 
 def logged(method: str) -> set[str]:
     """What the `train` records of a run hold beside clock and β."""
-    trainer = trainer_for(short_rollouts(method) if method.startswith("ppo") else short_run(method))
+    whole_episodes = {"steps": 100}
+    trainer = trainer_for(
+        short_rollouts(method, rollout=whole_episodes) if method.startswith("ppo") else short_run(method)
+    )
     told = None
     while told is None:
         told = trainer.advance().metrics

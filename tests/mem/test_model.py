@@ -142,6 +142,26 @@ def test_a_window_searches_the_rollout_alone() -> None:
     assert mem.reward(features, window=64).equal(small_mem().reward(features))
 
 
+@pytest.mark.parametrize("entropy", ["marginal", "joint"])
+def test_rollouts_apart_are_searched_among_their_own(entropy: str) -> None:
+    mem, features = small_mem(entropy=entropy), random_features(60, 4, 16)
+    together = mem.reward(features, apart=3)
+    for first in range(3):
+        torch.testing.assert_close(together[first::3], mem.reward(Features(*(part[first::3] for part in features))))
+
+
+def test_rollouts_apart_have_one_scale_whatever_their_order() -> None:
+    """Which moves as far as it would by one after the other."""
+    features = random_features(60, 4, 16)
+    mem, turned, single = (small_mem(reward_scale="centered", distance_scale="relative") for _ in range(3))
+    other = Features(*(part.unflatten(0, (20, 3))[:, [2, 0, 1]].flatten(0, 1) for part in features))
+    paid = mem.reward(features, apart=3).unflatten(0, (20, 3))
+    torch.testing.assert_close(turned.reward(other, apart=3).unflatten(0, (20, 3)), paid[:, [2, 0, 1]])
+    for _ in range(3):
+        single.reward(features)
+    torch.testing.assert_close(mem.reward_moments.weight, single.reward_moments.weight)
+
+
 @pytest.mark.parametrize(
     "scale", [{"reward_scale": "std"}, {"reward_scale": "centered"}, {"distance_scale": "relative"}]
 )

@@ -268,3 +268,14 @@ def test_continuous_agents_say_who_takes_numbered_actions() -> None:
 
     with pytest.raises(ValueError, match="ppo takes numbered ones too"):
         OffPolicyTrainer(short_rollouts("drqv2+mem"))
+
+
+def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ValueError, match="grayscale needs images of three colours, and of one frame: got 9 channels"):
+        OnPolicyTrainer(
+            short_rollouts(
+                "ppo+none",
+                task="tests.train.large:cameras",
+                env={"further_view": "grayscale", "frame_stack": 3},
+            )
+        )

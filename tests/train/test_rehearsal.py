@@ -46,12 +46,49 @@ print(resident_bytes("VmHWM") - before)
 """
 
 
+ROLLOUTS = """
+from manyview.train import OnPolicyTrainer, build
+from manyview.train.memory import keep_freed_memory
+from manyview.train.rehearsal import forget_peak, resident_bytes, update_bytes
+from tests.train.runs import short_rollouts
+
+config = short_rollouts(
+    "ppo+mem",
+    task="tests.train.large:cameras",
+    rollout={"envs": 4, "steps": 50},
+    ppo={"hidden": 1024, "batch_size": 50, "epochs": 1},
+    mem={"trunk": "paper", "latent_dim": 128},
+)
+"""
+PREDICT_ROLLOUTS = """
+env = build.environments(config)
+shapes = build.shapes_of(config, env)
+env.close()
+print(build.rollout_bytes(config, shapes) + update_bytes(build.agent(config, shapes), config, shapes))
+"""
+MEASURE_ROLLOUTS = """
+before = resident_bytes("VmRSS")
+trainer = OnPolicyTrainer(config)
+keep_freed_memory()
+forget_peak()
+while not trainer.clock.rollouts:
+    trainer.advance()
+print(resident_bytes("VmHWM") - before)
+"""
+
+
 @pytest.mark.quality("E4")
 @pytest.mark.slow
 @pytest.mark.skipif(not forget_peak(), reason="the system does not tell its peak")
-def test_a_run_takes_the_memory_that_was_predicted(figure: Figure) -> None:
+@pytest.mark.parametrize(
+    ("run", "predict", "measure"),
+    [(RUN, PREDICT, MEASURE), (ROLLOUTS, PREDICT_ROLLOUTS, MEASURE_ROLLOUTS)],
+    ids=["replay", "rollouts"],
+)
+def test_a_run_takes_the_memory_that_was_predicted(figure: Figure, run: str, predict: str, measure: str) -> None:
     predicted, taken = (
-        int(subprocess.run([sys.executable, "-c", RUN + rest], capture_output=True, text=True, check=True).stdout)
-        for rest in (PREDICT, MEASURE)
+        int(subprocess.run([sys.executable, "-c", run + rest], capture_output=True, text=True, check=True).stdout)
+        for rest in (predict, measure)
     )
+    print(f"predicted {predicted / 1e6:.0f} MB, taken {taken / 1e6:.0f}")
     figure(abs(predicted - taken) / taken, "with the networks")

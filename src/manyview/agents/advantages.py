@@ -25,6 +25,29 @@ def gae(reward: Tensor, value: Tensor, next_value: Tensor, ended: Tensor, *, dis
     return advantage
 
 
+class EpisodeSums(nn.Module):
+    """What episodes have been paid in all, of which several may lie in a rollout and one in several rollouts."""
+
+    sums: Tensor
+
+    def __init__(self, envs: int) -> None:
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(envs))  # of each environment's episode so far
+
+    @torch.no_grad()
+    def forward(self, reward: Tensor, ended: Tensor) -> Tensor:
+        """The sums [N] of the N episodes that `ended` [T, E], with rewards [T, E]."""
+        whole = torch.empty_like(reward)
+        for step in range(len(reward)):
+            whole[step] = self.sums.add_(reward[step])
+            self.sums.masked_fill_(ended[step], 0.0)
+        return whole[ended]
+
+    def forget_episodes(self) -> None:
+        """New ones begin everywhere."""
+        self.sums.zero_()
+
+
 class ReturnScale(nn.Module):
     """Rewards in units of the standard deviation of the discounted sums they add up to, so far."""
 

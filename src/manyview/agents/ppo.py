@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from manyview.agents.advantages import ReturnScale, gae
+from manyview.agents.advantages import EpisodeSums, ReturnScale, gae
 from manyview.agents.agent import Agent, no_bonus
 from manyview.agents.networks import adam, descend, mlp
 from manyview.agents.policies import Actions, Categorical, Gaussian, Policy
@@ -76,7 +76,7 @@ class PPO(Agent):
         self.policy = mlp(representation.state_dim, config.hidden, actions.count, gain=2**0.5, last_gain=0.01)
         self.value = mlp(representation.state_dim, config.hidden, 1, gain=2**0.5)
         self.log_std = nn.Parameter(torch.zeros(0 if actions.discrete else actions.count))
-        self.return_scale = ReturnScale(envs, discount=config.discount)
+        self.return_scale, self.bonus_sums = ReturnScale(envs, discount=config.discount), EpisodeSums(envs)
         self.learn = adam(
             [*representation.parameters(), *self.policy.parameters(), *self.value.parameters(), self.log_std],
             lr=config.lr,
@@ -121,7 +121,15 @@ class PPO(Agent):
             decay=config.gae_decay,
         )
         means = {"reward_ext": rollout.reward_ext, "reward_int": reward_int, "reward": reward}
+        ended = self.bonus_sums(reward_int, rollout.ended)
+        if len(ended):
+            means["return_int"] = ended
         return {"beta": torch.tensor(beta), **{name: part.mean() for name, part in means.items()}}
+
+    def forget_episodes(self) -> None:
+        """New ones begin everywhere."""
+        self.return_scale.forget_episodes()
+        self.bonus_sums.forget_episodes()
 
     def update(self, batch: Minibatch) -> dict[str, Tensor]:
         """One step of policy, value and representation, in one backward pass."""
@@ -169,11 +177,10 @@ class PPO(Agent):
         if isinstance(self.intrinsic, Episodic):
             return self.intrinsic.reward_along(features, rollout.ended)
         steps, envs = rollout.reward_ext.shape
+        every = of_rows(features, lambda part: part[:steps].flatten(0, 1))
         if self.config.neighbours == "pooled":
-            every = of_rows(features, lambda part: part[:steps].flatten(0, 1))
             return self.intrinsic.reward(every, window=self.config.window).view(steps, envs)
-        alone = zip(*(part[:steps].unbind(1) for part in features), strict=True)  # of each environment
-        return torch.stack([self.intrinsic.reward(type(features)(*rows)) for rows in alone], 1)
+        return self.intrinsic.reward(every, apart=envs).view(steps, envs)
 
     def _policy(self, state: Tensor) -> Policy:
         outputs = self.policy(state)

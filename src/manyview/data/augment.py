@@ -26,8 +26,18 @@ def augment(images: Tensor, key: Tensor, how: Augmentation) -> Tensor:
         raise TypeError(f"expected images [N, C, H, W] uint8, got {list(images.shape)} {images.dtype}")
     if key.shape != images.shape[:1] or key.dtype != torch.int64:
         raise ValueError(f"expected a key for each of {len(images)} images, got {list(key.shape)} {key.dtype}")
+    refuse_unfit(how, (images.shape[1], images.shape[2], images.shape[3]))
     with torch.autocast(images.device.type, enabled=False):  # the same picture whoever asks for it
         return AUGMENTATIONS[how](images, key)
+
+
+def refuse_unfit(how: Augmentation, image: tuple[int, int, int]) -> None:
+    """Say before anything runs that images [C, H, W] cannot be changed so."""
+    channels, height, width = image
+    if how in ("grayscale", "color_jitter") and channels != 3:
+        raise ValueError(f"{how} needs images of three colours, and of one frame: got {channels} channels")
+    if how == "rotate" and height != width:
+        raise ValueError(f"rotate needs square images, got {height}x{width}")
 
 
 def crop(images: Tensor, key: Tensor) -> Tensor:
@@ -64,8 +74,6 @@ def flip(images: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
 
 def rotate(images: Tensor, key: Tensor) -> Tensor:
     """Turned by a random multiple of 90 degrees, 0 included."""
-    if images.shape[-1] != images.shape[-2]:
-        raise ValueError(f"only square images can be turned, got {images.shape[-2]}x{images.shape[-1]}")
     turns, out = integers(key, 1, 0, 3).squeeze(1), torch.empty_like(images)
     for quarter in range(4):
         rows = turns == quarter
@@ -76,7 +84,7 @@ def rotate(images: Tensor, key: Tensor) -> Tensor:
 def grayscale(images: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
     """The brightness, in every channel."""
     # PAPER: D34. Always, as `flip`.
-    red, green, blue = (_coloured(images)[:, channel].short() for channel in range(3))
+    red, green, blue = (images[:, channel].short() for channel in range(3))
     gray = red.mul_(LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2]).bitwise_right_shift_(7)
     return torch.empty_like(images).copy_(gray.unsqueeze(1))
 
@@ -87,7 +95,7 @@ def color_jitter(images: Tensor, key: Tensor) -> Tensor:
     The hue turns in the plane of the colour differences of YIQ, which is linear and leaves the brightness alone.
     """
     count = len(images)
-    colours = _coloured(images).flatten(2).float()  # [N, 3, H * W]
+    colours = images.flatten(2).float()  # [N, 3, H * W]
     brightness, contrast, saturation = (0.6 + 0.8 * uniform(key, 3)).T.unbind()
     angle = 2 * torch.pi * uniform(key, 1, stream=1).squeeze(1)
     to_yiq, from_yiq = (table.to(images.device) for table in (TO_YIQ, FROM_YIQ))
@@ -143,9 +151,3 @@ def _painted(images: Tensor, key: Tensor, colours: Tensor) -> Tensor:
         for axis, places in enumerate(torch.arange(int(length), device=images.device) for length in images.shape[-2:])
     )
     return torch.where((rows[:, :, None] & columns[:, None, :]).unsqueeze(1), colours[:, :, None, None], images)
-
-
-def _coloured(images: Tensor) -> Tensor:
-    if images.shape[1] != 3:
-        raise ValueError(f"expected images of three colours, got {images.shape[1]} channels")
-    return images

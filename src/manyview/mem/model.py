@@ -118,15 +118,18 @@ class MEM(nn.Module):
         return terms
 
     @torch.no_grad()
-    def reward(self, features: Features, *, rows: Tensor | None = None, window: int | None = None) -> Tensor:
+    def reward(
+        self, features: Features, *, rows: Tensor | None = None, window: int | None = None, apart: int = 1
+    ) -> Tensor:
         """r̂ [B] of Eq. 9 for each row against the others and the bank; it never has a gradient.
 
         `rows` [B] are the rows' places in the replay: a copy of a transition, in batch or bank, is then no neighbour
-        of it. `window` is for large rollouts: each row is searched among so many near ones of the rollout alone.
+        of it. The others are for rollouts, which no bank is asked about: with a `window` each row is searched among so
+        many near ones only; rows of several environments in turn are searched `apart`, each among its own.
         """
         with torch.autocast(features.mask.device.type, enabled=False):
-            if self.bank is None or window is not None:
-                return self._scaled_reward(features, rows=rows, window=window, learn=self.training)
+            if self.bank is None or window is not None or apart > 1:
+                return self._scaled_reward(features, rows=rows, window=window, apart=apart, learn=self.training)
             # Without numbers every row is only ever itself; the bank's rows are then nobody in particular.
             own = -2 - torch.arange(len(features.mask), device=features.mask.device) if rows is None else rows
             among = self.bank.reference(features, own)
@@ -142,20 +145,21 @@ class MEM(nn.Module):
         rows: Tensor | None = None,
         among: Reference | None = None,
         window: int | None = None,
+        apart: int = 1,
         learn: bool,
     ) -> Tensor:
         """Eq. 9 with the scales of the configuration, which `learn` moves first."""
         config = self.config
         distances, mask = reward_distances(
-            features, k=config.k, entropy=config.entropy, rows=rows, among=among, window=window
+            features, k=config.k, entropy=config.entropy, rows=rows, among=among, window=window, apart=apart
         )
         if config.distance_scale == "relative":
             if learn:
-                self.distance_moments.update(distances, mask)
+                self.distance_moments.update(distances, mask, batches=apart)
             distances = self.distance_moments.divide(distances, self.distance_moments.mean)
         reward = intrinsic_reward(distances, mask)
         if config.reward_scale != "raw" and learn:
-            self.reward_moments.update(reward.unsqueeze(1), mask.any(1, keepdim=True))
+            self.reward_moments.update(reward.unsqueeze(1), mask.any(1, keepdim=True), batches=apart)
         return self.reward_moments.scaled(reward, config.reward_scale)
 
     def update_discriminator(self, features: Features) -> dict[str, Tensor]:

@@ -20,11 +20,17 @@ def reward_distances(
     rows: Tensor | None = None,
     among: Reference | None = None,
     window: int | None = None,
+    apart: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """The distances of Eq. 9 and which of them are there, as [B, V + 1]: one column a view, the last for x̄.
 
-    `joint` has a single column.
+    `joint` has a single column. `apart`: rows of so many rollouts in turn, each searched by itself.
     """
+    if apart > 1:
+        each = (Features(*(part[first::apart] for part in features)) for first in range(apart))
+        found = [reward_distances(own, k=k, entropy=entropy, window=window) for own in each]
+        distances, there = (torch.stack(parts, 1).flatten(0, 1) for parts in zip(*found, strict=True))
+        return distances, there
     points, mask = features.terms.transpose(0, 1), features.terms_mask.T
     if window is not None:
         distances = nearby_distance(points, k, window=window, mask=mask, combine=entropy)

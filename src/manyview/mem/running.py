@@ -25,14 +25,14 @@ class RunningMoments(nn.Module):
         self.register_buffer("weight", torch.zeros(columns))
 
     @torch.no_grad()
-    def update(self, values: Tensor, mask: Tensor | None = None) -> None:
-        """Take in a batch [B, columns]; a column that is masked everywhere keeps what it had."""
+    def update(self, values: Tensor, mask: Tensor | None = None, *, batches: int = 1) -> None:
+        """Take in a batch [B, columns], or so many at once; a column that is masked everywhere keeps what it had."""
         if mask is None:
             mask = torch.ones_like(values, dtype=torch.bool)
         count = summed(mask.sum(0))
         mean = summed(torch.where(mask, values, 0.0).sum(0)) / count.clamp(min=1)
         variance = summed(torch.where(mask, values - mean, 0.0).pow(2).sum(0)) / count.clamp(min=1)
-        share = torch.where(count > 0, 1 - self.memory, 0.0)
+        share = torch.where(count > 0, 1 - self.memory**batches, 0.0)
         self.mean_sum.lerp_(mean, share)
         self.variance_sum.lerp_(variance, share)
         self.weight.lerp_(torch.ones_like(self.weight), share)

@@ -41,10 +41,11 @@ class Intrinsic(Protocol):
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
         """The features whose novelty is paid."""
 
-    def reward(self, features: Any, *, rows: Tensor | None = None, window: int | None = None) -> Tensor:
+    def reward(self, features: Any, *, rows: Tensor | None = None, window: int | None = None, apart: int = 1) -> Tensor:
         """r̂ [B], without gradient; `rows` are the transitions' places in the replay.
 
-        With a `window` each row is searched among so many near ones only, for large rollouts.
+        For rollouts: with a `window` each row is searched among so many near ones only; `apart`, rows of so many
+        environments in turn, each of them among its own.
         """
 
 

@@ -60,14 +60,18 @@ class RE3(nn.Module):
         return RandomFeatures(embedding.flatten(1))
 
     @torch.no_grad()
-    def reward(self, features: RandomFeatures, *, rows: Tensor | None = None, window: int | None = None) -> Tensor:
-        points, k, average = features.embedding.unsqueeze(0), self.config.k, self.config.average
+    def reward(
+        self, features: RandomFeatures, *, rows: Tensor | None = None, window: int | None = None, apart: int = 1
+    ) -> Tensor:
+        k, average = self.config.k, self.config.average
+        points = features.embedding.unflatten(0, (-1, apart)).transpose(0, 1)
         with torch.autocast(points.device.type, enabled=False):
             if window is not None:
-                distance = nearby_distance(points, k, window=window, average=average).squeeze(0)
+                distance = nearby_distance(points, k, window=window, average=average)
             else:
-                distance = knn_distance(points, k, rows=rows, average=average).squeeze(0)
+                distance = knn_distance(points, k, rows=rows, average=average)
+        distance = distance.T.flatten()
         reward = distance.log1p() if self.config.log else distance
         if self.training:
-            self.moments.update(reward.unsqueeze(1))
+            self.moments.update(reward.unsqueeze(1), batches=apart)
         return self.moments.scaled(reward, self.config.reward_scale)

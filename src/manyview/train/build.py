@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 from manyview.agents import PPO, SAC, Actions, Agent, DrQv2
 from manyview.agents.agent import no_bonus
 from manyview.data import Derived, Replay, Rollout, Sampler, bytes_needed
-from manyview.data.augment import Augmentation
+from manyview.data.augment import Augmentation, refuse_unfit
 from manyview.envs import Fault, View, make, make_vector, views_of
 from manyview.envs.many import Vector
 from manyview.envs.suite import Levels, Settings
@@ -101,7 +101,10 @@ def shapes_of(config: RunConfig, env: gym.Env[Observation, Any] | Vector) -> Sha
     many, views = isinstance(env, VectorEnv), views_of(env)
     actions, shown = (getattr(one, f"{'single_' if many else ''}{name}_space") for name in ("action", "observation"))
     stacked = shown[views[0].name].shape
-    return Shapes(views, stacked[2] // views[0].channels, _actions(config, actions), derived(config, views))
+    shapes = Shapes(views, stacked[2] // views[0].channels, _actions(config, actions), derived(config, views))
+    for _, how in shapes.derived.ways:
+        refuse_unfit(how, shapes.image)
+    return shapes
 
 
 def _actions(config: RunConfig, space: spaces.Space[Any]) -> Actions:

@@ -108,7 +108,7 @@ class OnPolicyTrainer(Trainer):
         self.clock.load_state(state["clock"])
         self.agent.load_state(state["agent"])
         if state["env"] is None:
-            self.agent.return_scale.forget_episodes()
+            self.agent.forget_episodes()
             self._begin_episodes()
         else:
             self._begin_rollout(restore_all(self.env, state["env"]))

@@ -21,19 +21,22 @@ HEAP = 1.22
 
 
 def update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> int | None:
-    """Memory of this process that updates need beside the replay, parameters and moments included.
+    """Memory of this process that updates need beside the replay or the frames, parameters and moments included.
 
     None where the system does not tell (it does on Linux). On an accelerator most of it lies there, and is not counted.
     """
     if not forget_peak():
         return None
     before = resident_bytes("VmRSS")
-    update = _made_up_update(deepcopy(agent), config, shapes)
+    rehearsing = deepcopy(agent)
+    update = _made_up_update(rehearsing, config, shapes)
     with autocast(config.machine), on_its_own():
         for _ in range(2):  # moments appear with the first
             update()
     needed = max(0, int(HEAP * (resident_bytes("VmHWM") - before)))
-    del update
+    if isinstance(rehearsing, PPO):
+        needed += _kept_bytes(rehearsing, config, shapes)
+    del update, rehearsing
     give_back()
     return needed
 
@@ -59,6 +62,20 @@ def _made_up_update(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shap
         return lambda: agent.update(minibatch)
     batch = _made_up_batch(config, shapes)
     return lambda: agent.update(batch, 0)
+
+
+@torch.no_grad()
+def _kept_bytes(agent: PPO, config: RunConfig, shapes: Shapes) -> int:
+    """What else a rollout keeps: features of all its steps, twice while they are put together, and the edge's state."""
+    state = agent.state()
+    moments = [moment for each in state["optimizers"].values() for kept in each.values() for moment in kept.values()]
+    edge: int = sum(tensor.nbytes for tensor in (*state["tensors"].values(), *moments))
+    if agent.intrinsic is None:
+        return edge
+    one = _made_up_minibatch(config, shapes)
+    features = agent.intrinsic.encode(one.views[:1], one.mask[:1])
+    rows = (config.rollout.steps + 1) * config.rollout.envs
+    return int(edge + 2 * rows * sum(part.nbytes for part in features))
 
 
 def _made_up_minibatch(config: RunConfig, shapes: Shapes) -> Minibatch:
