@@ -225,7 +225,9 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
     assert kinds(folder, "end")[0]["frames"] == 120
     after, good = (checkpoint.load(folder.checkpoints / name).tree for name in ("000000060", "000000040"))
     assert after["clock"]["skipped_in_a_row"] == 0
-    assert different(after["agent"]["tensors"], good["agent"]["tensors"]) == [], "and so it was saved"
+    changed = different(after["agent"]["tensors"], good["agent"]["tensors"])
+    of_episodes = {"/return_scale.sums: other numbers", "/bonus_sums.sums: other numbers"}
+    assert set(changed) <= of_episodes, "and so it was saved; but episodes go on with what they have been paid"
 
 
 @pytest.mark.quality("S3")

@@ -43,10 +43,6 @@ class EpisodeSums(nn.Module):
             self.sums.masked_fill_(ended[step], 0.0)
         return whole[ended]
 
-    def forget_episodes(self) -> None:
-        """New ones begin everywhere."""
-        self.sums.zero_()
-
 
 class ReturnScale(nn.Module):
     """Rewards in units of the standard deviation of the discounted sums they add up to, so far."""
@@ -74,10 +70,6 @@ class ReturnScale(nn.Module):
         self._take(sums)
         std = (self.squares / self.count).sqrt().clamp(min=1e-4)
         return (reward / std).clamp(-self.most, self.most)
-
-    def forget_episodes(self) -> None:
-        """New ones begin everywhere."""
-        self.sums.zero_()
 
     def _take(self, sums: Tensor) -> None:
         """Count, mean and summed squares of all so far together with these (Chan et al., 1979)."""

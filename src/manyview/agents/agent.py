@@ -37,6 +37,10 @@ class Agent(nn.Module):
     def load_state(self, state: dict[str, Any]) -> None:
         load_state_into(self, state)
 
+    def go_back(self, state: dict[str, Any]) -> None:
+        """To what was learned then, in the midst of a run."""
+        self.load_state(state)
+
     @property
     def pays_what_it_encodes(self) -> bool:
         """Whether the bonus is of the representation, as MEM's is; others have an encoder of their own."""

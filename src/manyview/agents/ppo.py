@@ -126,10 +126,17 @@ class PPO(Agent):
             means["return_int"] = ended
         return {"beta": torch.tensor(beta), **{name: part.mean() for name, part in means.items()}}
 
+    def go_back(self, state: dict[str, Any]) -> None:
+        """The environments go on with their episodes, and these with what they have been paid."""
+        returns, bonuses = self.return_scale.sums.clone(), self.bonus_sums.sums.clone()
+        super().go_back(state)
+        self.return_scale.sums.copy_(returns)
+        self.bonus_sums.sums.copy_(bonuses)
+
     def forget_episodes(self) -> None:
         """New ones begin everywhere."""
-        self.return_scale.forget_episodes()
-        self.bonus_sums.forget_episodes()
+        self.return_scale.sums.zero_()
+        self.bonus_sums.sums.zero_()
 
     def update(self, batch: Minibatch) -> dict[str, Tensor]:
         """One step of policy, value and representation, in one backward pass."""

@@ -13,7 +13,7 @@ from manyview.mem.health import Health, measure_health
 from manyview.mem.knn import Reference
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
 from manyview.mem.ranks import average_gradients
-from manyview.mem.reward import intrinsic_reward, reward_distances
+from manyview.mem.reward import intrinsic_reward, refuse_both, reward_distances
 from manyview.mem.running import RunningMoments
 from manyview.mem.upkeep import decorrelation, temporal_closeness, temporal_contrast, variance_floor
 
@@ -127,6 +127,7 @@ class MEM(nn.Module):
         of it. The others are for rollouts, which no bank is asked about: with a `window` each row is searched among so
         many near ones only; rows of several environments in turn are searched `apart`, each among its own.
         """
+        refuse_both(rows, apart)
         with torch.autocast(features.mask.device.type, enabled=False):
             if self.bank is None or window is not None or apart > 1:
                 return self._scaled_reward(features, rows=rows, window=window, apart=apart, learn=self.training)

@@ -39,6 +39,12 @@ def reward_distances(
     return distances.T, features.terms_mask if entropy == "marginal" else features.terms_mask[:, -1:]
 
 
+def refuse_both(rows: Tensor | None, apart: int) -> None:
+    """Row numbers are a replay's, and rollouts apart have none."""
+    if rows is not None and apart > 1:
+        raise ValueError(f"rows are places in a replay, and apart is for rollouts: got both, apart={apart}")
+
+
 def intrinsic_reward(distances: Tensor, mask: Tensor) -> Tensor:
     """Eq. 9: r̂ [B], the mean of log(distance + 1) over the terms that are there.
 

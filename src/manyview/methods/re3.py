@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from manyview.mem.encoder import Trunk, convolutions, to_pixels
 from manyview.mem.knn import knn_distance, nearby_distance
+from manyview.mem.reward import refuse_both
 from manyview.mem.running import RewardScale, RunningMoments
 
 
@@ -63,6 +64,7 @@ class RE3(nn.Module):
     def reward(
         self, features: RandomFeatures, *, rows: Tensor | None = None, window: int | None = None, apart: int = 1
     ) -> Tensor:
+        refuse_both(rows, apart)
         k, average = self.config.k, self.config.average
         points = features.embedding.unflatten(0, (-1, apart)).transpose(0, 1)
         with torch.autocast(points.device.type, enabled=False):

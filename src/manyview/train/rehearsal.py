@@ -34,7 +34,7 @@ def update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes)
         for _ in range(2):  # moments appear with the first
             update()
     needed = max(0, int(HEAP * (resident_bytes("VmHWM") - before)))
-    if isinstance(rehearsing, PPO):
+    if isinstance(rehearsing, PPO) and device_of(config.machine).type == "cpu":
         needed += _kept_bytes(rehearsing, config, shapes)
     del update, rehearsing
     give_back()

@@ -114,7 +114,7 @@ class Trainer(ABC):
 
     def go_back(self, agent: dict[str, Any]) -> None:
         """To an earlier state of the agent, after updates that were not finite."""
-        self.agent.load_state(agent)
+        self.agent.go_back(agent)
         self.clock.went_back_at = self.clock.updates
         self.clock.skipped_in_a_row = 0
 
