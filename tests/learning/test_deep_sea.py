@@ -6,7 +6,6 @@ from benchmarks.deep_sea import SEEDS, attempts
 from quality.plugin import Figure
 
 METHOD, NONE = "mem marginal", "none"
-FIRST_SEEDS = SEEDS[:4]
 
 
 def solved(seeds: range, method: str = METHOD, none: str = NONE) -> dict[str, int]:
@@ -16,16 +15,10 @@ def solved(seeds: range, method: str = METHOD, none: str = NONE) -> dict[str, in
     }
 
 
-@pytest.mark.slow
-def test_the_bonus_finds_the_treasure_more_often_than_chance() -> None:
-    """What the gate has time for."""
-    found = solved(FIRST_SEEDS)
-    assert found[METHOD] >= found[NONE] + 2, found
-
-
 @pytest.mark.quality("C1")
 @pytest.mark.long
 def test_the_bonus_finds_the_treasure_of_the_deep_sea(figure: Figure) -> None:
+    """With DrQ-v2; the gate has time for PPO alone."""
     found = solved(SEEDS)
     figure(found[METHOD], "with MEM's bonus")
     figure(found[NONE], "without")

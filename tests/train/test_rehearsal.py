@@ -55,9 +55,9 @@ from tests.train.runs import short_rollouts
 config = short_rollouts(
     "ppo+mem",
     task="tests.train.large:cameras",
-    rollout={"envs": 4, "steps": 50},
-    ppo={"hidden": 1024, "batch_size": 50, "epochs": 1},
-    mem={"trunk": "paper", "latent_dim": 128},
+    rollout={"envs": 16, "steps": 120},
+    ppo={"hidden": 256, "batch_size": 32, "epochs": 1},
+    mem={"trunk": "tiny", "latent_dim": 512},
 )
 """
 PREDICT_ROLLOUTS = """
