@@ -23,8 +23,8 @@ SEEDS = (1, 2, 3)
 CELLS = {
     "dmc": (
         ("dmc/ball_in_cup_catch", "drqv2+mem"),
-        ("dmc/ball_in_cup_catch", "drqv2+none"),
         ("dmc/pendulum_swingup", "drqv2+mem"),
+        ("dmc/ball_in_cup_catch", "drqv2+none"),
         ("dmc/pendulum_swingup", "drqv2+none"),
         ("dmc/ball_in_cup_catch", "drqv2+re3"),
     ),
