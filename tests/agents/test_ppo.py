@@ -1,5 +1,6 @@
 """One update of PPO: its losses against TorchRL's and by hand, and what it may touch."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -218,6 +219,17 @@ def test_the_bonus_of_an_episode_is_counted_over_its_rollouts() -> None:
     assert sums(reward, ended).tolist() == [3.0]
     assert sums(reward, ended.roll(1, 1)).tolist() == [100.0]  # 70 of the rollout before
     assert sums.sums.tolist() == [11.0, 40.0]
+
+
+def test_going_back_keeps_what_running_episodes_have_been_paid() -> None:
+    agent = agent_of("re3")
+    before = deepcopy(agent.state())
+    rollout_of(agent)
+    paid = [agent.return_scale.sums.clone(), agent.bonus_sums.sums.clone()]
+    assert all(sums.any() for sums in paid)
+    agent.go_back(before)
+    assert torch.equal(agent.return_scale.sums, paid[0])
+    assert torch.equal(agent.bonus_sums.sums, paid[1])
 
 
 @pytest.mark.quality("S3")

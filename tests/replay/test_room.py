@@ -16,6 +16,7 @@ from manyview.data import (
     batch_bytes,
     bytes_needed,
     bytes_per_step,
+    check_memory,
     check_room,
     free_disk_bytes,
     free_memory_bytes,
@@ -168,6 +169,13 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
         check_room(GB, capacity=1000, folder=tmp_path, memory_bytes=21 * GB // 2, root=root)
     with pytest.raises(NoRoomError, match="not one step fits"):
         check_room(20 * GB, capacity=1, folder=None, memory_bytes=2 * GB, root=root)
+
+
+def test_a_rollout_that_does_not_fit_is_refused_in_its_own_words(tmp_path: Path) -> None:
+    root = machine(tmp_path, available_kb=10 * GB // 1024, files={})
+    check_memory(9 * GB, what="it", instead="do not", root=root)
+    with pytest.raises(NoRoomError, match=r"^64 games needs 11\.0 GB of memory, and 10\.0 GB are free: take fewer$"):
+        check_memory(11 * GB, what="learning from 64 games", instead="take fewer", root=root)
 
 
 def test_the_disk_of_a_folder_to_come_is_that_of_its_parent(tmp_path: Path) -> None:

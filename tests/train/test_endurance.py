@@ -25,7 +25,7 @@ def test_acting_adding_sampling_and_updating_leaves_nothing_behind(method: str) 
 
     tracemalloc.start()
     try:
-        kept = [repeat(200) for _ in range(4)]
+        kept = [repeat(200) for _ in range(5)]
     finally:
         tracemalloc.stop()
         trainer.close()

@@ -1,4 +1,4 @@
-"""How much memory and disk is free, asked before a replay takes it."""
+"""How much memory and disk is free, asked before a replay or a rollout takes it."""
 
 import shutil
 from collections.abc import Iterator
@@ -26,6 +26,13 @@ def free_disk_bytes(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
+def check_memory(needed: int, *, what: str, instead: str, root: Path = Path("/")) -> None:
+    """Refuse what does not fit into memory, and say what could be done instead."""
+    free = free_memory_bytes(root)
+    if free is not None and needed > (1 - SPARE) * free:
+        raise NoRoomError(f"{what} needs {_gb(needed)} of memory, and {_gb(free)} are free: {instead}")
+
+
 def check_room(
     replay_bytes: int, *, capacity: int, folder: Path | None, memory_bytes: int = 0, root: Path = Path("/")
 ) -> None:
@@ -33,7 +40,7 @@ def check_room(
 
     With a folder it goes to the disk, and only the rest must fit into memory.
     """
-    _check_memory(replay_bytes, memory_bytes, capacity, folder, free_memory_bytes(root))
+    _check_replay_memory(replay_bytes, memory_bytes, capacity, folder, free_memory_bytes(root))
     if folder is None:
         return
     free = free_disk_bytes(folder)
@@ -44,7 +51,9 @@ def check_room(
         )
 
 
-def _check_memory(replay_bytes: int, memory_bytes: int, capacity: int, folder: Path | None, free: int | None) -> None:
+def _check_replay_memory(
+    replay_bytes: int, memory_bytes: int, capacity: int, folder: Path | None, free: int | None
+) -> None:
     needed = memory_bytes + (replay_bytes if folder is None else 0)
     if free is None or needed <= (1 - SPARE) * free:
         return

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from manyview.agents import PPO
 from manyview.data import Minibatch
-from manyview.data.room import check_room
+from manyview.data.room import check_memory
 from manyview.envs.many import episodes_ended, frames_of, restore_all, snapshot_all, together
 from manyview.envs.views import NotRestorable, Observation
 from manyview.methods import Episodic
@@ -54,11 +54,10 @@ class OnPolicyTrainer(Trainer):
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config, build.environments)  # lines 1 and 2
         config = self.config
-        check_room(
-            build.rollout_bytes(config, self.shapes),
-            capacity=config.rollout.steps * config.rollout.envs,
-            folder=None,
-            memory_bytes=self.update_bytes or 0,
+        check_memory(
+            build.rollout_bytes(config, self.shapes) + (self.update_bytes or 0),
+            what=f"learning from {config.rollout.envs:,} environments times {config.rollout.steps:,} steps",
+            instead="lower rollout.envs or rollout.steps",
         )
         self.rollout = build.rollout(config, self.shapes)
         self._last_batch: Minibatch | None = None
