@@ -174,7 +174,9 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
 def test_a_rollout_that_does_not_fit_is_refused_in_its_own_words(tmp_path: Path) -> None:
     root = machine(tmp_path, available_kb=10 * GB // 1024, files={})
     check_memory(9 * GB, what="it", instead="do not", root=root)
-    with pytest.raises(NoRoomError, match=r"^64 games needs 11\.0 GB of memory, and 10\.0 GB are free: take fewer$"):
+    with pytest.raises(
+        NoRoomError, match=r"^learning from 64 games needs 11\.0 GB of memory, and 10\.0 GB are free: take fewer$"
+    ):
         check_memory(11 * GB, what="learning from 64 games", instead="take fewer", root=root)
 
 
