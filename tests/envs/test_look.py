@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from PIL import Image as PillowImage
+from PIL import ImageSequence
 
 from manyview.envs import MultiViewEnv, View, make, wrap
 from manyview.envs.look import (
@@ -253,6 +254,15 @@ def test_a_video_has_every_frame_and_even_sides(tmp_path: Path) -> None:
     assert len(read) == len(colours)
     for frame, colour in zip(read, colours, strict=True):
         assert np.abs(frame.mean((0, 1)) - colour).max() < 20  # it is compressed
+
+
+def test_a_gif_has_every_frame_and_goes_on_for_ever(tmp_path: Path) -> None:
+    colours = [RED, GREEN, BLUE, YELLOW] * 3
+    write_video(tmp_path / "clip.gif", [plain(colour, 66, 84) for colour in colours], frames_per_s=4)
+    with PillowImage.open(tmp_path / "clip.gif") as read:
+        assert (read.info["duration"], read.info["loop"]) == (250, 0)
+        seen = [np.asarray(frame.convert("RGB"))[30, 40].tolist() for frame in ImageSequence.Iterator(read)]
+    assert seen == [list(colour) for colour in colours]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ def evaluate(
         ),
     ] = None,
     video: Annotated[
-        Path | None, arg(metavar="MP4", help="Where to write a video of the first episode.", help_behavior_hint="")
+        Path | None,
+        arg(metavar="FILE", help="Where to write a video of the first episode, .mp4 or .gif.", help_behavior_hint=""),
     ] = None,
     seed: Annotated[
         int | None,

@@ -47,7 +47,8 @@ def views(
         bool, FlagCreatePairsOff, arg(help="Also show the first camera as it fails, in every way that it can.")
     ] = False,
     video: Annotated[
-        Path | None, arg(metavar="MP4", help="Where to write a video of all views.", help_behavior_hint="")
+        Path | None,
+        arg(metavar="FILE", help="Where to write a video of all views, .mp4 or .gif.", help_behavior_hint=""),
     ] = None,
 ) -> int:
     """Draw what the views of a task show during some random actions."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +11,15 @@ from manyview.envs.views import Image
 
 
 def write_video(path: Path, frames: Iterable[Image], *, frames_per_s: int = 15) -> None:
-    """Write RGB frames of one size; the file's suffix, such as .mp4, says which kind of video."""
+    """Write RGB frames of one size; the file's suffix, .mp4 or .gif, says which kind of video."""
     imageio = optional("imageio.v2", extra="video")
     optional("imageio_ffmpeg", extra="video")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The usual encoders want even sides. Asking for multiples of two here keeps imageio from rescaling to sixteen.
-    with imageio.get_writer(path, fps=frames_per_s, macro_block_size=2, quality=8) as writer:
+    kind: dict[str, Any] = {"duration": 1000 / frames_per_s, "loop": 0}  # ms; for ever
+    if path.suffix != ".gif":
+        # The usual encoders want even sides. Asking for multiples of two here keeps imageio from rescaling to sixteen.
+        kind = {"fps": frames_per_s, "macro_block_size": 2, "quality": 8}
+    with imageio.get_writer(path, **kind) as writer:
         for frame in frames:
             height, width = frame.shape[:2]
             writer.append_data(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))
