@@ -1,9 +1,11 @@
 """The tables of docs/results.md, from the runs that are kept and the published figures beside them.
 
-python -m benchmarks.results_table dmc
+python -m benchmarks.results_table dmc       # the comparison
+python -m benchmarks.results_table trials    # what was tried before it
 """
 
 import argparse
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,7 +24,10 @@ HEAD = ("task", "method", "each seed", "mean at the end", "mean over the second 
 def rows(suite: str) -> Iterator[tuple[str, ...]]:
     """One for each task and method, in the order of the comparison, published methods after ours."""
     curves = [read_curve(path, "frames") for path in find_runs(ROOT / KEPT / f"{suite}_cpu")]
-    ours = {(group.task, group.curves[0].method): group.curves for group in grouped(curves)}
+    groups = grouped(curves)
+    ours = {(group.task, group.curves[0].method): group.curves for group in groups}
+    if len(ours) < len(groups):
+        raise ValueError(f"runs of one task and method have different settings in {KEPT / f'{suite}_cpu'}")
     for task in dict.fromkeys(task for task, _ in CELLS[suite]):
         cells = [(name, ours[task, name]) for owner, name in CELLS[suite] if owner == task and (task, name) in ours]
         for method, seeds in cells:
@@ -51,14 +56,58 @@ def _with_interval(values: Sequence[float]) -> str:
     return f"{np.mean(values):.0f} ({low:.0f} to {high:.0f})"
 
 
+TRIALS_HEAD = (
+    *("task", "method", "rows", "rate", "noise, frames", "further", "seed"),
+    *("return after 10,000, 20,000 ... frames", "episodes paid"),
+)
+FURTHER = {
+    "drqv2.shift_pixels": (4, "shift {}"),
+    "none.trunk": ("small", "{} trunk"),
+    "mem.entropy": ("joint", "{}"),
+    "mem.bank": (2_048, "bank {}"),
+}
+"""What most trials had, and what is said of those that had something else."""
+
+
+def trials() -> Iterator[tuple[str, ...]]:
+    """One for each run that is kept of what was tried, by task, method and settings."""
+    yield from sorted(_trial(path) for path in find_runs(ROOT / KEPT / "trials"))
+
+
+def _trial(path: Path) -> tuple[str, ...]:
+    config = json.loads((path / "config.json").read_text())
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    every, repeat = config["schedule"]["update_every_steps"], config["env"]["action_repeat"]
+    further = [
+        said.format(value)
+        for name, (usual, said) in FURTHER.items()
+        if (value := config[name.split(".")[0]][name.split(".")[1]]) != usual
+        and name.split(".")[0] in ("drqv2", *config["method"].split("+"))
+    ]
+    evaluations = [f"{record['return']:.0f}" for record in records if record["kind"] == "evaluation"]
+    episodes = [record["return"] for record in records if record["kind"] == "episode"]
+    return (
+        f"`{config['task']}`",
+        f"`{config['method']}`",
+        f"{config['replay']['batch_size']} every {'step' if every == 1 else f'{every} steps'}",
+        f"{config['drqv2']['lr']:g}",
+        f"{config['drqv2']['std_steps'] * repeat:,}",
+        ", ".join(further),
+        str(config["seed"]),
+        ", ".join(evaluations[1:]),
+        f"{sum(paid > 0 for paid in episodes)} of {len(episodes)}",
+    )
+
+
 def table(suite: str) -> str:
-    lines = [HEAD, tuple("---" for _ in HEAD), *rows(suite)]
+    head, body = (TRIALS_HEAD, trials()) if suite == "trials" else (HEAD, rows(suite))
+    lines = [head, tuple("---" for _ in head), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=CELLS)
+    parser.add_argument("suite", choices=[*CELLS, "trials"])
     print(table(parser.parse_args().suite))
 
 

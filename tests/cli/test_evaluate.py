@@ -88,6 +88,15 @@ def test_a_video_of_the_first_episode_is_written(
     assert video.read_bytes()[4:8] == b"ftyp"
 
 
+def test_a_film_ends_with_what_the_last_step_was_paid(trained: Path) -> None:
+    evaluation = play(trained, episodes=1, filmed=True).evaluation
+    assert evaluation.film is not None
+    moments = evaluation.film.moments
+    assert len(moments) == evaluation.steps[0] + 1
+    assert [moment.ended for moment in moments] == [False] * evaluation.steps[0] + [True]
+    assert sum(moment.reward or 0.0 for moment in moments) == pytest.approx(evaluation.returns[0])
+
+
 def test_what_is_written_on_a_video_is_in_letters_that_its_font_has(trained: Path) -> None:
     film = play(trained, episodes=1, filmed=True).evaluation.film
     assert film is not None

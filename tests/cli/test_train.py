@@ -81,12 +81,16 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
         (["--set", "replay.batch_size=many"], "replay.batch_size must be"),
         (["--set", "replay.batch_size"], "--set takes NAME=VALUE"),
         (["--set", "replay.capacity=1000000000000"], "a replay of 1,000,000,000,000 steps needs"),
-        (["--set", "schedule.frames=abc"], "schedule.frames must be"),
+        (["--set", "schedule.frames=abc"], "schedule.frames must be int, got 'abc'"),
         (["--set", "replay.batch_size=0"], "replay.batch_size must be at least 1"),
         (["--set", "drqv2.std_steps=0"], "expected std_steps >= 1"),
         (["--seed", "-1"], "seed must be at least 0"),
         (["--device", "cuda:77"], "device 'cuda:77' cannot be used here"),
         (["--config", "nowhere.json"], "nowhere.json"),
+        (["--config", __file__], "test_train.py: Extra data"),
+        (["--set", "machine.threads=0"], "expected threads >= 1"),
+        (["--set", "sac.init_temperature=0"], "init_temperature must be above 0"),
+        (["--set", "re3.k=0"], "expected k >= 1"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_words(

@@ -1,9 +1,12 @@
 from pathlib import Path
 
+import pytest
+
 from benchmarks.results_table import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 
 
-def test_the_table_of_the_results_is_that_of_the_kept_runs() -> None:
-    assert table("dmc") in PAGE.read_text()
+@pytest.mark.parametrize("name", ["dmc", "trials"])
+def test_the_tables_of_the_results_are_those_of_the_kept_runs(name: str) -> None:
+    assert table(name) in PAGE.read_text()

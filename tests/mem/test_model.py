@@ -108,6 +108,16 @@ def test_running_moments_are_unbiased_from_the_first_batch() -> None:
     torch.testing.assert_close(mem.reward(features), raw / raw.std(correction=0))
 
 
+def test_health_looks_for_neighbours_where_the_reward_does() -> None:
+    mem = small_mem(bank=64, reward_scale="centered")
+    for seed in range(4):
+        mem.reward(random_features(32, 4, 16, seed=seed), rows=torch.arange(32) + 32 * seed)
+    mem.eval()
+    features, rows = random_features(32, 4, 16, seed=9), torch.arange(32) + 1_000
+    paid = mem.reward(features, rows=rows)
+    assert mem.health(features, beta=1.0, rows=rows).reward_mean == pytest.approx(paid.mean().item())
+
+
 def test_the_bank_adds_the_rows_of_recent_batches() -> None:
     mem = small_mem(bank=20, k=1)
     first = random_features(12, 4, 16)

@@ -93,7 +93,7 @@ def test_a_video_shows_the_first_episode_of_each_evaluation(folder: RunFolder) -
     videos = sorted(folder.videos.iterdir())
     assert [path.name for path in videos] == ["000000000.mp4", "000000060.mp4"]
     frames, _ = ffmpeg.count_frames_and_secs(str(videos[-1]))
-    assert frames == kinds(folder, "evaluation")[-1]["lengths"][0]
+    assert frames == kinds(folder, "evaluation")[-1]["lengths"][0] + 1  # the begin, and what each step led to
 
 
 def test_tensorboard_has_the_figures_too(folder: RunFolder) -> None:
@@ -121,6 +121,13 @@ def test_a_run_that_has_finished_is_not_written_over(folder: RunFolder) -> None:
     with pytest.raises(FinishedError, match="has finished"):
         run(short_run(), folder)
     assert folder.metrics_file.read_text() == before
+
+
+def test_a_run_that_has_finished_with_other_settings_does_not_pass_for_this_one(folder: RunFolder) -> None:
+    run(short_run(log={"keep_replay": True}), folder)
+    with pytest.raises(ValueError, match=r"a run with other settings: log\.keep_replay was True, now False"):
+        run(short_run(), folder)
+    assert list(folder.replay.iterdir())
 
 
 def test_a_fresh_run_leaves_the_old_one_under_another_name(folder: RunFolder) -> None:

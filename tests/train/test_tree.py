@@ -59,6 +59,10 @@ def test_values_of_a_wrong_type_are_named(branch: str, name: str, value: object)
         from_plain(RunConfig, plain)
 
 
+def test_a_whole_number_may_be_written_as_1e6() -> None:
+    assert changed(short_run(), {"schedule": {"frames": 1e6}}).schedule.frames == 1_000_000
+
+
 def test_settings_of_another_version_are_named() -> None:
     with pytest.raises(ValueError, match=r"no setting replay\.colour in this version"):
         from_plain(RunConfig, merged(to_plain(short_run()), {"replay": {"colour": 1}}))

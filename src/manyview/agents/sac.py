@@ -39,6 +39,8 @@ class SACConfig(OffPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_below(self, 1, "target_every_updates")
+        if self.init_temperature <= 0:
+            raise ValueError(f"init_temperature must be above 0, got {self.init_temperature}")
 
 
 class SAC(OffPolicyAgent):

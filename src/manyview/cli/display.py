@@ -71,7 +71,7 @@ class Seen:
     def eta(self) -> str:
         if not self.frames_per_s:
             return "?"
-        return str(timedelta(seconds=round((self.total_frames - self.frames) / self.frames_per_s)))
+        return str(timedelta(seconds=round(max(0, self.total_frames - self.frames) / self.frames_per_s)))
 
     def figure(self, kind: str, name: str) -> str:
         value = self.latest.get(kind, {}).get(name)

@@ -86,7 +86,8 @@ def frames_in_words(run: Run) -> str:
         return ""
     if not run.total_frames:
         return f"{run.frames:,}"
-    return f"{100 * run.frames // run.total_frames}% of {run.total_frames:,}"
+    percent = 100 * run.frames // run.total_frames
+    return f"{percent if run.state == 'finished' else min(percent, 99)}% of {run.total_frames:,}"
 
 
 def age_in_words(seconds: float) -> str:

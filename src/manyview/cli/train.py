@@ -18,12 +18,13 @@ from manyview.cli.arguments import FAILED, INTERRUPTED, find_modules_here, refus
 from manyview.cli.display import display_for
 from manyview.cli.planned import print_plan
 from manyview.data import NoRoomError
+from manyview.data.plain import read_object
 from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
 from manyview.train.opening import FinishedError, begin, trainer_for
 from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
-from manyview.train.session import NotSavedError, Session
+from manyview.train.session import DivergedError, NotSavedError, Session
 from manyview.train.stopping import ended_by_sigterm
 from manyview.train.trainer import Trainer
 from manyview.train.tree import changed, from_plain, nested
@@ -152,7 +153,7 @@ def _played(session: Session) -> int:
         session.play()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except NotSavedError as error:
+    except (NotSavedError, DivergedError) as error:
         print(error, file=sys.stderr)
         return FAILED
     finally:
@@ -177,10 +178,17 @@ def _resolved(
     elif preset is not None:
         raise ValueError("--config already holds every setting: give it or --preset, not both")
     else:
-        given = from_plain(RunConfig, json.loads(file.read_text(encoding="utf-8")))
+        given = _read_config(file)
         config = replace(given, task=task, method=method or given.method, seed=given.seed if seed is None else seed)
     config = changed(config, nested(_assigned(change) for change in changes))
     return config if device is None else changed(config, {"machine": {"device": device}})
+
+
+def _read_config(file: Path) -> RunConfig:
+    try:
+        return from_plain(RunConfig, read_object(file))
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def _assigned(change: str) -> tuple[str, Any]:

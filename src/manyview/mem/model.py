@@ -131,13 +131,18 @@ class MEM(nn.Module):
         with torch.autocast(features.mask.device.type, enabled=False):
             if self.bank is None or window is not None or apart > 1:
                 return self._scaled_reward(features, rows=rows, window=window, apart=apart, learn=self.training)
-            # Without numbers every row is only ever itself; the bank's rows are then nobody in particular.
-            own = -2 - torch.arange(len(features.mask), device=features.mask.device) if rows is None else rows
-            among = self.bank.reference(features, own)
+            own, among = self._among(self.bank, features, rows)
             reward = self._scaled_reward(features, rows=own, among=among, learn=self.training)
             if self.training:
                 self.bank.push(features, torch.full_like(own, -1) if rows is None else rows)
             return reward
+
+    @staticmethod
+    def _among(bank: FeatureBank, features: Features, rows: Tensor | None) -> tuple[Tensor, Reference]:
+        """The batch's rows by number, and what they are searched among: each other and the bank."""
+        # Without numbers every row is only ever itself; the bank's rows are then nobody in particular.
+        own = -2 - torch.arange(len(features.mask), device=features.mask.device) if rows is None else rows
+        return own, bank.reference(features, own)
 
     def _scaled_reward(
         self,
@@ -179,16 +184,17 @@ class MEM(nn.Module):
 
     @torch.no_grad()
     def health(self, features: Features, *, beta: float, rows: Tensor | None = None) -> Health:
-        """How features and bonus are doing, within this batch alone. Changes nothing; ask every few hundred updates.
+        """How features and bonus are doing in this batch. Changes nothing; ask every few hundred updates.
 
-        `rows` as for `reward`.
+        `rows` as for `reward`, which is searched for as there; what each view pays is of the batch alone.
         """
         distances, _ = reward_distances(features, k=self.config.k, rows=rows)
+        own, among = (rows, None) if self.bank is None else self._among(self.bank, features, rows)
         return measure_health(
             features,
             self.view_names,
             distances=distances,
             logits=self.discriminator(features.shared),
-            reward=self._scaled_reward(features, rows=rows, learn=False),
+            reward=self._scaled_reward(features, rows=own, among=among, learn=False),
             beta=beta,
         )

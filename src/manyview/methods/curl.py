@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manyview.data.shift import random_shift
+from manyview.mem.choices import refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
 from manyview.methods.follow import soft_update
 from manyview.methods.plain import Plain, PlainConfig
@@ -24,6 +25,10 @@ class CURLConfig:
     """How far the key encoder follows at each update."""
     shift_pixels: int = 4
     """Of the second look at an observation."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
+        refuse_below(self, 1, "latent_dim")
 
 
 class CURLFeatures(NamedTuple):

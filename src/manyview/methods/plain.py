@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from manyview.mem.choices import refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk, convolutions, orthogonal_init, to_pixels
 
 
@@ -15,6 +16,10 @@ class PlainConfig:
     """Features of a view."""
     trunk: Trunk = "paper"
     """Its convolutions, see `mem.trunk`."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
+        refuse_below(self, 1, "latent_dim")
 
 
 class PlainFeatures(NamedTuple):

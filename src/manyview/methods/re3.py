@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from manyview.mem.choices import refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk, convolutions, to_pixels
 from manyview.mem.knn import knn_distance, nearby_distance
 from manyview.mem.reward import refuse_both
@@ -27,6 +28,10 @@ class RE3Config:
     reward_scale: RewardScale = "raw"
     """The distance as it is, as in the paper's appendix, divided by its running `std`, as RE3's own code does, or also
     `centered` on its running mean."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
+        refuse_below(self, 1, "latent_dim", "k")
 
 
 class RandomFeatures(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.mem.choices import refuse_below
+from manyview.mem.choices import refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
 from manyview.methods.plain import Plain, PlainConfig
 
@@ -34,6 +34,7 @@ class RIDEConfig:
     """ε: how quickly a state at a distance no longer counts as a visit."""
 
     def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
         refuse_below(self, 1, "latent_dim", "hidden", "k")
 
 
@@ -97,9 +98,10 @@ class RIDE(nn.Module):
         loss = self.config.forward_coef * forward + self.config.inverse_coef * inverse
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        if torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None]).isfinite():
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
+        if norm.isfinite():
             self.optimizer.step()
-        return {"ride_forward_loss": forward.detach(), "ride_inverse_loss": inverse.detach()}
+        return {"ride_forward_loss": forward.detach(), "ride_inverse_loss": inverse.detach(), "ride_grad": norm}
 
 
 def visit_counts(states: Tensor, ended: Tensor, *, k: int, kernel: float) -> Tensor:

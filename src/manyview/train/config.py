@@ -7,6 +7,7 @@ from manyview.agents import DrQv2Config, PPOConfig, SACConfig
 from manyview.data.augment import Augmentation
 from manyview.envs.suite import Quality
 from manyview.mem import BetaSchedule, MEMConfig
+from manyview.mem.choices import refuse_below
 from manyview.methods import CURLConfig, PlainConfig, RE3Config, RIDEConfig
 
 Precision = Literal["float32", "bfloat16"]
@@ -100,6 +101,10 @@ class MachineConfig:
     """Memory format of the convolutions: no gain in float32 on CPUs, much with bfloat16 on GPUs."""
     threads: int | None = None
     """Of torch on the CPU; None leaves it to torch. Results are the same only for the same number."""
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            refuse_below(self, 1, "threads")
 
 
 @dataclass(frozen=True, kw_only=True)

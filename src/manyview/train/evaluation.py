@@ -31,7 +31,7 @@ class Film:
 
     moments: list[Moment]
     reward_int: list[float] | None
-    """r̂ of each moment among those of the episode; None without a bonus."""
+    """r̂ of each moment among those of the episode, and MEM's bank if it has one; None without a bonus."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,16 @@ def evaluate(
         observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number))
         seen, moments = [], []
         total, length, frame, paid, ended = 0.0, 0, 0, None, False
-        while not ended:
-            if stop:
-                raise Stopped
+        while True:
             tensors = seen_alone(observation, shapes, device, step=length, episode=number)
             if filmed and number == 0:
                 seen.append(tensors)
                 pictures = _pictures(*tensors, shapes.views)
-                moments.append(Moment(step=length, frame=frame, pictures=pictures, reward=paid))
+                moments.append(Moment(step=length, frame=frame, pictures=pictures, reward=paid, ended=ended))
+            if ended:
+                break
+            if stop:
+                raise Stopped
             noise_step = step + length + EPISODES_APART * number
             action = shapes.actions.for_env(agent.act(*tensors, step=noise_step, explore=False))[0]
             observation, reward, terminated, truncated, info = env.step(action)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from manyview.data import Scribe
@@ -9,7 +10,7 @@ from manyview.data.durable import remove
 from manyview.train import build
 from manyview.train.config import RunConfig
 from manyview.train.folder import RunFolder, manifest_of
-from manyview.train.machine import prepare
+from manyview.train.machine import prepare, resolved
 from manyview.train.memory import keep_freed_memory
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
@@ -57,17 +58,11 @@ def begin(
         build_trainer: what trains; None for one process.
 
     """
-    folder.refuse_links()
-    if folder.taken and folder.finished and not fresh:
-        if not config.log.keep_replay:
-            remove(folder.replay)  # a kill may have come before
-        raise FinishedError(f"{folder.path} has finished; --fresh begins again")
+    refuse_unfit_folder(config, folder, fresh=fresh)
     prepare(config.machine)
     trainer = (build_trainer or trainer_for)(config)
     if folder.taken and fresh:
         folder.set_aside()
-    if folder.taken:
-        refuse_other_settings(to_plain(folder.config()), to_plain(trainer.config))
     evaluation_envs = _evaluation_envs(trainer)
     lock, scribe = folder.hold(), Scribe()
     try:
@@ -85,6 +80,19 @@ def begin(
         raise
     told, desk = Listeners(lines, *services, *listeners), Desk(lines, scribe, log, lock, made_with)
     return Session(trainer, evaluation_envs, folder, told, desk, resumed)
+
+
+def refuse_unfit_folder(config: RunConfig, folder: RunFolder, *, fresh: bool) -> None:
+    """A run goes on with the settings it began with, and not if it has finished."""
+    folder.refuse_links()
+    if fresh or not folder.taken:
+        return
+    now = replace(config, machine=resolved(config.machine))
+    refuse_other_settings(to_plain(folder.config()), to_plain(now))
+    if folder.finished:
+        if not config.log.keep_replay:
+            remove(folder.replay)  # a kill may have come before
+        raise FinishedError(f"{folder.path} has finished; --fresh begins again")
 
 
 def trainer_for(config: RunConfig) -> Trainer:

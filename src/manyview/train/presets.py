@@ -97,12 +97,13 @@ PRESETS: dict[str, Preset] = {
                 "scale_rewards": True,
             },
             "mem": {"latent_dim": 128, "margin": 1.0, "k": 5},
+            "none": {"latent_dim": 128},
             "re3": {"k": 5, "average": True, "log": True},
         },
         agents={"ppo": {"bonus": {"unit": "rollouts"}}},
     ),
     "cpu": Preset(
-        "small pictures and networks: 100,000 frames on one core in well under an hour",
+        "small pictures and networks, for one core: a control task takes 100,000 frames and less than an hour",
         merged(
             _networks(trunk="small", latent_dim=32, hidden=256),
             {
@@ -130,7 +131,8 @@ PRESETS: dict[str, Preset] = {
         suites={
             "dmc": {"env": {"image_size": 40, "action_repeat": 4, "frame_stack": 2, "render_quality": "smooth"}},
             "procgen": {
-                # With 32 features PPO alone had learned nothing of Starpilot after 250,000 steps; with 256 it had.
+                # With 32 features PPO alone had learned nothing of Starpilot after 250,000 steps; with 256 it had. One
+                # trial each, not kept.
                 **{method: {"latent_dim": 256} for method in ("mem", "re3", "ride", "curl", "none")},
                 "schedule": {"frames": 1_000_000},
                 "evaluation": {"every_frames": 100_000, "episodes": 10},

@@ -251,7 +251,9 @@ class Session:
         if clock.skipped_in_a_row >= SKIPS_BEFORE_GOING_BACK:
             if clock.went_back_at == clock.updates:
                 raise DivergedError(
-                    f"{clock.skipped_in_a_row} updates in a row were not finite, also from {self._good}"
+                    f"{clock.skipped_in_a_row} updates in a row were not finite, also from the agent of {self._good}. "
+                    "The same command would meet them again: lower the learning rate, or take "
+                    "machine.precision=float32, with --fresh or in another folder with --out"
                 )
             self.desk.scribe.wait()
             folder, good = self._last_good()

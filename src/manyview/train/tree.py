@@ -77,6 +77,9 @@ def _checked(kind: Any, value: Any, path: str) -> Any:
             return value
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
+        if option is int and isinstance(value, float) and value.is_integer():  # 1e6
+            return int(value)
         if isinstance(option, type) and type(value) is option:
             return value
-    raise ValueError(f"{path} must be {kind}, got {value!r}")
+    wanted = kind.__name__ if isinstance(kind, type) else kind
+    raise ValueError(f"{path} must be {wanted}, got {value!r}")

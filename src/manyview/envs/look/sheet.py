@@ -35,7 +35,8 @@ def side_by_side(
 def view_label(view: View) -> str:
     if view.foreground_of is None:
         return view.name
-    return f"{view.name}\nbackground removed\nfrom {view.foreground_of}"
+    how = "background removed\nfrom" if view.name.endswith("_foreground") else "made of"
+    return f"{view.name}\n{how} {view.foreground_of}"
 
 
 def moment_label(moment: Moment) -> str:
