@@ -91,6 +91,7 @@ ROWS = {
         Row(
             "L3", "P", "no actor delivers: the learner uses its steps up, then waits and says so, and goes on with them"
         ),
+        Row("L6", "N", "one learner of two is killed: the group goes on from its checkpoint"),
         Row(
             "L7", "N", "a sweep whose runs crash and whose driver is killed: nothing is begun again, one line a failure"
         ),

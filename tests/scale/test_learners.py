@@ -1,13 +1,20 @@
 """Two learners with half a batch each are one with the whole."""
 
+import json
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, distributed
 
+from benchmarks.processes import below
 from manyview.agents import OffPolicyAgent
 from manyview.data import Batch
 from manyview.train import RunConfig, build
@@ -97,3 +104,37 @@ def test_with_mem_they_stay_in_step_though_each_has_neighbours_of_its_own(tmp_pa
     assert first.keys() == alone.keys()
     assert all(first[name].equal(second[name]) for name in alone)
     assert not all(torch.allclose(first[name], alone[name], atol=1e-5) for name in alone)
+
+
+@pytest.mark.long
+@pytest.mark.quality("L6")
+@pytest.mark.xdist_group("ray")
+def test_a_group_of_learners_goes_on_from_its_checkpoint_when_one_is_killed(tmp_path: Path) -> None:
+    """By the command, on real Ray Train."""
+    frames, killed = 1_500, False
+    command = [
+        *("train", "toy/identity_continuous", "--method", "drqv2+mem", "--preset", "minute", "--out", "run"),
+        *("--actors", "1", "--learners", "2", "--set", f"schedule.frames={frames}", "evaluation.video=false"),
+        *("log.checkpoint_every_frames=300", "log.tensorboard=false", "scale.chunk_steps=50"),
+    ]
+    with (tmp_path / "said.log").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "manyview", *command], cwd=tmp_path, stdout=output, stderr=output
+        )
+    deadline_s = monotonic() + 500
+    while process.poll() is None and monotonic() < deadline_s:
+        learners = [pid for pid, name in below(process.pid).items() if "RayTrainWorker" in name]
+        if not killed and (tmp_path / "run" / "checkpoints" / "000000600").exists() and len(learners) == 2:
+            os.kill(max(learners), signal.SIGKILL)
+            killed = True
+        sleep(0.2)
+    said = (tmp_path / "said.log").read_text()
+    assert killed, said
+    assert process.returncode == 0, said
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    (resumed,) = [record for record in records if record["kind"] == "resume"]
+    end = records[-1]
+    assert (resumed["promise"], end["kind"], end["state"]) == ("async", "end", "finished")
+    assert end["updates"] == frames - 300 + 1
+    assert "resumed with fresh actors" in said
+    assert next(record for record in reversed(records) if record["kind"] == "evaluation")["return"] > 9

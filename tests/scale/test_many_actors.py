@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.scale.processes import alive, below
+from benchmarks.processes import alive, below
 
 pytestmark = pytest.mark.xdist_group("ray")
 FRAMES = 1_500

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 from time import monotonic
@@ -15,7 +15,8 @@ from manyview.cli.arguments import FAILED, INTERRUPTED, find_modules_here, refus
 from manyview.cli.runs import print_table
 from manyview.report.runs import Run, summarise
 from manyview.scale.cluster import connected
-from manyview.scale.sweep import Planned, log_of, read_sweep
+from manyview.scale.search import folder_of
+from manyview.scale.sweep import Planned, Sweep, log_of, read_sweep, return_of
 
 TABLE_EVERY_S = 60.0
 
@@ -33,7 +34,7 @@ def sweep(
     ] = None,
     dry_run: Annotated[bool, FlagCreatePairsOff, arg(help="Only list the runs and how far each is.")] = False,
 ) -> int:
-    """Train every combination of tasks, methods and seeds.
+    """Train every combination of tasks, methods and seeds, or search for settings.
 
     The same command again goes on with the runs that have not finished, each from its last checkpoint.
     `manyview runs` shows them at any time.
@@ -44,29 +45,48 @@ def sweep(
         planned = wanted.planned()
     except (ValueError, TypeError, OSError) as error:
         return refuse(error)
-    print(f"{len(planned)} runs in {wanted.out}: {_counted(planned)}")
+    if wanted.search is None:
+        print(f"{len(planned)} runs in {wanted.out}: {_counted(planned)}")
+    else:
+        fields = ", ".join(wanted.search.fields)
+        print(
+            f"a search of {wanted.search.trials} trials for {fields} in {wanted.out}: {_counted(planned) or 'to come'}"
+        )
     if dry_run:
         for one in planned:
             print(f"  {one.folder}")
         return 0
     try:
         with connected(address, cpus=ceil(wanted.cpus)):
-            from manyview.scale.tune import run_sweep
+            from manyview.scale.tune import run_search, run_sweep
 
-            finished = run_sweep(wanted, planned, Told(planned))
+            if wanted.search is None:
+                finished = run_sweep(wanted, planned, Told(lambda: planned))
+            else:
+                finished = run_search(wanted, wanted.search, Told(wanted.planned))
     except (ImportError, ValueError, OSError) as error:
         return refuse(error)
     except KeyboardInterrupt:
         print("stopped; the same command goes on")
         return INTERRUPTED
-    print_table(summaries_of(planned))
+    if wanted.search is None:
+        print_table(summaries_of(planned))
+    else:
+        _print_best(wanted)
     return 0 if finished else FAILED
+
+
+def _print_best(searched: Sweep) -> None:
+    """The choices that have finished, the best first."""
+    trials = [(return_of(searched.trial(values)), folder_of(values)) for values in searched.tried()]
+    for found, name in sorted(((found, name) for found, name in trials if found is not None), reverse=True):
+        print(f"{found:10.1f}  {name}")
 
 
 class Told:
     """Lines for what happens, and a table now and then."""
 
-    def __init__(self, planned: Sequence[Planned]) -> None:
+    def __init__(self, planned: Callable[[], Sequence[Planned]]) -> None:
         self._planned, self._last_s = planned, monotonic()
 
     def begun(self, planned: Planned) -> None:
@@ -83,8 +103,9 @@ class Told:
     def tick(self) -> None:
         if monotonic() - self._last_s > TABLE_EVERY_S:
             self._last_s = monotonic()
-            running = [found for found in summaries_of(self._planned) if found.state == "running"]
-            print(f"{_counted(self._planned)}")
+            planned = self._planned()
+            running = [found for found in summaries_of(planned) if found.state == "running"]
+            print(_counted(planned))
             if running:
                 print_table(running)
             sys.stdout.flush()

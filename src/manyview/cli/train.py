@@ -16,14 +16,16 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from manyview.cli.arguments import FAILED, INTERRUPTED, find_modules_here, refuse
 from manyview.cli.display import display_for
+from manyview.cli.following import shown
 from manyview.cli.planned import print_plan
 from manyview.data import NoRoomError
 from manyview.data.plain import read_object
 from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
-from manyview.train.opening import FinishedError, begin, trainer_for
+from manyview.train.opening import FinishedError, begin, check, trainer_for
 from manyview.train.plan import plan
 from manyview.train.presets import PRESETS, preset_for
+from manyview.train.records import Listener
 from manyview.train.session import DivergedError, NotSavedError, Session
 from manyview.train.stopping import ended_by_sigterm
 from manyview.train.trainer import Trainer
@@ -74,6 +76,14 @@ def train(
         int | None,
         arg(metavar="N", help="With --actors: so many processes hold the replay.", help_behavior_hint="(default: 1)"),
     ] = None,
+    learners: Annotated[
+        int | None,
+        arg(
+            metavar="N",
+            help="With --actors: so many processes learn, each from its part of a batch.",
+            help_behavior_hint="(default: 1)",
+        ),
+    ] = None,
     address: Annotated[
         str | None,
         arg(
@@ -101,7 +111,8 @@ def train(
     """
     if ":" in task:
         find_modules_here()
-    scale = {name: value for name, value in (("actors", actors), ("replay_shards", replay_shards)) if value is not None}
+    asked = {"actors": actors, "replay_shards": replay_shards, "learners": learners}
+    scale = {name: value for name, value in asked.items() if value is not None}
     with ended_by_sigterm(), ExitStack() as engine:
         try:
             resolved = _resolved(task, method, preset, seed, config, list(chain(*set)), device)
@@ -111,6 +122,8 @@ def train(
                 print_plan(plan(resolved), folder)
                 return 0
             listener = display_for(resolved, folder)
+            if resolved.scale.learners > 1:
+                return _taught(resolved, folder, address, listener, fresh=fresh, accept_changes=accept_changes)
             session = begin(
                 resolved,
                 folder,
@@ -146,6 +159,29 @@ def _with_actors(address: str | None, engine: ExitStack, config: RunConfig) -> T
     from manyview.scale.trainer import ManyActors
 
     return ManyActors(config)
+
+
+def _taught(
+    config: RunConfig, folder: RunFolder, address: str | None, listener: Listener, *, fresh: bool, accept_changes: bool
+) -> int:
+    """By several learners, whose records are shown as they appear in the folder."""
+    from manyview.scale.cluster import connected
+
+    check(config, folder, fresh=fresh)
+    if folder.taken and fresh:
+        folder.set_aside()
+    with connected(address, cpus=config.scale.actors + config.scale.learners), ended_by_sigterm():
+        from manyview.scale.learners import LearnersFailedError, learn_together
+
+        try:
+            with shown(folder.metrics_file, listener):
+                stopped_by = learn_together(config, folder, accept_changes=accept_changes)
+        except LearnersFailedError as error:
+            print(error, file=sys.stderr)
+            return FAILED
+    if stopped_by is None:
+        return 0 if folder.finished else FAILED
+    return INTERRUPTED if stopped_by == signal.SIGINT else 0
 
 
 def _played(session: Session) -> int:

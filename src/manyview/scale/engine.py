@@ -19,3 +19,12 @@ Handle = Any
 def engine_part(name: str) -> Any:
     """`ray.tune` or `ray.train`, which take seconds to import."""
     return optional(f"ray.{name}", extra="scale")
+
+
+def cause_of(error: BaseException) -> str:
+    """Of what Ray says in paragraphs: the last line of a traceback names the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    told = isinstance(error, ray.exceptions.RayTaskError) or any(line.startswith("Traceback") for line in lines)
+    return lines[-1] if told else lines[0]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from manyview.data.plain import is_count
 from manyview.scale.collector import Collected, Collector
-from manyview.scale.engine import Handle, ray
+from manyview.scale.engine import Handle, cause_of, ray
 from manyview.scale.shard import Receipt
 from manyview.train import RunConfig
 from manyview.train.build import Shapes
@@ -129,7 +129,7 @@ class Fleet:
             try:
                 collected, receipt = ray.get(answer)
             except ray.exceptions.RayError as error:
-                return [*found, self._end(member, _cause(error))]
+                return [*found, self._end(member, cause_of(error))]
             found.append(Delivered(collected, receipt, member.actor))
             member.calls.popleft()
             member.since_s, member.pause_s = monotonic(), 0.0
@@ -174,11 +174,3 @@ class Fleet:
         """How many send to each: shares are measured by it. Raises if a shard is dead: no actor can make that good."""
         senders = Counter(self.shard_of(member.actor) for member in self.members if member.has_delivered)
         ray.get([shard.expect.remote(senders[index]) for index, shard in enumerate(self._shards)])
-
-
-def _cause(error: BaseException) -> str:
-    """Of what Ray says in paragraphs: the last line of a traceback names the cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (
-        (lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]) if lines else type(error).__name__
-    )

@@ -96,7 +96,11 @@ class Shard:
         part = replace(
             config,
             seed=derived_seed(config.seed, "shard", index),
-            replay=replace(config.replay, capacity=config.replay.capacity // count),
+            replay=replace(
+                config.replay,
+                capacity=config.replay.capacity // count,
+                batch_size=config.replay.batch_size // config.scale.learners,
+            ),
             machine=replace(config.machine, device="cpu"),
         )
         self._index, self._count, self._actors = index, count, config.scale.actors

@@ -12,17 +12,21 @@ preset = "cpu"
 "mem.entropy" = "joint"
 """
 
+import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
-from manyview.train import RunConfig, preset_config
+from manyview.report.runs import CONFIG, read_config, summarise
+from manyview.scale.search import Search, Values, folder_of, search_of
+from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
 from manyview.train.presets import preset_for
-from manyview.train.tree import changed, nested
+from manyview.train.tree import changed, nested, to_plain
 
 Settings = Mapping[str, Any]
 
@@ -35,6 +39,19 @@ class Planned(NamedTuple):
 def log_of(planned: Planned) -> Path:
     """What a run printed, and how it crashed."""
     return planned.folder.with_name(f"{planned.folder.name}.log")
+
+
+def return_of(runs: Sequence[Planned]) -> float | None:
+    """The mean last return of a trial's runs, when all have finished."""
+    if not all(RunFolder(one.folder).finished for one in runs):
+        return None
+    found = [summarise(one.folder).last_return for one in runs]
+    return None if None in found else mean(one for one in found if one is not None)
+
+
+def has_failed(runs: Sequence[Planned]) -> bool:
+    """Whether a trial was given up."""
+    return any(one.folder.exists() and summarise(one.folder).state == "failed" for one in runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +67,8 @@ class Sweep:
     """Folder of the runs, which are laid out in it as `manyview train` does."""
     set: Settings = field(default_factory=dict)
     variants: Mapping[str, Settings] = field(default_factory=dict)
+    search: Search | None = None
+    """Instead of variants: values are chosen, one trial after the other."""
     cpus: float = 1.0
     """Of the cluster, that a run takes."""
     gpus: float = 0.0
@@ -69,12 +88,34 @@ class Sweep:
             value = getattr(self, name)
             if not isinstance(value, int | float) or value < 0:
                 raise ValueError(f"{name} must be a number that is at least 0, got {value!r}")
+        if self.search is not None and (len(self.tasks) > 1 or len(self.methods) > 1 or self.variants):
+            raise ValueError("a search is for one task and one method, without variants; its seeds are averaged over")
 
     def planned(self) -> list[Planned]:
-        """Every run, its settings checked. Those of one seed stand together: half a sweep is then a comparison too."""
+        """Every run, its settings checked. Those of one seed stand together: half a sweep is then a comparison too.
+
+        Of a search those that have begun.
+        """
+        if self.search is not None:
+            for corner in self.search.corners():
+                self.trial(corner)
+            return [one for values in self.tried() for one in self.trial(values)]
         variants = dict(self.variants) or {"": {}}
         every = product(self.seeds, self.tasks, self.methods, variants.items())
         return [self._planned(task, method, seed, *variant) for seed, task, method, variant in every]
+
+    def trial(self, values: Values) -> list[Planned]:
+        """The runs of a search with these values, one a seed."""
+        return [self._planned(self.tasks[0], self.methods[0], seed, folder_of(values), values) for seed in self.seeds]
+
+    def tried(self) -> list[Values]:
+        """By the search, as the folders tell; ValueError if they were made with other settings than these."""
+        if self.search is None:
+            return []
+        found = self.search.tried(self._planned(self.tasks[0], self.methods[0], self.seeds[0], "", {}).folder.parent)
+        for one in (one for values in found for one in self.trial(values) if (one.folder / CONFIG).exists()):
+            _refuse_other_settings(one)
+        return found
 
     def _planned(self, task: str, method: str, seed: int, variant: str, further: Settings) -> Planned:
         preset = self.preset or preset_for(task, method, accelerator=False)
@@ -84,6 +125,14 @@ class Sweep:
             raise ValueError("a run of a sweep is one process: scale.actors is for `manyview train`")
         laid_out = default_folder(config).relative_to("runs")
         return Planned(config, Path(self.out) / laid_out.parent / variant / laid_out.name)
+
+
+def _refuse_other_settings(planned: Planned) -> None:
+    """Trials with other settings are not to be compared with these. What the machine is like may differ."""
+    was, now = ({**plain, "machine": {}} for plain in (read_config(planned.folder), to_plain(planned.config)))
+    if was != json.loads(json.dumps(now)):
+        names = [name for name in now if was.get(name) != json.loads(json.dumps(now[name]))]
+        raise ValueError(f"{planned.folder} was tried with other settings of {', '.join(names)}: give another `out`")
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -106,5 +155,7 @@ def _sweep(plain: dict[str, Any]) -> Sweep:
         values = plain.get(name, [])
         if not isinstance(values, list) or not all(type(value) is kind for value in values):
             raise ValueError(f"{name} must be a list of {'numbers' if kind is int else 'names'}, got {values!r}")
-    lists = {name: tuple(plain[name]) for name in kinds if name in plain}
-    return Sweep(**{**plain, **lists})
+    read: dict[str, Any] = {name: tuple(plain[name]) for name in kinds if name in plain}
+    if "search" in plain:
+        read["search"] = search_of(plain["search"])
+    return Sweep(**{**plain, **read})

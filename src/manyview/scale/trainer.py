@@ -1,17 +1,18 @@
 """Algorithm 1 with its lines 4 to 8 in many actors, its replay in shards, and lines 9 to 15 here."""
 
-import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
-import torch
+from torch import Tensor
 
+from manyview.agents import Agent
 from manyview.data import Batch, Log, Scribe
 from manyview.scale.backlog import Backlog
+from manyview.scale.batches import Batches
 from manyview.scale.collector import weights_of
 from manyview.scale.engine import Handle, ray
 from manyview.scale.fleet import Fleet, Lost
@@ -21,8 +22,6 @@ from manyview.train import RunConfig, build
 from manyview.train.off_policy import FromReplay
 from manyview.train.trainer import Advance
 
-IN_FLIGHT = 2
-"""Batches on their way from each shard."""
 AHEAD_CHUNKS = 2
 """So many chunks of each actor may be collected before the updates that they are for."""
 PATIENCE_S = 0.2
@@ -31,11 +30,25 @@ SAID_AFTER_S, FIRST_SAID_AFTER_S = 10.0, 60.0
 """A learner without work says so; the first actors have to start."""
 
 
+class Leading(Protocol):
+    """Where there are several learners: how the others are told."""
+
+    def meet(self, shards: Sequence[Handle]) -> None:
+        """Where batches come from."""
+
+    def hand_over(self, agent: Agent, step: int) -> None:
+        """That the agent is another now, at this agent step."""
+
+    def lead(self, step: int, held: Sequence[int]) -> None:
+        """That an update follows, at this agent step and with so many steps in each shard."""
+
+
 class ManyActors(FromReplay):
     """The learner of a run, its actors and its shards."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, *, leader: Leading | None = None) -> None:
         super().__init__(config)
+        self._leader = leader
         config, count = self.config, self.config.scale.replay_shards
         remote = ray.remote(Shard).options(num_cpus=0, max_restarts=0)
         self.shards = [remote.remote(config, self.shapes, index=index, count=count) for index in range(count)]
@@ -49,6 +62,9 @@ class ManyActors(FromReplay):
         self._weights: Any = None
         self._published = -1
         self._idle, self._refusals = Idleness(), Refusals()
+        if leader is not None:
+            leader.meet(self.shards)
+            leader.hand_over(self.agent, self.clock.steps)
 
     @property
     def data_bytes(self) -> int:
@@ -78,6 +94,11 @@ class ManyActors(FromReplay):
         self.clock.frames += self.backlog.take()
         return Advance(self.learn(self.batches.next()) if self.update_is_due else None, episodes, news)
 
+    def learn(self, batch: Batch) -> dict[str, Tensor] | None:
+        if self._leader is not None:
+            self._leader.lead(self.clock.steps, self.batches.held)
+        return super().learn(batch)
+
     def state(self) -> dict[str, Any]:
         shards = self.logs.mark()
         for index, state in enumerate(shards):  # also what is taken and not answered yet
@@ -93,6 +114,8 @@ class ManyActors(FromReplay):
         self.batches.held = [min(part["replay"]["inserted"], self.shard_capacity) for part in state["shards"]]
         self._known = [(part["ledger"]["transitions"], part["ledger"]["frames"]) for part in state["shards"]]
         fill_replay()
+        if self._leader is not None:
+            self._leader.hand_over(self.agent, self.clock.steps)
 
     def _owners(self) -> dict[str, Any]:
         return {"clock": self.clock, "agent": self.agent, "fleet": self.fleet, "backlog": self.backlog}
@@ -100,6 +123,8 @@ class ManyActors(FromReplay):
     def go_back(self, agent: dict[str, Any]) -> None:
         super().go_back(agent)
         self._published = -1
+        if self._leader is not None:
+            self._leader.hand_over(self.agent, self.clock.steps)
 
     def close(self) -> None:
         self.fleet.close()
@@ -151,33 +176,6 @@ class ManyActors(FromReplay):
         if version != self._published:
             self._weights, self._published = ray.put(weights_of(self.agent)), version
         return self._weights
-
-
-class Batches:
-    """Of all shards, as often of each as it has steps; some are always on their way."""
-
-    def __init__(self, shards: Sequence[Handle], device: torch.device) -> None:
-        self._shards, self._device = shards, device
-        self._coming: deque[Any] = deque()
-        self.held = [0] * len(shards)
-        """Steps that are in each."""
-        self._due = [0.0] * len(shards)
-
-    def next(self) -> Batch:
-        while len(self._coming) < IN_FLIGHT * len(self._shards):
-            self._coming.append(self._shards[self._whose_turn()].sample.remote())
-        arrays = ray.get(self._coming.popleft())
-        with warnings.catch_warnings():
-            # Ray's memory is not to be written to, and no update writes to its batch.
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()}).to(self._device)
-
-    def _whose_turn(self) -> int:
-        total = sum(self.held)
-        self._due = [due + held / total for due, held in zip(self._due, self.held, strict=True)]
-        chosen = max(range(len(self.held)), key=lambda index: self._due[index])
-        self._due[chosen] -= 1
-        return chosen
 
 
 class Idleness:

@@ -1,21 +1,24 @@
 """A sweep on Ray Tune. A trial is an ordinary run in its ordinary folder, so what is done once is never done again."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
-from time import monotonic, sleep
 from traceback import print_exc
 from typing import Any, Protocol
 
 from manyview.data.durable import remove
+from manyview.envs.optional import optional
 from manyview.scale.engine import engine_part, ray
-from manyview.scale.sweep import Planned, Sweep, log_of
+from manyview.scale.patience import when_free
+from manyview.scale.search import Range, Search, Values, folder_of
+from manyview.scale.sweep import Planned, Sweep, has_failed, log_of, return_of
 from manyview.train import RunFolder
 from manyview.train.opening import FinishedError, run
 
-LOCK_PATIENCE_S = 30.0
-"""A killed sweep's trials may live for a moment after it; nobody else trains in their folders."""
+ASKED_AGAIN = 100
+"""How often Optuna may choose what was chosen before, until all is taken to be tried."""
 
 
 class Watcher(Protocol):
@@ -36,28 +39,144 @@ class Watcher(Protocol):
 
 def run_sweep(sweep: Sweep, planned: Sequence[Planned], watcher: Watcher) -> bool:
     """Train every run that has not finished, as many at once as the cluster holds; whether all have."""
-    tune = engine_part("tune")
-
     left = [one for one in planned if not RunFolder(one.folder).finished]
     if not left:
         return True
+    numbers = engine_part("tune").grid_search(list(range(len(left))))
+    _fit(sweep, trial_of(left), lambda choice: left[choice["number"]], watcher, param_space={"number": numbers})
+    return all(RunFolder(one.folder).finished for one in planned)
+
+
+def run_search(sweep: Sweep, search: Search, watcher: Watcher) -> bool:
+    """Choose values and train with them, until so many choices are tried; whether none has failed.
+
+    What was tried before is known by its folders: what has finished guides the choice, what has failed is not tried
+    again, and what was only stopped or killed goes on first.
+    """
+    tried = sweep.tried()
+    failed = [values for values in tried if has_failed(sweep.trial(values))]
+    returns = {folder_of(values): return_of(sweep.trial(values)) for values in tried if values not in failed}
+    waiting = [values for values in tried if returns.get(folder_of(values), 0.0) is None]
+    left = search.trials - len(tried) + len(waiting)
+    if left > 0:
+        chooser = choosing(search, tried, returns, waiting)
+        _fit(
+            sweep,
+            searching(sweep, search),
+            lambda choice: _under_way(sweep.trial(search.rounded(choice))),
+            watcher,
+            tune_config=engine_part("tune").TuneConfig(
+                metric="return", mode="max", search_alg=chooser, num_samples=left
+            ),
+        )
+    return not any(has_failed(sweep.trial(values)) for values in sweep.tried())
+
+
+def choosing(
+    search: Search, tried: Sequence[Values], returns: Mapping[str, float | None], waiting: Sequence[Values]
+) -> Any:
+    """Optuna as Tune asks for it. Nothing is chosen twice, and when nothing is left to choose it says so."""
+    optuna = optional("optuna", extra="scale")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    distributions, searcher = _distributions(search), engine_part("tune.search").Searcher
+    # Whoever goes on must not begin with what was chosen first.
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=len(tried)))
+    for values in tried:
+        found = returns.get(folder_of(values))
+        if found is not None:
+            study.add_trial(optuna.create_trial(params=dict(values), distributions=distributions, value=found))
+    for values in waiting:
+        study.enqueue_trial(dict(values))
+
+    class Choosing(searcher):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(metric="return", mode="max")
+            self._known = {folder_of(values) for values in tried if values not in waiting}
+            self._asked: dict[str, Any] = {}
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | str:
+            for _ in range(ASKED_AGAIN):
+                trial = study.ask(distributions)
+                values = search.rounded(trial.params)
+                if folder_of(values) not in self._known:
+                    self._known.add(folder_of(values))
+                    self._asked[trial_id] = trial
+                    return values
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            return str(searcher.FINISHED)
+
+        def on_trial_complete(
+            self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
+        ) -> None:
+            found = None if error or result is None else result.get("return")
+            fail = optuna.trial.TrialState.FAIL
+            study.tell(self._asked.pop(trial_id), found, state=fail if found is None else None)
+
+        def save(self, checkpoint_path: str) -> None:
+            """Nothing: the folders have it."""
+
+        def restore(self, checkpoint_path: str) -> None:
+            """Nothing."""
+
+    return Choosing()
+
+
+def _under_way(runs: Sequence[Planned]) -> Planned:
+    """That of a trial which trains now, or the last."""
+    return next((one for one in runs if not RunFolder(one.folder).finished), runs[-1])
+
+
+def _fit(
+    sweep: Sweep,
+    trial: Callable[[Mapping[str, Any]], None],
+    run_of: Callable[[Mapping[str, Any]], Planned],
+    watcher: Watcher,
+    **how: Any,
+) -> None:
+    tune = engine_part("tune")
     _check_resources(sweep)
     beside = Path(sweep.out).absolute() / f".tune-{token_hex(4)}"  # where all machines see it
     tuner = tune.Tuner(
-        tune.with_resources(trial_of(left), {"cpu": sweep.cpus, "gpu": sweep.gpus}),
-        param_space={"number": tune.grid_search(list(range(len(left))))},
+        tune.with_resources(trial, {"cpu": sweep.cpus, "gpu": sweep.gpus}),
         run_config=tune.RunConfig(
             storage_path=str(beside),
             failure_config=tune.FailureConfig(max_failures=sweep.retries),
-            callbacks=[_callback(left, watcher)],
+            callbacks=[_callback(run_of, watcher)],
             verbose=0,
         ),
+        **how,
     )
     try:
         tuner.fit()
     finally:
         remove(beside)  # runs have all that is needed again
-    return all(RunFolder(one.folder).finished for one in planned)
+
+
+def _distributions(search: Search) -> dict[str, Any]:
+    optuna = optional("optuna", extra="scale").distributions
+    kinds = {True: optuna.IntDistribution, False: optuna.FloatDistribution}
+    return {
+        name: kinds[field.whole](field.low, field.high, log=field.log)
+        if isinstance(field, Range)
+        else optuna.CategoricalDistribution(field)
+        for name, field in search.fields.items()
+    }
+
+
+def searching(sweep: Sweep, search: Search) -> Callable[[Values], None]:
+    """What Tune calls with the values that were chosen."""
+    absolute = replace(sweep, out=str(Path(sweep.out).absolute()))
+
+    def trial(choice: Values) -> None:
+        runs = absolute.trial(search.rounded(choice))
+        for one in runs:
+            train(one)
+        found = return_of(runs)
+        if found is None:
+            raise RuntimeError("no evaluation to choose by: evaluation.every_frames is beyond the end")
+        engine_part("tune").report({"return": found})
+
+    return trial
 
 
 def _check_resources(sweep: Sweep) -> None:
@@ -90,27 +209,17 @@ def train(planned: Planned) -> None:
 
 
 def _train(planned: Planned) -> None:
-    patience_ends_s = monotonic() + LOCK_PATIENCE_S
-    while True:
-        try:
-            run(planned.config, RunFolder(planned.folder))
-        except FinishedError:
-            return
-        except FileExistsError:
-            if monotonic() > patience_ends_s:
-                raise
-            sleep(1.0)
-        else:
-            return
+    with suppress(FinishedError):
+        when_free(lambda: run(planned.config, RunFolder(planned.folder)))
 
 
-def _callback(planned: Sequence[Planned], watcher: Watcher) -> Any:
+def _callback(run_of: Callable[[Mapping[str, Any]], Planned], watcher: Watcher) -> Any:
     class Told(engine_part("tune").Callback):  # type: ignore[misc]
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-            watcher.begun(planned[trial.config["number"]])
+            watcher.begun(run_of(trial.config))
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-            watcher.ended(planned[trial.config["number"]])
+            watcher.ended(run_of(trial.config))
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
             self._failed(trial, given_up=False)
@@ -122,8 +231,7 @@ def _callback(planned: Sequence[Planned], watcher: Watcher) -> Any:
             watcher.tick()
 
         def _failed(self, trial: Any, *, given_up: bool) -> None:
-            one = planned[trial.config["number"]]
-            watcher.failed(one, _why(trial), attempts=trial.num_failures, given_up=given_up)
+            watcher.failed(run_of(trial.config), _why(trial), attempts=trial.num_failures, given_up=given_up)
 
     return Told()
 

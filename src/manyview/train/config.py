@@ -115,6 +115,8 @@ class ScaleConfig:
     """Processes that act, each with an environment and a copy of the policy. 0: everything in one process."""
     replay_shards: int = 1
     """Processes that hold the replay, an equal part each."""
+    learners: int = 1
+    """Processes that learn, each from its part of every batch. Neighbours are searched within a part."""
     chunk_steps: int = 200
     """Agent steps that an actor sends at once."""
     publish_every_updates: int = 50
@@ -174,6 +176,8 @@ class RunConfig:
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
         if self.scale.actors:
             self._check_scale()
+        if self.scale.learners > 1 and not self.scale.actors:
+            raise ValueError("several learners are fed by actors: say how many with scale.actors")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
         for name, value in (
@@ -189,10 +193,16 @@ class RunConfig:
             ("log.checkpoint_every_frames", self.log.checkpoint_every_frames),
             ("scale.replay_shards", self.scale.replay_shards),
             ("scale.chunk_steps", self.scale.chunk_steps),
+            ("scale.learners", self.scale.learners),
             ("scale.publish_every_updates", self.scale.publish_every_updates),
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.replay.batch_size % self.scale.learners:
+            raise ValueError(
+                f"replay.batch_size must be a multiple of scale.learners, got {self.replay.batch_size} and "
+                f"{self.scale.learners}"
+            )
 
     def _check_scale(self) -> None:
         scale, share = self.scale, self.replay.capacity // max(1, self.scale.replay_shards)

@@ -17,6 +17,7 @@ from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.records import JsonLines, Listener, Listeners, TensorBoard, WeightsAndBiases
 from manyview.train.resume import Resumed, refuse_other_settings, resume
 from manyview.train.session import Desk, Session
+from manyview.train.stopping import StopRequest
 from manyview.train.trainer import Trainer
 from manyview.train.tree import to_plain
 
@@ -25,12 +26,28 @@ class FinishedError(RuntimeError):
     """There is nothing to go on with."""
 
 
-def run(config: RunConfig, folder: RunFolder, *listeners: Listener, fresh: bool = False) -> bool:
+def run(
+    config: RunConfig,
+    folder: RunFolder,
+    *listeners: Listener,
+    fresh: bool = False,
+    accept_changes: bool = False,
+    build_trainer: Callable[[RunConfig], Trainer] | None = None,
+    stop: StopRequest | None = None,
+) -> bool:
     """Train to the end of the schedule, from where the run in `folder` is, if there is one; False after a stop.
 
     `listeners` are told of every record, as the file in `folder` is.
     """
-    session = begin(config, folder, *listeners, fresh=fresh)
+    session = begin(
+        config,
+        folder,
+        *listeners,
+        fresh=fresh,
+        accept_changes=accept_changes,
+        build_trainer=build_trainer,
+        stop=stop,
+    )
     try:
         return session.play()
     finally:
@@ -44,6 +61,7 @@ def begin(
     fresh: bool = False,
     accept_changes: bool = False,
     build_trainer: Callable[[RunConfig], Trainer] | None = None,
+    stop: StopRequest | None = None,
 ) -> Session:
     """Build a run and take its folder, or go on with the run that is in it.
 
@@ -56,6 +74,7 @@ def begin(
         fresh: begin again; the run that is in the folder gets another name.
         accept_changes: go on although versions or threads are not those of the run so far.
         build_trainer: what trains; None for one process.
+        stop: who asks for a stop; None for SIGTERM and Ctrl-C.
 
     """
     refuse_unfit_folder(config, folder, fresh=fresh)
@@ -79,7 +98,15 @@ def begin(
             opened.close()
         raise
     told, desk = Listeners(lines, *services, *listeners), Desk(lines, scribe, log, lock, made_with)
-    return Session(trainer, evaluation_envs, folder, told, desk, resumed)
+    return Session(trainer, evaluation_envs, folder, told, desk, resumed, stop)
+
+
+def check(config: RunConfig, folder: RunFolder, *, fresh: bool) -> None:
+    """What is wrong with settings, task or folder shows here too, before other processes do the work of `begin`."""
+    refuse_unfit_folder(config, folder, fresh=fresh)
+    env = build.environment(config)
+    build.shapes_of(config, env)
+    env.close()
 
 
 def refuse_unfit_folder(config: RunConfig, folder: RunFolder, *, fresh: bool) -> None:

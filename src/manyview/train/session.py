@@ -1,7 +1,7 @@
 """A whole run: Algorithm 1 or 2 with evaluations, records, videos and checkpoints around it, stopped and resumed."""
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -62,6 +62,7 @@ class Session:
         told: Listeners,
         desk: Desk,
         resumed: Resumed | None,
+        stop: StopRequest | None = None,
     ) -> None:
         self.trainer, self.folder, self.told, self.config = trainer, folder, told, trainer.config
         self.evaluation_envs = evaluation_envs
@@ -72,7 +73,7 @@ class Session:
         self._edge = before
         """The diary at the last moment of which a state can be taken."""
         self._films = self.config.evaluation.video
-        self._stop = StopRequest()
+        self._asks_to_stop, self._stop = stop, stop or StopRequest()
 
     def close(self) -> None:
         self.desk.scribe.close()  # first: its jobs flush the records
@@ -87,7 +88,7 @@ class Session:
         trainer = self.trainer
         self._tell_begin()
         try:
-            with stop_request() as self._stop:
+            with stop_request() if self._asks_to_stop is None else nullcontext(self._asks_to_stop) as self._stop:
                 self._do_what_is_due()
                 self._edge = self._diary()
                 while not (trainer.done or self._stop):

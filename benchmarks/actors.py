@@ -1,0 +1,271 @@
+"""What many actors give and cost, on Ray, side by side in one run.
+
+    python -m benchmarks.actors collecting   steps a second of 1, 2 and 4 actors, against as many bare loops
+    python -m benchmarks.actors chunks       the same with chunks of 1 step and of 200
+    python -m benchmarks.actors waiting      what share of its time a learner waits for batches
+    python -m benchmarks.actors overhead     a run with one actor against one process, both on one core
+    python -m benchmarks.actors killing      one of four actors is killed every 5 s for a minute (QUALITY L1)
+
+A bare loop is a process that steps the environment with random actions and keeps nothing.
+"""
+
+import argparse
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+import gymnasium as gym
+import ray
+
+import manyview
+from benchmarks.processes import below
+from manyview.scale.cluster import connected
+from manyview.scale.collector import weights_of
+from manyview.scale.fleet import Delivered, Fleet, Lost
+from manyview.scale.shard import Shard
+from manyview.scale.trainer import ManyActors
+from manyview.train import OffPolicyTrainer, RunConfig, build, preset_config
+from manyview.train.machine import prepare, resolved
+from manyview.train.tree import changed
+
+RENDERED = "dmc/quadruped_run"
+"""Nine tenths of a step of it are spent on drawing, without a graphics card."""
+QUICK = "toy/identity_continuous"
+ROBOT = "benchmarks.actors:robot"
+"""Twenty steps a second, whatever the machine: where actors share cores, whoever survives gets those of the dead."""
+MANY = 10**9
+KILL_EVERY_S = 5.0
+
+
+class Paced(gym.Wrapper[Any, Any, Any, Any]):
+    def step(self, action: Any) -> Any:
+        sleep(0.05)
+        return self.env.step(action)
+
+
+def robot() -> gym.Env[Any, Any]:
+    return Paced(manyview.make(QUICK))
+
+
+def config_of(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) -> RunConfig:
+    """The policy acts from the first step; nobody learns unless asked to."""
+    base = preset_config("cpu" if task.startswith("dmc") else "minute", task=task, method="drqv2+mem", seed=1)
+    settings = {
+        "schedule": {"random_steps": 0, "frames": MANY},
+        "scale": {"actors": actors, "chunk_steps": chunk_steps},
+        "machine": {"device": "cpu", "threads": 1},
+    }
+    config = changed(changed(base, settings), changes)
+    return changed(config, {"machine": {"device": resolved(config.machine).device}})
+
+
+@dataclass
+class Watched:
+    """When each actor delivered how many steps."""
+
+    at_s: dict[int, list[float]]
+    steps: dict[int, list[int]]
+
+    def rates(self) -> list[float]:
+        """Steps a second of each, between its first delivery and its last."""
+        return [sum(self.steps[actor][1:]) / (times[-1] - times[0]) for actor, times in self.at_s.items()]
+
+
+@contextmanager
+def fleet_of(config: RunConfig) -> Iterator[tuple[Fleet, Any]]:
+    """Actors and one shard, without a learner, and weights for them."""
+    env = build.environment(config)
+    shapes = build.shapes_of(config, env)
+    env.close()
+    shard = ray.remote(Shard).options(num_cpus=0).remote(config, shapes, index=0, count=1)
+    fleet = Fleet(config, shapes, [shard])
+    try:
+        yield fleet, ray.put(weights_of(build.agent(config, shapes)))
+    finally:
+        fleet.close()
+        ray.kill(shard)
+
+
+def watched(fleet: Fleet, weights: Any, config: RunConfig, *, seconds: float) -> Watched:
+    """From the moment on when every actor has delivered once."""
+    found = Watched({}, {})
+    began_s: float | None = None
+    while began_s is None or monotonic() - began_s < seconds:
+        fleet.ask(weights, step=0, most_steps=MANY, chunk_steps=config.scale.chunk_steps)
+        for one in fleet.tend(wait_s=0.05):
+            if isinstance(one, Delivered) and not one.receipt.refused:
+                found.at_s.setdefault(one.actor, []).append(monotonic())
+                found.steps.setdefault(one.actor, []).append(config.scale.chunk_steps)
+        if began_s is None and len(found.at_s) == len(fleet.members):
+            began_s = monotonic()
+    return found
+
+
+def _bare(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None:
+    prepare(config.machine)
+    env = build.environment(config)
+    env.action_space.seed(1)
+    env.reset(seed=1)
+    for _ in range(3):
+        env.step(env.action_space.sample())
+    barrier.wait()
+    began_s, steps = monotonic(), 0
+    while monotonic() - began_s < seconds:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            env.reset()
+        steps += 1
+    answers.put(steps / (monotonic() - began_s))
+
+
+def bare_rates(config: RunConfig, *, loops: int, seconds: float) -> list[float]:
+    spawn = multiprocessing.get_context("spawn")
+    barrier, answers = spawn.Barrier(loops), spawn.Queue()
+    processes = [spawn.Process(target=_bare, args=(config, seconds, barrier, answers)) for _ in range(loops)]
+    for process in processes:
+        process.start()
+    found = [answers.get(timeout=seconds + 120) for _ in processes]
+    for process in processes:
+        process.join()
+    return found
+
+
+def collecting(*, task: str, seconds: float, rounds: int) -> None:
+    print(f"{task}: steps a second and actor (or loop), medians of {rounds} rounds")
+    for actors in (1, 2, 4):
+        config, ratios = config_of(task, actors=actors), []
+        for _ in range(rounds):
+            bare = sum(bare_rates(config, loops=actors, seconds=seconds)) / actors
+            with connected(None, cpus=actors + 1), fleet_of(config) as (fleet, weights):
+                ours = sum(watched(fleet, weights, config, seconds=seconds).rates()) / actors
+            ratios.append(ours / bare)
+            print(f"  {actors} actors: {ours:6.1f}, bare loops {bare:6.1f}, ratio {ours / bare:.3f}", flush=True)
+        print(f"  {actors} actors: ratio {median(ratios):.3f}", flush=True)
+
+
+def chunks(*, seconds: float) -> None:
+    for steps in (1, 10, 50, 200):
+        config = config_of(QUICK, actors=1, chunk_steps=steps, replay={"n_step": 1})
+        with connected(None, cpus=2), fleet_of(config) as (fleet, weights):
+            (rate,) = watched(fleet, weights, config, seconds=seconds).rates()
+        print(f"chunks of {steps:3} steps: {rate:8.1f} steps a second", flush=True)
+
+
+def waiting(*, updates: int) -> None:
+    config = config_of(QUICK, actors=1, chunk_steps=200)
+    with connected(None, cpus=2):
+        trainer = ManyActors(config)
+        waited_s, batches = 0.0, trainer.batches.next
+
+        def timed() -> Any:
+            nonlocal waited_s
+            began_s = perf_counter()
+            batch = batches()
+            waited_s += perf_counter() - began_s
+            return batch
+
+        trainer.batches.next = timed  # type: ignore[method-assign]
+        while trainer.clock.updates < 200:
+            trainer.advance()
+        began_s, idle_s, waited_s = perf_counter(), 0.0, 0.0
+        while trainer.clock.updates < 200 + updates:
+            before_s, made = perf_counter(), trainer.clock.updates
+            trainer.advance()
+            idle_s += perf_counter() - before_s if trainer.clock.updates == made else 0.0
+        taken_s = perf_counter() - began_s
+        trainer.close()
+    print(
+        f"of {taken_s:.1f} s for {updates} updates: {100 * waited_s / taken_s:.2f} % waiting for batches, "
+        f"{100 * idle_s / taken_s:.2f} % without steps to learn from"
+    )
+
+
+def overhead(*, steps: int) -> None:
+    """On one core, so that what Ray does besides is not hidden on another one."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    alone, many = (config_of(QUICK, actors=actors, chunk_steps=200) for actors in (0, 1))
+    begun, ratios = 600, []
+    for _ in range(3):
+        trainer = OffPolicyTrainer(alone)
+        one_s = _seconds_between(trainer, begun, begun + steps)
+        trainer.close()
+        with connected(None, cpus=2):
+            acted = ManyActors(many)
+            many_s = _seconds_between(acted, begun, begun + steps)
+            acted.close()
+        ratios.append(many_s / one_s)
+        print(
+            f"{steps} steps with their updates: one process {one_s:.2f} s, one actor on Ray {many_s:.2f} s", flush=True
+        )
+    os.sched_setaffinity(0, cores)
+    print(f"ratio {median(ratios):.3f}")
+
+
+def _seconds_between(trainer: Any, first: int, last: int) -> float:
+    while trainer.clock.steps < first:
+        trainer.advance()
+    began_s = perf_counter()
+    while trainer.clock.steps < last:
+        trainer.advance()
+    return perf_counter() - began_s
+
+
+def killing(*, task: str, seconds: float) -> None:
+    """The share of survivors: what is delivered a second and living actor, against the same time without kills."""
+    config = config_of(task, actors=4, chunk_steps=20)
+    with connected(None, cpus=5), fleet_of(config) as (fleet, weights):
+        peace = sum(watched(fleet, weights, config, seconds=seconds).rates())
+        delivered, kills, dead_s = 0, 0, 0.0
+        killed_s: dict[int, float] = {}
+        back_s: list[float] = []
+        began_s = last_s = monotonic()
+        while monotonic() - began_s < seconds:
+            fleet.ask(weights, step=0, most_steps=MANY, chunk_steps=config.scale.chunk_steps)
+            for one in fleet.tend(wait_s=0.05):
+                if isinstance(one, Lost):
+                    killed_s[one.actor] = last_s
+                    continue
+                delivered += 0 if one.receipt.refused else config.scale.chunk_steps
+                if one.actor in killed_s:
+                    back_s.append(monotonic() - killed_s.pop(one.actor))
+                    dead_s += back_s[-1]
+            if monotonic() - last_s >= KILL_EVERY_S:
+                living = [pid for pid, name in below(os.getpid()).items() if "SendingCollector" in name]
+                os.kill(living[kills % len(living)], signal.SIGKILL)
+                last_s, kills = monotonic(), kills + 1
+        dead_s += sum(monotonic() - since_s for since_s in killed_s.values())
+    share = delivered / seconds / (peace * (1 - dead_s / (4 * seconds)))
+    print(
+        f"{kills} kills in {seconds:g} s: {100 * share:.0f} % of the survivors' share (bar 90), back with a chunk of "
+        f"{config.scale.chunk_steps} steps after {median(back_s):.1f} s, at most {max(back_s):.1f} (bar 5)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["collecting", "chunks", "waiting", "overhead", "killing"])
+    parser.add_argument("--task")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    asked = parser.parse_args()
+    if asked.what == "collecting":
+        collecting(task=asked.task or RENDERED, seconds=asked.seconds, rounds=asked.rounds)
+    elif asked.what == "chunks":
+        chunks(seconds=asked.seconds)
+    elif asked.what == "waiting":
+        waiting(updates=1_000)
+    elif asked.what == "overhead":
+        overhead(steps=1_000)
+    else:
+        killing(task=asked.task or ROBOT, seconds=2 * asked.seconds)
+
+
+if __name__ == "__main__":
+    main()

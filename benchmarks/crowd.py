@@ -1,0 +1,133 @@
+"""A crowd of light actors against the replay: each sends one recorded chunk again and again, at ten steps a second.
+
+    python -m benchmarks.crowd [--actors 1000] [--shards 2] [--minutes 3] [--task dmc/ball_in_cup_catch]
+
+They are real senders of the real shards in processes of Ray's, a few hundred in each; only their worlds are recorded.
+Each waits for its receipt before it sends the next chunk, as real actors do, so what the shards cannot take is not
+sent: the crowd falls behind its ten steps a second, and nothing piles up. A line every ten seconds.
+"""
+
+import argparse
+import os
+from heapq import heappop, heappush
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import ray
+
+from benchmarks.actors import config_of
+from benchmarks.processes import below
+from manyview.scale.cluster import connected
+from manyview.scale.collector import Collector, weights_of
+from manyview.scale.shard import Parcel, Shard
+from manyview.train import RunConfig, build
+
+HERTZ = 10.0
+SENDERS = 2
+"""Processes that the crowd lives in."""
+LOOK_EVERY_S = 10.0
+CAPACITY = 100_000
+
+
+class Crowd:
+    """Every so manyth actor of a crowd, from the `first` on."""
+
+    def __init__(self, parcel: Parcel, shards: list[Any], *, first: int, every: int, actors: int) -> None:
+        self._parcel, self._shards, self._actors = parcel, shards, range(first, actors, every)
+
+    def send(self, seconds: float, chunk_steps: int) -> tuple[int, int, float]:
+        """Chunks that were taken and refused, and how long the slowest waited for its receipt."""
+        period_s, began_s = chunk_steps / HERTZ, monotonic()
+        due = [(began_s + period_s * place / len(self._actors), actor, 0) for place, actor in enumerate(self._actors)]
+        waiting: dict[Any, tuple[float, int, int]] = {}
+        taken = refused = 0
+        slowest_s = 0.0
+        while (now_s := monotonic()) < began_s + seconds or waiting:
+            while due and due[0][0] <= now_s < began_s + seconds:
+                _, actor, number = heappop(due)
+                parcel = self._parcel._replace(actor=actor, number=number)
+                waiting[self._shards[actor % len(self._shards)].insert.remote(parcel)] = (now_s, actor, number)
+            answered, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0.02) if waiting else ([], [])
+            for answer in answered:
+                sent_s, actor, number = waiting.pop(answer)
+                refusal = ray.get(answer).refused
+                taken, refused = taken + (not refusal), refused + bool(refusal)
+                slowest_s = max(slowest_s, monotonic() - sent_s)
+                heappush(due, (max(sent_s + period_s, monotonic()), actor, number + 1))
+            if not answered:
+                sleep(0.005)
+        return taken, refused, slowest_s
+
+
+def recorded(config: RunConfig, shapes: Any) -> Parcel:
+    collector = Collector(config, shapes, actor=0, life=0)
+    weights = weights_of(build.agent(config, shapes))
+    parcel, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
+    collector.close()
+    return parcel
+
+
+def resident_mb(name: str) -> float:
+    """Of all processes below this one that are called so."""
+    kilobytes = 0
+    for pid, called in below(os.getpid()).items():
+        if name in called:
+            status = Path(f"/proc/{pid}/status").read_text().splitlines()
+            kilobytes += next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+    return kilobytes / 1024
+
+
+def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: int) -> None:
+    config = config_of(task, actors=actors, chunk_steps=chunk_steps, replay={"capacity": CAPACITY})
+    env = build.environment(config)
+    shapes = build.shapes_of(config, env)
+    env.close()
+    parcel = recorded(config, shapes)
+    size_kb, steps_a_second = len(parcel.piece) / 1024, actors * HERTZ
+    print(
+        f"{actors} actors at {HERTZ:g} steps a second in chunks of {chunk_steps} ({size_kb:.0f} kB), {shards} shards: "
+        f"{steps_a_second:,.0f} steps and {steps_a_second / chunk_steps * size_kb / 1024:.1f} MB a second"
+    )
+    with connected(None, cpus=SENDERS + 1):
+        remote = ray.remote(Shard).options(num_cpus=0)
+        holding = [remote.remote(config, shapes, index=index, count=shards) for index in range(shards)]
+        ray.get([shard.expect.remote(actors // shards) for shard in holding])
+        senders = [
+            ray.remote(Crowd).options(num_cpus=0).remote(parcel, holding, first=first, every=SENDERS, actors=actors)
+            for first in range(SENDERS)
+        ]
+        sending = [sender.send.remote(60 * minutes, chunk_steps) for sender in senders]
+        began_s = looked_s = monotonic()
+        before = 0
+        while not ray.wait(sending, num_returns=SENDERS, timeout=LOOK_EVERY_S)[0]:
+            states = ray.get([shard.state.remote() for shard in holding])
+            taken, now_s = sum(state["ledger"]["transitions"] for state in states), monotonic()
+            print(
+                f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, shards "
+                f"{resident_mb('Shard'):.0f} MB, crowd {resident_mb('Crowd'):.0f} MB",
+                flush=True,
+            )
+            before, looked_s = taken, now_s
+        found = ray.get(sending)
+    taken, refused, slowest_s = sum(one[0] for one in found), sum(one[1] for one in found), max(one[2] for one in found)
+    rate = taken * chunk_steps / (60 * minutes)
+    print(
+        f"{rate:,.0f} of {steps_a_second:,.0f} steps a second taken, {refused} chunks refused, slowest receipt "
+        f"{slowest_s:.2f} s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--actors", type=int, default=1_000)
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--chunk-steps", type=int, default=200)
+    parser.add_argument("--task", default="dmc/ball_in_cup_catch")
+    asked = parser.parse_args()
+    crowd(asked.task, actors=asked.actors, shards=asked.shards, minutes=asked.minutes, chunk_steps=asked.chunk_steps)
+
+
+if __name__ == "__main__":
+    main()

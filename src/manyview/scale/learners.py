@@ -1,0 +1,192 @@
+"""Several learners of one run, through Ray Train: one leads and has the session, the others follow its every update."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import distributed
+
+from manyview.agents import Agent, NonFiniteError
+from manyview.data.durable import remove
+from manyview.scale.batches import Batches
+from manyview.scale.engine import Handle, cause_of, engine_part, ray
+from manyview.scale.patience import when_free
+from manyview.scale.trainer import ManyActors
+from manyview.train import RunConfig, RunFolder, build
+from manyview.train.machine import autocast, device_of, prepare, resolved
+from manyview.train.opening import run
+from manyview.train.seeds import derived_seed
+from manyview.train.stopping import StopRequest, stop_request
+
+UPDATE, TAKE_OVER, END = 0, 1, 2
+"""What a leader may say: learn from your part of the next batch, be as I am, it is over."""
+WEEK_S = 7 * 24 * 3600
+"""Whoever follows waits for the leader, and that one may wait long for actors."""
+STOP_FILE = "stop"
+"""In a run's folder: the leader is to save and to leave."""
+
+
+class LearnersFailedError(RuntimeError):
+    """They died, or failed, more often than they may."""
+
+
+class Leader:
+    """Says what all do next. Gradients and moments meet by themselves (`mem.ranks`)."""
+
+    _shards = 0
+    _state: Any = None
+    """A reference to what was handed over, which holds it."""
+
+    def meet(self, shards: Sequence[Handle]) -> None:
+        """The first thing that is said: where batches come from."""
+        self._shards = len(shards)
+        _from_the_leader(list(shards))
+
+    def hand_over(self, agent: Agent, step: int) -> None:
+        """After the agent was made or loaded: whoever follows becomes it."""
+        self._say(TAKE_OVER, step)
+        self._state = ray.put(_on_cpu(agent.state()))
+        _from_the_leader([self._state])
+
+    def lead(self, step: int, held: Sequence[int]) -> None:
+        """Before an update at this agent step, with so many steps in each shard."""
+        self._say(UPDATE, step, *held)
+
+    def dismiss(self) -> None:
+        self._say(END)
+
+    def _say(self, what: int, step: int = 0, *held: int) -> None:
+        distributed.broadcast(torch.tensor([what, step, *(held or [0] * self._shards)]), src=0)
+
+
+def follow(config: RunConfig) -> None:
+    """Learn as the leader says, until it is over."""
+    config = replace(config, machine=resolved(config.machine))
+    device, env = device_of(config.machine), build.environment(config)
+    agent = build.agent(config, build.shapes_of(config, env))
+    env.close()
+    shards = _from_the_leader(None)
+    batches, message = Batches(shards, device), torch.zeros(2 + len(shards), dtype=torch.int64)
+    while True:
+        distributed.broadcast(message, src=0)
+        what, step, *batches.held = message.tolist()
+        if what == END:
+            return
+        if what == TAKE_OVER:
+            agent.load_state(ray.get(_from_the_leader(None)[0]))
+            _draw_anew(agent, config.seed, step)
+            continue
+        with suppress(NonFiniteError), autocast(config.machine):  # not finite here is not finite anywhere
+            agent.update(batches.next(), step)
+
+
+def _draw_anew(agent: Agent, seed: int, step: int) -> None:
+    """What is random is so for other rows than the leader's."""
+    rank = distributed.get_rank()
+    for number, part in enumerate(agent.modules()):
+        for value in vars(part).values():
+            if isinstance(value, torch.Generator):
+                value.manual_seed(derived_seed(seed, "learner", rank, step, number))
+
+
+def learn_together(
+    config: RunConfig, folder: RunFolder, *, accept_changes: bool = False, retries: int = 3
+) -> int | None:
+    """Train to the end of the schedule, or until a signal asks for a stop; the number of that signal.
+
+    Should a learner die, all begin again from the last checkpoint.
+    """
+    train, torch_train = engine_part("train"), engine_part("train.torch")
+    _check_resources(config)
+    beside = folder.path.absolute().with_name(f".{folder.path.name}.learners")
+    on_gpu = resolved(config.machine).device != "cpu"
+    trainer = torch_train.TorchTrainer(
+        partial(_rank, config, folder.path.absolute(), Path.cwd(), accept_changes=accept_changes),
+        # What is said goes through the CPU, gradients where they are.
+        torch_config=torch_train.TorchConfig(backend="cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=WEEK_S),
+        scaling_config=train.ScalingConfig(num_workers=config.scale.learners, use_gpu=on_gpu),
+        run_config=train.RunConfig(storage_path=str(beside), failure_config=train.FailureConfig(max_failures=retries)),
+    )
+    stop_file, failures = folder.path / STOP_FILE, list[BaseException]()
+    remove(stop_file)
+
+    def fit() -> None:  # in a thread: elsewhere it would take Ctrl-C for itself, and leave without a checkpoint
+        try:
+            trainer.fit()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = Thread(target=fit, daemon=True)
+    try:
+        with stop_request() as stop:
+            thread.start()
+            while thread.is_alive():
+                thread.join(0.2)
+                if stop:
+                    stop_file.touch()
+    finally:
+        remove(beside)  # the run's folder has all that is needed again
+        remove(stop_file)
+    if failures:
+        raise LearnersFailedError(cause_of(failures[0])) from failures[0]
+    return stop.asked
+
+
+def _check_resources(config: RunConfig) -> None:
+    """Ray would wait for ever for what is not there."""
+    there, wanted = ray.cluster_resources(), config.scale.learners + config.scale.actors
+    if wanted > there.get("CPU", 0):
+        raise ValueError(f"actors and learners want {wanted} CPUs, and the cluster has {there.get('CPU', 0):g}")
+
+
+def _rank(config: RunConfig, path: Path, here: Path, *, accept_changes: bool) -> None:
+    os.chdir(here)  # Ray Train has its own idea of where it is
+    prepare(config.machine)
+    folder = RunFolder(path)
+    if folder.taken and folder.finished:  # a learner died at the very end
+        return
+    if distributed.get_rank() != 0:
+        follow(config)
+        return
+    leader = Leader()
+    leads: Callable[[RunConfig], ManyActors] = partial(ManyActors, leader=leader)
+    stop = AskedByFile(path / STOP_FILE)
+    if folder.taken:
+        when_free(folder.hold).close()  # that a leader which was killed is really gone
+    run(config, folder, accept_changes=accept_changes, build_trainer=leads, stop=stop)
+    leader.dismiss()
+
+
+class AskedByFile(StopRequest):
+    """Signals reach the command, which lays down a file."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file, self._looked_s = file, 0.0
+
+    def __bool__(self) -> bool:
+        if self.asked is None and monotonic() - self._looked_s > 0.5:
+            self._looked_s = monotonic()
+            if self._file.exists():
+                self.ask(signal.SIGTERM)
+        return super().__bool__()
+
+
+def _from_the_leader(said: Any) -> Any:
+    """What the leader says, to everybody; by Ray, which knows its own."""
+    return engine_part("train.collective").broadcast_from_rank_zero(said)
+
+
+def _on_cpu(tree: Any) -> Any:
+    """Whoever follows may have another device, or none of that number."""
+    if isinstance(tree, dict):
+        return {name: _on_cpu(part) for name, part in tree.items()}
+    return tree.cpu()
