@@ -66,7 +66,7 @@ def test_what_was_tried_is_read_off_the_folders(tmp_path: Path, monkeypatch: pyt
     finished_run(one.folder.parent.with_name("something else") / "seed1", foreign, 9.0)
     assert wanted.tried() == [values]
     assert return_of(wanted.trial(values)) == 7.5
-    with pytest.raises(ValueError, match="was tried with other settings of schedule"):
+    with pytest.raises(ValueError, match="a run with other settings: schedule"):
         replace(wanted, set={**wanted.set, "schedule.frames": 500}).tried()
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.scale.sweep import read_sweep
+from manyview.train import RunFolder
 
 SHORT = """
 preset = "minute"
@@ -87,6 +88,19 @@ def test_a_dry_run_lists_the_runs(
     said = capsys.readouterr().out
     assert said.startswith("2 runs in night: 2 to come")
     assert "night/toy-identity_continuous/sac+mem/seed1" in said
+
+
+def test_runs_of_an_earlier_version_of_the_file_are_not_taken_for_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = written(Path("night.toml"), 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none"]\n')
+    (planned,) = read_sweep(file).planned()
+    RunFolder(planned.folder).begin(planned.config, {})
+    assert main(["sweep", str(file), "--dry-run"]) == 0
+    file.write_text(file.read_text() + '"replay.batch_size" = 3\n')
+    assert main(["sweep", str(file), "--dry-run"]) == 2
+    assert "seed1: the folder holds a run with other settings: replay.batch_size was" in capsys.readouterr().err
 
 
 def started(folder: Path, file: Path) -> "subprocess.Popen[bytes]":

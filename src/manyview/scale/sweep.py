@@ -12,20 +12,20 @@ preset = "cpu"
 "mem.entropy" = "joint"
 """
 
-import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from manyview.report.runs import CONFIG, read_config, summarise
+from manyview.report.runs import summarise
 from manyview.scale.search import Search, Values, folder_of, search_of
 from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
 from manyview.train.presets import preset_for
+from manyview.train.resume import refuse_other_settings
 from manyview.train.tree import changed, nested, to_plain
 
 Settings = Mapping[str, Any]
@@ -92,7 +92,9 @@ class Sweep:
             raise ValueError("a search is for one task and one method, without variants; its seeds are averaged over")
 
     def planned(self) -> list[Planned]:
-        """Every run, its settings checked. Those of one seed stand together: half a sweep is then a comparison too.
+        """Every run, its settings checked, also against those of the run that its folder holds.
+
+        Those of one seed stand together: half a sweep is then a comparison too.
 
         Of a search those that have begun.
         """
@@ -102,7 +104,9 @@ class Sweep:
             return [one for values in self.tried() for one in self.trial(values)]
         variants = dict(self.variants) or {"": {}}
         every = product(self.seeds, self.tasks, self.methods, variants.items())
-        return [self._planned(task, method, seed, *variant) for seed, task, method, variant in every]
+        planned = [self._planned(task, method, seed, *variant) for seed, task, method, variant in every]
+        _refuse_others(planned)
+        return planned
 
     def trial(self, values: Values) -> list[Planned]:
         """The runs of a search with these values, one a seed."""
@@ -113,8 +117,7 @@ class Sweep:
         if self.search is None:
             return []
         found = self.search.tried(self._planned(self.tasks[0], self.methods[0], self.seeds[0], "", {}).folder.parent)
-        for one in (one for values in found for one in self.trial(values) if (one.folder / CONFIG).exists()):
-            _refuse_other_settings(one)
+        _refuse_others(one for values in found for one in self.trial(values))
         return found
 
     def _planned(self, task: str, method: str, seed: int, variant: str, further: Settings) -> Planned:
@@ -127,12 +130,15 @@ class Sweep:
         return Planned(config, Path(self.out) / laid_out.parent / variant / laid_out.name)
 
 
-def _refuse_other_settings(planned: Planned) -> None:
-    """Trials with other settings are not to be compared with these. What the machine is like may differ."""
-    was, now = ({**plain, "machine": {}} for plain in (read_config(planned.folder), to_plain(planned.config)))
-    if was != json.loads(json.dumps(now)):
-        names = [name for name in now if was.get(name) != json.loads(json.dumps(now[name]))]
-        raise ValueError(f"{planned.folder} was tried with other settings of {', '.join(names)}: give another `out`")
+def _refuse_others(runs: Iterable[Planned]) -> None:
+    """Folders with runs of other settings: the file was changed since, or `out` is another sweep's."""
+    for one in runs:
+        folder = RunFolder(one.folder)
+        if folder.taken:
+            try:
+                refuse_other_settings(to_plain(folder.config()), to_plain(one.config))
+            except ValueError as error:
+                raise ValueError(f"{one.folder}: {error}") from None
 
 
 def read_sweep(path: Path) -> Sweep:
