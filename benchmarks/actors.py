@@ -83,7 +83,7 @@ def fleet_of(config: RunConfig) -> Iterator[tuple[Fleet, Any]]:
     env = build.environment(config)
     shapes = build.shapes_of(config, env)
     env.close()
-    shard = ray.remote(Shard).options(num_cpus=0).remote(config, shapes, index=0, count=1)
+    shard: Any = ray.remote(Shard).options(num_cpus=0).remote(config, shapes, index=0, count=1)
     fleet = Fleet(config, shapes, [shard])
     try:
         yield fleet, ray.put(weights_of(build.agent(config, shapes)))

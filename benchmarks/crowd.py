@@ -90,10 +90,10 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
         f"{steps_a_second:,.0f} steps and {steps_a_second / chunk_steps * size_kb / 1024:.1f} MB a second"
     )
     with connected(None, cpus=SENDERS + 1):
-        remote = ray.remote(Shard).options(num_cpus=0)
+        remote: Any = ray.remote(Shard).options(num_cpus=0)
         holding = [remote.remote(config, shapes, index=index, count=shards) for index in range(shards)]
         ray.get([shard.expect.remote(actors // shards) for shard in holding])
-        senders = [
+        senders: list[Any] = [
             ray.remote(Crowd).options(num_cpus=0).remote(parcel, holding, first=first, every=SENDERS, actors=actors)
             for first in range(SENDERS)
         ]

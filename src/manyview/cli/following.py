@@ -48,7 +48,7 @@ class Lines:
         with self._path.open("rb") as file:
             file.seek(max(0, self._read - len(self._last)))
             if file.read(len(self._last)) != self._last:
-                self._read = _begin_of_resumed(file.seek(0) or file.read())
+                self._read = _begin_of_resumed(self._path.read_bytes())
             file.seek(self._read)
             whole = file.read().rpartition(b"\n")
         found = whole[0] + whole[1]

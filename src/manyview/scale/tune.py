@@ -88,7 +88,7 @@ def choosing(
     for values in waiting:
         study.enqueue_trial(dict(values))
 
-    class Choosing(searcher):  # type: ignore[misc]
+    class Choosing(searcher):  # type: ignore[misc,valid-type]
         def __init__(self) -> None:
             super().__init__(metric="return", mode="max")
             self._known = {folder_of(values) for values in tried if values not in waiting}
