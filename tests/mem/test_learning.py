@@ -76,8 +76,11 @@ def survival(first: Measurement, last: Measurement) -> dict[str, float]:
 
 @pytest.mark.quality("C7", "C8")
 @pytest.mark.slow
-def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_true_state(figure: Figure) -> None:
-    first, last = trained("cheetah_run")
+@pytest.mark.parametrize("updates", [UPDATES // 2, pytest.param(UPDATES, marks=pytest.mark.long)])
+def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_true_state(
+    updates: int, figure: Figure
+) -> None:
+    first, last = trained("cheetah_run", updates=updates)
     for name, value in survival(first, last).items():
         figure(value, name)
     figure(fidelity_gain(first, last), "gain")
