@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.compared import different
+from manyview.scale import batches
 from manyview.scale.collector import Collector, weights_of
 from manyview.scale.shard import FAIR_SHARES, Parcel, Shard
 from manyview.train import RunConfig, build
@@ -147,16 +150,29 @@ def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
         shard.close()
 
 
-def test_batches_of_two_shards_have_no_row_in_common() -> None:
+class Here:
+    """A shard in this process, asked as Ray's are; `ray.get` finds the answer as it is."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.sample = SimpleNamespace(remote=shard.sample)
+
+
+def test_batches_have_rows_of_every_shard_as_it_has_steps_and_none_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
     config, shapes = setting(actors=2)
-    rows = []
-    for index in range(2):
-        shard = Shard(config, shapes, index=index, count=2)
-        for parcel in parcels(config, shapes, actor=index, count=2):
-            shard.insert(parcel)
-        rows.append(np.unique(shard.sample()["rows"]))
+    shards = [Shard(config, shapes, index=index, count=2) for index in range(2)]
+    for index, count in enumerate((6, 2)):
+        for parcel in parcels(config, shapes, actor=index, count=count):
+            shards[index].insert(parcel)
+    monkeypatch.setattr(batches, "ray", SimpleNamespace(get=list))
+    source = batches.Batches([Here(shard) for shard in shards], torch.device("cpu"))
+    source.held = [60, 20]
+    drawn = [source.next() for _ in range(20)]
+    assert {len(tensor) for batch in drawn for tensor in batch} == {config.replay.batch_size}
+    of_shard = [int((batch.rows % 2 == 0).sum()) / config.replay.batch_size for batch in drawn]
+    assert set(of_shard) == {0.5, 1.0}  # parts are halves, and every second batch has one of the smaller shard
+    assert np.mean(of_shard) == pytest.approx(0.75)
+    for shard in shards:
         shard.close()
-    assert not set(rows[0]) & set(rows[1])
 
 
 def test_a_shard_that_has_nothing_yet_goes_on_from_its_mark_too(tmp_path: Path) -> None:

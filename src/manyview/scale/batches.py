@@ -2,32 +2,37 @@
 
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from manyview.data import Batch
 from manyview.scale.engine import Handle, ray
 
-IN_FLIGHT = 2
-"""Batches on their way from each shard."""
+AHEAD = 2
+"""Batches that are on their way while one is learned from."""
 
 
 class Batches:
-    """Of all shards, as often of each as it has steps; some are always on their way."""
+    """Each put together of parts from the shards, as many of each as it has steps: neighbours are steps of all actors."""
 
     def __init__(self, shards: Sequence[Handle], device: torch.device) -> None:
         self._shards, self._device = shards, device
-        self._coming: deque[Any] = deque()
+        self._coming: deque[Any] = deque()  # parts of batches: a batch has as many as there are shards
         self.held = [0] * len(shards)
         """Steps that are in each."""
         self._due = [0.0] * len(shards)
 
     def next(self) -> Batch:
-        while len(self._coming) < IN_FLIGHT * len(self._shards):
+        count = len(self._shards)
+        while len(self._coming) < (1 + AHEAD) * count:
             self._coming.append(self._shards[self._whose_turn()].sample.remote())
-        arrays = ray.get(self._coming.popleft())
+        parts = [self._batch(arrays) for arrays in ray.get([self._coming.popleft() for _ in range(count)])]
+        return parts[0] if count == 1 else Batch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+    def _batch(self, arrays: Mapping[str, NDArray[Any]]) -> Batch:
         with warnings.catch_warnings():
             # Ray's memory is not to be written to, and no update writes to its batch.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

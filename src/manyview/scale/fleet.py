@@ -1,7 +1,7 @@
 """The actors of a run: asked for chunks, replaced when they die or hang, and never waited for."""
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Any, NamedTuple
@@ -92,15 +92,14 @@ class Fleet:
 
     def tend(self, *, wait_s: float = 0.0) -> list[Delivered | Lost]:
         """What has come since, waiting so long for a first; and what became of whoever is late or dead."""
-        first = [member.calls[0].answer for member in self.members if member.calls]
-        if wait_s and first:
-            ray.wait(first, timeout=wait_s)
+        asked = [call.answer for member in self.members for call in member.calls]
+        if wait_s and asked:
+            ray.wait(asked, timeout=wait_s)
         elif wait_s:
             sleep(wait_s)
-        found: list[Delivered | Lost] = []
-        for member in self.members:
-            found += self._tended(member)
-        return found
+        # One look at all of them: a look at each of a thousand would take longer than an update.
+        answered = set(ray.wait(asked, num_returns=len(asked), timeout=0)[0]) if asked else set()
+        return [found for member in self.members for found in self._tended(member, answered)]
 
     def state(self) -> dict[str, Any]:
         return {"lives": [member.life for member in self.members]}
@@ -119,15 +118,11 @@ class Fleet:
                 ray.kill(member.handle)
                 member.handle = None
 
-    def _tended(self, member: Member) -> list[Delivered | Lost]:
+    def _tended(self, member: Member, answered: Set[Any]) -> list[Delivered | Lost]:
         found: list[Delivered | Lost] = []
-        while member.calls:
-            answer = member.calls[0].answer
-            ready, _ = ray.wait([answer], timeout=0)
-            if not ready:
-                break
+        while member.calls and member.calls[0].answer in answered:
             try:
-                collected, receipt = ray.get(answer)
+                collected, receipt = ray.get(member.calls[0].answer)
             except ray.exceptions.RayError as error:
                 return [*found, self._end(member, cause_of(error))]
             found.append(Delivered(collected, receipt, member.actor))

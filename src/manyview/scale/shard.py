@@ -99,7 +99,7 @@ class Shard:
             replay=replace(
                 config.replay,
                 capacity=config.replay.capacity // count,
-                batch_size=config.replay.batch_size // config.scale.learners,
+                batch_size=config.replay.batch_size // (config.scale.learners * count),
             ),
             machine=replace(config.machine, device="cpu"),
         )
@@ -145,7 +145,7 @@ class Shard:
         return ""
 
     def sample(self) -> dict[str, NDArray[Any]]:
-        """The next batch; its rows are numbered so that no two shards have the same."""
+        """Its part of a batch; rows are numbered so that no two shards have the same."""
         batch = self.sampler.next()._asdict()
         batch["rows"] = batch["rows"] * self._count + self._index
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in batch.items()}

@@ -198,10 +198,10 @@ class RunConfig:
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if self.replay.batch_size % self.scale.learners:
+        if self.replay.batch_size % (self.scale.learners * self.scale.replay_shards):
             raise ValueError(
-                f"replay.batch_size must be a multiple of scale.learners, got {self.replay.batch_size} and "
-                f"{self.scale.learners}"
+                f"replay.batch_size must be a multiple of scale.learners times scale.replay_shards, got "
+                f"{self.replay.batch_size}, {self.scale.learners} and {self.scale.replay_shards}"
             )
 
     def _check_scale(self) -> None:
