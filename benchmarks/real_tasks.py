@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
+from manyview.train.folder import RunFolder
+
 KEPT, WORK = Path("results"), Path("runs")
 FILES = ("config.json", "manifest.json", "metrics.jsonl")
 SEEDS = (1, 2, 3)
@@ -53,8 +55,9 @@ def train(task: str, method: str, seed: int) -> None:
         ended = subprocess.run(
             [sys.executable, "-m", "manyview", *arguments], stdout=output, stderr=output, check=False
         )
-    print(f"{where}: {'kept' if ended.returncode == 0 else f'failed, see {log}'}", flush=True)
-    if ended.returncode == 0:
+    finished = ended.returncode == 0 and RunFolder(WORK / where).finished  # one that was asked to stop ends well too
+    print(f"{where}: {'kept' if finished else f'not finished, see {log}'}", flush=True)
+    if finished:
         (KEPT / where).mkdir(parents=True, exist_ok=True)
         for name in FILES:
             shutil.copy(WORK / where / name, KEPT / where / name)

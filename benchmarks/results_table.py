@@ -1,12 +1,13 @@
 """The tables of docs/results.md, from the runs that are kept and the published figures beside them.
 
-python -m benchmarks.results_table dmc       # the comparison
-python -m benchmarks.results_table trials    # what was tried before it
+python -m benchmarks.results_table dmc       # the comparison on control tasks
+python -m benchmarks.results_table procgen   # that on games
+python -m benchmarks.results_table trials    # what was tried before the first
 """
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +22,21 @@ ROOT = Path(__file__).parents[1]
 HEAD = ("task", "method", "each seed", "mean at the end", "mean over the second half")
 
 
-def rows(suite: str) -> Iterator[tuple[str, ...]]:
-    """One for each task and method, in the order of the comparison, published methods after ours."""
-    curves = [read_curve(path, "frames") for path in find_runs(ROOT / KEPT / f"{suite}_cpu")]
-    groups = grouped(curves)
+def _by_cell(suite: str) -> dict[tuple[str, str], tuple[Curve, ...]]:
+    """The curves of each task and method, by seed."""
+    folder = ROOT / KEPT / f"{suite}_cpu"
+    groups = grouped(read_curve(path, "frames") for path in find_runs(folder))
     ours = {(group.task, group.curves[0].method): group.curves for group in groups}
     if len(ours) < len(groups):
-        raise ValueError(f"runs of one task and method have different settings in {KEPT / f'{suite}_cpu'}")
-    for task in dict.fromkeys(task for task, _ in CELLS[suite]):
-        cells = [(name, ours[task, name]) for owner, name in CELLS[suite] if owner == task and (task, name) in ours]
+        raise ValueError(f"runs of one task and method have different settings in {folder}")
+    return ours
+
+
+def control() -> Iterator[tuple[str, ...]]:
+    """One for each task and method, in the order of the comparison, published methods after ours."""
+    ours = _by_cell("dmc")
+    for task in dict.fromkeys(task for task, _ in CELLS["dmc"]):
+        cells = [(name, ours[task, name]) for owner, name in CELLS["dmc"] if owner == task and (task, name) in ours]
         for method, seeds in cells:
             ends, halves = [float(curve.returns[-1]) for curve in seeds], [_second_half(curve) for curve in seeds]
             each = ", ".join(f"{end:.0f}" for end in ends)
@@ -49,11 +56,29 @@ def _second_half(curve: Curve) -> float:
     return float(curve.returns[curve.x > curve.x[-1] / 2].mean())
 
 
-def _with_interval(values: Sequence[float]) -> str:
+def _with_interval(values: Sequence[float], *, digits: int = 0) -> str:
     if len(values) < 3:
-        return f"{np.mean(values):.0f}"
+        return f"{np.mean(values):.{digits}f}"
     low, high = interval_of_mean(values)
-    return f"{np.mean(values):.0f} ({low:.0f} to {high:.0f})"
+    return f"{np.mean(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+GAMES_HEAD = ("task", "method", "each seed", "training levels", "times a random policy", "test levels", "gap")
+
+
+def games() -> Iterator[tuple[str, ...]]:
+    """One for each game and method: means over the evaluations of the second half of each run."""
+    ours = _by_cell("procgen")
+    for task, method in (cell for cell in CELLS["procgen"] if cell in ours):
+        # Before its first update a policy is as good as uniform, and the bonus has no say in it.
+        random = float(np.mean([curve.returns[0] for cell, some in ours.items() if cell[0] == task for curve in some]))
+        seen = [_second_half(curve) for curve in ours[task, method]]
+        unseen = [_second_half(read_curve(curve.path, "frames", "test")) for curve in ours[task, method]]
+        gaps = [one - other for one, other in zip(seen, unseen, strict=True)]
+        each = ", ".join(f"{value:.1f}" for value in seen)
+        times = f"{np.mean(seen) / random:.1f} (random {random:.1f})"
+        means = [_with_interval(values, digits=1) for values in (seen, unseen, gaps)]
+        yield f"`{task}`", f"`{method}`", each, means[0], times, *means[1:]
 
 
 TRIALS_HEAD = (
@@ -99,16 +124,23 @@ def _trial(path: Path) -> tuple[str, ...]:
     )
 
 
-def table(suite: str) -> str:
-    head, body = (TRIALS_HEAD, trials()) if suite == "trials" else (HEAD, rows(suite))
-    lines = [head, tuple("---" for _ in head), *body]
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {
+    "dmc": (HEAD, control),
+    "procgen": (GAMES_HEAD, games),
+    "trials": (TRIALS_HEAD, trials),
+}
+
+
+def table(name: str) -> str:
+    head, body = TABLES[name]
+    lines = [head, tuple("---" for _ in head), *body()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=[*CELLS, "trials"])
-    print(table(parser.parse_args().suite))
+    parser.add_argument("name", choices=TABLES)
+    print(table(parser.parse_args().name))
 
 
 if __name__ == "__main__":

@@ -68,11 +68,26 @@ def test_a_minibatch_sees_the_views_that_were_acted_on() -> None:
     assert torch.equal(batch.action.flip(0), (10 * (every // ENVS) + every % ENVS))
 
 
-def test_what_comes_next_begins_the_next_rollout_and_looks_the_same_there() -> None:
+def test_what_comes_next_begins_the_next_rollout() -> None:
     rollout = rollout_of()
-    *_, last = filled(rollout, first_step=40)
+    *_, (views, mask) = filled(rollout, first_step=40)
     rollout.begin(rollout.frames[STEPS].clone(), rollout.mask[STEPS].clone(), first_step=40 + STEPS)
-    assert torch.equal(rollout.seen()[0], last[0])
+    assert torch.equal(rollout.seen()[0][:, 0], views[:, 0])
+    assert torch.equal(rollout.seen()[1], mask)
+
+
+def test_what_is_random_about_a_view_is_drawn_once_for_an_environment_and_a_rollout() -> None:
+    """Equal pictures in the rows that r̂ is searched among must look equal, or it pays for the draws."""
+    rollout = rollout_of(Derived(7, ((0, "crop"),)))
+    same = torch.arange(16, dtype=torch.uint8).expand(ENVS, 1, *IMAGE)
+    changed = []
+    for first_step in (0, STEPS):
+        filled(rollout, first_step=first_step)
+        rollout.frames[:] = same
+        views = rollout.minibatch(torch.arange(STEPS * ENVS)).views[:, 1].unflatten(0, (STEPS, ENVS))
+        assert torch.equal(views, views[:1].expand_as(views))
+        changed += list(views[0])
+    assert len({view.numpy().tobytes() for view in changed}) > ENVS
 
 
 def test_the_value_of_what_follows_stops_at_ends() -> None:
@@ -111,10 +126,10 @@ def test_derived_views_follow_the_cameras_and_are_absent_with_them() -> None:
     derived = Derived(3, ((1, "flip"), (0, "cutout")))
     views, mask = pictures(0, cameras=2)
     mask[2, 1] = False
-    step, env = torch.tensor([4, 4, 9]), torch.arange(3)
-    seen, present = derived(views, mask, step=step, env=env)
+    draw, env = torch.tensor([4, 4, 9]), torch.arange(3)
+    seen, present = derived(views, mask, draw=draw, env=env)
     assert torch.equal(seen[:, :2], views)
     assert torch.equal(seen[:2, 2], views[:2, 1].flip(-1))
     assert not seen[2, 2].any()
-    assert torch.equal(seen[:, 3], augment(views[:, 0].contiguous(), keys(3, step, env) + 1, "cutout"))
+    assert torch.equal(seen[:, 3], augment(views[:, 0].contiguous(), keys(3, draw, env) + 1, "cutout"))
     assert present.tolist() == [[True, True, True, True], [True, True, True, True], [True, False, False, True]]

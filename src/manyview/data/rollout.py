@@ -168,4 +168,8 @@ class Rollout:
 
     def _views(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         views, mask = self.frames.flatten(0, 1)[rows], self.mask.flatten(0, 1)[rows]
-        return self.derived(views, mask, step=self.first_step + rows // self.envs, env=rows % self.envs)
+        return self.derived(views, mask, draw=self.draw(rows), env=rows % self.envs)
+
+    def draw(self, rows: Tensor) -> Tensor:
+        """For each row: what is random about derived views is the same in all of this rollout."""
+        return torch.full_like(rows, self.first_step)

@@ -34,9 +34,18 @@ def episodes_ended(info: dict[str, Any]) -> list[dict[str, Any]]:
     final = info.get("final_info", {})
     if "episode" not in final:
         return []
-    sums = final["episode"]
-    names = [name for name in sums if not name.startswith("_")]
-    return [{name: sums[name][place].item() for name in names} for place in np.flatnonzero(final["_episode"])]
+    return [_of_place(final["episode"], place) for place in np.flatnonzero(final["_episode"])]
+
+
+def _of_place(told: dict[str, Any], place: int) -> dict[str, Any]:
+    """What one environment told, of what Gymnasium made of all: `_name` says who told `name`."""
+    found = {}
+    for name, values in told.items():
+        if name.startswith("_") or not told[f"_{name}"][place]:
+            continue
+        one = _of_place(values, place) if isinstance(values, dict) else values[place]
+        found[name] = one.item() if isinstance(one, np.generic) else one
+    return found
 
 
 def frames_of(info: dict[str, Any], count: int) -> int:

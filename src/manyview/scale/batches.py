@@ -16,7 +16,7 @@ AHEAD = 2
 
 
 class Batches:
-    """Each put together of parts from the shards, as many of each as it has steps: neighbours are steps of all actors."""
+    """Each is put together of parts, as many from a shard as it has steps: neighbours are steps of all actors."""
 
     def __init__(self, shards: Sequence[Handle], device: torch.device) -> None:
         self._shards, self._device = shards, device

@@ -1,4 +1,4 @@
-"""Episodes without exploration noise, on the same starts at every evaluation."""
+"""Episodes without exploration noise; the same seed gives the same starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def evaluate(
         seen, moments = [], []
         total, length, frame, paid, ended = 0.0, 0, 0, None, False
         while True:
-            tensors = seen_alone(observation, shapes, device, step=length, episode=number)
+            tensors = seen_alone(observation, shapes, device, episode=number)
             if filmed and number == 0:
                 seen.append(tensors)
                 pictures = _pictures(*tensors, shapes.views)

@@ -20,12 +20,12 @@ def to_tensors(observation: Observation, views: Sequence[View], device: torch.de
 
 
 def seen_alone(
-    observation: Observation, shapes: Shapes, device: torch.device, *, step: int, episode: int
+    observation: Observation, shapes: Shapes, device: torch.device, *, episode: int
 ) -> tuple[Tensor, Tensor]:
     """A batch of one with all that the agent sees, in the place of the environment with the episode's number."""
     views, mask = to_tensors(observation, shapes.cameras, device)
-    which = torch.tensor([[step], [episode]], device=device)
-    return shapes.derived(views, mask, step=which[0], env=which[1])
+    place = torch.tensor([episode], device=device)
+    return shapes.derived(views, mask, draw=torch.zeros_like(place), env=place)
 
 
 def many_to_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -205,8 +205,8 @@ class OnPolicyTrainer(Trainer):
         if len(places):
             last = together([info["final_obs"][place] for place in places])
             views, mask = many_to_tensors(last, self.shapes.cameras, self.device)
-            env, step = self._tensor(places), torch.full((len(places),), self._env_steps + 1, device=self.device)
-            views, mask = self.shapes.derived(views, mask, step=step, env=env)
+            env = self._tensor(places)
+            views, mask = self.shapes.derived(views, mask, draw=self.rollout.draw(env), env=env)
             with autocast(self.config.machine):
                 values[env] = self.agent.value_of(views, mask)
         return values

@@ -129,7 +129,7 @@ def _try_alone(trainer: OnPolicyTrainer) -> float:
     observation, _ = env.reset(seed=0)
     began = perf_counter()
     for step in range(TRIED_ALONE):
-        seen = seen_alone(observation, shapes, trainer.device, step=step, episode=0)
+        seen = seen_alone(observation, shapes, trainer.device, episode=0)
         action = shapes.actions.for_env(trainer.agent.act(*seen, step=step, explore=False))[0]
         observation, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:

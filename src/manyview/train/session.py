@@ -24,6 +24,7 @@ from manyview.train.folder import RunFolder
 from manyview.train.machine import autocast
 from manyview.train.records import JsonLines, Kind, Listeners
 from manyview.train.resume import Resumed, promise_of, segments_of
+from manyview.train.seeds import derived_seed
 from manyview.train.stopping import Stopped, StopRequest, stop_request
 from manyview.train.trainer import Trainer
 
@@ -187,13 +188,16 @@ class Session:
 
     def _evaluated(self, env: gym.Env[Observation, Any], levels: str) -> Evaluation:
         trainer, config = self.trainer, self.config
+        # Ten levels of thousands are a sample: others at every evaluation, or the gap would be that of these ten.
+        has_levels = len(self.evaluation_envs) > 1
+        seed = derived_seed(config.seed, "levels", trainer.clock.frames) if has_levels else config.seed
         with autocast(config.machine):
             return evaluate(
                 trainer.agent,
                 env,
                 trainer.shapes,
                 episodes=config.evaluation.episodes,
-                seed=config.seed,
+                seed=seed,
                 step=trainer.clock.steps,
                 filmed=self._films and levels != "test",
                 stop=self._stop,

@@ -1,0 +1,52 @@
+"""What single environments told is found again in what Gymnasium makes of all of them."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from manyview.envs import Fault, make_vector
+from manyview.envs.many import episodes_ended
+
+
+class OneStep(gym.Env[Any, Any]):
+    observation_space, action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(2)
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._told = told
+
+    def reset(self, **_: Any) -> tuple[int, dict[str, Any]]:
+        return 0, {}
+
+    def step(self, _: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return 0, 0.0, True, False, {"episode": self._told}
+
+
+def test_each_episode_has_what_its_environment_told_and_no_more() -> None:
+    told: list[dict[str, Any]] = [
+        {"return": 1.5, "steps": 3},
+        {"return": 2.5, "steps": 4, "physics_error": "unstable"},
+        {"return": 0.5, "steps": 5, "absent": {"side": 7}},
+    ]
+    envs = SyncVectorEnv(
+        [lambda one=one: OneStep(one) for one in told],  # type: ignore[misc]
+        autoreset_mode=AutoresetMode.SAME_STEP,
+    )
+    envs.reset()
+    *_, info = envs.step(np.zeros(3, int))
+    assert episodes_ended(info) == told
+    assert type(episodes_ended(info)[0]["steps"]) is int
+
+
+@pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
+def test_a_camera_that_was_gone_is_told_of_in_its_episode() -> None:
+    envs = make_vector("toy/hidden_goal", 2, faults=[Fault(view="row", kind="gone", lasts="episode", at_step=0)])
+    envs.reset(seed=1)
+    episodes: list[dict[str, Any]] = []
+    while not episodes:
+        *_, info = envs.step(envs.action_space.sample())
+        episodes += episodes_ended(info)
+    assert all(episode["absent"]["row"] >= episode["steps"] for episode in episodes)
+    envs.close()
