@@ -16,8 +16,8 @@ from benchmarks.processes import alive, below
 
 pytestmark = pytest.mark.xdist_group("ray")
 FRAMES = 1_500
-COMMAND = [
-    *("train", "tests.scale.hanging:hanging", "--method", "drqv2+none", "--preset", "minute", "--out", "run"),
+OPTIONS = [
+    *("--method", "drqv2+none", "--preset", "minute", "--out", "run"),
     *("--actors", "2", "--replay-shards", "2", "--set", f"schedule.frames={FRAMES}", "scale.chunk_steps=25"),
     *("scale.deadline_s=4", "evaluation.video=false", "log.tensorboard=false", "log.checkpoint_every_frames=500"),
     *("evaluation.every_frames=1500", "drqv2.std_steps=800"),
@@ -25,11 +25,11 @@ COMMAND = [
 
 
 class Learner:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, task: str = "hanging") -> None:
         self.folder = folder
         with (folder / "said.log").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "manyview", *COMMAND],
+                [sys.executable, "-m", "manyview", "train", f"tests.scale.hanging:{task}", *OPTIONS],
                 cwd=folder,
                 stdout=output,
                 stderr=output,
@@ -114,3 +114,41 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     taken = sum(shard["ledger"]["transitions"] for shard in kept["shards"])
     waiting = sum(steps for steps, _ in kept["backlog"]["chunks"])
     assert taken == end["steps"] + waiting  # whatever is in the replay was learned from or will be, once
+
+
+@pytest.mark.long
+def test_a_run_whose_actors_cannot_begin_ends_with_the_reason(tmp_path: Path) -> None:
+    learner = Learner(tmp_path, task="never_elsewhere")
+    assert learner.process.wait(timeout=200) == 1
+    *_, last = (tmp_path / "said.log").read_text().splitlines()
+    assert last == "no actor can begin: RuntimeError: the licence of the simulator is taken"
+
+
+@pytest.mark.long
+def test_a_shard_that_dies_ends_the_run_with_a_line_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    learner = Learner(tmp_path)
+    learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
+    os.kill(next(pid for pid, name in below(learner.process.pid).items() if "Shard" in name), signal.SIGKILL)
+    assert learner.process.wait(timeout=60) == 1
+    said = (tmp_path / "said.log").read_text()
+    assert "Traceback" not in said
+    assert "The actor died" in said.splitlines()[-1]
+    again = Learner(tmp_path)
+    assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
+    assert again.records("end")[-1]["frames"] == FRAMES
+
+
+@pytest.mark.long
+def test_a_ray_of_our_own_is_reached_from_this_machine_only_whoever_imported_it_before() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", ADDRESS], capture_output=True, text=True, check=True, timeout=120, env={**os.environ}
+    )
+    assert found.stdout.split() == ["127.0.0.1"]
+
+
+ADDRESS = """
+import ray
+from manyview.scale.cluster import connected
+with connected(None):
+    print(*{node["NodeManagerAddress"] for node in ray.nodes()})
+"""

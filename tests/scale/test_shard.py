@@ -13,7 +13,9 @@ from benchmarks.compared import different
 from manyview.scale import batches
 from manyview.scale.collector import Collector, weights_of
 from manyview.scale.shard import FAIR_SHARES, Parcel, Shard
-from manyview.train import RunConfig, build
+from manyview.train import RunConfig, build, preset_config
+from manyview.train.plan import plan
+from manyview.train.tree import changed
 from tests.train.runs import short_run
 
 CHUNK = 10
@@ -55,6 +57,25 @@ def test_lives_of_an_actor_and_actors_differ_in_what_they_do() -> None:
     made = [parcels(config, shapes, actor=actor, count=1, life=life)[0] for actor, life in ((0, 0), (0, 1), (1, 0))]
     assert len({parcel.piece for parcel in made}) == 3
     assert parcels(config, shapes, actor=1, count=1)[0].piece == made[2].piece
+
+
+@pytest.mark.parametrize(("shards", "learners"), [(1, 1), (2, 1), (4, 2)])
+def test_parts_of_a_run_can_be_built_with_the_settings_of_the_run(shards: int, learners: int) -> None:
+    """What is true of the whole (chunks fit into a shard, batches can be divided) must not be asked of each part."""
+    config = preset_config("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
+    config = changed(config, {"scale": {"actors": 8, "replay_shards": shards, "learners": learners}})
+    env = build.environment(config)
+    shapes = build.shapes_of(config, env)
+    env.close()
+    collector = Collector(config, shapes, actor=0, life=0)
+    shard = Shard(config, shapes, index=0, count=shards)
+    weights = weights_of(build.agent(config, shapes))
+    parcel, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
+    assert not shard.insert(parcel).refused
+    assert len(shard.sample()["rows"]) * shards * learners == config.replay.batch_size
+    assert plan(config).config.scale == config.scale
+    collector.close()
+    shard.close()
 
 
 @pytest.mark.quality("X4")
@@ -123,7 +144,7 @@ def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
     config, shapes = setting(actors=2)
     before, after = (Shard(config, shapes, index=1, count=2) for _ in range(2))
     made = parcels(config, shapes, actor=1, count=6)
-    before.keep_log(tmp_path)
+    before.keep_log(tmp_path, sign=tmp_path)
     for parcel in made[:4]:
         before.insert(parcel)
     before.sample()
@@ -132,7 +153,7 @@ def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
         before.insert(parcel)  # comes after the checkpoint, and is not in it
     segments = before.marked(state["replay"]["inserted"])
     before.mark()
-    after.keep_log(tmp_path)
+    after.keep_log(tmp_path, sign=tmp_path)
     after.load_state(state)
     assert after.read(segments) == ""
     assert after.replay.inserted == state["replay"]["inserted"]
@@ -179,7 +200,7 @@ def test_a_shard_that_has_nothing_yet_goes_on_from_its_mark_too(tmp_path: Path) 
     config, shapes = setting(actors=2)
     before, after = (Shard(config, shapes, index=0, count=2) for _ in range(2))
     for shard in (before, after):
-        shard.keep_log(tmp_path)
+        shard.keep_log(tmp_path, sign=tmp_path)
     state = before.mark()
     after.load_state(state)
     assert after.read(before.marked(0)) == ""
@@ -193,7 +214,7 @@ def test_a_shard_that_has_nothing_yet_goes_on_from_its_mark_too(tmp_path: Path) 
 def test_a_disk_that_was_full_for_a_moment_costs_no_later_mark(tmp_path: Path) -> None:
     config, shapes = setting(actors=1)
     shard = Shard(config, shapes, index=0, count=1)
-    shard.keep_log(tmp_path / "not yet")
+    shard.keep_log(tmp_path / "not yet", sign=tmp_path)
     first, second = parcels(config, shapes, actor=0, count=2)
     (tmp_path / "not yet").write_text("in the way")
     shard.insert(first)
@@ -205,7 +226,7 @@ def test_a_disk_that_was_full_for_a_moment_costs_no_later_mark(tmp_path: Path) -
     state = shard.mark()
     segments = shard.marked(state["replay"]["inserted"])
     again = Shard(config, shapes, index=0, count=1)
-    again.keep_log(tmp_path / "not yet")
+    again.keep_log(tmp_path / "not yet", sign=tmp_path)
     again.load_state(state)
     assert again.read(segments) == ""
     for one in (shard, again):

@@ -32,6 +32,11 @@ def sweep(
             help_behavior_hint="(default: this machine)",
         ),
     ] = None,
+    accept_changes: Annotated[
+        bool,
+        FlagCreatePairsOff,
+        arg(help="Runs go on although versions, threads or the kind of CPU have changed, so no longer bit for bit."),
+    ] = False,
     dry_run: Annotated[bool, FlagCreatePairsOff, arg(help="Only list the runs and how far each is.")] = False,
 ) -> int:
     """Train every combination of tasks, methods and seeds, or search for settings.
@@ -61,9 +66,10 @@ def sweep(
             from manyview.scale.tune import run_search, run_sweep
 
             if wanted.search is None:
-                finished = run_sweep(wanted, planned, Told(lambda: planned))
+                finished = run_sweep(wanted, planned, Told(lambda: planned), accept_changes=accept_changes)
             else:
-                finished = run_search(wanted, wanted.search, Told(wanted.planned))
+                told = Told(wanted.planned)
+                finished = run_search(wanted, wanted.search, told, accept_changes=accept_changes)
     except (ImportError, ValueError, OSError) as error:
         return refuse(error)
     except KeyboardInterrupt:

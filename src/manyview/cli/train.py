@@ -28,7 +28,7 @@ from manyview.train.presets import PRESETS, preset_for
 from manyview.train.records import Listener
 from manyview.train.session import DivergedError, NotSavedError, Session
 from manyview.train.stopping import ended_by_sigterm
-from manyview.train.trainer import Trainer
+from manyview.train.trainer import EngineError, Trainer
 from manyview.train.tree import changed, from_plain, nested
 
 
@@ -137,7 +137,7 @@ def train(
             return 0
         except KeyboardInterrupt:
             return INTERRUPTED
-        except (ValueError, TypeError, ImportError, OSError, NoRoomError) as error:
+        except (ValueError, TypeError, ImportError, OSError, NoRoomError, EngineError) as error:
             return refuse(error)
         return _played(session)
 
@@ -152,9 +152,10 @@ def _trainer_of(config: RunConfig, address: str | None, engine: ExitStack) -> Ca
 
 
 def _with_actors(address: str | None, engine: ExitStack, config: RunConfig) -> Trainer:
-    from manyview.scale.cluster import connected
+    from manyview.scale.cluster import check_resources, connected, cpus_of
 
-    engine.enter_context(connected(address, cpus=config.scale.actors))
+    engine.enter_context(connected(address, cpus=cpus_of(config)))
+    check_resources(config)
     engine.enter_context(ended_by_sigterm())  # Ray has a handler of its own
     from manyview.scale.trainer import ManyActors
 
@@ -165,14 +166,14 @@ def _taught(
     config: RunConfig, folder: RunFolder, address: str | None, listener: Listener, *, fresh: bool, accept_changes: bool
 ) -> int:
     """By several learners, whose records are shown as they appear in the folder."""
-    from manyview.scale.cluster import connected
+    from manyview.scale.cluster import connected, cpus_of
 
     check(config, folder, fresh=fresh)
-    if folder.taken and fresh:
-        folder.set_aside()
-    with connected(address, cpus=config.scale.actors + config.scale.learners), ended_by_sigterm():
+    with connected(address, cpus=cpus_of(config)), ended_by_sigterm():
         from manyview.scale.learners import LearnersFailedError, learn_together
 
+        if folder.taken and fresh:
+            folder.set_aside()
         try:
             with shown(folder.metrics_file, listener):
                 stopped_by = learn_together(config, folder, accept_changes=accept_changes)
@@ -189,7 +190,7 @@ def _played(session: Session) -> int:
         session.play()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (NotSavedError, DivergedError) as error:
+    except (NotSavedError, DivergedError, EngineError) as error:
         print(error, file=sys.stderr)
         return FAILED
     finally:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-OBJECT_STORE_BYTES = 2**30
-"""Batches and weights pass through it; the replay lies in the shards."""
+from manyview.train import RunConfig
+
+OBJECT_STORE_BYTES = 2**31
+"""Batches and weights pass through it; the replay lies in the shards. Four batches of the paper's are 0.4 GB."""
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -19,9 +21,10 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
     """
     if address is None:
         _prepare_our_own()
-    from manyview.scale.engine import ray
+    from manyview.scale.engine import engine_part, ray
 
     if address is None:
+        engine_part("_private.ray_constants").ENABLE_RAY_CLUSTER = False  # somebody may have imported it before
         many = max(cpus, os.cpu_count() or 1)
         ray.init(
             address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **QUIET
@@ -34,8 +37,29 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
         ray.shutdown()
 
 
+def cpus_of_learner(config: RunConfig) -> int:
+    """One of several, which are Ray's processes; a learner alone is this one and counts none."""
+    return config.machine.threads or 1
+
+
+def cpus_of(config: RunConfig) -> int:
+    """Of the cluster, that a run takes."""
+    scale = config.scale
+    return scale.actors + (scale.learners * cpus_of_learner(config) if scale.learners > 1 else 0)
+
+
+def check_resources(config: RunConfig, *, gpus: int = 0) -> None:
+    """Ray would wait for ever for what is not there."""
+    from manyview.scale.engine import ray
+
+    there = ray.cluster_resources()
+    for name, wanted in (("CPU", cpus_of(config)), ("GPU", gpus)):
+        if wanted > there.get(name, 0):
+            raise ValueError(f"actors and learners want {wanted} {name}s, and the cluster has {there.get(name, 0):g}")
+
+
 def _prepare_our_own() -> None:
-    """Before Ray is imported: it reads these then."""
+    """Best before Ray is imported, when it reads these."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # by which it listens on the loopback alone
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"  # other users of this machine do not have it

@@ -45,7 +45,7 @@ class Collector:
 
     def __init__(self, config: RunConfig, shapes: Shapes, *, actor: int, life: int) -> None:
         config = replace(
-            config,
+            config.alone,
             seed=derived_seed(config.seed, "actor", actor, life),
             replay=replace(config.replay, capacity=MOST_STEPS, folder=None),
             machine=replace(config.machine, device="cpu", threads=1),

@@ -2,12 +2,16 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from manyview.envs.optional import optional
+from manyview.train.trainer import EngineError
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # or Tune prints tables of its own
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C is ours to answer
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # a user's files are found as `manyview train` finds them
 logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails, people hear from us, in a line
 
 ray: Any = optional("ray", extra="scale")
@@ -19,6 +23,17 @@ Handle = Any
 def engine_part(name: str) -> Any:
     """`ray.tune` or `ray.train`, which take seconds to import."""
     return optional(f"ray.{name}", extra="scale")
+
+
+@contextmanager
+def in_a_line() -> Iterator[None]:
+    """A process of Ray's that is gone, as an error that a command can show. What was raised in one passes."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError:
+        raise
+    except ray.exceptions.RayError as error:
+        raise EngineError(cause_of(error)) from error
 
 
 def cause_of(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from manyview.scale.engine import Handle, cause_of, ray
 from manyview.scale.shard import Receipt
 from manyview.train import RunConfig
 from manyview.train.build import Shapes
+from manyview.train.trainer import EngineError
 
 CALLS = 2
 """That wait at each actor, so that it never waits for a learner in mid-update."""
@@ -19,6 +20,8 @@ LATE = 4
 """Times what it ever needed for a chunk: a slow actor is no dead one, whatever the deadline says."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 """Before the next life of an actor that died without having done anything."""
+STILLBORN = 4
+"""Lives of every actor without anything, after which a run ends that never had a step."""
 
 
 class Delivered(NamedTuple):
@@ -70,6 +73,11 @@ class Fleet:
     def __init__(self, config: RunConfig, shapes: Shapes, shards: Sequence[Handle]) -> None:
         self._config, self._shapes, self._shards = config, shapes, shards
         self.members = [Member(actor) for actor in range(config.scale.actors)]
+        self.has_delivered = False
+        """Whether anybody ever has."""
+        self._stillborn = 0
+        """Lives in which nothing was delivered."""
+        self._told: Counter[int] | None = None
 
     @property
     def asked_steps(self) -> int:
@@ -99,7 +107,9 @@ class Fleet:
             sleep(wait_s)
         # One look at all of them: a look at each of a thousand would take longer than an update.
         answered = set(ray.wait(asked, num_returns=len(asked), timeout=0)[0]) if asked else set()
-        return [found for member in self.members for found in self._tended(member, answered)]
+        found = [one for member in self.members for one in self._tended(member, answered)]
+        self._tell_shards()
+        return found
 
     def state(self) -> dict[str, Any]:
         return {"lives": [member.life for member in self.members]}
@@ -128,10 +138,9 @@ class Fleet:
             found.append(Delivered(collected, receipt, member.actor))
             member.calls.popleft()
             member.since_s, member.pause_s = monotonic(), 0.0
-            member.slowest_s = max(member.slowest_s, collected.seconds)
-            if not member.has_delivered:
-                member.has_delivered = True
-                self._tell_shards()
+            if member.has_delivered:  # the first of a life also loads, compiles and warms up
+                member.slowest_s = max(member.slowest_s, collected.seconds)
+            member.has_delivered = self.has_delivered = True
         scale = self._config.scale
         deadline_s = max(scale.deadline_s, LATE * member.slowest_s) if member.has_delivered else scale.start_deadline_s
         if member.calls and monotonic() - member.since_s > deadline_s:
@@ -142,9 +151,11 @@ class Fleet:
         ray.kill(member.handle)
         if not member.has_delivered:  # it may never be able to
             member.pause_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * member.pause_s))
-        member.handle, member.since_s, member.has_delivered = None, monotonic(), False
+            self._stillborn += 1
+        if not self.has_delivered and self._stillborn >= STILLBORN * len(self.members):
+            raise EngineError(f"no actor can begin: {reason}")
+        member.handle, member.since_s, member.has_delivered, member.slowest_s = None, monotonic(), False, 0.0
         member.calls.clear()
-        self._tell_shards()
         return Lost(member.actor, reason)
 
     def _lives(self, member: Member) -> bool:
@@ -166,6 +177,11 @@ class Fleet:
         return actor % len(self._shards)
 
     def _tell_shards(self) -> None:
-        """How many send to each: shares are measured by it. Raises if a shard is dead: no actor can make that good."""
+        """How many send to each, if others do than before: shares are measured by it.
+
+        Raises if a shard is dead: no actor can make that good.
+        """
         senders = Counter(self.shard_of(member.actor) for member in self.members if member.has_delivered)
-        ray.get([shard.expect.remote(senders[index]) for index, shard in enumerate(self._shards)])
+        if senders != self._told:
+            ray.get([shard.expect.remote(senders[index]) for index, shard in enumerate(self._shards)])
+            self._told = senders

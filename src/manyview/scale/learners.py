@@ -1,6 +1,5 @@
 """Several learners of one run, through Ray Train: one leads and has the session, the others follow its every update."""
 
-import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,8 +16,10 @@ from torch import distributed
 from manyview.agents import Agent, NonFiniteError
 from manyview.data.durable import remove
 from manyview.scale.batches import Batches
+from manyview.scale.cluster import check_resources, cpus_of_learner
 from manyview.scale.engine import Handle, cause_of, engine_part, ray
 from manyview.scale.patience import when_free
+from manyview.scale.shared import go_to
 from manyview.scale.trainer import ManyActors
 from manyview.train import RunConfig, RunFolder, build
 from manyview.train.machine import autocast, device_of, prepare, resolved
@@ -105,14 +106,19 @@ def learn_together(
     Should a learner die, all begin again from the last checkpoint.
     """
     train, torch_train = engine_part("train"), engine_part("train.torch")
-    _check_resources(config)
-    beside = folder.path.absolute().with_name(f".{folder.path.name}.learners")
     on_gpu = resolved(config.machine).device != "cpu"
+    check_resources(config, gpus=config.scale.learners if on_gpu else 0)
+    when_free(folder.hold).close()  # nobody else trains here; and the folder is there, for the file of a stop
+    beside = folder.path.absolute().with_name(f".{folder.path.name}.learners")
     trainer = torch_train.TorchTrainer(
         partial(_rank, config, folder.path.absolute(), Path.cwd(), accept_changes=accept_changes),
         # What is said goes through the CPU, gradients where they are.
         torch_config=torch_train.TorchConfig(backend="cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=WEEK_S),
-        scaling_config=train.ScalingConfig(num_workers=config.scale.learners, use_gpu=on_gpu),
+        scaling_config=train.ScalingConfig(
+            num_workers=config.scale.learners,
+            use_gpu=on_gpu,
+            resources_per_worker={"CPU": cpus_of_learner(config), "GPU": int(on_gpu)},
+        ),
         run_config=train.RunConfig(storage_path=str(beside), failure_config=train.FailureConfig(max_failures=retries)),
     )
     stop_file, failures = folder.path / STOP_FILE, list[BaseException]()
@@ -140,15 +146,8 @@ def learn_together(
     return stop.asked
 
 
-def _check_resources(config: RunConfig) -> None:
-    """Ray would wait for ever for what is not there."""
-    there, wanted = ray.cluster_resources(), config.scale.learners + config.scale.actors
-    if wanted > there.get("CPU", 0):
-        raise ValueError(f"actors and learners want {wanted} CPUs, and the cluster has {there.get('CPU', 0):g}")
-
-
 def _rank(config: RunConfig, path: Path, here: Path, *, accept_changes: bool) -> None:
-    os.chdir(here)  # Ray Train has its own idea of where it is
+    go_to(here)  # Ray Train has its own idea of where it is
     prepare(config.machine)
     folder = RunFolder(path)
     if folder.taken and folder.finished:  # a learner died at the very end

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from manyview.data import Scribe, SegmentError, SegmentLog
 from manyview.data.log import Entry
 from manyview.data.pieces import Piece, add_piece, read_piece
 from manyview.data.plain import is_count
+from manyview.scale.shared import look_for
 from manyview.train import RunConfig, build
 from manyview.train.build import Shapes
 from manyview.train.seeds import derived_seed
@@ -94,7 +95,7 @@ class Shard:
 
     def __init__(self, config: RunConfig, shapes: Shapes, *, index: int, count: int) -> None:
         part = replace(
-            config,
+            config.alone,
             seed=derived_seed(config.seed, "shard", index),
             replay=replace(
                 config.replay,
@@ -103,7 +104,7 @@ class Shard:
             ),
             machine=replace(config.machine, device="cpu"),
         )
-        self._index, self._count, self._actors = index, count, config.scale.actors
+        self._index, self._count, self._actors = index, count, ceil(config.scale.actors / count)
         low, high = config.scale.reward_low, config.scale.reward_high
         self._low, self._high = -inf if low is None else low, inf if high is None else high
         self.replay = build.replay(part, shapes)
@@ -150,7 +151,8 @@ class Shard:
         batch["rows"] = batch["rows"] * self._count + self._index
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in batch.items()}
 
-    def keep_log(self, folder: Path) -> None:
+    def keep_log(self, folder: Path, *, sign: Path) -> None:
+        look_for(sign)
         self._log = SegmentLog(folder / f"shard{self._index}", self.replay, self._scribe)
 
     def mark(self) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from manyview.data import Batch, Log, Scribe
 from manyview.scale.backlog import Backlog
 from manyview.scale.batches import Batches
 from manyview.scale.collector import weights_of
-from manyview.scale.engine import Handle, ray
+from manyview.scale.engine import Handle, in_a_line, ray
 from manyview.scale.fleet import Fleet, Lost
 from manyview.scale.logs import ShardLogs
 from manyview.scale.shard import Shard
+from manyview.scale.shared import seen_by_all
 from manyview.train import RunConfig, build
 from manyview.train.off_policy import FromReplay
 from manyview.train.trainer import Advance
@@ -66,6 +67,11 @@ class ManyActors(FromReplay):
             leader.meet(self.shards)
             leader.hand_over(self.agent, self.clock.steps)
 
+    def check_room(self) -> None:
+        """On several machines every shard looks where it lies."""
+        if sum(node["Alive"] for node in ray.nodes()) == 1:
+            super().check_room()
+
     @property
     def data_bytes(self) -> int:
         return build.replay_bytes(self.config, self.shapes)
@@ -79,10 +85,13 @@ class ManyActors(FromReplay):
         """At the last `state`."""
         return self._inserted
 
+    @in_a_line()
     def log(self, folder: Path, scribe: Scribe) -> Log:  # noqa: ARG002
-        ray.get([shard.keep_log.remote(folder.absolute()) for shard in self.shards])
+        with seen_by_all(folder.absolute()) as sign:
+            ray.get([shard.keep_log.remote(folder.absolute(), sign=sign) for shard in self.shards])
         return self.logs
 
+    @in_a_line()
     def advance(self) -> Advance:
         """A step of the backlog with its update, or a look at the actors that waits for them."""
         self._ask()
@@ -99,6 +108,7 @@ class ManyActors(FromReplay):
             self._leader.lead(self.clock.steps, self.batches.held)
         return super().learn(batch)
 
+    @in_a_line()
     def state(self) -> dict[str, Any]:
         shards = self.logs.mark()
         for index, state in enumerate(shards):  # also what is taken and not answered yet
@@ -106,6 +116,7 @@ class ManyActors(FromReplay):
         self._inserted = sum(state["replay"]["inserted"] for state in shards)
         return {"env": None, **{name: owner.state() for name, owner in self._owners().items()}, "shards": shards}
 
+    @in_a_line()
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
         for name, owner in self._owners().items():
             owner.load_state(state[name])

@@ -13,6 +13,7 @@ from manyview.envs.optional import optional
 from manyview.scale.engine import engine_part, ray
 from manyview.scale.patience import when_free
 from manyview.scale.search import Range, Search, Values, folder_of
+from manyview.scale.shared import go_to, look_for, seen_by_all
 from manyview.scale.sweep import Planned, Sweep, has_failed, log_of, return_of
 from manyview.train import RunFolder
 from manyview.train.opening import FinishedError, run
@@ -37,17 +38,18 @@ class Watcher(Protocol):
         """Some time has passed."""
 
 
-def run_sweep(sweep: Sweep, planned: Sequence[Planned], watcher: Watcher) -> bool:
+def run_sweep(sweep: Sweep, planned: Sequence[Planned], watcher: Watcher, *, accept_changes: bool = False) -> bool:
     """Train every run that has not finished, as many at once as the cluster holds; whether all have."""
     left = [one for one in planned if not RunFolder(one.folder).finished]
     if not left:
         return True
     numbers = engine_part("tune").grid_search(list(range(len(left))))
-    _fit(sweep, trial_of(left), lambda choice: left[choice["number"]], watcher, param_space={"number": numbers})
+    trial = trial_of(left, accept_changes=accept_changes)
+    _fit(sweep, trial, lambda choice: left[choice["number"]], watcher, param_space={"number": numbers})
     return all(RunFolder(one.folder).finished for one in planned)
 
 
-def run_search(sweep: Sweep, search: Search, watcher: Watcher) -> bool:
+def run_search(sweep: Sweep, search: Search, watcher: Watcher, *, accept_changes: bool = False) -> bool:
     """Choose values and train with them, until so many choices are tried; whether none has failed.
 
     What was tried before is known by its folders: what has finished guides the choice, what has failed is not tried
@@ -58,18 +60,19 @@ def run_search(sweep: Sweep, search: Search, watcher: Watcher) -> bool:
     returns = {folder_of(values): return_of(sweep.trial(values)) for values in tried if values not in failed}
     waiting = [values for values in tried if returns.get(folder_of(values), 0.0) is None]
     left = search.trials - len(tried) + len(waiting)
+    none_given_up = True
     if left > 0:
         chooser = choosing(search, tried, returns, waiting)
-        _fit(
+        none_given_up = _fit(
             sweep,
-            searching(sweep, search),
+            searching(sweep, search, accept_changes=accept_changes),
             lambda choice: _under_way(sweep.trial(search.rounded(choice))),
             watcher,
             tune_config=engine_part("tune").TuneConfig(
                 metric="return", mode="max", search_alg=chooser, num_samples=left
             ),
         )
-    return not any(has_failed(sweep.trial(values)) for values in sweep.tried())
+    return none_given_up and not any(has_failed(sweep.trial(values)) for values in sweep.tried())
 
 
 def choosing(
@@ -132,24 +135,32 @@ def _fit(
     run_of: Callable[[Mapping[str, Any]], Planned],
     watcher: Watcher,
     **how: Any,
-) -> None:
-    tune = engine_part("tune")
+) -> bool:
+    """Whether no trial was given up."""
+    tune, here = engine_part("tune"), Path.cwd()
     _check_resources(sweep)
     beside = Path(sweep.out).absolute() / f".tune-{token_hex(4)}"  # where all machines see it
-    tuner = tune.Tuner(
-        tune.with_resources(trial, {"cpu": sweep.cpus, "gpu": sweep.gpus}),
-        run_config=tune.RunConfig(
-            storage_path=str(beside),
-            failure_config=tune.FailureConfig(max_failures=sweep.retries),
-            callbacks=[_callback(run_of, watcher)],
-            verbose=0,
-        ),
-        **how,
-    )
-    try:
-        tuner.fit()
-    finally:
-        remove(beside)  # runs have all that is needed again
+    with seen_by_all(Path(sweep.out).absolute()) as sign:
+
+        def trial_here(choice: Mapping[str, Any]) -> None:
+            look_for(sign)
+            go_to(here)
+            trial(choice)
+
+        tuner = tune.Tuner(
+            tune.with_resources(trial_here, {"cpu": sweep.cpus, "gpu": sweep.gpus}),
+            run_config=tune.RunConfig(
+                storage_path=str(beside),
+                failure_config=tune.FailureConfig(max_failures=sweep.retries),
+                callbacks=[_callback(run_of, watcher)],
+                verbose=0,
+            ),
+            **how,
+        )
+        try:
+            return not tuner.fit().num_errors
+        finally:
+            remove(beside)  # runs have all that is needed again
 
 
 def _distributions(search: Search) -> dict[str, Any]:
@@ -163,14 +174,14 @@ def _distributions(search: Search) -> dict[str, Any]:
     }
 
 
-def searching(sweep: Sweep, search: Search) -> Callable[[Values], None]:
+def searching(sweep: Sweep, search: Search, *, accept_changes: bool) -> Callable[[Values], None]:
     """What Tune calls with the values that were chosen."""
     absolute = replace(sweep, out=str(Path(sweep.out).absolute()))
 
     def trial(choice: Values) -> None:
         runs = absolute.trial(search.rounded(choice))
         for one in runs:
-            train(one)
+            train(one, accept_changes=accept_changes)
         found = return_of(runs)
         if found is None:
             raise RuntimeError("no evaluation to choose by: evaluation.every_frames is beyond the end")
@@ -187,30 +198,33 @@ def _check_resources(sweep: Sweep) -> None:
             raise ValueError(f"a run wants {wanted:g} {name}s, and the cluster has {there.get(name, 0):g}")
 
 
-def trial_of(planned: Sequence[Planned]) -> Callable[[Mapping[str, Any]], None]:
+def trial_of(planned: Sequence[Planned], *, accept_changes: bool) -> Callable[[Mapping[str, Any]], None]:
     """What Tune calls with the number of a run, in a process of its own."""
     absolute = [Planned(one.config, one.folder.absolute()) for one in planned]
 
     def trial(choice: Mapping[str, Any]) -> None:
-        train(absolute[choice["number"]])
+        train(absolute[choice["number"]], accept_changes=accept_changes)
 
     return trial
 
 
-def train(planned: Planned) -> None:
+def train(planned: Planned, *, accept_changes: bool) -> None:
     """A run to its end, with what it prints in its log."""
     log_of(planned).parent.mkdir(parents=True, exist_ok=True)
     with log_of(planned).open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
-            _train(planned)
+            _train(planned, accept_changes=accept_changes)
         except BaseException:
             print_exc()
             raise
 
 
-def _train(planned: Planned) -> None:
+def _train(planned: Planned, *, accept_changes: bool) -> None:
+    folder = RunFolder(planned.folder)
+    if folder.taken:
+        when_free(folder.hold).close()  # that a trial which was killed is really gone
     with suppress(FinishedError):
-        when_free(lambda: run(planned.config, RunFolder(planned.folder)))
+        run(planned.config, folder, accept_changes=accept_changes)
 
 
 def _callback(run_of: Callable[[Mapping[str, Any]], Planned], watcher: Watcher) -> Any:

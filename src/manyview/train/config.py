@@ -1,6 +1,6 @@
 """A run, described by one frozen tree of values. Presets are named values of it: `presets.py`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from manyview.agents import DrQv2Config, PPOConfig, SACConfig
@@ -223,6 +223,11 @@ class RunConfig:
             raise ValueError("scale.deadline_s and scale.start_deadline_s must be more than 0")
         if None not in (scale.reward_low, scale.reward_high) and scale.reward_low > scale.reward_high:  # type: ignore[operator]
             raise ValueError(f"no reward is from {scale.reward_low} to {scale.reward_high}: scale.reward_low and _high")
+
+    @property
+    def alone(self) -> "RunConfig":
+        """The same in one process: what actors, shards and learners build their parts by, and are not told twice."""
+        return replace(self, scale=replace(self.scale, actors=0, replay_shards=1, learners=1))
 
     @property
     def agent(self) -> str:

@@ -40,6 +40,10 @@ class FromReplay(Trainer):
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config, build.environment)  # lines 1 and 2
+        self.check_room()
+
+    def check_room(self) -> None:
+        """NoRoomError if the replay and an update do not fit."""
         check_room(
             build.replay_bytes(self.config, self.shapes),
             capacity=self.config.replay.capacity,

@@ -99,7 +99,7 @@ def plan(config: RunConfig) -> Plan:
 
 def _trial(config: RunConfig) -> RunConfig:
     """The run with the policy's actions from the first step, no updates of its own, and a small replay in memory."""
-    rows, envs = (TRIED_UPDATES + 1) * config.ppo.batch_size, config.rollout.envs
+    config, rows, envs = config.alone, (TRIED_UPDATES + 1) * config.ppo.batch_size, config.rollout.envs
     if config.on_policy:
         return changed(config, {"rollout": {"steps": min(config.rollout.steps, max(4, ceil(rows / envs)))}})
     never = config.schedule.frames + 1

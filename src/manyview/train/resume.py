@@ -94,18 +94,18 @@ def _resumed(
     *,
     accept_changes: bool,
 ) -> Resumed:
+    exact = promise_of(found.tree)
     with misfits_refused():
         changes = changes_since(found.manifest, machine)
-        if changes and not accept_changes:
+        if changes and not accept_changes and exact != ASYNC:  # which is never bit for bit
             raise ChangedError(
                 f"{_readable('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
                 "began with, or go on regardless with --accept-changes"
             )
         diary, entries = _load(trainer, log, folder, found)
     _forget_what_came_after(folder, log, entries)
-    exact = promise_of(found.tree)
     said = [_readable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
-    return Resumed(folder, diary, CHANGED if changes else exact, [], said)
+    return Resumed(folder, diary, CHANGED if changes and exact != ASYNC else exact, [], said)
 
 
 def _other_sources(manifest: Changes, now: Changes) -> list[str]:

@@ -19,6 +19,10 @@ from manyview.train.rehearsal import update_bytes
 Metrics = dict[str, Tensor]
 
 
+class EngineError(RuntimeError):
+    """What a run needs besides its own process is gone, or never came. The same command goes on."""
+
+
 class Advance(NamedTuple):
     """What came of one call of `advance`."""
 
