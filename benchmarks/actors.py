@@ -16,7 +16,9 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
@@ -25,6 +27,7 @@ import ray
 
 import manyview
 from benchmarks.processes import below
+from manyview.data import Scribe
 from manyview.scale.cluster import connected
 from manyview.scale.collector import weights_of
 from manyview.scale.fleet import Delivered, Fleet, Lost
@@ -32,6 +35,7 @@ from manyview.scale.shard import Shard
 from manyview.scale.trainer import ManyActors
 from manyview.train import OffPolicyTrainer, RunConfig, build, preset_config
 from manyview.train.machine import prepare, resolved
+from manyview.train.trainer import Advance, Trainer
 from manyview.train.tree import changed
 
 RENDERED = "dmc/quadruped_run"
@@ -159,8 +163,8 @@ def chunks(*, seconds: float) -> None:
 
 def waiting(*, updates: int) -> None:
     config = config_of(QUICK, actors=1, chunk_steps=200)
-    with connected(None, cpus=2):
-        trainer = ManyActors(config)
+    prepare(config.machine)
+    with connected(None, cpus=2), logged(ManyActors(config)) as trainer:
         waited_s, batches = 0.0, trainer.batches.next
 
         def timed() -> Any:
@@ -179,7 +183,6 @@ def waiting(*, updates: int) -> None:
             trainer.advance()
             idle_s += perf_counter() - before_s if trainer.clock.updates == made else 0.0
         taken_s = perf_counter() - began_s
-        trainer.close()
     print(
         f"of {taken_s:.1f} s for {updates} updates: {100 * waited_s / taken_s:.2f} % waiting for batches, "
         f"{100 * idle_s / taken_s:.2f} % without steps to learn from"
@@ -191,21 +194,40 @@ def overhead(*, steps: int) -> None:
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     alone, many = (config_of(QUICK, actors=actors, chunk_steps=200) for actors in (0, 1))
+    prepare(alone.machine)
     begun, ratios = 600, []
     for _ in range(3):
-        trainer = OffPolicyTrainer(alone)
-        one_s = _seconds_between(trainer, begun, begun + steps)
-        trainer.close()
-        with connected(None, cpus=2):
-            acted = ManyActors(many)
+        with logged(OffPolicyTrainer(alone)) as trainer:
+            one_s = _seconds_between(trainer, begun, begun + steps)
+        with connected(None, cpus=2), logged(ManyActors(many)) as acted:
             many_s = _seconds_between(acted, begun, begun + steps)
-            acted.close()
         ratios.append(many_s / one_s)
         print(
             f"{steps} steps with their updates: one process {one_s:.2f} s, one actor on Ray {many_s:.2f} s", flush=True
         )
     os.sched_setaffinity(0, cores)
     print(f"ratio {median(ratios):.3f}")
+
+
+@contextmanager
+def logged(trainer: Trainer) -> Iterator[Any]:
+    """With its steps written down, as a run has it."""
+    with TemporaryDirectory() as folder:
+        scribe = Scribe()
+        log = trainer.log(Path(folder), scribe)
+        advance = trainer.advance
+
+        def followed() -> Advance:
+            advanced = advance()
+            log.follow()
+            return advanced
+
+        trainer.advance = followed  # type: ignore[method-assign]
+        try:
+            yield trainer
+        finally:
+            trainer.close()
+            scribe.close()
 
 
 def _seconds_between(trainer: Any, first: int, last: int) -> float:
@@ -230,17 +252,21 @@ def killing(*, task: str, seconds: float) -> None:
             fleet.ask(weights, step=0, most_steps=MANY, chunk_steps=config.scale.chunk_steps)
             for one in fleet.tend(wait_s=0.05):
                 if isinstance(one, Lost):
-                    killed_s[one.actor] = last_s
+                    killed_s.setdefault(
+                        one.actor, last_s
+                    )  # one that is killed again before it came back was dead all along
                     continue
                 delivered += 0 if one.receipt.refused else config.scale.chunk_steps
                 if one.actor in killed_s:
                     back_s.append(monotonic() - killed_s.pop(one.actor))
-                    dead_s += back_s[-1]
+                    dead_s += back_s[-1] - one.collected.seconds  # it was alive while it made this chunk
             if monotonic() - last_s >= KILL_EVERY_S:
                 living = [pid for pid, name in below(os.getpid()).items() if "SendingCollector" in name]
                 os.kill(living[kills % len(living)], signal.SIGKILL)
                 last_s, kills = monotonic(), kills + 1
         dead_s += sum(monotonic() - since_s for since_s in killed_s.values())
+    if not back_s:
+        raise SystemExit(f"{kills} kills in {seconds:g} s, and nobody came back")
     share = delivered / seconds / (peace * (1 - dead_s / (4 * seconds)))
     print(
         f"{kills} kills in {seconds:g} s: {100 * share:.0f} % of the survivors' share (bar 90), back with a chunk of "
@@ -260,9 +286,9 @@ def main() -> None:
     elif asked.what == "chunks":
         chunks(seconds=asked.seconds)
     elif asked.what == "waiting":
-        waiting(updates=1_000)
+        waiting(updates=2_000)
     elif asked.what == "overhead":
-        overhead(steps=1_000)
+        overhead(steps=4_000)
     else:
         killing(task=asked.task or ROBOT, seconds=2 * asked.seconds)
 

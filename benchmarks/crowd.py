@@ -3,6 +3,7 @@
     python -m benchmarks.crowd [--actors 1000] [--shards 2] [--minutes 3] [--task dmc/ball_in_cup_catch]
 
 They are real senders of the real shards in processes of Ray's, a few hundred in each; only their worlds are recorded.
+Shards write their logs, and somebody draws batches all the while, as a learner would.
 Each waits for its receipt before it sends the next chunk, as real actors do, so what the shards cannot take is not
 sent: the crowd falls behind its ten steps a second, and nothing piles up. A line every ten seconds.
 """
@@ -11,6 +12,7 @@ import argparse
 import os
 from heapq import heappop, heappush
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 
@@ -74,7 +76,8 @@ def resident_mb(name: str) -> float:
     for pid, called in below(os.getpid()).items():
         if name in called:
             status = Path(f"/proc/{pid}/status").read_text().splitlines()
-            kilobytes += next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+            # Without what is shared: pages of Ray's object store would count for everybody who ever read them.
+            kilobytes += next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
     return kilobytes / 1024
 
 
@@ -89,9 +92,10 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
         f"{actors} actors at {HERTZ:g} steps a second in chunks of {chunk_steps} ({size_kb:.0f} kB), {shards} shards: "
         f"{steps_a_second:,.0f} steps and {steps_a_second / chunk_steps * size_kb / 1024:.1f} MB a second"
     )
-    with connected(None, cpus=SENDERS + 1):
+    with connected(None, cpus=SENDERS + 1), TemporaryDirectory() as folder:
         remote: Any = ray.remote(Shard).options(num_cpus=0)
         holding = [remote.remote(config, shapes, index=index, count=shards) for index in range(shards)]
+        ray.get([shard.keep_log.remote(Path(folder), sign=Path(folder)) for shard in holding])
         ray.get([shard.expect.remote(actors // shards) for shard in holding])
         senders: list[Any] = [
             ray.remote(Crowd).options(num_cpus=0).remote(parcel, holding, first=first, every=SENDERS, actors=actors)
@@ -99,13 +103,20 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
         ]
         sending = [sender.send.remote(60 * minutes, chunk_steps) for sender in senders]
         began_s = looked_s = monotonic()
-        before = 0
-        while not ray.wait(sending, num_returns=SENDERS, timeout=LOOK_EVERY_S)[0]:
+        before = batches = 0
+        while not ray.wait(sending, num_returns=SENDERS, timeout=0)[0]:
+            if before:
+                ray.get([shard.sample.remote() for shard in holding])
+                batches += 1
+            else:
+                sleep(1.0)
+            if monotonic() - looked_s < LOOK_EVERY_S:
+                continue
             states = ray.get([shard.state.remote() for shard in holding])
             taken, now_s = sum(state["ledger"]["transitions"] for state in states), monotonic()
             print(
-                f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, shards "
-                f"{resident_mb('Shard'):.0f} MB, crowd {resident_mb('Crowd'):.0f} MB",
+                f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, {batches} batches so "
+                f"far, shards {resident_mb('Shard'):.0f} MB, crowd {resident_mb('Crowd'):.0f} MB",
                 flush=True,
             )
             before, looked_s = taken, now_s

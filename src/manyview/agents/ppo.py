@@ -186,8 +186,8 @@ class PPO(Agent):
         steps, envs = rollout.reward_ext.shape
         every = of_rows(features, lambda part: part[:steps].flatten(0, 1))
         if self.config.neighbours == "pooled":
-            return self.intrinsic.reward(every, window=self.config.window).view(steps, envs)
-        return self.intrinsic.reward(every, apart=envs).view(steps, envs)
+            return self.intrinsic.reward(every, window=self.config.window, batches=envs).view(steps, envs)
+        return self.intrinsic.reward(every, apart=envs, batches=envs).view(steps, envs)
 
     def _policy(self, state: Tensor) -> Policy:
         outputs = self.policy(state)

@@ -119,20 +119,28 @@ class MEM(nn.Module):
 
     @torch.no_grad()
     def reward(
-        self, features: Features, *, rows: Tensor | None = None, window: int | None = None, apart: int = 1
+        self,
+        features: Features,
+        *,
+        rows: Tensor | None = None,
+        window: int | None = None,
+        apart: int = 1,
+        batches: int = 1,
     ) -> Tensor:
         """r̂ [B] of Eq. 9 for each row against the others and the bank; it never has a gradient.
 
         `rows` [B] are the rows' places in the replay: a copy of a transition, in batch or bank, is then no neighbour
         of it. The others are for rollouts, which no bank is asked about: with a `window` each row is searched among so
-        many near ones only; rows of several environments in turn are searched `apart`, each among its own.
+        many near ones only; rows of several environments in turn are searched `apart`, each among its own. Running
+        scales move as by so many `batches`.
         """
         refuse_both(rows, apart)
         with torch.autocast(features.mask.device.type, enabled=False):
             if self.bank is None or window is not None or apart > 1:
-                return self._scaled_reward(features, rows=rows, window=window, apart=apart, learn=self.training)
+                learned = batches if self.training else 0
+                return self._scaled_reward(features, rows=rows, window=window, apart=apart, batches=learned)
             own, among = self._among(self.bank, features, rows)
-            reward = self._scaled_reward(features, rows=own, among=among, learn=self.training)
+            reward = self._scaled_reward(features, rows=own, among=among, batches=batches if self.training else 0)
             if self.training:
                 self.bank.push(features, torch.full_like(own, -1) if rows is None else rows)
             return reward
@@ -152,20 +160,20 @@ class MEM(nn.Module):
         among: Reference | None = None,
         window: int | None = None,
         apart: int = 1,
-        learn: bool,
+        batches: int,
     ) -> Tensor:
-        """Eq. 9 with the scales of the configuration, which `learn` moves first."""
+        """Eq. 9 with the scales of the configuration, which are first moved as by so many `batches`."""
         config = self.config
         distances, mask = reward_distances(
             features, k=config.k, entropy=config.entropy, rows=rows, among=among, window=window, apart=apart
         )
         if config.distance_scale == "relative":
-            if learn:
-                self.distance_moments.update(distances, mask, batches=apart)
+            if batches:
+                self.distance_moments.update(distances, mask, batches=batches)
             distances = self.distance_moments.divide(distances, self.distance_moments.mean)
         reward = intrinsic_reward(distances, mask)
-        if config.reward_scale != "raw" and learn:
-            self.reward_moments.update(reward.unsqueeze(1), mask.any(1, keepdim=True), batches=apart)
+        if config.reward_scale != "raw" and batches:
+            self.reward_moments.update(reward.unsqueeze(1), mask.any(1, keepdim=True), batches=batches)
         return self.reward_moments.scaled(reward, config.reward_scale)
 
     def update_discriminator(self, features: Features) -> dict[str, Tensor]:
@@ -195,6 +203,6 @@ class MEM(nn.Module):
             self.view_names,
             distances=distances,
             logits=self.discriminator(features.shared),
-            reward=self._scaled_reward(features, rows=own, among=among, learn=False),
+            reward=self._scaled_reward(features, rows=own, among=among, batches=0),
             beta=beta,
         )

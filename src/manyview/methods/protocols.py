@@ -41,11 +41,13 @@ class Intrinsic(Protocol):
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
         """The features whose novelty is paid."""
 
-    def reward(self, features: Any, *, rows: Tensor | None = None, window: int | None = None, apart: int = 1) -> Tensor:
+    def reward(
+        self, features: Any, *, rows: Tensor | None = None, window: int | None = None, apart: int = 1, batches: int = 1
+    ) -> Tensor:
         """r̂ [B], without gradient; `rows` are the transitions' places in the replay.
 
         For rollouts: with a `window` each row is searched among so many near ones only; `apart`, rows of so many
-        environments in turn, each of them among its own.
+        environments in turn, each of them among its own. Running scales move as by so many `batches`.
         """
 
 

@@ -67,7 +67,13 @@ class RE3(nn.Module):
 
     @torch.no_grad()
     def reward(
-        self, features: RandomFeatures, *, rows: Tensor | None = None, window: int | None = None, apart: int = 1
+        self,
+        features: RandomFeatures,
+        *,
+        rows: Tensor | None = None,
+        window: int | None = None,
+        apart: int = 1,
+        batches: int = 1,
     ) -> Tensor:
         refuse_both(rows, apart)
         k, average = self.config.k, self.config.average
@@ -80,5 +86,5 @@ class RE3(nn.Module):
         distance = distance.T.flatten()
         reward = distance.log1p() if self.config.log else distance
         if self.training:
-            self.moments.update(reward.unsqueeze(1), batches=apart)
+            self.moments.update(reward.unsqueeze(1), batches=batches)
         return self.moments.scaled(reward, self.config.reward_scale)

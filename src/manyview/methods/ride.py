@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from manyview.mem.choices import refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
+from manyview.mem.running import RewardScale, RunningMoments
 from manyview.methods.plain import Plain, PlainConfig
 
 
@@ -32,6 +33,8 @@ class RIDEConfig:
     """How many nearest earlier states of the episode count as visits."""
     kernel: float = 1e-3
     """ε: how quickly a state at a distance no longer counts as a visit."""
+    reward_scale: RewardScale = "raw"
+    """r̂ as it is, divided by its running `std`, or also `centered` on its running mean."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
@@ -66,6 +69,7 @@ class RIDE(nn.Module):
         size, hidden = self.encoder.state_dim, config.hidden
         self.foresight = nn.Sequential(nn.Linear(size + num_actions, hidden), nn.ReLU(), nn.Linear(hidden, size))
         self.inverse = nn.Sequential(nn.Linear(2 * size, hidden), nn.ReLU(), nn.Linear(hidden, num_actions))
+        self.moments = RunningMoments(1)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=config.lr)
 
     @torch.no_grad()
@@ -78,7 +82,10 @@ class RIDE(nn.Module):
         embedding = features.embedding.float()
         change = (embedding[1:] - embedding[:-1]).norm(dim=-1)
         visits = visit_counts(embedding, ended, k=self.config.k, kernel=self.config.kernel)
-        return torch.where(ended, 0.0, change / visits[1:].sqrt())
+        reward = change / visits[1:].sqrt()
+        if self.training:
+            self.moments.update(reward.reshape(-1, 1), ~ended.reshape(-1, 1), batches=ended.shape[1])
+        return torch.where(ended, 0.0, self.moments.scaled(reward, self.config.reward_scale))
 
     def learn(self, batch: Any) -> dict[str, Tensor]:
         """One step of φ and both models on the rows whose next state is of the same episode."""

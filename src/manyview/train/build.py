@@ -131,7 +131,7 @@ def derived(config: RunConfig, cameras: Sequence[View]) -> Derived:
     asked = config.env.further_view
     how: Augmentation | None
     if asked == "paper":
-        how = FURTHER_VIEWS.get(config.task) if "mem" in config.methods else None
+        how = _of_the_paper(config.task) if "mem" in config.methods else None
     else:
         how = None if asked == "none" else asked
     if how is None:
@@ -139,6 +139,15 @@ def derived(config: RunConfig, cameras: Sequence[View]) -> Derived:
     if len(cameras) > 1 and any(view.shape != cameras[0].shape for view in cameras):
         raise ValueError("a further view is made of the first camera, and all must have one size")
     return Derived(derived_seed(config.seed, "further view"), ((0, how),))
+
+
+def _of_the_paper(task: str) -> Augmentation | None:
+    if task.startswith("procgen/") and task not in FURTHER_VIEWS:
+        raise ValueError(
+            f"the paper has no second view for {task}, and MEM wants several: choose one with --set "
+            "env.further_view=crop, or say none"
+        )
+    return FURTHER_VIEWS.get(task)
 
 
 def agent(config: RunConfig, shapes: Shapes) -> Any:

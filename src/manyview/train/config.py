@@ -166,6 +166,10 @@ class RunConfig:
             )
         if "ride" in parts and not self.on_policy:
             raise ValueError("ride pays along episodes, which a replay does not keep together: use it with ppo")
+        for name in ("mem", "re3"):
+            k = getattr(self, name).k
+            if self.on_policy and name in self.methods and self.ppo.neighbours == "pooled" and k >= self.ppo.window:
+                raise ValueError(f"ppo.window must be more than {name}.k, got {self.ppo.window} and {k}")
         if self.env.further_view not in ("paper", "none") and not self.on_policy:
             raise ValueError(f"env.further_view is made for ppo; {self.agent} augments what it samples")
         if self.mem.bank and self.on_policy and "mem" in parts:

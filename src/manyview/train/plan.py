@@ -112,15 +112,15 @@ def _trial(config: RunConfig) -> RunConfig:
     )
 
 
-def _try_rollout(trainer: OnPolicyTrainer) -> tuple[float, int | None]:
+def _try_rollout(trainer: OnPolicyTrainer) -> tuple[float, float | None]:
     """Seconds of a step of one environment, and the steps of an episode if one ended."""
     trainer.advance()  # the first is slow
-    began, taken, episode_steps = perf_counter(), 0, None
+    began, taken, ended = perf_counter(), 0, 0
     while trainer.rollout.length < trainer.rollout.steps:
-        episodes = trainer.advance().episodes
+        ended += len(trainer.advance().episodes)
         taken += trainer.config.rollout.envs
-        episode_steps = episodes[0]["steps"] if episodes else episode_steps
-    return (perf_counter() - began) / max(1, taken), episode_steps
+    # Not the length of those that ended, which are the short ones.
+    return (perf_counter() - began) / max(1, taken), taken / ended if ended else None
 
 
 def _try_alone(trainer: OnPolicyTrainer) -> float:

@@ -86,6 +86,7 @@ PRESETS: dict[str, Preset] = {
             "rollout": {"envs": 64, "steps": 256},
             "schedule": {"frames": 25_000_000},
             "evaluation": {"every_frames": 10_000, "episodes": 10},
+            "log": {"checkpoint_every_frames": 250_000},
             "bonus": {"beta0": 0.1, "beta_decay": 0.00001},
             "ppo": {
                 "lr": 0.0005,
@@ -119,6 +120,7 @@ PRESETS: dict[str, Preset] = {
                 # PAPER: D31. In a batch alone nothing looks rare; and one entropy of the whole state finds more here.
                 "mem": {"reward_scale": "centered", "bank": 2_048, "entropy": "joint"},
                 "re3": {"reward_scale": "centered"},
+                "ride": {"reward_scale": "centered"},
                 # PAPER: D37. With batches of 64 this rate killed encoders; smaller ones were too slow.
                 # PAPER: D38. Noise is gone after 40,000 frames.
                 # Four pixels of forty are much: here the reward is worth an encoding of its own.
@@ -143,7 +145,7 @@ PRESETS: dict[str, Preset] = {
             "ppo": {
                 "rollout": {"envs": 64, "steps": 64},
                 "ppo": {"lr": 5e-4, "epochs": 2, "batch_size": 512},
-                # PAPER: D39. Within a short rollout whoever begins another level looks rare: with 0.05, dying is worth it.
+                # PAPER: D39. Within a short rollout a new level looks rare: with 0.05, dying is worth it.
                 "bonus": {"beta0": 0.01, "beta_decay": 0.000002},
                 "mem": {"bank": 0},
                 "re3": {"k": 5, "average": True, "log": True},
@@ -161,6 +163,7 @@ PRESETS: dict[str, Preset] = {
                 "log": {"every_steps": 100, "checkpoint_every_frames": 1_000},
                 "mem": {"reward_scale": "centered"},
                 "re3": {"reward_scale": "centered"},
+                "ride": {"reward_scale": "centered"},
                 "drqv2": {"lr": 5e-4, "std_steps": 1_500, "shift_pixels": 1, **CLEAN},
                 "sac": {"lr": 5e-4, "shift_pixels": 1, **CLEAN},
                 "curl": {"shift_pixels": 1},
