@@ -174,7 +174,7 @@ def waiting(*, updates: int) -> None:
             waited_s += perf_counter() - began_s
             return batch
 
-        trainer.batches.next = timed  # type: ignore[method-assign]
+        trainer.batches.next = timed
         while trainer.clock.updates < 200:
             trainer.advance()
         began_s, idle_s, waited_s = perf_counter(), 0.0, 0.0
@@ -252,9 +252,7 @@ def killing(*, task: str, seconds: float) -> None:
             fleet.ask(weights, step=0, most_steps=MANY, chunk_steps=config.scale.chunk_steps)
             for one in fleet.tend(wait_s=0.05):
                 if isinstance(one, Lost):
-                    killed_s.setdefault(
-                        one.actor, last_s
-                    )  # one that is killed again before it came back was dead all along
+                    killed_s.setdefault(one.actor, last_s)  # killed again before it was back: dead all along
                     continue
                 delivered += 0 if one.receipt.refused else config.scale.chunk_steps
                 if one.actor in killed_s:

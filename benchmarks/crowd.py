@@ -115,8 +115,8 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
             states = ray.get([shard.state.remote() for shard in holding])
             taken, now_s = sum(state["ledger"]["transitions"] for state in states), monotonic()
             print(
-                f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, {batches} batches so "
-                f"far, shards {resident_mb('Shard'):.0f} MB, crowd {resident_mb('Crowd'):.0f} MB",
+                f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, "
+                f"{batches} batches so far, shards {resident_mb('Shard'):.0f} MB, crowd {resident_mb('Crowd'):.0f} MB",
                 flush=True,
             )
             before, looked_s = taken, now_s
