@@ -1,0 +1,129 @@
+"""An hour of training with actors that are killed and that hang: what grows, and what slows down?
+
+    python -m benchmarks.soak_actors                # one hour; a JSON line a minute into results/soak_actors.jsonl
+    python -m benchmarks.soak_actors --minutes 5 --out soak.jsonl
+
+Four actors and two shards on Ray. Every ten seconds an actor is killed, and every third time it is stopped instead, so
+that it hangs until its deadline. Watched are the learner and the shards, which must live through all of it; Ray's own
+two servers are told beside them. Otherwise as `benchmarks.soak`.
+"""
+
+import argparse
+import json
+import os
+import signal
+import tempfile
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from threading import Event, Thread
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.processes import below
+from benchmarks.soak import BARS, sample, verdict
+from manyview.scale.cluster import connected, cpus_of
+from manyview.train import RunConfig, RunFolder, preset_config
+from manyview.train.opening import begin
+from manyview.train.tree import changed
+
+TROUBLE_EVERY_S = 10.0
+HANGS_EVERY = 3
+FAMILY = {"shards": "ray::Shard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
+
+
+def soaked() -> RunConfig:
+    return changed(
+        preset_config("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1),
+        {
+            "schedule": {"frames": 10**9, "update_every_steps": 2},
+            "replay": {"capacity": 4_000, "batch_size": 16},
+            "evaluation": {"every_frames": 40_000, "episodes": 1, "video": False},
+            "log": {"checkpoint_every_frames": 4_000, "every_steps": 200, "tensorboard": False},
+            "drqv2": {"hidden": 32},
+            "mem": {"latent_dim": 8},
+            "scale": {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0},
+        },
+    )
+
+
+class Trouble(Thread):
+    """Kills and stops actors, one at a time, until it is over."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.over, self.kills, self.hangs = Event(), 0, 0
+
+    def run(self) -> None:
+        rng = np.random.default_rng(0)
+        for turn in count(1):
+            if self.over.wait(TROUBLE_EVERY_S):
+                return
+            actors = sorted(pid for pid, name in below(os.getpid()).items() if "SendingCollector" in name)
+            hang = turn % HANGS_EVERY == 0
+            if actors:
+                with suppress(ProcessLookupError):
+                    os.kill(int(rng.choice(actors)), signal.SIGSTOP if hang else signal.SIGKILL)
+                    self.hangs, self.kills = self.hangs + hang, self.kills + (not hang)
+
+
+def held_by_family() -> dict[str, float]:
+    """Memory of their own and descriptors of processes of Ray's."""
+    found: dict[str, float] = {}
+    family = below(os.getpid())
+    for who, name in FAMILY.items():
+        pids = [pid for pid, called in family.items() if name in called]
+        status = [line for pid in pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+        kilobytes = sum(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+        found[f"{who} MB"] = kilobytes / 1024
+        found[f"{who} descriptors"] = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
+    return found
+
+
+def of_shards(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As if they were the process that is watched."""
+    return [
+        {**one, "resident MB": one["shards MB"], "descriptors": one["shards descriptors"], "threads": 0}
+        for one in samples
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--out", type=Path, default=Path("results/soak_actors.jsonl"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    config, samples, trouble = soaked(), list[dict[str, Any]](), Trouble()
+    with tempfile.TemporaryDirectory() as place, arguments.out.open("w") as out, connected(None, cpus=cpus_of(config)):
+        from manyview.scale.trainer import ManyActors
+
+        session = begin(config, RunFolder(Path(place) / "run"), build_trainer=ManyActors)
+        trouble.start()
+        began = perf_counter()
+        while perf_counter() - began < 60 * arguments.minutes:
+            updates = session.trainer.clock.updates
+            one = {**sample(session, began), **held_by_family()}
+            one |= {"updates": session.trainer.clock.updates - updates, "kills": trouble.kills, "hangs": trouble.hangs}
+            samples.append(one)
+            out.write(json.dumps(one) + "\n")
+            out.flush()
+            print(one, flush=True)
+        trouble.over.set()
+        clock = session.trainer.clock
+        session.close()
+        found = {"learner": verdict(samples), "shards": verdict(of_shards(samples))}
+        ratio = clock.updates * config.schedule.update_every_steps / (clock.steps - config.schedule.seed_frames)
+        last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.desk.made_with)}
+        out.write(json.dumps(last) + "\n")
+    for who, figures in found.items():
+        for name, value in figures.items():
+            print(f"{who}, {name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if name in BARS else ""))
+    print(f"{trouble.kills} kills, {trouble.hangs} hangs; updates made of those asked for: {ratio:.4f} (bar 1 %)")
+
+
+if __name__ == "__main__":
+    main()
