@@ -147,9 +147,16 @@ def kept() -> dict[tuple[str, int], Attempt]:
 def _is_current(one: Attempt) -> bool:
     """By value: a setting that came later has its default in an older line."""
     try:
-        return from_plain(RunConfig, one.config) == config_of(one.method, one.seed)
+        before = from_plain(RunConfig, one.config)
     except ValueError:  # a setting that is no more
         return False
+    return _that_counts(before) == _that_counts(config_of(one.method, one.seed))
+
+
+def _that_counts(config: RunConfig) -> dict[str, Any]:
+    """All settings but those of agents and methods that it has nothing of."""
+    others = {"drqv2", "sac", "ppo", "mem", "re3", "ride", "curl"} - set(config.method.split("+"))
+    return {name: part for name, part in to_plain(config).items() if name not in others}
 
 
 def table() -> None:
