@@ -2,7 +2,7 @@
 
 python -m benchmarks.results_table dmc       # the comparison on control tasks
 python -m benchmarks.results_table procgen   # that on games
-python -m benchmarks.results_table trials    # what was tried before the first
+python -m benchmarks.results_table trials    # what was tried before the first; `game_trials`: beside the other
 """
 
 import argparse
@@ -14,8 +14,9 @@ import numpy as np
 
 from benchmarks.real_tasks import CELLS, KEPT
 from manyview.report.curves import Curve, grouped, read_curve
+from manyview.report.lines import records
 from manyview.report.published import read_published
-from manyview.report.runs import find_runs
+from manyview.report.runs import METRICS, find_runs
 from manyview.report.statistics import interval_of_mean
 
 ROOT = Path(__file__).parents[1]
@@ -101,7 +102,7 @@ def trials() -> Iterator[tuple[str, ...]]:
 
 def _trial(path: Path) -> tuple[str, ...]:
     config = json.loads((path / "config.json").read_text())
-    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    told = list(records(path / METRICS))
     every, repeat = config["schedule"]["update_every_steps"], config["env"]["action_repeat"]
     further = [
         said.format(value)
@@ -109,8 +110,8 @@ def _trial(path: Path) -> tuple[str, ...]:
         if (value := config[name.split(".")[0]][name.split(".")[1]]) != usual
         and name.split(".")[0] in ("drqv2", *config["method"].split("+"))
     ]
-    evaluations = [f"{record['return']:.0f}" for record in records if record["kind"] == "evaluation"]
-    episodes = [record["return"] for record in records if record["kind"] == "episode"]
+    evaluations = [f"{record['return']:.0f}" for record in told if record["kind"] == "evaluation"]
+    episodes = [record["return"] for record in told if record["kind"] == "episode"]
     return (
         f"`{config['task']}`",
         f"`{config['method']}`",
@@ -124,10 +125,27 @@ def _trial(path: Path) -> tuple[str, ...]:
     )
 
 
+GAME_TRIALS_HEAD = ("task", "method", "what was changed", "seed", "return of training episodes, each 100,000 frames")
+
+
+def game_trials() -> Iterator[tuple[str, ...]]:
+    """What was tried on games, after the first seed of the comparison without a bonus."""
+    tried = [(path, path.name) for path in find_runs(ROOT / KEPT / "procgen_trials")]
+    for path, what in [(ROOT / KEPT / "procgen_cpu" / "starpilot" / "ppo+none" / "seed1", "nothing"), *sorted(tried)]:
+        config = json.loads((path / "config.json").read_text())
+        returns: dict[int, list[float]] = {}
+        for record in records(path / METRICS):
+            if record["kind"] == "episode":
+                returns.setdefault(record["frames"] // 100_000, []).append(record["return"])
+        means = ", ".join(f"{np.mean(some):.1f}" for some in returns.values() if len(some) > 100)
+        yield f"`{config['task']}`", f"`{config['method']}`", what, str(config["seed"]), means
+
+
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {
     "dmc": (HEAD, control),
     "procgen": (GAMES_HEAD, games),
     "trials": (TRIALS_HEAD, trials),
+    "game_trials": (GAME_TRIALS_HEAD, game_trials),
 }
 
 
