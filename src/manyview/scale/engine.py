@@ -42,4 +42,4 @@ def cause_of(error: BaseException) -> str:
     if not lines:
         return type(error).__name__
     told = isinstance(error, ray.exceptions.RayTaskError) or any(line.startswith("Traceback") for line in lines)
-    return lines[-1] if told else lines[0]
+    return lines[-1] if told or "raised in its creation task" in lines[0] else lines[0]
