@@ -21,10 +21,10 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
     """
     if address is None:
         _prepare_our_own()
-    from manyview.scale.engine import engine_part, ray
+    from manyview.scale.engine import ray
 
     if address is None:
-        engine_part("_private.ray_constants").ENABLE_RAY_CLUSTER = False  # somebody may have imported it before
+        _reread()
         many = max(cpus, os.cpu_count() or 1)
         ray.init(
             address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **QUIET
@@ -35,6 +35,16 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _reread() -> None:
+    """What Ray reads when it is imported, which somebody may have done before us. Its minor version is fixed."""
+    from manyview.scale.engine import engine_part
+
+    inner = engine_part("_raylet")
+    engine_part("_private.ray_constants").ENABLE_RAY_CLUSTER = False
+    inner.Config.initialize("")
+    inner.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def cpus_of_learner(config: RunConfig) -> int:
