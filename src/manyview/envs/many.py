@@ -34,7 +34,7 @@ def episodes_ended(info: dict[str, Any]) -> list[dict[str, Any]]:
     final = info.get("final_info", {})
     if "episode" not in final:
         return []
-    return [_of_place(final["episode"], place) for place in np.flatnonzero(final["_episode"])]
+    return [_of_place(final["episode"], place) for place in np.flatnonzero(final["_episode"]).tolist()]
 
 
 def _of_place(told: dict[str, Any], place: int) -> dict[str, Any]:
