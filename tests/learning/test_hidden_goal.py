@@ -20,7 +20,9 @@ BOUND = HiddenGoal(actions="continuous").bound_with_one_view
 
 @pytest.mark.quality("C3")
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "task", "frames"), CASES)
+@pytest.mark.parametrize(
+    ("method", "task", "frames"), [CASES[0], pytest.param(*CASES[1], marks=pytest.mark.long), CASES[2]]
+)
 def test_both_views_together_find_the_goal(method: str, task: str, frames: int, figure: Figure) -> None:
     figure(score(task, method, frames=frames), "both views")
 
@@ -31,7 +33,7 @@ def test_both_views_together_find_the_goal(method: str, task: str, frames: int, 
     ("method", "task", "frames", "view"),
     [
         (*CASES[0], "column"),
-        (*CASES[2], "column"),
+        pytest.param(*CASES[2], "column", marks=pytest.mark.long),
         pytest.param(*CASES[1], "column", marks=pytest.mark.long),
         pytest.param(*CASES[0], "row", marks=pytest.mark.long),
     ],

@@ -8,7 +8,9 @@ from tests.learning.toys import score
 
 @pytest.mark.quality("C2")
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["drqv2+mem", "drqv2+none", "sac+mem", "sac+none"])
+@pytest.mark.parametrize(
+    "method", ["drqv2+mem", "drqv2+none", "sac+mem", pytest.param("sac+none", marks=pytest.mark.long)]
+)
 def test_an_agent_learns_to_say_what_it_sees(method: str, figure: Figure) -> None:
     figure(score("toy/identity_continuous", method, frames=700))
 

@@ -12,7 +12,11 @@ from tests.mem.helpers import images, random_mask, small_mem
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 @pytest.mark.parametrize(
-    "options", [{}, {"entropy": "joint", "bank": 48, "reward_scale": "std", "distance_scale": "relative"}]
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        {"entropy": "joint", "bank": 48, "reward_scale": "std", "distance_scale": "relative"},
+    ],
 )
 def test_compiled_without_a_break_equals_eager(options: dict[str, Any]) -> None:
     eager, compiled = small_mem(**options), small_mem(**options)

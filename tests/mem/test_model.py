@@ -165,8 +165,8 @@ def test_rollouts_apart_have_one_scale_whatever_their_order() -> None:
     features = random_features(60, 4, 16)
     mem, turned, single = (small_mem(reward_scale="centered", distance_scale="relative") for _ in range(3))
     other = Features(*(part.unflatten(0, (20, 3))[:, [2, 0, 1]].flatten(0, 1) for part in features))
-    paid = mem.reward(features, apart=3).unflatten(0, (20, 3))
-    torch.testing.assert_close(turned.reward(other, apart=3).unflatten(0, (20, 3)), paid[:, [2, 0, 1]])
+    paid = mem.reward(features, apart=3, batches=3).unflatten(0, (20, 3))
+    torch.testing.assert_close(turned.reward(other, apart=3, batches=3).unflatten(0, (20, 3)), paid[:, [2, 0, 1]])
     for _ in range(3):
         single.reward(features)
     torch.testing.assert_close(mem.reward_moments.weight, single.reward_moments.weight)

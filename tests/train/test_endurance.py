@@ -11,7 +11,15 @@ from tests.train.runs import short_rollouts, short_run
 
 
 @pytest.mark.quality("E2")
-@pytest.mark.parametrize("method", ["drqv2+mem", "sac+re3", "ppo+mem", "ppo+ride"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "drqv2+mem",
+        pytest.param("sac+re3", marks=pytest.mark.long),
+        "ppo+mem",
+        pytest.param("ppo+ride", marks=pytest.mark.long),
+    ],
+)
 def test_acting_adding_sampling_and_updating_leaves_nothing_behind(method: str) -> None:
     """100 times all of it, in a ring that wraps, end where the 100 before them ended."""
     on_policy = method.startswith("ppo")

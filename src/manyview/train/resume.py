@@ -94,8 +94,8 @@ def _resumed(
     *,
     accept_changes: bool,
 ) -> Resumed:
-    exact = promise_of(found.tree)
     with misfits_refused():
+        exact = promise_of(found.tree)
         changes = changes_since(found.manifest, machine)
         if changes and not accept_changes and exact != ASYNC:  # which is never bit for bit
             raise ChangedError(
