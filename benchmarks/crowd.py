@@ -19,7 +19,7 @@ from typing import Any
 import ray
 
 from benchmarks.actors import config_of
-from benchmarks.processes import below
+from benchmarks.processes import below, own_mb
 from manyview.scale.cluster import connected
 from manyview.scale.collector import Collector, weights_of
 from manyview.scale.shard import Parcel, Shard
@@ -70,15 +70,9 @@ def recorded(config: RunConfig, shapes: Any) -> Parcel:
     return parcel
 
 
-def resident_mb(name: str) -> float:
-    """Of all processes below this one that are called so."""
-    kilobytes = 0
-    for pid, called in below(os.getpid()).items():
-        if name in called:
-            status = Path(f"/proc/{pid}/status").read_text().splitlines()
-            # Without what is shared: pages of Ray's object store would count for everybody who ever read them.
-            kilobytes += next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
-    return kilobytes / 1024
+def held_mb(name: str) -> float:
+    """By all processes below this one that are called so."""
+    return sum(own_mb(pid) for pid, called in below(os.getpid()).items() if name in called)
 
 
 def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: int) -> None:
@@ -116,7 +110,7 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
             taken, now_s = sum(state["ledger"]["transitions"] for state in states), monotonic()
             print(
                 f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, "
-                f"{batches} batches so far, shards {resident_mb('Shard'):.0f} MB, crowd {resident_mb('Crowd'):.0f} MB",
+                f"{batches} batches so far, shards {held_mb('Shard'):.0f} MB, crowd {held_mb('Crowd'):.0f} MB",
                 flush=True,
             )
             before, looked_s = taken, now_s

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from manyview.train import build
+from manyview.train import config as known
 from manyview.train.config import RunConfig
 from manyview.train.evaluation import evaluate
 from manyview.train.opening import trainer_for
@@ -155,7 +156,8 @@ def _is_current(one: Attempt) -> bool:
 
 def _that_counts(config: RunConfig) -> dict[str, Any]:
     """All settings but those of agents and methods that it has nothing of."""
-    others = {"drqv2", "sac", "ppo", "mem", "re3", "ride", "curl"} - set(config.method.split("+"))
+    # The encoder of `none` also serves methods that bring none.
+    others = {*known.AGENTS, *known.METHODS} - {*config.method.split("+"), "none"}
     return {name: part for name, part in to_plain(config).items() if name not in others}
 
 

@@ -35,3 +35,9 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def own_mb(pid: int) -> float:
+    """Memory that is its alone: pages of Ray's object store would count for everybody who ever read them."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) / 1024

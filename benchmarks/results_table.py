@@ -125,7 +125,10 @@ def _trial(path: Path) -> tuple[str, ...]:
     )
 
 
-GAME_TRIALS_HEAD = ("task", "method", "what was changed", "seed", "return of training episodes, each 100,000 frames")
+GAME_TRIALS_HEAD = (
+    *("task", "method", "what was changed", "seed"),
+    *("return of training episodes, each 100,000 frames", "steps of those in the first 50,000"),
+)
 
 
 def game_trials() -> Iterator[tuple[str, ...]]:
@@ -133,12 +136,13 @@ def game_trials() -> Iterator[tuple[str, ...]]:
     tried = [(path, path.name) for path in find_runs(ROOT / KEPT / "procgen_trials")]
     for path, what in [(ROOT / KEPT / "procgen_cpu" / "starpilot" / "ppo+none" / "seed1", "nothing"), *sorted(tried)]:
         config = json.loads((path / "config.json").read_text())
+        episodes = [record for record in records(path / METRICS) if record["kind"] == "episode"]
         returns: dict[int, list[float]] = {}
-        for record in records(path / METRICS):
-            if record["kind"] == "episode":
-                returns.setdefault(record["frames"] // 100_000, []).append(record["return"])
+        for episode in episodes:
+            returns.setdefault(episode["frames"] // 100_000, []).append(episode["return"])
         means = ", ".join(f"{np.mean(some):.1f}" for some in returns.values() if len(some) > 100)
-        yield f"`{config['task']}`", f"`{config['method']}`", what, str(config["seed"]), means
+        steps = np.mean([episode["length"] for episode in episodes if episode["frames"] < 50_000])
+        yield f"`{config['task']}`", f"`{config['method']}`", what, str(config["seed"]), means, f"{steps:.0f}"
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {

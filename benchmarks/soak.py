@@ -27,10 +27,10 @@ import torch
 from manyview.envs import ViewWarning
 from manyview.envs.dmc.env import DeepMindControl
 from manyview.envs.drawing import _Painter
-from manyview.train import RunFolder, preset_config
+from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.opening import begin
 from manyview.train.session import Session
-from manyview.train.tree import changed
+from manyview.train.tree import changed, merged
 
 SAMPLE_S = 60.0
 WARM_UP = 0.2
@@ -61,19 +61,22 @@ class Breakage:
         """What stands for what, for `setattr`."""
 
 
+def endless(task: str, **changes: Any) -> RunConfig:
+    """A run that never ends, of which every part comes round every few minutes."""
+    settings = {
+        "schedule": {"frames": 10**9, "update_every_steps": 2},
+        "replay": {"capacity": 3_000, "batch_size": 16},
+        "evaluation": {"every_frames": 40_000, "episodes": 1, "video": False},
+        "log": {"checkpoint_every_frames": 4_000, "every_steps": 200, "tensorboard": False},
+        "drqv2": {"hidden": 32},
+        "mem": {"latent_dim": 8},
+    }
+    config = preset_config("minute", task=task, method="drqv2+mem", seed=1)
+    return changed(config, merged(settings, changes))
+
+
 def session_in(folder: Path) -> Session:
-    config = changed(
-        preset_config("minute", task="dmc/cheetah_run", method="drqv2+mem", seed=1),
-        {
-            "schedule": {"frames": 10**9, "update_every_steps": 2},
-            "replay": {"capacity": 3_000, "batch_size": 16},
-            "evaluation": {"every_frames": 40_000, "episodes": 1, "video": False},
-            "log": {"checkpoint_every_frames": 4_000, "every_steps": 200, "tensorboard": False},
-            "drqv2": {"hidden": 32},
-            "mem": {"latent_dim": 8},
-        },
-    )
-    return begin(config, RunFolder(folder))
+    return begin(endless("dmc/cheetah_run"), RunFolder(folder))
 
 
 def fixed_work() -> None:

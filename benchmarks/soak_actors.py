@@ -23,31 +23,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.processes import below
-from benchmarks.soak import BARS, sample, verdict
+from benchmarks.processes import below, own_mb
+from benchmarks.soak import BARS, endless, sample, verdict
 from manyview.scale.cluster import connected, cpus_of
-from manyview.train import RunConfig, RunFolder, preset_config
+from manyview.train import RunFolder
 from manyview.train.opening import begin
-from manyview.train.tree import changed
 
 TROUBLE_EVERY_S = 10.0
 HANGS_EVERY = 3
+TASK = "toy/identity_continuous"
+SCALE = {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0}
 FAMILY = {"shards": "ray::Shard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
-
-
-def soaked() -> RunConfig:
-    return changed(
-        preset_config("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1),
-        {
-            "schedule": {"frames": 10**9, "update_every_steps": 2},
-            "replay": {"capacity": 4_000, "batch_size": 16},
-            "evaluation": {"every_frames": 40_000, "episodes": 1, "video": False},
-            "log": {"checkpoint_every_frames": 4_000, "every_steps": 200, "tensorboard": False},
-            "drqv2": {"hidden": 32},
-            "mem": {"latent_dim": 8},
-            "scale": {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0},
-        },
-    )
 
 
 class Trouble(Thread):
@@ -76,9 +62,7 @@ def held_by_family() -> dict[str, float]:
     family = below(os.getpid())
     for who, name in FAMILY.items():
         pids = [pid for pid, called in family.items() if name in called]
-        status = [line for pid in pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
-        kilobytes = sum(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
-        found[f"{who} MB"] = kilobytes / 1024
+        found[f"{who} MB"] = sum(map(own_mb, pids))
         found[f"{who} descriptors"] = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
     return found
 
@@ -97,7 +81,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/soak_actors.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    config, samples, trouble = soaked(), list[dict[str, Any]](), Trouble()
+    config, samples, trouble = endless(TASK, scale=SCALE), list[dict[str, Any]](), Trouble()
     with tempfile.TemporaryDirectory() as place, arguments.out.open("w") as out, connected(None, cpus=cpus_of(config)):
         from manyview.scale.trainer import ManyActors
 

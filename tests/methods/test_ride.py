@@ -63,3 +63,18 @@ def test_its_models_learn_what_an_action_does() -> None:
     first, last = losses[0], losses[-1]
     assert last["ride_inverse_loss"] < 0.2 < first["ride_inverse_loss"]
     assert last["ride_forward_loss"] < first["ride_forward_loss"]
+
+
+def test_a_centred_bonus_has_no_mean_and_the_step_that_ends_an_episode_pays_it() -> None:
+    ride = RIDE(1, (3, 24, 24), 4, RIDEConfig(trunk="tiny", reward_scale="centered"))
+    features = Embedded(torch.randn(41, 8, 6, generator=torch.Generator().manual_seed(0)))
+    ended = torch.zeros(40, 8, dtype=torch.bool)
+    ended[7, 3] = True
+    reward = ride.reward_along(features, ended)
+    assert reward[7, 3] == 0
+    torch.testing.assert_close(reward[~ended].mean(), torch.tensor(0.0), atol=1e-4, rtol=0)
+    torch.testing.assert_close(reward[~ended].std(), torch.tensor(1.0), atol=1e-2, rtol=0)
+    ride.eval()
+    before = ride.moments.mean.clone()
+    ride.reward_along(features, ended)
+    assert ride.moments.mean.equal(before)

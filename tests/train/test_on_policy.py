@@ -11,10 +11,13 @@ import torch
 from benchmarks.compared import differences, different
 from manyview.envs import ContractError, make_vector
 from manyview.report.lines import records
-from manyview.train import OnPolicyTrainer, RunFolder, checkpoint, run
+from manyview.train import OnPolicyTrainer, RunFolder, build, checkpoint, run
+from manyview.train import session as session_module
+from manyview.train.evaluation import Evaluation, evaluate
 from manyview.train.opening import begin
 from manyview.train.seeds import derived_seed
 from manyview.train.session import DivergedError
+from manyview.train.tree import changed
 from tests.durability.sessions import abandon, advance_to, opened, warnings_of
 from tests.train.runs import short_rollouts
 
@@ -281,3 +284,38 @@ def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:
                 env={"further_view": "grayscale", "frame_stack": 3},
             )
         )
+
+
+def test_mem_on_a_game_without_a_second_view_of_the_paper_asks_for_one() -> None:
+    config = short_rollouts("ppo+mem", task="procgen/maze")
+    with pytest.raises(ValueError, match="the paper has no second view for procgen/maze, and MEM wants several"):
+        build.derived(config, ())
+    assert not build.derived(changed(config, {"env": {"further_view": "none"}}), ()).ways
+    assert not build.derived(short_rollouts("ppo+none", task="procgen/maze"), ()).ways
+
+
+def test_a_window_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ValueError, match=r"ppo\.window must be more than mem\.k, got 3 and 3"):
+        short_rollouts("ppo+mem", ppo={"neighbours": "pooled", "window": 3})
+    short_rollouts("ppo+none", ppo={"neighbours": "pooled", "window": 3})
+
+
+def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+
+    def remembered(*given: Any, seed: int, **further: Any) -> Evaluation:
+        seeds.append(seed)
+        return evaluate(*given, seed=seed, **further)
+
+    monkeypatch.setattr(session_module, "evaluate", remembered)
+    session = begin(short_rollouts("ppo+none"), RunFolder(tmp_path / "run"))
+    for kinds in (["all"], ["train", "test"]):
+        session.evaluation_envs = dict.fromkeys(kinds, next(iter(session.evaluation_envs.values())))
+        for frames in (20, 40):
+            session.trainer.clock.frames = frames
+            session._evaluate()
+    session.close()
+    assert seeds[0] == seeds[1] == session.config.seed
+    assert seeds[2] == seeds[3] != seeds[4] == seeds[5]  # training and test levels alike, other ones the next time

@@ -155,7 +155,7 @@ def _with_actors(address: str | None, engine: ExitStack, config: RunConfig) -> T
     from manyview.scale.cluster import check_resources, connected, cpus_of
 
     engine.enter_context(connected(address, cpus=cpus_of(config)))
-    check_resources(config)
+    check_resources("the run", cpus=cpus_of(config))
     engine.enter_context(ended_by_sigterm())  # Ray has a handler of its own
     from manyview.scale.trainer import ManyActors
 

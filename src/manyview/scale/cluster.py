@@ -58,14 +58,14 @@ def cpus_of(config: RunConfig) -> int:
     return scale.actors + (scale.learners * cpus_of_learner(config) if scale.learners > 1 else 0)
 
 
-def check_resources(config: RunConfig, *, gpus: int = 0) -> None:
+def check_resources(who: str, *, cpus: float, gpus: float = 0) -> None:
     """Ray would wait for ever for what is not there."""
     from manyview.scale.engine import ray
 
     there = ray.cluster_resources()
-    for name, wanted in (("CPU", cpus_of(config)), ("GPU", gpus)):
+    for name, wanted in (("CPU", cpus), ("GPU", gpus)):
         if wanted > there.get(name, 0):
-            raise ValueError(f"actors and learners want {wanted} {name}s, and the cluster has {there.get(name, 0):g}")
+            raise ValueError(f"{who} wants {wanted:g} {name}s, and the cluster has {there.get(name, 0):g}")
 
 
 def _prepare_our_own() -> None:

@@ -17,7 +17,7 @@ from manyview.train.trainer import EngineError
 CALLS = 2
 """That wait at each actor, so that it never waits for a learner in mid-update."""
 LATE = 4
-"""Times what it ever needed for a chunk: a slow actor is no dead one, whatever the deadline says."""
+"""Times the longest chunk of its life but the first: a slow actor is no dead one, whatever the deadline says."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 """Before the next life of an actor that died without having done anything."""
 STILLBORN = 4

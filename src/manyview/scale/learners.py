@@ -16,7 +16,7 @@ from torch import distributed
 from manyview.agents import Agent, NonFiniteError
 from manyview.data.durable import remove
 from manyview.scale.batches import Batches
-from manyview.scale.cluster import check_resources, cpus_of_learner
+from manyview.scale.cluster import check_resources, cpus_of, cpus_of_learner
 from manyview.scale.engine import Handle, cause_of, engine_part, ray
 from manyview.scale.patience import when_free
 from manyview.scale.shared import go_to
@@ -107,7 +107,7 @@ def learn_together(
     """
     train, torch_train = engine_part("train"), engine_part("train.torch")
     on_gpu = resolved(config.machine).device != "cpu"
-    check_resources(config, gpus=config.scale.learners if on_gpu else 0)
+    check_resources("the run", cpus=cpus_of(config), gpus=config.scale.learners * on_gpu)
     when_free(folder.hold).close()  # nobody else trains here; and the folder is there, for the file of a stop
     beside = folder.path.absolute().with_name(f".{folder.path.name}.learners")
     trainer = torch_train.TorchTrainer(

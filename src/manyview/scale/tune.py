@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from manyview.data.durable import remove
 from manyview.envs.optional import optional
-from manyview.scale.engine import engine_part, ray
+from manyview.scale.cluster import check_resources
+from manyview.scale.engine import engine_part
 from manyview.scale.patience import when_free
 from manyview.scale.search import Range, Search, Values, folder_of
 from manyview.scale.shared import go_to, look_for, seen_by_all
@@ -138,7 +139,7 @@ def _fit(
 ) -> bool:
     """Whether no trial was given up."""
     tune, here = engine_part("tune"), Path.cwd()
-    _check_resources(sweep)
+    check_resources("a run", cpus=sweep.cpus, gpus=sweep.gpus)
     beside = Path(sweep.out).absolute() / f".tune-{token_hex(4)}"  # where all machines see it
     with seen_by_all(Path(sweep.out).absolute()) as sign:
 
@@ -188,14 +189,6 @@ def searching(sweep: Sweep, search: Search, *, accept_changes: bool) -> Callable
         engine_part("tune").report({"return": found})
 
     return trial
-
-
-def _check_resources(sweep: Sweep) -> None:
-    """Ray would wait for ever for what is not there."""
-    there = ray.cluster_resources()
-    for name, wanted in (("CPU", sweep.cpus), ("GPU", sweep.gpus)):
-        if wanted > there.get(name, 0):
-            raise ValueError(f"a run wants {wanted:g} {name}s, and the cluster has {there.get(name, 0):g}")
 
 
 def trial_of(planned: Sequence[Planned], *, accept_changes: bool) -> Callable[[Mapping[str, Any]], None]:

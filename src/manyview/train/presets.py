@@ -145,7 +145,7 @@ PRESETS: dict[str, Preset] = {
             "ppo": {
                 "rollout": {"envs": 64, "steps": 64},
                 "ppo": {"lr": 5e-4, "epochs": 2, "batch_size": 512},
-                # PAPER: D39. Within a short rollout a new level looks rare: with 0.05, dying is worth it.
+                # PAPER: D39. With 0.05 episodes of Starpilot got shorter: in a short rollout a new level looks rare.
                 "bonus": {"beta0": 0.01, "beta_decay": 0.000002},
                 "mem": {"bank": 0},
                 "re3": {"k": 5, "average": True, "log": True},
