@@ -12,10 +12,8 @@ def below(parent: int) -> dict[int, str]:
             stat, name = (folder / "stat").read_text(), (folder / "cmdline").read_text()
         except OSError:
             continue  # gone in the meantime
-        state, parents[int(folder.name)] = (
-            stat.rpartition(")")[2].split()[:2][0],
-            int(stat.rpartition(")")[2].split()[1]),
-        )
+        state, above = stat.rpartition(")")[2].split()[:2]
+        parents[int(folder.name)] = int(above)
         if state != "Z":
             found[int(folder.name)] = name.replace("\0", " ").strip()
 
@@ -39,5 +37,10 @@ def alive(pid: int) -> bool:
 
 def own_mb(pid: int) -> float:
     """Memory that is its alone: pages of Ray's object store would count for everybody who ever read them."""
+    return of_status(pid, "RssAnon") / 1024
+
+
+def of_status(pid: int, name: str) -> int:
+    """A number of /proc/<pid>/status."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) / 1024
+    return next(int(line.split()[1]) for line in status if line.startswith(f"{name}:"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.real_tasks import CELLS, KEPT
+from benchmarks.real_tasks import CELLS, KEPT, LEVELS, RANDOM, played_on
 from manyview.report.curves import Curve, grouped, read_curve
 from manyview.report.lines import records
 from manyview.report.published import read_published
@@ -68,13 +68,15 @@ GAMES_HEAD = ("task", "method", "each seed", "training levels", "times a random 
 
 
 def games() -> Iterator[tuple[str, ...]]:
-    """One for each game and method: means over the evaluations of the second half of each run."""
+    """One for each game and method: what the last policy of each run got."""
     ours = _by_cell("procgen")
+    random_returns = json.loads((ROOT / RANDOM).read_text())
     for task, method in (cell for cell in CELLS["procgen"] if cell in ours):
-        # Before its first update a policy is as good as uniform, and the bonus has no say in it.
-        random = float(np.mean([curve.returns[0] for cell, some in ours.items() if cell[0] == task for curve in some]))
-        seen = [_second_half(curve) for curve in ours[task, method]]
-        unseen = [_second_half(read_curve(curve.path, "frames", "test")) for curve in ours[task, method]]
+        random = float(np.mean(random_returns[task]))
+        seen, unseen = (
+            [float(json.loads((curve.path / played_on(levels)).read_text())["mean"]) for curve in ours[task, method]]
+            for levels in LEVELS
+        )
         gaps = [one - other for one, other in zip(seen, unseen, strict=True)]
         each = ", ".join(f"{value:.1f}" for value in seen)
         times = f"{np.mean(seen) / random:.1f} (random {random:.1f})"

@@ -46,10 +46,9 @@ def bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     """Steps of bare EnvPool, and of the networks on pictures that are there already."""
     import envpool
 
-    from manyview.envs.procgen.pool import usable_cores
-
     envs, agent = trainer.config.rollout.envs, trainer.agent
-    pool = envpool.make_gymnasium("BigfishEasy-v0", num_envs=envs, num_threads=usable_cores(), seed=0, num_levels=200)
+    threads = trainer.config.machine.threads
+    pool = envpool.make_gymnasium("BigfishEasy-v0", num_envs=envs, num_threads=threads, seed=0, num_levels=200)
     pool.reset()
     rng = np.random.default_rng(0)
     views, mask = (part.clone() for part in trainer.rollout.seen())

@@ -199,6 +199,18 @@ def test_the_bonus_is_added_to_what_the_advantages_are_made_of(method: str) -> N
     assert torch.allclose(paid[-1], 0.1 * rollout.reward_int[-1], atol=1e-5), "of the last step nothing follows"
 
 
+def test_rewards_are_scaled_and_the_bonus_is_not() -> None:
+    """Only the last step is looked at, of whose advantage nothing that follows is a part."""
+    agent, bare = agent_of("re3"), agent_of("re3")
+    bare.beta = lambda _: 0.0
+    rollout, without = rollout_of(agent), rollout_of(bare)
+    assert torch.allclose(rollout.advantage[-1] - without.advantage[-1], 0.1 * rollout.reward_int[-1], atol=1e-5)
+    unit = agent_of("re3").return_scale(without.reward_ext, without.ended)
+    unscaled = rollout_of(agent_of("none", scale_rewards=False))
+    assert torch.allclose(without.advantage[-1] - unscaled.advantage[-1], unit[-1] - unscaled.reward_ext[-1], atol=1e-5)
+    assert not torch.allclose(unit, without.reward_ext, atol=1e-2)
+
+
 def test_each_environment_is_searched_by_itself_or_all_together() -> None:
     alone, pooled = (agent_of("mem", neighbours=how) for how in ("env", "pooled"))
     first, second = rollout_of(alone), rollout_of(pooled)

@@ -11,8 +11,9 @@ import pytest
 
 from manyview.cli.doctor import accelerator, diagnose, exit_status, print_table, threads
 from manyview.cli.finding import Finding
-from manyview.cli.machine import Torch, cores_of_quota, examine
+from manyview.cli.machine import Torch, examine
 from manyview.cli.packages import matches
+from manyview.envs.cores import cores_of_quota
 from tests.cli.machines import CUDA, HEALTHY, only, with_versions
 
 

@@ -38,3 +38,14 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_followed_from_there(tmp_path: P
         file.write_text(line("begin") + line("train") + line("resume") + line("train") * further)
         assert kinds(lines.new()) == ["resume"] + ["train"] * further
         assert lines.new() == []
+
+
+def test_a_run_that_goes_on_is_followed_also_if_nothing_was_read_before(tmp_path: Path) -> None:
+    """The command that goes on begins to look at a whole file, whose last lines are then cut off."""
+    for further in (0, 1, 200):
+        file = tmp_path / f"{further}.jsonl"
+        file.write_text(line("begin") + line("train") + line("episode", text="x" * 100) + line("end"))
+        lines = Lines(file)
+        file.write_text(line("begin") + line("train") + line("resume") + line("train") * further)
+        assert kinds(lines.new()) == ["resume"] + ["train"] * further
+        assert lines.new() == []

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from manyview.mem import Encoder, stack_views
+from manyview.mem.encoder import convolutions
 from tests.mem.helpers import IMAGE, images, random_mask
 
 
@@ -17,6 +18,16 @@ def test_the_papers_network_has_39200_features_before_the_heads() -> None:
 def test_image_size_and_channels_are_free(shape: tuple[int, int, int], trunk: str) -> None:
     encoder = Encoder(2, shape, trunk=trunk)  # type: ignore[arg-type]
     assert encoder(torch.zeros(1, 2, *shape, dtype=torch.uint8)).state.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [40, 64])
+def test_the_small_trunk_sees_every_pixel_of_the_sizes_it_is_for(size: int) -> None:
+    """Convolutions without a border leave out what their steps do not reach, which was an eighth of each side here."""
+    network, _ = convolutions((3, size, size), "small")
+    image = torch.rand(8, 3, size, size, requires_grad=True)
+    network(image).sum().backward()
+    assert image.grad is not None
+    assert image.grad.abs().sum((0, 1)).all()
 
 
 def test_views_are_a_batch_of_images_each_seen_alone() -> None:

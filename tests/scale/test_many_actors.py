@@ -16,6 +16,7 @@ from benchmarks.processes import alive, below
 
 pytestmark = pytest.mark.xdist_group("ray")
 FRAMES = 1_500
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 OPTIONS = [
     *("--method", "drqv2+none", "--preset", "minute", "--out", "run"),
     *("--actors", "2", "--replay-shards", "2", "--set", f"schedule.frames={FRAMES}", "scale.chunk_steps=25"),
@@ -79,6 +80,7 @@ def wait_for_the_end_of(processes: list[int], *, seconds: float) -> None:
 @pytest.mark.quality("L4")
 @pytest.mark.quality("D4")
 def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) -> None:
+    shared_before = set(SHARED_MEMORY.iterdir())
     learner.until(lambda: learner.episodes() > 10)
 
     dead = learner.actors()[0]  # L1: one dies
@@ -88,7 +90,7 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     learner.until(lambda: len(learner.actors()) == 2 and learner.episodes() > before + 5)
 
     (tmp_path / "hang").touch()  # L2 and L3: all hang in a step, and everybody who comes after them too
-    learner.until(lambda: "nothing came for 4 s" in learner.warnings())
+    learner.until(lambda: "nothing came for" in learner.warnings())
     learner.until(lambda: "every update that was due is made" in learner.warnings())
     (tmp_path / "hang").unlink()
     before = learner.episodes()
@@ -101,6 +103,7 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     learner.process.send_signal(signal.SIGKILL)  # L4
     learner.process.wait()
     wait_for_the_end_of(ours, seconds=10)
+    rays_own = [pid for pid in family if pid not in ours]  # two of them look for it once a minute only
 
     again = Learner(tmp_path)
     assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
@@ -114,6 +117,8 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     taken = sum(shard["ledger"]["transitions"] for shard in kept["shards"])
     waiting = sum(steps for steps, _ in kept["backlog"]["chunks"])
     assert taken == end["steps"] + waiting  # whatever is in the replay was learned from or will be, once
+    wait_for_the_end_of(rays_own, seconds=90)
+    assert set(SHARED_MEMORY.iterdir()) <= shared_before
 
 
 @pytest.mark.long

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,10 @@ import pytest
 import torch
 
 from benchmarks.compared import different
-from manyview.scale import batches
+from manyview.data import log
+from manyview.data.durable import write_whole
+from manyview.scale import engine
+from manyview.scale.batches import Batches
 from manyview.scale.collector import Collector, weights_of
 from manyview.scale.shard import FAIR_SHARES, Parcel, Shard
 from manyview.train import RunConfig, build, preset_config
@@ -120,6 +125,23 @@ def test_an_actor_that_floods_gets_twice_its_share_and_no_more() -> None:
     shard.close()
 
 
+@pytest.mark.quality("X4")
+def test_whoever_floods_one_shard_of_several_gets_no_more_of_the_whole() -> None:
+    """Eight actors and four shards: half of a shard is a quarter of nothing."""
+    config, shapes = setting(actors=8, replay_shards=4)
+    shard = Shard(config, shapes, index=0, count=4)
+    honest, flood = parcels(config, shapes, actor=4, count=6), iter(parcels(config, shapes, actor=0, count=60))
+    for turn, parcel in enumerate(honest):
+        shard.expect(8, elsewhere=6 * (turn + 1) * CHUNK)  # what the other six have sent to the other three
+        assert not shard.insert(parcel).refused
+        for _ in range(10):
+            shard.insert(next(flood))
+    total = sum(shard.ledger.held.values()) + 6 * len(honest) * CHUNK
+    assert shard.ledger.held[4] == pytest.approx(len(honest) * CHUNK, rel=0.3)
+    assert shard.ledger.held[0] / total <= FAIR_SHARES / 8 + 0.02
+    shard.close()
+
+
 def test_a_few_survivors_may_have_all_of_it() -> None:
     config, shapes = setting(actors=16)
     shard = Shard(config, shapes, index=0, count=1)
@@ -138,6 +160,34 @@ def test_bytes_that_are_no_piece_are_refused_with_a_reason(damage: bytes) -> Non
     shard.close()
 
 
+def written(shard: Shard, state: dict[str, Any]) -> list[Any]:
+    """The segments of a mark, when they are on the disk."""
+    while (found := shard.marked(state["replay"]["inserted"])) is None:
+        sleep(0.01)
+    return found
+
+
+def test_a_slow_disk_keeps_nobody_waiting_at_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, shapes = setting(actors=1)
+    shard, disk = Shard(config, shapes, index=0, count=1), Event()
+    shard.keep_log(tmp_path, sign=tmp_path)
+    first, second = parcels(config, shapes, actor=0, count=2)
+    shard.insert(first)
+
+    def stalled(*given: Any) -> None:
+        assert disk.wait(30)
+        write_whole(*given)
+
+    monkeypatch.setattr(log, "write_whole", stalled)
+    state = shard.mark()
+    assert shard.marked(state["replay"]["inserted"]) is None
+    assert shard.insert(second).transitions == 2 * CHUNK
+    assert len(shard.sample()["rows"]) == config.replay.batch_size
+    disk.set()
+    assert written(shard, state)
+    shard.close()
+
+
 @pytest.mark.quality("D3")
 @pytest.mark.quality("D4")
 def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
@@ -151,7 +201,7 @@ def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
     state = before.mark()
     for parcel in made[4:]:
         before.insert(parcel)  # comes after the checkpoint, and is not in it
-    segments = before.marked(state["replay"]["inserted"])
+    segments = written(before, state)
     before.mark()
     after.keep_log(tmp_path, sign=tmp_path)
     after.load_state(state)
@@ -184,9 +234,8 @@ def test_batches_have_rows_of_every_shard_as_it_has_steps_and_none_in_common(mon
     for index, count in enumerate((6, 2)):
         for parcel in parcels(config, shapes, actor=index, count=count):
             shards[index].insert(parcel)
-    monkeypatch.setattr(batches, "ray", SimpleNamespace(get=list))
-    source = batches.Batches([Here(shard) for shard in shards], torch.device("cpu"))
-    source.held = [60, 20]
+    monkeypatch.setattr(engine.ray, "get", lambda answers, **_: answers)
+    source = Batches([Here(shard) for shard in shards], torch.device("cpu"), held=[60, 20])
     drawn = [source.next() for _ in range(20)]
     assert {len(tensor) for batch in drawn for tensor in batch} == {config.replay.batch_size}
     of_shard = [int((batch.rows % 2 == 0).sum()) / config.replay.batch_size for batch in drawn]
@@ -203,7 +252,7 @@ def test_a_shard_that_has_nothing_yet_goes_on_from_its_mark_too(tmp_path: Path) 
         shard.keep_log(tmp_path, sign=tmp_path)
     state = before.mark()
     after.load_state(state)
-    assert after.read(before.marked(0)) == ""
+    assert after.read(written(before, state)) == ""
     (parcel,) = parcels(config, shapes, actor=0, count=1)
     assert after.insert(parcel).transitions == CHUNK
     for shard in (before, after):
@@ -218,13 +267,13 @@ def test_a_disk_that_was_full_for_a_moment_costs_no_later_mark(tmp_path: Path) -
     first, second = parcels(config, shapes, actor=0, count=2)
     (tmp_path / "not yet").write_text("in the way")
     shard.insert(first)
-    inserted = shard.mark()["replay"]["inserted"]
+    state = shard.mark()
     with pytest.raises(OSError, match="not yet"):
-        shard.marked(inserted)
+        written(shard, state)
     (tmp_path / "not yet").unlink()
     shard.insert(second)
     state = shard.mark()
-    segments = shard.marked(state["replay"]["inserted"])
+    segments = written(shard, state)
     again = Shard(config, shapes, index=0, count=1)
     again.keep_log(tmp_path / "not yet", sign=tmp_path)
     again.load_state(state)

@@ -37,9 +37,12 @@ class Lines:
     """Of a file that grows, and that a run which goes on from a checkpoint cuts off and writes anew from there."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._last = path, b""
-        self._read = path.stat().st_size if path.exists() else 0
-        """Bytes that were there before, or are read."""
+        self._path = path
+        whole = path.read_bytes() if path.exists() else b""
+        self._read = whole.rfind(b"\n") + 1
+        """Bytes of whole lines that were there before, or are read."""
+        self._last = (whole[: self._read].splitlines(keepends=True) or [b""])[-1]
+        """By which it is seen whether what was read is still there."""
 
     def new(self) -> list[bytes]:
         """The whole lines that have come since."""

@@ -3,7 +3,6 @@
 import ctypes
 import ctypes.util
 import importlib.metadata
-import math
 import os
 import platform
 import re
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from manyview.cli.drawing import Drawing, draw_elsewhere
+from manyview.envs.cores import usable_cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def examine(optional: Iterable[str]) -> Machine:
         versions=versions,
         required=required,
         environment=dict(os.environ),
-        cores=_cores(),
+        cores=usable_cores(),
         cpu_flags=_cpu_flags(Path("/proc/cpuinfo")),
         nvidia=Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") is not None,
         libraries=frozenset(name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)),
@@ -80,26 +80,10 @@ def examine(optional: Iterable[str]) -> Machine:
     )
 
 
-def cores_of_quota(cpu_max: str) -> int | None:
-    """The cores that a container's `cpu.max` grants, rounded up; None without a limit."""
-    quota, _, period = cpu_max.strip().partition(" ")
-    return None if quota == "max" else math.ceil(int(quota) / int(period))
-
-
 def _requirements(lines: Sequence[str]) -> dict[str, str]:
     """Name and versions of each requirement that belongs to no extra."""
     parsed = (re.match(r"([\w.-]+)(?:\[.*\])?\s*([^;]*)", line) for line in lines if "extra ==" not in line)
     return {match[1].lower(): match[2].strip() for match in parsed if match}
-
-
-def _cores() -> int:
-    # Python 3.13 has os.process_cpu_count, which does not know of a container's quota either.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota = cores_of_quota(Path("/sys/fs/cgroup/cpu.max").read_text())
-    except (OSError, ValueError):
-        quota = None
-    return min(cores, quota or cores)
 
 
 def _cpu_flags(cpuinfo: Path) -> frozenset[str] | None:

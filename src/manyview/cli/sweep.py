@@ -75,10 +75,10 @@ def sweep(
     except KeyboardInterrupt:
         print("stopped; the same command goes on")
         return INTERRUPTED
-    if wanted.search is None:
-        print_table(summaries_of(planned))
-    else:
+    if wanted.search is not None:
         _print_best(wanted)
+    elif found := summaries_of(planned):  # runs that cannot even begin have no folder
+        print_table(found)
     return 0 if finished else FAILED
 
 

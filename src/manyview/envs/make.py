@@ -100,6 +100,7 @@ def make_vector(
     num_envs: int,
     *,
     processes: bool = False,
+    threads: int | None = None,
     **options: Unpack[Options],
 ) -> VectorEnv[Any, Any, Any]:
     """`num_envs` of a task as one vector environment, each in a process of its own if `processes`; options as `make`.
@@ -107,7 +108,8 @@ def make_vector(
     A finished environment begins its next episode in the same step: the observation is the new episode's first, the
     old one's last is `info["final_obs"]`, and every step of every environment is a true transition.
 
-    Processes are spawned: a script that asks for them needs `if __name__ == "__main__":`. Procgen has threads instead.
+    Processes are spawned: a script that asks for them needs `if __name__ == "__main__":`. Procgen has
+    `threads` instead, as many as there are cores if nothing is said.
     """
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
@@ -119,7 +121,7 @@ def make_vector(
                 raise ValueError(
                     f"{task} is stepped by its simulator, many at once, without faults; make one at a time"
                 )
-            return simulator.make_vector(found, resolve(found, options), num_envs)
+            return simulator.make_vector(found, resolve(found, options), num_envs, threads)
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
         partial(_made, task, options, name=f"{task}[{number}]") for number in range(num_envs)
     ]

@@ -74,8 +74,10 @@ class Suite:
     tasks: Mapping[str, Task]
     make: Callable[[Task, Settings], gym.Env[Observation, Any]]
     """The bare environment: single frames, as `settings` says."""
-    make_vector: Callable[[Task, Settings, int], VectorEnv[Any, Any, Any]] | None = None
-    """Where the simulator steps many environments by itself; otherwise single ones are put together."""
+    make_vector: Callable[[Task, Settings, int, int | None], VectorEnv[Any, Any, Any]] | None = None
+    """Where the simulator steps many environments by itself, with so many threads; otherwise single ones are put
+    together.
+    """
     packages: tuple[str, ...] = field(default=())
     """Import names of what has to be installed."""
     install: str = ""

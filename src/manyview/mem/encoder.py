@@ -13,7 +13,7 @@ Trunk = Literal["paper", "small", "tiny"]
 # PAPER: D1. "Four convolutional layers" is all the text says; sizes are those of the code bases it builds on.
 TRUNKS: dict[Trunk, tuple[tuple[int, int, int], ...]] = {
     "paper": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
-    "small": ((16, 5, 3), (32, 3, 2), (32, 3, 1)),
+    "small": ((16, 4, 3), (32, 3, 2), (32, 3, 1)),  # steps that end at the border of 40 and of 64 pixels
     "tiny": ((16, 3, 2), (16, 3, 2)),
 }
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from manyview.data import Batch
-from manyview.scale.engine import Handle, ray
+from manyview.scale.engine import A_SHARD, Handle, answers_of
 
 AHEAD = 2
 """Batches that are on their way while one is learned from."""
@@ -18,18 +18,19 @@ AHEAD = 2
 class Batches:
     """Each is put together of parts, as many from a shard as it has steps: neighbours are steps of all actors."""
 
-    def __init__(self, shards: Sequence[Handle], device: torch.device) -> None:
+    def __init__(self, shards: Sequence[Handle], device: torch.device, *, held: Sequence[int]) -> None:
         self._shards, self._device = shards, device
         self._coming: deque[Any] = deque()  # parts of batches: a batch has as many as there are shards
-        self.held = [0] * len(shards)
-        """Steps that are in each."""
+        self.held = held
+        """Steps that are in each; whoever gave it keeps it up to date."""
         self._due = [0.0] * len(shards)
 
     def next(self) -> Batch:
         count = len(self._shards)
         while len(self._coming) < (1 + AHEAD) * count:
             self._coming.append(self._shards[self._whose_turn()].sample.remote())
-        parts = [self._batch(arrays) for arrays in ray.get([self._coming.popleft() for _ in range(count)])]
+        came = answers_of([self._coming.popleft() for _ in range(count)], who=A_SHARD)
+        parts = [self._batch(arrays) for arrays in came]
         return parts[0] if count == 1 else Batch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
     def _batch(self, arrays: Mapping[str, NDArray[Any]]) -> Batch:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from manyview.envs.cores import usable_cores
 from manyview.train import RunConfig
 
 OBJECT_STORE_BYTES = 2**31
@@ -25,7 +26,7 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
 
     if address is None:
         _reread()
-        many = max(cpus, os.cpu_count() or 1)
+        many = max(cpus, usable_cores())
         ray.init(
             address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **QUIET
         )
@@ -58,7 +59,7 @@ def cpus_of(config: RunConfig) -> int:
     return scale.actors + (scale.learners * cpus_of_learner(config) if scale.learners > 1 else 0)
 
 
-def check_resources(who: str, *, cpus: float, gpus: float = 0) -> None:
+def check_resources(who: str, *, cpus: float, gpus: float = 0, memory_gb: float = 0) -> None:
     """Ray would wait for ever for what is not there."""
     from manyview.scale.engine import ray
 
@@ -66,6 +67,9 @@ def check_resources(who: str, *, cpus: float, gpus: float = 0) -> None:
     for name, wanted in (("CPU", cpus), ("GPU", gpus)):
         if wanted > there.get(name, 0):
             raise ValueError(f"{who} wants {wanted:g} {name}s, and the cluster has {there.get(name, 0):g}")
+    most_gb = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]) / 1e9
+    if memory_gb > most_gb:
+        raise ValueError(f"{who} wants {memory_gb:g} GB of memory, and Ray gives {most_gb:.1f} of a machine at most")
 
 
 def _prepare_our_own() -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,10 @@ logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails, people h
 
 ray: Any = optional("ray", extra="scale")
 
+ANSWER_S = 300.0
+"""A disk far away may stall for a while."""
+
+A_SHARD = "a shard of the replay"
 Handle = Any
 """Of an object in another process: `handle.method.remote(...)` gives a reference, `ray.get` what it refers to."""
 
@@ -27,13 +31,27 @@ def engine_part(name: str) -> Any:
 
 @contextmanager
 def in_a_line() -> Iterator[None]:
-    """A process of Ray's that is gone, as an error that a command can show. What was raised in one passes."""
+    """A process of Ray's that is gone, as an error that a command can show.
+
+    What was raised in one passes; an OSError in its own words, for which Ray has put a traceback.
+    """
     try:
         yield
-    except ray.exceptions.RayTaskError:
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, OSError):
+            raise OSError(str(error.cause)) from None
         raise
     except ray.exceptions.RayError as error:
         raise EngineError(cause_of(error)) from error
+
+
+def answers_of(references: Sequence[Any], *, who: str) -> list[Any]:
+    """What they refer to. Whoever does not answer may hang for ever, and with it whoever waits: here that ends."""
+    try:
+        found: list[Any] = ray.get(references, timeout=ANSWER_S)
+    except ray.exceptions.GetTimeoutError:
+        raise EngineError(f"{who} has not answered for {ANSWER_S:g} s: does its machine live, and its disk?") from None
+    return found
 
 
 def cause_of(error: BaseException) -> str:

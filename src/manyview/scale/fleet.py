@@ -1,15 +1,17 @@
 """The actors of a run: asked for chunks, replaced when they die or hang, and never waited for."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from manyview.data.plain import is_count
 from manyview.scale.collector import Collected, Collector
-from manyview.scale.engine import Handle, cause_of, ray
+from manyview.scale.engine import A_SHARD, Handle, answers_of, cause_of, ray
 from manyview.scale.shard import Receipt
+from manyview.scale.shared import go_to
 from manyview.train import RunConfig
 from manyview.train.build import Shapes
 from manyview.train.trainer import EngineError
@@ -17,7 +19,9 @@ from manyview.train.trainer import EngineError
 CALLS = 2
 """That wait at each actor, so that it never waits for a learner in mid-update."""
 LATE = 4
-"""Times the longest chunk of its life but the first: a slow actor is no dead one, whatever the deadline says."""
+"""Times the longest chunk of its life: a slow actor is no dead one, whatever the deadline says."""
+GROWN = 1.1
+"""Times what shards were told of each other before they are told again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 """Before the next life of an actor that died without having done anything."""
 STILLBORN = 4
@@ -38,13 +42,14 @@ class Lost(NamedTuple):
 class SendingCollector:
     """A `Collector` that sends its parcels to a shard itself: pictures never pass through the learner."""
 
-    def __init__(self, config: RunConfig, shapes: Shapes, *, actor: int, life: int, shard: Handle) -> None:
+    def __init__(self, config: RunConfig, shapes: Shapes, *, actor: int, life: int, shard: Handle, here: Path) -> None:
+        go_to(here)
         self._collector = Collector(config, shapes, actor=actor, life=life)
         self._shard = shard
 
     def collect(self, weights: Any, *, step: int, steps: int) -> tuple[Collected, Receipt]:
         parcel, collected = self._collector.collect(weights, step=step, steps=steps)
-        receipt: Receipt = ray.get(self._shard.insert.remote(parcel))
+        receipt: Receipt = ray.get(self._shard.insert.remote(parcel))  # the learner watches both of us
         return collected, receipt
 
 
@@ -62,9 +67,12 @@ class Member:
     calls: deque[Call] = field(default_factory=deque)
     since_s: float = 0.0
     """When it began what it is doing."""
-    has_delivered: bool = False
+    asked: int = 0
+    """The number of the last call to anybody that was one to it."""
+    delivered: int = 0
+    """Chunks in its present life."""
     slowest_s: float = 0.0
-    """It needed for a chunk."""
+    """It needed for a chunk; the first counts only until the second is there, for it also loads and warms up."""
     pause_s: float = 0.0
     """Before its next life."""
 
@@ -73,11 +81,15 @@ class Fleet:
     def __init__(self, config: RunConfig, shapes: Shapes, shards: Sequence[Handle]) -> None:
         self._config, self._shapes, self._shards = config, shapes, shards
         self.members = [Member(actor) for actor in range(config.scale.actors)]
+        self.held = [0] * len(shards)
+        """Steps that are in each shard."""
         self.has_delivered = False
         """Whether anybody ever has."""
         self._stillborn = 0
         """Lives in which nothing was delivered."""
-        self._told: Counter[int] | None = None
+        self._told = (-1, 0)
+        """How many sent to shards, and the steps in all of them, when those were last told."""
+        self._calls = 0
 
     @property
     def asked_steps(self) -> int:
@@ -87,7 +99,8 @@ class Fleet:
     def ask(self, weights: Any, *, step: int, most_steps: int, chunk_steps: int) -> None:
         """For chunks of so many steps, of at most so many together; the first begins at the run's step `step`."""
         for _ in range(CALLS):
-            for member in sorted(self.members, key=lambda member: len(member.calls)):
+            # Where there is room for a few only they take turns, or the first of them would make all the steps.
+            for member in sorted(self.members, key=lambda member: (len(member.calls), member.asked)):
                 if chunk_steps > most_steps:
                     return
                 if len(member.calls) >= CALLS or not self._lives(member):
@@ -96,6 +109,8 @@ class Fleet:
                     member.since_s = monotonic()
                 answer = member.handle.collect.remote(weights, step=step, steps=chunk_steps)
                 member.calls.append(Call(answer, chunk_steps))
+                self._calls += 1
+                member.asked = self._calls
                 step, most_steps = step + chunk_steps, most_steps - chunk_steps
 
     def tend(self, *, wait_s: float = 0.0) -> list[Delivered | Lost]:
@@ -136,25 +151,26 @@ class Fleet:
             except ray.exceptions.RayError as error:
                 return [*found, self._end(member, cause_of(error))]
             found.append(Delivered(collected, receipt, member.actor))
+            self.held[self.shard_of(member.actor)] = receipt.held
             member.calls.popleft()
             member.since_s, member.pause_s = monotonic(), 0.0
-            if member.has_delivered:  # the first of a life also loads, compiles and warms up
-                member.slowest_s = max(member.slowest_s, collected.seconds)
-            member.has_delivered = self.has_delivered = True
+            member.slowest_s = max(member.slowest_s if member.delivered > 1 else 0.0, collected.seconds)
+            member.delivered += 1
+            self.has_delivered = True
         scale = self._config.scale
-        deadline_s = max(scale.deadline_s, LATE * member.slowest_s) if member.has_delivered else scale.start_deadline_s
+        deadline_s = max(scale.deadline_s, LATE * member.slowest_s) if member.delivered else scale.start_deadline_s
         if member.calls and monotonic() - member.since_s > deadline_s:
             return [*found, self._end(member, f"nothing came for {deadline_s:g} s")]
         return found
 
     def _end(self, member: Member, reason: str) -> Lost:
         ray.kill(member.handle)
-        if not member.has_delivered:  # it may never be able to
+        if not member.delivered:  # it may never be able to
             member.pause_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * member.pause_s))
             self._stillborn += 1
         if not self.has_delivered and self._stillborn >= STILLBORN * len(self.members):
             raise EngineError(f"no actor can begin: {reason}")
-        member.handle, member.since_s, member.has_delivered, member.slowest_s = None, monotonic(), False, 0.0
+        member.handle, member.since_s, member.delivered, member.slowest_s = None, monotonic(), 0, 0.0
         member.calls.clear()
         return Lost(member.actor, reason)
 
@@ -167,9 +183,9 @@ class Fleet:
             member.handle = (
                 ray.remote(SendingCollector)
                 .options(num_cpus=1, max_restarts=0)
-                .remote(self._config, self._shapes, actor=member.actor, life=member.life, shard=shard)
+                .remote(self._config, self._shapes, actor=member.actor, life=member.life, shard=shard, here=Path.cwd())
             )
-            member.life, member.has_delivered = member.life + 1, False
+            member.life += 1
         return True
 
     def shard_of(self, actor: int) -> int:
@@ -177,11 +193,12 @@ class Fleet:
         return actor % len(self._shards)
 
     def _tell_shards(self) -> None:
-        """How many send to each, if others do than before: shares are measured by it.
+        """How many send, and what the other shards hold, if it is more than before: shares are measured by it.
 
         Raises if a shard is dead: no actor can make that good.
         """
-        senders = Counter(self.shard_of(member.actor) for member in self.members if member.has_delivered)
-        if senders != self._told:
-            ray.get([shard.expect.remote(senders[index]) for index, shard in enumerate(self._shards)])
-            self._told = senders
+        senders, total = sum(member.delivered > 0 for member in self.members), sum(self.held)
+        if senders != self._told[0] or total > GROWN * self._told[1]:
+            each = zip(self._shards, self.held, strict=True)
+            answers_of([shard.expect.remote(senders, elsewhere=total - held) for shard, held in each], who=A_SHARD)
+            self._told = senders, total

@@ -17,7 +17,7 @@ from manyview.agents import Agent, NonFiniteError
 from manyview.data.durable import remove
 from manyview.scale.batches import Batches
 from manyview.scale.cluster import check_resources, cpus_of, cpus_of_learner
-from manyview.scale.engine import Handle, cause_of, engine_part, ray
+from manyview.scale.engine import Handle, cause_of, engine_part
 from manyview.scale.patience import when_free
 from manyview.scale.shared import go_to
 from manyview.scale.trainer import ManyActors
@@ -29,6 +29,7 @@ from manyview.train.stopping import StopRequest, stop_request
 
 UPDATE, TAKE_OVER, END = 0, 1, 2
 """What a leader may say: learn from your part of the next batch, be as I am, it is over."""
+CPU = torch.device("cpu")
 WEEK_S = 7 * 24 * 3600
 """Whoever follows waits for the leader, and that one may wait long for actors."""
 STOP_FILE = "stop"
@@ -43,8 +44,6 @@ class Leader:
     """Says what all do next. Gradients and moments meet by themselves (`mem.ranks`)."""
 
     _shards = 0
-    _state: Any = None
-    """A reference to what was handed over, which holds it."""
 
     def meet(self, shards: Sequence[Handle]) -> None:
         """The first thing that is said: where batches come from."""
@@ -54,8 +53,7 @@ class Leader:
     def hand_over(self, agent: Agent, step: int) -> None:
         """After the agent was made or loaded: whoever follows becomes it."""
         self._say(TAKE_OVER, step)
-        self._state = ray.put(_on_cpu(agent.state()))
-        _from_the_leader([self._state])
+        distributed.broadcast_object_list([_on_cpu(agent.state())], src=0, device=CPU)
 
     def lead(self, step: int, held: Sequence[int]) -> None:
         """Before an update at this agent step, with so many steps in each shard."""
@@ -75,14 +73,17 @@ def follow(config: RunConfig) -> None:
     agent = build.agent(config, build.shapes_of(config, env))
     env.close()
     shards = _from_the_leader(None)
-    batches, message = Batches(shards, device), torch.zeros(2 + len(shards), dtype=torch.int64)
+    held, message = [0] * len(shards), torch.zeros(2 + len(shards), dtype=torch.int64)
+    batches = Batches(shards, device, held=held)
     while True:
         distributed.broadcast(message, src=0)
-        what, step, *batches.held = message.tolist()
+        what, step, *held[:] = message.tolist()
         if what == END:
             return
         if what == TAKE_OVER:
-            agent.load_state(ray.get(_from_the_leader(None)[0]))
+            handed: list[Any] = [None]
+            distributed.broadcast_object_list(handed, src=0, device=CPU)
+            agent.load_state(handed[0])
             _draw_anew(agent, config.seed, step)
             continue
         with suppress(NonFiniteError), autocast(config.machine):  # not finite here is not finite anywhere

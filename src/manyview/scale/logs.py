@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from time import sleep
 from typing import Any
 
 from manyview.data import SegmentError
 from manyview.data.log import Entry
-from manyview.scale.engine import Handle, ray
+from manyview.scale.engine import A_SHARD, Handle, answers_of, in_a_line, ray
+
+LOOK_EVERY_S = 0.05
 
 
 class ShardLogs:
@@ -19,9 +22,10 @@ class ShardLogs:
         self._answered = -1
         """Marks before so many steps are not asked for again."""
 
+    @in_a_line()
     def mark(self) -> list[dict[str, Any]]:
         """The states of the shards, all of whose steps will be on the disk when `entries` has answered."""
-        states: list[dict[str, Any]] = ray.get([shard.mark.remote() for shard in self._shards])
+        states: list[dict[str, Any]] = answers_of([shard.mark.remote() for shard in self._shards], who=A_SHARD)
         inserted = [state["replay"]["inserted"] for state in states]
         self._marks = {count: each for count, each in self._marks.items() if count > self._answered}
         self._marks[sum(inserted)] = inserted
@@ -31,24 +35,29 @@ class ShardLogs:
 
     def cut(self) -> None: ...
 
+    @in_a_line()
     def entries(self, *, inserted: int) -> list[Entry]:
-        asked = zip(self._shards, self._marks[inserted], strict=True)
-        try:
-            found = ray.get([shard.marked.remote(count) for shard, count in asked])
-        except OSError as error:  # with a traceback of another process for its words
-            raise OSError(str(getattr(error, "cause", error))) from None
+        """Asked for again and again, and not waited for in the shards: they go on with what learners want of them."""
+        asked = list(zip(self._shards, self._marks[inserted], strict=True))
+        found: list[Any] = [None]
+        while None in found:
+            found = answers_of([shard.marked.remote(count) for shard, count in asked], who=A_SHARD)
+            sleep(LOOK_EVERY_S if None in found else 0)
         self._answered = max(self._answered, inserted - 1)
         return [replace(Entry.of(plain), shard=index) for index, plains in enumerate(found) for plain in plains]
 
+    @in_a_line()
     def keep(self, wanted: Iterable[Entry]) -> None:
         ray.get([shard.keep.remote(part) for shard, part in zip(self._shards, self._parts(wanted), strict=True)])
 
+    @in_a_line()
     def read(self, entries: Sequence[Entry]) -> None:
         parts = zip(self._shards, self._parts(entries), strict=True)
         for index, wrong in enumerate(ray.get([shard.read.remote(part) for shard, part in parts])):
             if wrong:
                 raise SegmentError(f"shard {index}: {wrong}")
 
+    @in_a_line()
     def forget(self, *, but: Iterable[Entry]) -> None:
         ray.get([shard.forget.remote(part) for shard, part in zip(self._shards, self._parts(but), strict=True)])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,8 +62,8 @@ class Ledger:
         """Whether it was here before, or is of a life that is over."""
         return (parcel.life, parcel.number) <= self.last.get(parcel.actor, (-1, -1))
 
-    def over_quota(self, parcel: Parcel, steps: int, *, actors: int) -> bool:
-        total = sum(self.held.values()) + steps
+    def over_quota(self, parcel: Parcel, steps: int, *, actors: int, elsewhere: int) -> bool:
+        total = sum(self.held.values()) + steps + elsewhere
         # Two parcels are nobody's flood: at the begin whoever is first has everything.
         allowed = max(FAIR_SHARES * steps, FAIR_SHARES / max(actors, FAIR_SHARES) * total)
         return self.held.get(parcel.actor, 0.0) + steps > allowed
@@ -104,7 +104,8 @@ class Shard:
             ),
             machine=replace(config.machine, device="cpu"),
         )
-        self._index, self._count, self._actors = index, count, ceil(config.scale.actors / count)
+        self._index, self._count = index, count
+        self.expect(config.scale.actors)
         low, high = config.scale.reward_low, config.scale.reward_high
         self._low, self._high = -inf if low is None else low, inf if high is None else high
         self.replay = build.replay(part, shapes)
@@ -112,11 +113,12 @@ class Shard:
         self.ledger = Ledger()
         self._scribe = Scribe()
         self._log: SegmentLog | None = None
-        self._marked: dict[int, list[Entry]] = {}
+        self._marked: dict[int, list[Entry] | OSError] = {}
+        """What became of marks, by the steps that there were."""
 
-    def expect(self, actors: int) -> None:
-        """So many are alive: what their shares are measured by."""
-        self._actors = actors
+    def expect(self, actors: int, *, elsewhere: int = 0) -> None:
+        """So many send to the shards, and so many steps are in the others: what their shares are measured by."""
+        self._actors, self._elsewhere = actors, elsewhere
 
     def insert(self, parcel: Parcel) -> Receipt:
         """Take a parcel, or say why not. A wrong one changes nothing."""
@@ -137,7 +139,7 @@ class Shard:
                 f"rewards from {rewards.min():g} to {rewards.max():g}, declared were {self._low:g} to {self._high:g} "
                 "(scale.reward_low, scale.reward_high)"
             )
-        if self.ledger.over_quota(parcel, len(piece.steps), actors=self._actors):
+        if self.ledger.over_quota(parcel, len(piece.steps), actors=self._actors, elsewhere=self._elsewhere):
             return f"more than {FAIR_SHARES} times its share of the replay"
         add_piece(self.replay, piece)
         self.ledger.enter(parcel, piece, capacity=self.replay.capacity)
@@ -156,22 +158,33 @@ class Shard:
         self._log = SegmentLog(folder / f"shard{self._index}", self.replay, self._scribe)
 
     def mark(self) -> dict[str, Any]:
-        """The state of this moment. Its steps are on the disk when `marked` has answered."""
+        """The state of this moment. Its steps are on the disk when `marked` has an answer."""
         state, inserted = self.state(), self.replay.inserted
-        log = self._log
+        log, scribe, marked = self._log, self._scribe, self._marked
+
+        def look() -> None:
+            try:
+                marked[inserted] = log.entries(inserted=inserted) if log is not None else []
+            except OSError as error:
+                marked[inserted] = [*scribe.failures(), error][0]  # the first says why
+
         if log is not None:
             log.cut()
-            self._scribe.ask(lambda: self._marked.update({inserted: log.entries(inserted=inserted)}))
+        marked.pop(inserted, None)
+        scribe.ask(look)
         return state
 
-    def marked(self, inserted: int) -> list[Any]:
-        """The segments of the state that had so many steps; OSError if they could not be written."""
-        self._scribe.wait()
-        failures = self._scribe.failures()
-        if inserted not in self._marked:
-            raise failures[0] if failures else OSError("steps of the replay could not be written")
-        self._marked = {count: entries for count, entries in self._marked.items() if count >= inserted}
-        return [entry.plain() for entry in self._marked[inserted]]
+    def marked(self, inserted: int) -> list[Any] | None:
+        """The segments of the state that had so many steps; None until they are written, OSError if that failed.
+
+        Nobody waits here: the shard is wanted for other things.
+        """
+        found = self._marked.get(inserted)
+        for count in [count for count in list(self._marked) if count < inserted]:
+            del self._marked[count]
+        if isinstance(found, OSError):
+            raise found
+        return None if found is None else [entry.plain() for entry in found]
 
     def state(self) -> dict[str, Any]:
         owners: dict[str, Any] = {"replay": self.replay, "sampler": self.sampler, "ledger": self.ledger}

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+from manyview.envs.make import find_task
 from manyview.report.runs import summarise
 from manyview.scale.search import Search, Values, folder_of, search_of
 from manyview.train import RunConfig, RunFolder, preset_config
@@ -49,11 +50,6 @@ def return_of(runs: Sequence[Planned]) -> float | None:
     return None if None in found else mean(one for one in found if one is not None)
 
 
-def has_failed(runs: Sequence[Planned]) -> bool:
-    """Whether a trial was given up."""
-    return any(one.folder.exists() and summarise(one.folder).state == "failed" for one in runs)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Fields are those of the file."""
@@ -72,6 +68,8 @@ class Sweep:
     cpus: float = 1.0
     """Of the cluster, that a run takes."""
     gpus: float = 0.0
+    memory_gb: float = 0.0
+    """Of a machine, that a run takes: each looks for what is free when it begins, and a replay fills later."""
     retries: int = 2
     """How often a run that crashed goes on from its last checkpoint before it is given up."""
 
@@ -84,7 +82,7 @@ class Sweep:
         for name, group in (("set", self.set), *((f"variants.{name}", group) for name, group in self.variants.items())):
             if not isinstance(group, Mapping):
                 raise ValueError(f"{name} must be a table of settings, got {group!r}")
-        for name in ("cpus", "gpus", "retries"):
+        for name in ("cpus", "gpus", "memory_gb", "retries"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or value < 0:
                 raise ValueError(f"{name} must be a number that is at least 0, got {value!r}")
@@ -121,6 +119,8 @@ class Sweep:
         return found
 
     def _planned(self, task: str, method: str, seed: int, variant: str, further: Settings) -> Planned:
+        if ":" not in task:  # that of a function of one's own is known when it is called
+            find_task(task)
         preset = self.preset or preset_for(task, method, accelerator=False)
         config = preset_config(preset, task=task, method=method, seed=seed)
         config = changed(config, nested([*self.set.items(), *further.items()]))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from time import monotonic
@@ -52,10 +53,11 @@ class ManyActors(FromReplay):
         self._leader = leader
         config, count = self.config, self.config.scale.replay_shards
         remote = ray.remote(Shard).options(num_cpus=0, max_restarts=0)
-        self.shards = [remote.remote(config, self.shapes, index=index, count=count) for index in range(count)]
+        part = replace(config, replay=replace(config.replay, folder=_absolute(config.replay.folder)))
+        self.shards = [remote.remote(part, self.shapes, index=index, count=count) for index in range(count)]
         self.fleet = Fleet(config, self.shapes, self.shards)
         self.backlog = Backlog()
-        self.batches = Batches(self.shards, self.device)
+        self.batches = Batches(self.shards, self.device, held=self.fleet.held)
         self.logs = ShardLogs(self.shards)
         self._known = [(0, 0)] * count
         """Transitions and frames that each shard was known to have taken."""
@@ -105,7 +107,7 @@ class ManyActors(FromReplay):
 
     def learn(self, batch: Batch) -> dict[str, Tensor] | None:
         if self._leader is not None:
-            self._leader.lead(self.clock.steps, self.batches.held)
+            self._leader.lead(self.clock.steps, self.fleet.held)
         return super().learn(batch)
 
     @in_a_line()
@@ -122,7 +124,7 @@ class ManyActors(FromReplay):
             owner.load_state(state[name])
         parts = zip(self.shards, state["shards"], strict=True)
         ray.get([shard.load_state.remote(part) for shard, part in parts])
-        self.batches.held = [min(part["replay"]["inserted"], self.shard_capacity) for part in state["shards"]]
+        self.fleet.held[:] = [min(part["replay"]["inserted"], self.shard_capacity) for part in state["shards"]]
         self._known = [(part["ledger"]["transitions"], part["ledger"]["frames"]) for part in state["shards"]]
         fill_replay()
         if self._leader is not None:
@@ -167,7 +169,6 @@ class ManyActors(FromReplay):
                 continue
             index, receipt = self.fleet.shard_of(found.actor), found.receipt
             self._learn_of(index, receipt.transitions, receipt.frames)
-            self.batches.held[index] = receipt.held
             if receipt.refused:
                 news += self._refusals.news(found.actor, receipt.refused)
                 continue
@@ -189,6 +190,11 @@ class ManyActors(FromReplay):
         return self._weights
 
 
+def _absolute(folder: str | None) -> str | None:
+    """For processes that are elsewhere."""
+    return None if folder is None else str(Path(folder).absolute())
+
+
 class Idleness:
     """A learner that has used up its steps says so, once."""
 
@@ -205,7 +211,7 @@ class Idleness:
         if self._said or monotonic() - self._since_s < self._patience_s:
             return []
         self._said = True
-        sending = sum(member.has_delivered for member in fleet.members)
+        sending = sum(member.delivered > 0 for member in fleet.members)
         return [
             f"no steps have come for {self._patience_s:g} s and every update that was due is made: waiting for the "
             f"actors, of which {sending} of {len(fleet.members)} have sent something in their present life"

@@ -15,7 +15,7 @@ from manyview.scale.engine import engine_part
 from manyview.scale.patience import when_free
 from manyview.scale.search import Range, Search, Values, folder_of
 from manyview.scale.shared import go_to, look_for, seen_by_all
-from manyview.scale.sweep import Planned, Sweep, has_failed, log_of, return_of
+from manyview.scale.sweep import Planned, Sweep, log_of, return_of
 from manyview.train import RunFolder
 from manyview.train.opening import FinishedError, run
 
@@ -51,29 +51,25 @@ def run_sweep(sweep: Sweep, planned: Sequence[Planned], watcher: Watcher, *, acc
 
 
 def run_search(sweep: Sweep, search: Search, watcher: Watcher, *, accept_changes: bool = False) -> bool:
-    """Choose values and train with them, until so many choices are tried; whether none has failed.
+    """Choose values and train with them, until so many choices are tried; whether none was given up.
 
-    What was tried before is known by its folders: what has finished guides the choice, what has failed is not tried
-    again, and what was only stopped or killed goes on first.
+    What was tried before is known by its folders: what has finished guides the choice, and what has not, for whatever
+    reason, goes on first.
     """
     tried = sweep.tried()
-    failed = [values for values in tried if has_failed(sweep.trial(values))]
-    returns = {folder_of(values): return_of(sweep.trial(values)) for values in tried if values not in failed}
-    waiting = [values for values in tried if returns.get(folder_of(values), 0.0) is None]
+    returns = {folder_of(values): return_of(sweep.trial(values)) for values in tried}
+    waiting = [values for values in tried if returns[folder_of(values)] is None]
     left = search.trials - len(tried) + len(waiting)
-    none_given_up = True
-    if left > 0:
-        chooser = choosing(search, tried, returns, waiting)
-        none_given_up = _fit(
-            sweep,
-            searching(sweep, search, accept_changes=accept_changes),
-            lambda choice: _under_way(sweep.trial(search.rounded(choice))),
-            watcher,
-            tune_config=engine_part("tune").TuneConfig(
-                metric="return", mode="max", search_alg=chooser, num_samples=left
-            ),
-        )
-    return none_given_up and not any(has_failed(sweep.trial(values)) for values in sweep.tried())
+    if left <= 0:
+        return True
+    chooser = choosing(search, tried, returns, waiting)
+    return _fit(
+        sweep,
+        searching(sweep, search, accept_changes=accept_changes),
+        lambda choice: _under_way(sweep.trial(search.rounded(choice))),
+        watcher,
+        tune_config=engine_part("tune").TuneConfig(metric="return", mode="max", search_alg=chooser, num_samples=left),
+    )
 
 
 def choosing(
@@ -139,7 +135,8 @@ def _fit(
 ) -> bool:
     """Whether no trial was given up."""
     tune, here = engine_part("tune"), Path.cwd()
-    check_resources("a run", cpus=sweep.cpus, gpus=sweep.gpus)
+    taken = {"cpu": sweep.cpus, "gpu": sweep.gpus, "memory": sweep.memory_gb * 1e9}
+    check_resources("a run", cpus=sweep.cpus, gpus=sweep.gpus, memory_gb=sweep.memory_gb)
     beside = Path(sweep.out).absolute() / f".tune-{token_hex(4)}"  # where all machines see it
     with seen_by_all(Path(sweep.out).absolute()) as sign:
 
@@ -149,7 +146,7 @@ def _fit(
             trial(choice)
 
         tuner = tune.Tuner(
-            tune.with_resources(trial_here, {"cpu": sweep.cpus, "gpu": sweep.gpus}),
+            tune.with_resources(trial_here, taken),
             run_config=tune.RunConfig(
                 storage_path=str(beside),
                 failure_config=tune.FailureConfig(max_failures=sweep.retries),
@@ -185,7 +182,7 @@ def searching(sweep: Sweep, search: Search, *, accept_changes: bool) -> Callable
             train(one, accept_changes=accept_changes)
         found = return_of(runs)
         if found is None:
-            raise RuntimeError("no evaluation to choose by: evaluation.every_frames is beyond the end")
+            raise RuntimeError("no return to choose by: a run of this trial has not finished, or its last is no number")
         engine_part("tune").report({"return": found})
 
     return trial

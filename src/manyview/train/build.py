@@ -76,7 +76,7 @@ def environment(
 
 def environments(config: RunConfig) -> Vector:
     """Those of a rollout."""
-    return make_vector(config.task, config.rollout.envs, **_options(config))
+    return make_vector(config.task, config.rollout.envs, threads=config.machine.threads, **_options(config))
 
 
 def levels_of(settings: Settings | None) -> tuple[Levels | None, ...]:

@@ -22,6 +22,7 @@ backward pass a minibatch.
 """
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -170,9 +171,10 @@ class OnPolicyTrainer(Trainer):
             self.rollout.close(value, features if self.agent.pays_what_it_encodes else None)
             self._metrics = self.agent.appraise(self.rollout, self.clock.elapsed(self.config.bonus.unit))
         rows = self.config.rollout.envs * self.config.rollout.steps
+        parts = ceil(rows / self.config.ppo.batch_size)  # nearly equal ones: a few rows left over would be a full step
         for epoch in range(self.config.ppo.epochs):
             order = stream(self.config.seed, "minibatches", self.clock.rollouts, epoch).permutation(rows)
-            self._minibatches += torch.from_numpy(order).to(self.device).split(self.config.ppo.batch_size)
+            self._minibatches += torch.from_numpy(order).to(self.device).tensor_split(parts)
 
     def _learn(self) -> Metrics | None:
         """Lines 14 and 15 for one minibatch; after the last one the next rollout begins."""

@@ -147,7 +147,7 @@ PRESETS: dict[str, Preset] = {
                 "ppo": {"lr": 5e-4, "epochs": 2, "batch_size": 512},
                 # PAPER: D39. With 0.05 episodes of Starpilot got shorter: in a short rollout a new level looks rare.
                 "bonus": {"beta0": 0.01, "beta_decay": 0.000002},
-                "mem": {"bank": 0},
+                "mem": {"bank": 0, "k": 5},
                 "re3": {"k": 5, "average": True, "log": True},
             }
         },

@@ -12,7 +12,7 @@ from manyview.data.segments import SegmentError
 from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError
 from manyview.train.diary import Diary
-from manyview.train.trainer import Trainer
+from manyview.train.trainer import EngineError, Trainer
 from manyview.train.tree import Changes
 
 STRICT, FRESH_EPISODE, CHANGED, ASYNC = "strict", "fresh episode", "changed", "async"
@@ -145,7 +145,7 @@ def misfits_refused() -> Iterator[None]:
     """What is whole, but of another build or of somebody else's making, may break anything."""
     try:
         yield
-    except (CheckpointError, ChangedError):
+    except (CheckpointError, ChangedError, EngineError):  # an engine that failed says nothing about a checkpoint
         raise
     except SegmentError as error:
         raise CheckpointError(str(error)) from None

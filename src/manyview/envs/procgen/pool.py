@@ -6,7 +6,6 @@ by with their first frame drawn. One of them takes the place of a game that has 
 while the others make their next step, as in bare EnvPool and at the same cost, and stands by in its turn.
 """
 
-import os
 from collections import deque
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from manyview.envs.cores import usable_cores
 from manyview.envs.layers.boundary import refuse
 from manyview.envs.suite import Levels
 from manyview.envs.views import Image, View
@@ -140,13 +140,6 @@ class Pool:
         self._standing_by.extend(zip(self._ended, state.images[rows].copy(), state.level_seeds[rows], strict=True))
         self._ended = self._ended[:0]
         return PoolState._make([part[: self.num_envs] for part in state])
-
-
-def usable_cores() -> int:
-    """The cores this process may run on, which on a shared machine are fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _random_seed() -> int:

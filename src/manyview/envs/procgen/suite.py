@@ -48,9 +48,9 @@ def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
     return Procgen(task.id, levels=_levels(task, settings))
 
 
-def _make_vector(task: Task, settings: Settings, num_envs: int) -> VectorEnv[Any, Any, Any]:
+def _make_vector(task: Task, settings: Settings, num_envs: int, threads: int | None) -> VectorEnv[Any, Any, Any]:
     levels = _levels(task, settings)
-    vector = ProcgenVector(task.id, num_envs, levels=levels, frame_stack=settings.frame_stack)
+    vector = ProcgenVector(task.id, num_envs, levels=levels, frame_stack=settings.frame_stack, num_threads=threads)
     vector.metadata["settings"] = settings
     return vector
 

@@ -1,0 +1,119 @@
+"""Whom a fleet asks, and how long it waits for an answer."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from manyview.scale import fleet as module
+from manyview.scale.collector import Collected
+from manyview.scale.fleet import Delivered, Fleet, Lost
+from manyview.scale.shard import Receipt
+from manyview.train import build
+from tests.train.runs import short_run
+
+CHUNK = 10
+
+
+class World:
+    """Actors and shards that answer when they are told to, in the place of Ray's processes, and its clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        self.answers: dict[int, tuple[int, Any]] = {}
+        """Of each call: the actor, and what it answers."""
+        self.ended: list[int] = []
+        self._number = 0
+        engine = SimpleNamespace(wait=self.wait, get=lambda call: self.answers[call][1], kill=self.ended.append)
+        engine.exceptions = SimpleNamespace(RayError=ChildProcessError)
+        monkeypatch.setattr(module, "ray", engine)
+        monkeypatch.setattr(module, "answers_of", lambda answers, **_: answers)
+        monkeypatch.setattr(module, "monotonic", lambda: self.now_s)
+
+    def handle(self, actor: int) -> Any:
+        def remote(*_: Any, **__: Any) -> int:
+            self._number += 1
+            self.answers[self._number] = (actor, None)
+            return self._number
+
+        return SimpleNamespace(collect=SimpleNamespace(remote=remote))
+
+    def answer(self, call: int, *, held: int = 0, seconds: float = 1.0) -> None:
+        actor, _ = self.answers[call]
+        self.answers[call] = actor, (Collected([], seconds), Receipt(CHUNK, CHUNK, held))
+
+    def wait(self, calls: list[int], **_: Any) -> tuple[list[int], list[int]]:
+        return [call for call in calls if self.answers[call][1] is not None], []
+
+
+def fleet_of(world: World, *, actors: int, shards: int = 1, **scale: Any) -> tuple[Fleet, list[tuple[int, int]]]:
+    told: list[tuple[int, int]] = []
+
+    def expect(senders: int, *, elsewhere: int) -> None:
+        told.append((senders, elsewhere))
+
+    shard = SimpleNamespace(expect=SimpleNamespace(remote=expect))
+    config = short_run(scale={"actors": actors, "replay_shards": shards, "chunk_steps": CHUNK, **scale})
+    env = build.environment(config)
+    shapes = build.shapes_of(config, env)
+    env.close()
+    fleet = Fleet(config, shapes, [shard] * shards)
+    for member in fleet.members:
+        member.handle = world.handle(member.actor)
+    return fleet, told
+
+
+def test_with_room_for_a_chunk_at_a_time_actors_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first ones would make all the steps of a run whose learner is slow, and be refused as floods."""
+    world = World(monkeypatch)
+    fleet, _ = fleet_of(world, actors=4)
+    for _ in range(40):
+        fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
+        (call,) = [call.answer for member in fleet.members for call in member.calls]
+        world.answer(call)
+        (one,) = fleet.tend()
+        assert isinstance(one, Delivered)
+    assert Counter(actor for actor, _ in world.answers.values()) == dict.fromkeys(range(4), 10)
+
+
+def test_a_slow_actor_is_waited_for_and_one_that_hangs_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    fleet, _ = fleet_of(world, actors=1, deadline_s=60.0, start_deadline_s=300.0)
+    (member,) = fleet.members
+    for _ in range(3):  # each needs longer than the deadline
+        fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
+        world.now_s += 70
+        assert fleet.tend() == []
+        world.answer(member.calls[0].answer, seconds=70)
+        assert len(fleet.tend()) == 1
+    fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
+    world.now_s += 4 * 70
+    assert fleet.tend() == []
+    world.now_s += 1
+    assert fleet.tend() == [Lost(0, "nothing came for 280 s")]
+    assert len(world.ended) == 1
+
+
+def test_a_slow_start_is_forgotten_after_the_second_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    fleet, _ = fleet_of(world, actors=1, deadline_s=60.0)
+    (member,) = fleet.members
+    for seconds in (200.0, 1.0):
+        fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
+        world.answer(member.calls[0].answer, seconds=seconds)
+        fleet.tend()
+    fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
+    world.now_s += 61
+    assert fleet.tend() == [Lost(0, "nothing came for 60 s")]
+
+
+def test_shards_are_told_of_each_other_as_they_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    fleet, told = fleet_of(world, actors=2, shards=2)
+    for held in (100, 105, 200):
+        fleet.ask(None, step=0, most_steps=2 * CHUNK, chunk_steps=CHUNK)
+        for member in fleet.members:
+            world.answer(member.calls[0].answer, held=held + member.actor)
+        fleet.tend()
+    assert told == [(2, 101), (2, 100), (2, 201), (2, 200)]  # not of a twentieth more
