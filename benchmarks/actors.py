@@ -34,7 +34,7 @@ from manyview.scale.fleet import Delivered, Fleet, Lost
 from manyview.scale.shard import Shard
 from manyview.scale.trainer import ManyActors
 from manyview.train import OffPolicyTrainer, RunConfig, build, preset_config
-from manyview.train.machine import prepare, resolved
+from manyview.train.machine import prepare
 from manyview.train.trainer import Advance, Trainer
 from manyview.train.tree import changed
 
@@ -65,8 +65,7 @@ def config_of(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) 
         "scale": {"actors": actors, "chunk_steps": chunk_steps},
         "machine": {"device": "cpu", "threads": 1},
     }
-    config = changed(changed(base, settings), changes)
-    return changed(config, {"machine": {"device": resolved(config.machine).device}})
+    return changed(changed(base, settings), changes)
 
 
 @dataclass
@@ -97,7 +96,7 @@ def fleet_of(config: RunConfig) -> Iterator[tuple[Fleet, Any]]:
 
 
 def watched(fleet: Fleet, weights: Any, config: RunConfig, *, seconds: float) -> Watched:
-    """From the moment on when every actor has delivered once."""
+    """For so long after every actor has delivered once."""
     found = Watched({}, {})
     began_s: float | None = None
     while began_s is None or monotonic() - began_s < seconds:

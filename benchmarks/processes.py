@@ -41,6 +41,17 @@ def own_mb(pid: int) -> float:
 
 
 def of_status(pid: int, name: str) -> int:
-    """A number of /proc/<pid>/status."""
-    status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith(f"{name}:"))
+    """A number of /proc/<pid>/status; 0 of one that is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status if line.startswith(f"{name}:")), 0)
+
+
+def descriptors(pid: int) -> int:
+    """That it has open; 0 if it is gone."""
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:
+        return 0

@@ -135,8 +135,8 @@ GAME_TRIALS_HEAD = (
 
 def game_trials() -> Iterator[tuple[str, ...]]:
     """What was tried on games, after the first seed of the comparison without a bonus."""
-    tried = [(path, path.name) for path in find_runs(ROOT / KEPT / "procgen_trials")]
-    for path, what in [(ROOT / KEPT / "procgen_cpu" / "starpilot" / "ppo+none" / "seed1", "nothing"), *sorted(tried)]:
+    tried = find_runs(ROOT / KEPT / "procgen_trials")
+    for path in sorted(tried, key=lambda path: (path.name != "nothing", path)):
         config = json.loads((path / "config.json").read_text())
         episodes = [record for record in records(path / METRICS) if record["kind"] == "episode"]
         returns: dict[int, list[float]] = {}
@@ -144,7 +144,7 @@ def game_trials() -> Iterator[tuple[str, ...]]:
             returns.setdefault(episode["frames"] // 100_000, []).append(episode["return"])
         means = ", ".join(f"{np.mean(some):.1f}" for some in returns.values() if len(some) > 100)
         steps = np.mean([episode["length"] for episode in episodes if episode["frames"] < 50_000])
-        yield f"`{config['task']}`", f"`{config['method']}`", what, str(config["seed"]), means, f"{steps:.0f}"
+        yield f"`{config['task']}`", f"`{config['method']}`", path.name, str(config["seed"]), means, f"{steps:.0f}"
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {

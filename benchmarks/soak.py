@@ -88,7 +88,7 @@ def fixed_work() -> None:
 
 def sample(session: Session, began: float) -> dict[str, float]:
     """A minute of training in turns with the fixed work, and what the process holds after it."""
-    ours = fixed = 0.0
+    ours, fixed, rounds = 0.0, 0.0, 0
     ends = perf_counter() + SAMPLE_S
     while perf_counter() < ends:
         before = process_time()
@@ -96,7 +96,7 @@ def sample(session: Session, began: float) -> dict[str, float]:
             session.advance()
         between = process_time()
         fixed_work()
-        ours, fixed = ours + between - before, fixed + process_time() - between
+        ours, fixed, rounds = ours + between - before, fixed + process_time() - between, rounds + 1
     session.desk.scribe.wait()
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -108,6 +108,7 @@ def sample(session: Session, began: float) -> dict[str, float]:
         "resident MB": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "threads": threading.active_count(),
+        "rounds": rounds,
         "CPU against fixed work": ours / fixed,
     }
 

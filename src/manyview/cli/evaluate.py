@@ -33,7 +33,7 @@ def evaluate(
     ] = None,
     seed: Annotated[
         int | None,
-        arg(metavar="N", help="Of the starts of the episodes.", help_behavior_hint="(default: as in the training)"),
+        arg(metavar="N", help="Of the starts of the episodes.", help_behavior_hint="(default: that of the run)"),
     ] = None,
     levels: Annotated[
         Levels | None,

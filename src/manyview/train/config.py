@@ -180,8 +180,9 @@ class RunConfig:
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
         if self.scale.actors:
             self._check_scale()
-        if self.scale.learners > 1 and not self.scale.actors:
-            raise ValueError("several learners are fed by actors: say how many with scale.actors")
+        for name, count in (("learners", self.scale.learners), ("shards of the replay", self.scale.replay_shards)):
+            if count > 1 and not self.scale.actors:
+                raise ValueError(f"several {name} are fed by actors: say how many with scale.actors")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
         for name, value in (
