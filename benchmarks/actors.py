@@ -26,7 +26,7 @@ import gymnasium as gym
 import ray
 
 import manyview
-from benchmarks.processes import below
+from benchmarks.processes import ACTING, below
 from manyview.data import Scribe
 from manyview.scale.cluster import connected
 from manyview.scale.collector import weights_of
@@ -241,7 +241,7 @@ def _seconds_between(trainer: Any, first: int, last: int) -> float:
 def killing(*, task: str, seconds: float) -> None:
     """The share of survivors: what is delivered a second and living actor, against the same time without kills."""
     config = config_of(task, actors=4, chunk_steps=20)
-    with connected(None, cpus=5), fleet_of(config) as (fleet, weights):
+    with connected(None, cpus=6), fleet_of(config) as (fleet, weights):
         peace = sum(watched(fleet, weights, config, seconds=seconds).rates())
         delivered, kills, dead_s = 0, 0, 0.0
         killed_s: dict[int, float] = {}
@@ -258,7 +258,7 @@ def killing(*, task: str, seconds: float) -> None:
                     back_s.append(monotonic() - killed_s.pop(one.actor))
                     dead_s += back_s[-1] - one.collected.seconds  # it was alive while it made this chunk
             if monotonic() - last_s >= KILL_EVERY_S:
-                living = [pid for pid, name in below(os.getpid()).items() if "SendingCollector" in name]
+                living = [pid for pid, name in below(os.getpid()).items() if ACTING in name]
                 os.kill(living[kills % len(living)], signal.SIGKILL)
                 last_s, kills = monotonic(), kills + 1
         dead_s += sum(monotonic() - since_s for since_s in killed_s.values())
@@ -285,7 +285,7 @@ def main() -> None:
     elif asked.what == "waiting":
         waiting(updates=2_000)
     elif asked.what == "overhead":
-        overhead(steps=4_000)
+        overhead(steps=1_000)
     else:
         killing(task=asked.task or ROBOT, seconds=2 * asked.seconds)
 

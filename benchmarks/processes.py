@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+ACTING = "SendingCollector.collect"
+"""What an actor is called while it is busy; one that stands by has a shorter name."""
+
 
 def below(parent: int) -> dict[int, str]:
     """All that descend from a process, with the name each has given itself."""

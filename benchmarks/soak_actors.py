@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.processes import below, descriptors, of_status, own_mb
+from benchmarks.processes import ACTING, below, descriptors, of_status, own_mb
 from benchmarks.soak import BARS, endless, sample, verdict
 from manyview.scale.cluster import connected, cpus_of
 from manyview.train import RunFolder
@@ -48,7 +48,7 @@ class Trouble(Thread):
         for turn in count(1):
             if self.over.wait(TROUBLE_EVERY_S):
                 return
-            actors = sorted(pid for pid, name in below(os.getpid()).items() if "SendingCollector" in name)
+            actors = sorted(pid for pid, name in below(os.getpid()).items() if ACTING in name)
             hang = turn % HANGS_EVERY == 0
             if actors:
                 with suppress(ProcessLookupError):
@@ -81,7 +81,11 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     config, samples, trouble = endless(TASK, scale=SCALE), list[dict[str, Any]](), Trouble()
-    with tempfile.TemporaryDirectory() as place, arguments.out.open("w") as out, connected(None, cpus=cpus_of(config)):
+    with (
+        tempfile.TemporaryDirectory() as place,
+        arguments.out.open("w") as out,
+        connected(None, cpus=cpus_of(config, spares=1)),
+    ):
         from manyview.scale.trainer import ManyActors
 
         session = begin(config, RunFolder(Path(place) / "run"), build_trainer=ManyActors)

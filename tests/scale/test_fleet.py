@@ -30,6 +30,13 @@ class World:
         monkeypatch.setattr(module, "ray", engine)
         monkeypatch.setattr(module, "answers_of", lambda answers, **_: answers)
         monkeypatch.setattr(module, "monotonic", lambda: self.now_s)
+        self.begun = 0
+        monkeypatch.setattr(Fleet, "_begun", lambda _: self.handle(self.begin()))
+
+    def begin(self) -> int:
+        """The number of one more process."""
+        self.begun += 1
+        return -self.begun
 
     def handle(self, actor: int) -> Any:
         def remote(*_: Any, **__: Any) -> int:
@@ -117,3 +124,25 @@ def test_shards_are_told_of_each_other_as_they_grow(monkeypatch: pytest.MonkeyPa
             world.answer(member.calls[0].answer, held=held + member.actor)
         fleet.tend()
     assert told == [(2, 101), (2, 100), (2, 201), (2, 200)]  # not of a twentieth more
+
+
+def test_one_stands_by_and_takes_the_place_of_whoever_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    fleet, _ = fleet_of(world, actors=2, deadline_s=60.0)
+    fleet.ask(None, step=0, most_steps=2 * CHUNK, chunk_steps=CHUNK)
+    for member in fleet.members:
+        assert world.begun == 0  # nobody else, while some have not come yet
+        world.answer(member.calls[0].answer)
+        fleet.tend()
+    assert world.begun == 1
+    fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
+    world.now_s += 61
+    assert fleet.tend() == [Lost(0, "nothing came for 60 s")]
+    for _ in range(2):  # the other one first, which is there
+        fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
+    assert [actor for actor, _ in world.answers.values()][-1] == -1  # who stood by
+    assert world.begun == 1
+    fleet.tend()
+    assert world.begun == 2  # and the next one stands by
+    fleet.close()
+    assert len(world.ended) == 4

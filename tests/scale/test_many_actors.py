@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.processes import alive, below
+from benchmarks.processes import ACTING, alive, below
 
 pytestmark = pytest.mark.xdist_group("ray")
 FRAMES = 1_500
@@ -43,7 +43,7 @@ class Learner:
         return [record for record in map(json.loads, lines) if record["kind"] == kind]
 
     def actors(self) -> list[int]:
-        return [pid for pid, name in below(self.process.pid).items() if "SendingCollector" in name]
+        return [pid for pid, name in below(self.process.pid).items() if ACTING in name]
 
     def until(self, reached: Callable[[], object]) -> None:
         deadline_s = monotonic() + 150

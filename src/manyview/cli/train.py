@@ -154,7 +154,7 @@ def _trainer_of(config: RunConfig, address: str | None, engine: ExitStack) -> Ca
 def _with_actors(address: str | None, engine: ExitStack, config: RunConfig) -> Trainer:
     from manyview.scale.cluster import check_resources, connected, cpus_of
 
-    engine.enter_context(connected(address, cpus=cpus_of(config)))
+    engine.enter_context(connected(address, cpus=cpus_of(config, spares=1)))
     check_resources("the run", cpus=cpus_of(config))
     engine.enter_context(ended_by_sigterm())  # Ray has a handler of its own
     from manyview.scale.trainer import ManyActors
@@ -169,7 +169,7 @@ def _taught(
     from manyview.scale.cluster import connected, cpus_of
 
     check(config, folder, fresh=fresh)
-    with connected(address, cpus=cpus_of(config)), ended_by_sigterm():
+    with connected(address, cpus=cpus_of(config, spares=1)), ended_by_sigterm():
         from manyview.scale.learners import LearnersFailedError, learn_together
 
         if folder.taken and fresh:

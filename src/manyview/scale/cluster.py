@@ -53,10 +53,10 @@ def cpus_of_learner(config: RunConfig) -> int:
     return config.machine.threads or 1
 
 
-def cpus_of(config: RunConfig) -> int:
-    """Of the cluster, that a run takes."""
+def cpus_of(config: RunConfig, *, spares: int = 0) -> int:
+    """Of the cluster, that a run takes; with so many for actors that stand by."""
     scale = config.scale
-    return scale.actors + (scale.learners * cpus_of_learner(config) if scale.learners > 1 else 0)
+    return scale.actors + spares + (scale.learners * cpus_of_learner(config) if scale.learners > 1 else 0)
 
 
 def check_resources(who: str, *, cpus: float, gpus: float = 0, memory_gb: float = 0) -> None:

@@ -39,17 +39,30 @@ class Lost(NamedTuple):
     reason: str
 
 
+class Seat(NamedTuple):
+    """Whose place an actor takes, in which of its lives, and the shard that it sends to."""
+
+    actor: int
+    life: int
+    shard: Handle
+
+
 class SendingCollector:
-    """A `Collector` that sends its parcels to a shard itself: pictures never pass through the learner."""
+    """A `Collector` that sends its parcels to a shard itself: pictures never pass through the learner.
 
-    def __init__(self, config: RunConfig, shapes: Shapes, *, actor: int, life: int, shard: Handle, here: Path) -> None:
+    It takes its seat with the first call, so that it can stand by with everything imported.
+    """
+
+    def __init__(self, config: RunConfig, shapes: Shapes, *, here: Path) -> None:
         go_to(here)
-        self._collector = Collector(config, shapes, actor=actor, life=life)
-        self._shard = shard
+        self._config, self._shapes = config, shapes
+        self._collector: Collector | None = None
 
-    def collect(self, weights: Any, *, step: int, steps: int) -> tuple[Collected, Receipt]:
+    def collect(self, weights: Any, *, seat: Seat, step: int, steps: int) -> tuple[Collected, Receipt]:
+        if self._collector is None:
+            self._collector = Collector(self._config, self._shapes, actor=seat.actor, life=seat.life)
         parcel, collected = self._collector.collect(weights, step=step, steps=steps)
-        receipt: Receipt = ray.get(self._shard.insert.remote(parcel))  # the learner watches both of us
+        receipt: Receipt = ray.get(seat.shard.insert.remote(parcel))  # the learner watches both of us
         return collected, receipt
 
 
@@ -63,6 +76,7 @@ class Call:
 class Member:
     actor: int
     life: int = 0
+    """The number of its next one."""
     handle: Any = None
     calls: deque[Call] = field(default_factory=deque)
     since_s: float = 0.0
@@ -87,6 +101,10 @@ class Fleet:
         """Whether anybody ever has."""
         self._stillborn = 0
         """Lives in which nothing was delivered."""
+        self._spare: Any = None
+        """One that stands by: to begin takes seconds, most of which are imports."""
+        self._all_came = False
+        """Whether there was a moment when every actor had delivered."""
         self._told = (-1, 0)
         """How many sent to shards, and the steps in all of them, when those were last told."""
         self._calls = 0
@@ -107,7 +125,8 @@ class Fleet:
                     continue
                 if not member.calls:
                     member.since_s = monotonic()
-                answer = member.handle.collect.remote(weights, step=step, steps=chunk_steps)
+                seat = Seat(member.actor, member.life - 1, self._shards[self.shard_of(member.actor)])
+                answer = member.handle.collect.remote(weights, seat=seat, step=step, steps=chunk_steps)
                 member.calls.append(Call(answer, chunk_steps))
                 self._calls += 1
                 member.asked = self._calls
@@ -124,6 +143,9 @@ class Fleet:
         answered = set(ray.wait(asked, num_returns=len(asked), timeout=0)[0]) if asked else set()
         found = [one for member in self.members for one in self._tended(member, answered)]
         self._tell_shards()
+        self._all_came = self._all_came or all(member.delivered for member in self.members)
+        if self._all_came and self._spare is None:  # not before, or it would be in their way
+            self._spare = self._begun()
         return found
 
     def state(self) -> dict[str, Any]:
@@ -142,6 +164,9 @@ class Fleet:
             if member.handle is not None:
                 ray.kill(member.handle)
                 member.handle = None
+        if self._spare is not None:
+            ray.kill(self._spare)
+            self._spare = None
 
     def _tended(self, member: Member, answered: Set[Any]) -> list[Delivered | Lost]:
         found: list[Delivered | Lost] = []
@@ -179,14 +204,13 @@ class Fleet:
         if member.handle is None:
             if monotonic() - member.since_s < member.pause_s:
                 return False
-            shard = self._shards[self.shard_of(member.actor)]
-            member.handle = (
-                ray.remote(SendingCollector)
-                .options(num_cpus=1, max_restarts=0)
-                .remote(self._config, self._shapes, actor=member.actor, life=member.life, shard=shard, here=Path.cwd())
-            )
+            member.handle, self._spare = self._spare or self._begun(), None
             member.life += 1
         return True
+
+    def _begun(self) -> Handle:
+        remote = ray.remote(SendingCollector).options(num_cpus=1, max_restarts=0)
+        return remote.remote(self._config, self._shapes, here=Path.cwd())
 
     def shard_of(self, actor: int) -> int:
         """The number of the one that an actor sends to."""
