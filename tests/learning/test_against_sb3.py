@@ -117,6 +117,7 @@ def our_rewards(seed: int) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ppo_learns_as_stable_baselines_does() -> None:
     torch.set_num_threads(1)
     ours, theirs = ([rewards(seed) for seed in SEEDS] for rewards in (our_rewards, sb3_rewards))

@@ -8,7 +8,7 @@ from tests.learning.toys import score
 CASES = [
     ("drqv2", "toy/identity_continuous", 700),
     pytest.param("sac", "toy/identity_continuous", 700, marks=pytest.mark.long),
-    ("ppo", "toy/identity", 8_000),
+    pytest.param("ppo", "toy/identity", 8_000, marks=pytest.mark.long),
 ]
 
 

@@ -9,7 +9,8 @@ from tests.learning.toys import score
 @pytest.mark.quality("C2")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "method", ["drqv2+mem", "drqv2+none", "sac+mem", pytest.param("sac+none", marks=pytest.mark.long)]
+    "method",
+    ["drqv2+mem", "sac+mem", *(pytest.param(method, marks=pytest.mark.long) for method in ("drqv2+none", "sac+none"))],
 )
 def test_an_agent_learns_to_say_what_it_sees(method: str, figure: Figure) -> None:
     figure(score("toy/identity_continuous", method, frames=700))

@@ -149,6 +149,7 @@ def test_a_window_keeps_the_order_of_a_rollout() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_window_of_2048_keeps_the_order_of_16384_rewards() -> None:
     """On an encoder's features of five tasks at once."""
     torch.manual_seed(0)
