@@ -68,6 +68,8 @@ def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseeds = [1, 1]\n', "seeds must be a list without"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseed = [1]\n', "a sweep has no 'seed'"),
         ('tasks = ["toy/identity"]\nmethods = ["best"]\n', "method must be <agent>"),
+        ('tasks = ["toy/identty"]\nmethods = ["ppo+none"]\n', "no task 'toy/identty'; did you mean toy/identity"),
+        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nmemory_gb = -1\n', "memory_gb must be a number"),
         ("tasks = [", "Invalid value"),
     ],
 )
@@ -145,4 +147,5 @@ def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> No
     (given_up,) = [line for line in said.splitlines() if "given up after 2 attempts" in line]
     assert re.search(r"crashing-always.*its process died; see night/.*seed1\.log", given_up)
     assert re.search(r"crashing-always.*crashed \(1\), and goes on", said)
+    assert "Last result" not in said  # Tune's own words
     assert len(list((tmp_path / "night").glob(".tune*"))) == 1  # of the driver that was killed

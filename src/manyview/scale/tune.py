@@ -218,7 +218,11 @@ def _train(planned: Planned, *, accept_changes: bool) -> None:
 
 
 def _callback(run_of: Callable[[Mapping[str, Any]], Planned], watcher: Watcher) -> Any:
-    class Told(engine_part("tune").Callback):  # type: ignore[misc]
+    # Of this kind, or Tune would put one of its own beside it that prints a line for every trial.
+    class Told(engine_part("tune.progress_reporter").TrialProgressCallback):  # type: ignore[misc]
+        def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
+            """Nothing: a run writes its own records."""
+
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
             watcher.begun(run_of(trial.config))
 
