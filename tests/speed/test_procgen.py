@@ -3,10 +3,11 @@
 import pytest
 
 from benchmarks.procgen_speed import Speed, measure, table
-from manyview.envs.procgen.suite import PAPER
 from quality.plugin import Figure
 
 ATTEMPTS = 3
+GAMES = ("bigfish", "coinrun", "starpilot")
+"""Short, long and middling episodes; `python -m benchmarks.procgen_speed` has all nine of the paper."""
 
 
 def settled(game: str) -> Speed:
@@ -23,6 +24,6 @@ def settled(game: str) -> Speed:
 @pytest.mark.timing
 @pytest.mark.simulator
 def test_true_transitions_come_as_fast_as_bare_envpools_steps(figure: Figure) -> None:
-    speeds = {game: settled(game) for game in PAPER}
+    speeds = {game: settled(game) for game in GAMES}
     print(table(speeds))
     figure(min(speed.ratio for speed in speeds.values()), "procgen")
