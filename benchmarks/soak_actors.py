@@ -95,7 +95,8 @@ def main() -> None:
             updates = session.trainer.clock.updates
             one = {**sample(session, began), **held_by_family()}
             one |= {"updates": session.trainer.clock.updates - updates, "kills": trouble.kills, "hangs": trouble.hangs}
-            one["CPU against fixed work"] *= one["rounds"] / one["updates"]  # of an update: looks at actors are no work
+            # Of an update: looks at actors are no work.
+            one["CPU against fixed work"] *= one["rounds"] / max(1, one["updates"])
             samples.append(one)
             out.write(json.dumps(one) + "\n")
             out.flush()

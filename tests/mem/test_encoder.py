@@ -22,7 +22,7 @@ def test_image_size_and_channels_are_free(shape: tuple[int, int, int], trunk: st
 
 @pytest.mark.parametrize("size", [40, 64])
 def test_the_small_trunk_sees_every_pixel_of_the_sizes_it_is_for(size: int) -> None:
-    """Convolutions without a border leave out what their steps do not reach, which was an eighth of each side here."""
+    """Convolutions without a border leave out what their steps do not reach, which was up to an eighth of a side."""
     network, _ = convolutions((3, size, size), "small")
     image = torch.rand(8, 3, size, size, requires_grad=True)
     network(image).sum().backward()

@@ -7,7 +7,7 @@ from quality.plugin import Figure
 
 ATTEMPTS = 3
 GAMES = ("bigfish", "coinrun", "starpilot")
-"""Short, long and middling episodes; `python -m benchmarks.procgen_speed` has all nine of the paper."""
+"""For the gate; `python -m benchmarks.procgen_speed` has all nine of the paper."""
 
 
 def settled(game: str) -> Speed:

@@ -39,10 +39,8 @@ class ShardLogs:
     def entries(self, *, inserted: int) -> list[Entry]:
         """Asked for again and again, and not waited for in the shards: they go on with what learners want of them."""
         asked = list(zip(self._shards, self._marks[inserted], strict=True))
-        found: list[Any] = [None]
-        while None in found:
-            found = answers_of([shard.marked.remote(count) for shard, count in asked], who=A_SHARD)
-            sleep(LOOK_EVERY_S if None in found else 0)
+        while None in (found := answers_of([shard.marked.remote(count) for shard, count in asked], who=A_SHARD)):
+            sleep(LOOK_EVERY_S)
         self._answered = max(self._answered, inserted - 1)
         return [replace(Entry.of(plain), shard=index) for index, plains in enumerate(found) for plain in plains]
 
