@@ -122,14 +122,20 @@ def verdict(samples: list[dict[str, float]]) -> dict[str, float]:
     later = samples[int(WARM_UP * len(samples)) :]
     minutes, held = ([one[name] for one in later] for name in ("minute", "resident MB"))
     pairs = combinations(zip(minutes, held, strict=True), 2)
-    speed = [one["CPU against fixed work"] for one in later]
     half = len(later) // 2
+
+    def halves(name: str) -> tuple[float, float]:
+        """Medians: who is just being replaced has a descriptor or a thread more or less."""
+        figures = [one[name] for one in later]
+        return median(figures[:half]), median(figures[half:])
+
+    (few, many), (less, more), (fast, slow) = map(halves, ("descriptors", "threads", "CPU against fixed work"))
     return {
         "MB an hour": 60 * median((mb - before) / (minute - earlier) for (earlier, before), (minute, mb) in pairs),
         "MB in all": held[-1] - held[0],
-        "descriptors": later[-1]["descriptors"] - later[0]["descriptors"],
-        "threads": later[-1]["threads"] - later[0]["threads"],
-        "speed drift": median(speed[half:]) / median(speed[:half]) - 1,
+        "descriptors": many - few,
+        "threads": more - less,
+        "speed drift": slow / fast - 1,
     }
 
 
