@@ -27,11 +27,12 @@ class World:
         self._number = 0
         engine = SimpleNamespace(wait=self.wait, get=lambda call: self.answers[call][1], kill=self.ended.append)
         engine.exceptions = SimpleNamespace(RayError=ChildProcessError)
+        actors = SimpleNamespace(remote=lambda *_, **__: self.handle(self.begin()))
+        engine.remote = lambda _: SimpleNamespace(options=lambda **_: actors)
         monkeypatch.setattr(module, "ray", engine)
         monkeypatch.setattr(module, "answers_of", lambda answers, **_: answers)
         monkeypatch.setattr(module, "monotonic", lambda: self.now_s)
         self.begun = 0
-        monkeypatch.setattr(Fleet, "_begun", lambda _: self.handle(self.begin()))
 
     def begin(self) -> int:
         """The number of one more process."""

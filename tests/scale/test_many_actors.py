@@ -119,6 +119,7 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     assert taken == end["steps"] + waiting  # whatever is in the replay was learned from or will be, once
     wait_for_the_end_of(rays_own, seconds=90)
     assert set(SHARED_MEMORY.iterdir()) <= shared_before
+    assert "(raylet)" not in (tmp_path / "said.log").read_text()  # we have said it in a line
 
 
 @pytest.mark.long

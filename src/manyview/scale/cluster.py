@@ -25,7 +25,7 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
     from manyview.scale.engine import ray
 
     if address is None:
-        _reread()
+        _adjust()
         many = max(cpus, usable_cores())
         ray.init(
             address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **QUIET
@@ -38,11 +38,15 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
         ray.shutdown()
 
 
-def _reread() -> None:
-    """What Ray reads when it is imported, which somebody may have done before us. Its minor version is fixed."""
+def _adjust() -> None:
+    """What Ray has no argument for, or reads when it is imported, which somebody may have done before us.
+
+    Its minor version is fixed.
+    """
     from manyview.scale.engine import engine_part
 
     inner = engine_part("_raylet")
+    engine_part("_private.worker")._worker_logs_enabled = False  # a paragraph for every actor that we replace in a line
     engine_part("_private.ray_constants").ENABLE_RAY_CLUSTER = False
     inner.Config.initialize("")
     inner.AuthenticationTokenLoader.instance().reset_cache()

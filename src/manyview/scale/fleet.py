@@ -94,6 +94,8 @@ class Member:
 class Fleet:
     def __init__(self, config: RunConfig, shapes: Shapes, shards: Sequence[Handle]) -> None:
         self._config, self._shapes, self._shards = config, shapes, shards
+        # Once: Ray keeps whatever it is made of for ever.
+        self._actors = ray.remote(SendingCollector).options(num_cpus=1, max_restarts=0)
         self.members = [Member(actor) for actor in range(config.scale.actors)]
         self.held = [0] * len(shards)
         """Steps that are in each shard."""
@@ -209,8 +211,7 @@ class Fleet:
         return True
 
     def _begun(self) -> Handle:
-        remote = ray.remote(SendingCollector).options(num_cpus=1, max_restarts=0)
-        return remote.remote(self._config, self._shapes, here=Path.cwd())
+        return self._actors.remote(self._config, self._shapes, here=Path.cwd())
 
     def shard_of(self, actor: int) -> int:
         """The number of the one that an actor sends to."""
