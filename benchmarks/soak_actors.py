@@ -4,8 +4,8 @@
     python -m benchmarks.soak_actors --minutes 5 --out soak.jsonl
 
 Four actors and two shards on Ray. Every ten seconds an actor is killed, and every third time it is stopped instead, so
-that it hangs until its deadline. Watched are the learner and the shards, which must live through all of it; Ray's own
-two servers are told beside them. Cameras and physics do not fail here (L5): `benchmarks.soak` has that.
+that it hangs until its deadline; in all of them physics breaks and a camera fails, as in `benchmarks.soak`. Watched are
+the learner and the shards, which must live through all of it; Ray's own two servers are told beside them.
 """
 
 import argparse
@@ -13,27 +13,45 @@ import json
 import os
 import signal
 import tempfile
+import warnings
 from contextlib import suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 
+import manyview
 from benchmarks.processes import ACTING, below, descriptors, of_status, own_mb
-from benchmarks.soak import BARS, endless, sample, verdict
+from benchmarks.soak import BARS, Breakage, endless, sample, verdict
+from manyview.envs import ViewWarning
 from manyview.scale.cluster import connected, cpus_of
 from manyview.train import RunFolder
 from manyview.train.opening import begin
 
 TROUBLE_EVERY_S = 10.0
 HANGS_EVERY = 3
-TASK = "toy/identity_continuous"
+TASK = "benchmarks.soak_actors:breaking"
 SCALE = {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0}
 FAMILY = {"shards": "ray::Shard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
+
+
+@cache
+def broken() -> None:
+    """Once in a process, whatever is made in it."""
+    warnings.simplefilter("ignore", ViewWarning)
+    for replaced in Breakage(np.random.default_rng()).places:
+        setattr(*replaced)
+
+
+def breaking() -> gym.Env[Any, Any]:
+    broken()
+    return manyview.make("dmc/cheetah_run", image_size=24, frame_stack=1, action_repeat=8, render_quality="fast")
 
 
 class Trouble(Thread):
@@ -68,10 +86,12 @@ def held_by_family() -> dict[str, float]:
     return found
 
 
-def of_shards(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def verdict_of(who: str, samples: list[dict[str, Any]]) -> dict[str, float]:
     """As if they were the process that is watched; of speed only the learner's is known."""
-    names = {"resident MB": "shards MB", "descriptors": "shards descriptors", "threads": "shards threads"}
-    return [{**one, **{name: one[theirs] for name, theirs in names.items()}} for one in samples]
+    names = {"resident MB": f"{who} MB", "descriptors": f"{who} descriptors", "threads": f"{who} threads"}
+    found = verdict([{**one, **{name: one[theirs] for name, theirs in names.items()}} for one in samples])
+    found.pop("speed drift")
+    return found
 
 
 def main() -> None:
@@ -94,6 +114,7 @@ def main() -> None:
         while perf_counter() - began < 60 * arguments.minutes:
             updates = session.trainer.clock.updates
             one = {**sample(session, began), **held_by_family()}
+            one["threads"] = of_status(os.getpid(), "Threads")  # Ray's too
             one |= {"updates": session.trainer.clock.updates - updates, "kills": trouble.kills, "hangs": trouble.hangs}
             # Of an update: looks at actors are no work.
             one["CPU against fixed work"] *= one["rounds"] / max(1, one["updates"])
@@ -104,14 +125,14 @@ def main() -> None:
         trouble.over.set()
         clock = session.trainer.clock
         session.close()
-        found = {"learner": verdict(samples), "shards": verdict(of_shards(samples))}
-        found["shards"].pop("speed drift")
+        found = {"learner": verdict(samples), **{who: verdict_of(who, samples) for who in FAMILY}}
         ratio = clock.updates * config.schedule.update_every_steps / (clock.steps - config.schedule.seed_frames)
         last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.desk.made_with)}
         out.write(json.dumps(last) + "\n")
     for who, figures in found.items():
         for name, value in figures.items():
-            print(f"{who}, {name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if name in BARS else ""))
+            barred = name in BARS and who in ("learner", "shards")
+            print(f"{who}, {name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if barred else ""))
     print(f"{trouble.kills} kills, {trouble.hangs} hangs; updates made of those asked for: {ratio:.4f} (bar 1 %)")
 
 
