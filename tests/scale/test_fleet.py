@@ -103,6 +103,24 @@ def test_a_slow_actor_is_waited_for_and_one_that_hangs_is_not(monkeypatch: pytes
     assert len(world.ended) == 1
 
 
+@pytest.mark.quality("L2")
+def test_one_that_hangs_at_its_start_is_replaced_while_the_other_is_asked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    fleet, _ = fleet_of(world, actors=2, deadline_s=60.0, start_deadline_s=120.0)
+    lost: list[Lost] = []
+    while not lost:
+        fleet.ask(None, step=0, most_steps=4 * CHUNK, chunk_steps=CHUNK)
+        world.now_s += 10
+        world.answer(fleet.members[1].calls[0].answer)
+        lost = [one for one in fleet.tend() if isinstance(one, Lost)]
+    assert lost == [Lost(0, "nothing came for 120 s")]
+    assert (world.now_s, fleet.members[1].delivered) == (130, 13)
+    world.now_s += 1
+    fleet.ask(None, step=0, most_steps=4 * CHUNK, chunk_steps=CHUNK)
+    assert fleet.members[0].handle is not None
+    assert fleet.members[0].life == 1
+
+
 def test_a_slow_start_is_forgotten_after_the_second_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
     fleet, _ = fleet_of(world, actors=1, deadline_s=60.0)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -14,10 +15,13 @@ import pytest
 import torch
 from torch import Tensor, distributed
 
+from benchmarks.compared import different
 from benchmarks.processes import below
 from manyview.agents import OffPolicyAgent
 from manyview.data import Batch
+from manyview.scale.learners import _files_of_the_leader
 from manyview.train import RunConfig, build
+from manyview.train.checkpoint import packed, unpacked
 from tests.train.runs import short_run
 
 UPDATES, ROWS = 4, 16
@@ -74,10 +78,11 @@ def learn_as(rank: int, meeting: str, method: str, out: str) -> None:
     distributed.destroy_process_group()
 
 
-def learned_by_two(method: str, folder: Path) -> list[tuple[dict[str, Tensor], list[float]]]:
+def by_two(work: Callable[[int, str, str, str], None], method: str, folder: Path) -> list[Any]:
+    """What each of two processes leaves behind."""
     spawn = multiprocessing.get_context("spawn")
     arguments = (f"file://{folder}/meeting", method, str(folder))
-    processes = [spawn.Process(target=learn_as, args=(rank, *arguments)) for rank in range(2)]
+    processes = [spawn.Process(target=work, args=(rank, *arguments)) for rank in range(2)]
     for process in processes:
         process.start()
     for process in processes:
@@ -89,7 +94,7 @@ def learned_by_two(method: str, folder: Path) -> list[tuple[dict[str, Tensor], l
 @pytest.mark.parametrize("method", ["drqv2+none"])
 def test_two_learners_end_where_one_does(tmp_path: Path, method: str) -> None:
     alone, losses = learned(config_of(method))
-    first, second = learned_by_two(method, tmp_path)
+    first, second = by_two(learn_as, method, tmp_path)
     for name, value in alone.items():
         torch.testing.assert_close(first[0][name], value, atol=1e-5, rtol=1e-5)
         assert first[0][name].equal(second[0][name])
@@ -100,17 +105,37 @@ def test_two_learners_end_where_one_does(tmp_path: Path, method: str) -> None:
 def test_with_mem_they_stay_in_step_though_each_has_neighbours_of_its_own(tmp_path: Path) -> None:
     """k-NN, floor and decorrelation see a rank's rows only, so the result is another; but it is one result."""
     alone, _ = learned(config_of("drqv2+mem"))
-    (first, _), (second, _) = learned_by_two("drqv2+mem", tmp_path)
+    (first, _), (second, _) = by_two(learn_as, "drqv2+mem", tmp_path)
     assert first.keys() == alone.keys()
     assert all(first[name].equal(second[name]) for name in alone)
     assert not all(torch.allclose(first[name], alone[name], atol=1e-5) for name in alone)
 
 
+def take_over_as(rank: int, meeting: str, method: str, out: str) -> None:
+    agent, batches = agent_and_batches(config_of(method))
+    if rank == 0:
+        agent.update(batches[0], 0)
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    if rank == 0:
+        _files_of_the_leader(packed(agent.state(), {}))
+    else:
+        agent.load_state(unpacked(_files_of_the_leader(None)).tree)
+    torch.save(agent.state(), f"{out}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def test_whoever_follows_becomes_what_the_leader_is(tmp_path: Path) -> None:
+    """Its optimizer too, which has nothing yet where nothing was learned."""
+    leads, follows = by_two(take_over_as, "drqv2+mem", tmp_path)
+    assert different(leads, follows) == []
+
+
 @pytest.mark.long
 @pytest.mark.quality("L6")
 @pytest.mark.xdist_group("ray")
-def test_a_group_of_learners_goes_on_from_its_checkpoint_when_one_is_killed(tmp_path: Path) -> None:
-    """By the command, on real Ray Train."""
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_group_of_learners_goes_on_from_its_checkpoint_when_one_is_killed(tmp_path: Path, *, leads: bool) -> None:
+    """By the command, on real Ray Train: the one that has the run, or one that follows it."""
     frames, killed = 1_500, False
     command = [
         *("train", "toy/identity_continuous", "--method", "drqv2+mem", "--preset", "minute", "--out", "run"),
@@ -125,7 +150,9 @@ def test_a_group_of_learners_goes_on_from_its_checkpoint_when_one_is_killed(tmp_
     while process.poll() is None and monotonic() < deadline_s:
         learners = [pid for pid, name in below(process.pid).items() if "RayTrainWorker" in name]
         if not killed and (tmp_path / "run" / "checkpoints" / "000000600").exists() and len(learners) == 2:
-            os.kill(max(learners), signal.SIGKILL)
+            leader = json.loads((tmp_path / "run" / "manifest.json").read_text())["pid"]
+            assert leader in learners
+            os.kill(next(pid for pid in learners if (pid == leader) == leads), signal.SIGKILL)
             killed = True
         sleep(0.2)
     said = (tmp_path / "said.log").read_text()

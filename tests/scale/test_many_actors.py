@@ -26,11 +26,11 @@ OPTIONS = [
 
 
 class Learner:
-    def __init__(self, folder: Path, task: str = "hanging") -> None:
+    def __init__(self, folder: Path, task: str = "hanging", *settings: str) -> None:
         self.folder = folder
         with (folder / "said.log").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "manyview", "train", f"tests.scale.hanging:{task}", *OPTIONS],
+                [sys.executable, "-m", "manyview", "train", f"tests.scale.hanging:{task}", *OPTIONS, *settings],
                 cwd=folder,
                 stdout=output,
                 stderr=output,
@@ -128,6 +128,32 @@ def test_a_run_whose_actors_cannot_begin_ends_with_the_reason(tmp_path: Path) ->
     assert learner.process.wait(timeout=200) == 1
     *_, last = (tmp_path / "said.log").read_text().splitlines()
     assert last == "no actor can begin: RuntimeError: the licence of the simulator is taken"
+
+
+@pytest.mark.long
+def test_a_run_whose_every_chunk_is_refused_ends_with_the_reason(tmp_path: Path) -> None:
+    learner = Learner(tmp_path, "hanging", "scale.reward_high=-1")
+    assert learner.process.wait(timeout=200) == 1
+    *_, last = (tmp_path / "said.log").read_text().splitlines()
+    assert last.startswith("of every actor every chunk is refused, the last one: rewards from 0")
+
+
+@pytest.mark.long
+@pytest.mark.quality("D3")
+def test_a_damaged_segment_of_a_shard_costs_one_checkpoint(tmp_path: Path) -> None:
+    learner, checkpoints = Learner(tmp_path), tmp_path / "run" / "checkpoints"
+    learner.until(lambda: (checkpoints / "000001000").exists())
+    learner.process.kill()
+    learner.process.wait()
+    newest = max((tmp_path / "run" / "replay" / "shard1").glob("*.segment"))
+    spoiled = bytearray(newest.read_bytes())
+    spoiled[len(spoiled) // 2] ^= 16
+    newest.write_bytes(bytes(spoiled))
+    again = Learner(tmp_path)
+    assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
+    (resumed,) = again.records("resume")
+    assert resumed["frames"] == 500
+    assert "checksum" in again.warnings()
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ import torch
 from benchmarks.compared import different
 from manyview.data import log
 from manyview.data.durable import write_whole
+from manyview.data.pieces import cut_piece
 from manyview.scale import engine
 from manyview.scale.batches import Batches
 from manyview.scale.collector import Collector, weights_of
@@ -92,8 +93,6 @@ def test_rewards_outside_the_declared_range_do_not_get_in() -> None:
     assert taken.insert(parcel).transitions == CHUNK
     acted = taken.replay.steps["acted"][: taken.replay.inserted]
     taken.replay.steps["reward"][:CHUNK][acted[:CHUNK]] = 1e30
-    from manyview.data.pieces import cut_piece
-
     absurd = parcel._replace(piece=cut_piece(taken.replay, 0))
     refusing = Shard(config, shapes, index=0, count=1)
     receipt = refusing.insert(absurd)
@@ -123,6 +122,68 @@ def test_an_actor_that_floods_gets_twice_its_share_and_no_more() -> None:
     sampled = np.concatenate([shard.sample()["rows"] for _ in range(40)])
     assert (whose[sampled] == 0).mean() <= FAIR_SHARES / 16 + 0.02
     shard.close()
+
+
+@pytest.mark.quality("X4")
+def test_the_share_is_of_what_the_ring_holds_when_it_has_long_wrapped() -> None:
+    """Sixteen take turns; then one sends as much as it can, for two more times round the ring."""
+    config, shapes = setting(actors=16)
+    shard = Shard(config, shapes, index=0, count=1)
+    shard.expect(16)
+    (piece,) = parcels(config, shapes, actor=0, count=1)
+    steps, whose = 0, list[int]()
+
+    def send(actor: int, number: int) -> None:
+        nonlocal steps
+        refused = shard.insert(piece._replace(actor=actor, number=number)).refused
+        assert not (refused and actor)
+        whose.extend([actor] * (shard.replay.inserted - steps))
+        steps = shard.replay.inserted
+
+    for number in range(60):
+        for actor in range(16):
+            for repeat in range(20 if number > 20 and actor == 0 else 1):
+                send(actor, 100 * number + repeat)
+            assert whose[-shard.replay.capacity :].count(0) <= FAIR_SHARES / 16 * shard.replay.capacity + 2 * CHUNK
+    assert steps > 4 * shard.replay.capacity
+    assert shard.ledger.held[0] == whose[-shard.replay.capacity :].count(0)
+    shard.close()
+
+
+@pytest.mark.quality("X4")
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        ({"actor": 4}, "no actor 4 sends here"),
+        ({"actor": 1}, "no actor 1 sends here"),  # it sends to the other shard
+        ({"actor": -1}, "no actor -1 sends here"),
+        ({"actor": "0"}, "no actor '0' sends here"),
+        ({"life": -1}, "its life and number must be whole numbers, got -1 and 0"),
+        ({"number": 0.5}, "its life and number must be whole numbers, got 0 and 0.5"),
+        ({"frames": 10**12}, "10 transitions in 1000000000000 frames"),
+        ({"frames": 9}, "10 transitions in 9 frames"),
+    ],
+)
+def test_what_a_parcel_says_of_itself_is_not_believed(lie: dict[str, Any], reason: str) -> None:
+    config, shapes = setting(actors=4)
+    shard = Shard(config, shapes, index=0, count=2)
+    (parcel,) = parcels(config, shapes, actor=0, count=1)
+    assert shard.insert(parcel._replace(**lie)) == (0, 0, 0, reason)
+    assert shard.insert(parcel) == (CHUNK, CHUNK, len(shard.replay), "")
+    shard.close()
+
+
+@pytest.mark.quality("X4")
+def test_actions_that_no_agent_can_take_do_not_get_in() -> None:
+    config, shapes = setting(actors=1)
+    shard, taken = (Shard(config, shapes, index=0, count=1) for _ in range(2))
+    (parcel,) = parcels(config, shapes, actor=0, count=1)
+    taken.insert(parcel)
+    taken.replay.steps["action"][:CHUNK] = 1e30
+    refused = shard.insert(parcel._replace(piece=cut_piece(taken.replay, 0))).refused
+    assert refused == "actions from 1e+30 to 1e+30, they lie within [-1, 1]"
+    for one in (shard, taken):
+        one.close()
 
 
 @pytest.mark.quality("X4")

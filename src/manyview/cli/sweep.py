@@ -3,7 +3,8 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from time import monotonic
@@ -50,13 +51,12 @@ def sweep(
         planned = wanted.planned()
     except (ValueError, TypeError, OSError) as error:
         return refuse(error)
+    counted = _counted(planned, summaries_of(planned))
     if wanted.search is None:
-        print(f"{len(planned)} runs in {wanted.out}: {_counted(planned)}")
+        print(f"{len(planned)} runs in {wanted.out}: {counted}")
     else:
         fields = ", ".join(wanted.search.fields)
-        print(
-            f"a search of {wanted.search.trials} trials for {fields} in {wanted.out}: {_counted(planned) or 'to come'}"
-        )
+        print(f"a search of {wanted.search.trials} trials for {fields} in {wanted.out}: {counted or 'to come'}")
     if dry_run:
         for one in planned:
             print(f"  {one.folder}")
@@ -94,15 +94,19 @@ class Told:
 
     def __init__(self, planned: Callable[[], Sequence[Planned]]) -> None:
         self._planned, self._last_s = planned, monotonic()
+        self._running: set[Path] = set()
 
     def begun(self, planned: Planned) -> None:
+        self._running.add(planned.folder)
         self._say(planned, "begins" if not planned.folder.exists() else "goes on")
 
     def ended(self, planned: Planned) -> None:
+        self._running.discard(planned.folder)
         found = summarise(planned.folder)
         self._say(planned, "finished" if found.last_return is None else f"finished, return {found.last_return:.1f}")
 
     def failed(self, planned: Planned, reason: str, *, attempts: int, given_up: bool) -> None:
+        self._running.discard(planned.folder)
         what = f"given up after {attempts} attempts" if given_up else f"crashed ({attempts}), and goes on"
         self._say(planned, f"{what}: {reason}; see {os.path.relpath(log_of(planned))}")
 
@@ -110,9 +114,9 @@ class Told:
         if monotonic() - self._last_s > TABLE_EVERY_S:
             self._last_s = monotonic()
             planned = self._planned()
-            running = [found for found in summaries_of(planned) if found.state == "running"]
-            print(_counted(planned))
-            if running:
+            found = summaries_of(planned, begun=self._running)
+            print(_counted(planned, found))
+            if running := [one for one in found if one.state == "running"]:
                 print_table(running)
             sys.stdout.flush()
 
@@ -120,10 +124,13 @@ class Told:
         print(f"{os.path.relpath(planned.folder)}: {what}", flush=True)
 
 
-def summaries_of(planned: Sequence[Planned]) -> list[Run]:
-    return [summarise(one.folder) for one in planned if one.folder.exists()]
+def summaries_of(planned: Sequence[Planned], *, begun: Set[Path] = frozenset()) -> list[Run]:
+    """As their folders tell, but for runs on other machines, of which those do not tell whether they still run."""
+    found = [summarise(one.folder) for one in planned if one.folder.exists()]
+    return [replace(one, state="running") if one.state == "unknown" and one.path in begun else one for one in found]
 
 
-def _counted(planned: Sequence[Planned]) -> str:
-    states = Counter(summarise(one.folder).state if one.folder.exists() else "to come" for one in planned)
-    return ", ".join(f"{count} {state}" for state, count in states.items())
+def _counted(planned: Sequence[Planned], found: Sequence[Run]) -> str:
+    states = Counter[str](one.state for one in found)
+    states["to come"] = len(planned) - len(found)
+    return ", ".join(f"{count} {state}" for state, count in states.items() if count)

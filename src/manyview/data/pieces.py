@@ -28,6 +28,11 @@ class Piece(NamedTuple):
         found: NDArray[np.float32] = self.steps["reward"][self.steps["acted"]]
         return found
 
+    @property
+    def actions(self) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self.steps["action"][self.steps["acted"]]
+        return found
+
 
 def cut_piece(replay: Replay, begin: int) -> bytes:
     """What a replay has from step `begin` on, which was one that `Replay.begin` wrote first."""

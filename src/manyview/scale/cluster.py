@@ -22,7 +22,7 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
     """
     if address is None:
         _prepare_our_own()
-    from manyview.scale.engine import ray
+    from manyview.scale.engine import cause_of, ray
 
     if address is None:
         _adjust()
@@ -31,7 +31,10 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
             address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **QUIET
         )
     else:
-        ray.init(address=address, **QUIET)
+        try:
+            ray.init(address=address, **QUIET)
+        except (ray.exceptions.RayError, RuntimeError) as error:  # another token, another version
+            raise ConnectionError(f"no connection to {address}: {cause_of(error)}") from error
     try:
         yield
     finally:
@@ -82,3 +85,6 @@ def _prepare_our_own() -> None:
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"  # other users of this machine do not have it
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    # Of every call and of every actor that died it would keep a record, for a dashboard that is not there.
+    os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
+    os.environ.setdefault("RAY_maximum_gcs_destroyed_actor_cached_count", "10")

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
@@ -59,11 +59,12 @@ class SendingCollector:
         self._collector: Collector | None = None
 
     def collect(self, weights: Any, *, seat: Seat, step: int, steps: int) -> tuple[Collected, Receipt]:
+        began_s = monotonic()
         if self._collector is None:
             self._collector = Collector(self._config, self._shapes, actor=seat.actor, life=seat.life)
         parcel, collected = self._collector.collect(weights, step=step, steps=steps)
         receipt: Receipt = ray.get(seat.shard.insert.remote(parcel))  # the learner watches both of us
-        return collected, receipt
+        return replace(collected, seconds=monotonic() - began_s), receipt  # a slow shard is no fault of ours
 
 
 @dataclass
@@ -119,6 +120,8 @@ class Fleet:
     def ask(self, weights: Any, *, step: int, most_steps: int, chunk_steps: int) -> None:
         """For chunks of so many steps, of at most so many together; the first begins at the run's step `step`."""
         for _ in range(CALLS):
+            if chunk_steps > most_steps:
+                return
             # Where there is room for a few only they take turns, or the first of them would make all the steps.
             for member in sorted(self.members, key=lambda member: (len(member.calls), member.asked)):
                 if chunk_steps > most_steps:

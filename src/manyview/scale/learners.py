@@ -1,7 +1,7 @@
 """Several learners of one run, through Ray Train: one leads and has the session, the others follow its every update."""
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,9 +19,10 @@ from manyview.scale.batches import Batches
 from manyview.scale.cluster import check_resources, cpus_of, cpus_of_learner
 from manyview.scale.engine import Handle, cause_of, engine_part
 from manyview.scale.patience import when_free
-from manyview.scale.shared import go_to
+from manyview.scale.shared import go_to, look_for, seen_by_all
 from manyview.scale.trainer import ManyActors
 from manyview.train import RunConfig, RunFolder, build
+from manyview.train.checkpoint import FILES, SUMS, packed, unpacked
 from manyview.train.machine import autocast, device_of, prepare, resolved
 from manyview.train.opening import run
 from manyview.train.seeds import derived_seed
@@ -29,7 +30,6 @@ from manyview.train.stopping import StopRequest, stop_request
 
 UPDATE, TAKE_OVER, END = 0, 1, 2
 """What a leader may say: learn from your part of the next batch, be as I am, it is over."""
-CPU = torch.device("cpu")
 WEEK_S = 7 * 24 * 3600
 """Whoever follows waits for the leader, and that one may wait long for actors."""
 STOP_FILE = "stop"
@@ -53,7 +53,7 @@ class Leader:
     def hand_over(self, agent: Agent, step: int) -> None:
         """After the agent was made or loaded: whoever follows becomes it."""
         self._say(TAKE_OVER, step)
-        distributed.broadcast_object_list([_on_cpu(agent.state())], src=0, device=CPU)
+        _files_of_the_leader(packed(agent.state(), {}))
 
     def lead(self, step: int, held: Sequence[int]) -> None:
         """Before an update at this agent step, with so many steps in each shard."""
@@ -81,9 +81,7 @@ def follow(config: RunConfig) -> None:
         if what == END:
             return
         if what == TAKE_OVER:
-            handed: list[Any] = [None]
-            distributed.broadcast_object_list(handed, src=0, device=CPU)
-            agent.load_state(handed[0])
+            agent.load_state(unpacked(_files_of_the_leader(None)).tree)
             _draw_anew(agent, config.seed, step)
             continue
         with suppress(NonFiniteError), autocast(config.machine):  # not finite here is not finite anywhere
@@ -106,13 +104,26 @@ def learn_together(
 
     Should a learner die, all begin again from the last checkpoint.
     """
-    train, torch_train = engine_part("train"), engine_part("train.torch")
     on_gpu = resolved(config.machine).device != "cpu"
     check_resources("the run", cpus=cpus_of(config), gpus=config.scale.learners * on_gpu)
     when_free(folder.hold).close()  # nobody else trains here; and the folder is there, for the file of a stop
     beside = folder.path.absolute().with_name(f".{folder.path.name}.learners")
-    trainer = torch_train.TorchTrainer(
-        partial(_rank, config, folder.path.absolute(), Path.cwd(), accept_changes=accept_changes),
+    try:
+        with seen_by_all(beside) as sign, stop_request() as stop:
+            work = partial(_rank, config, folder.path.absolute(), Path.cwd(), sign=sign, accept_changes=accept_changes)
+            trainer = _group(config, work, beside, on_gpu=on_gpu, retries=retries)
+            failure = _fitted(trainer, stop, folder.path / STOP_FILE)
+    finally:
+        remove(beside)  # the run's folder has all that is needed again
+    if failure is not None:
+        raise LearnersFailedError(cause_of(failure)) from failure
+    return stop.asked
+
+
+def _group(config: RunConfig, work: Callable[[], None], beside: Path, *, on_gpu: bool, retries: int) -> Any:
+    train, torch_train = engine_part("train"), engine_part("train.torch")
+    return torch_train.TorchTrainer(
+        work,
         # What is said goes through the CPU, gradients where they are.
         torch_config=torch_train.TorchConfig(backend="cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=WEEK_S),
         scaling_config=train.ScalingConfig(
@@ -122,8 +133,11 @@ def learn_together(
         ),
         run_config=train.RunConfig(storage_path=str(beside), failure_config=train.FailureConfig(max_failures=retries)),
     )
-    stop_file, failures = folder.path / STOP_FILE, list[BaseException]()
-    remove(stop_file)
+
+
+def _fitted(trainer: Any, stop: StopRequest, stop_file: Path) -> BaseException | None:
+    """To the end, or until a stop, for which a file is laid down; what went wrong."""
+    failures: list[BaseException] = []
 
     def fit() -> None:  # in a thread: elsewhere it would take Ctrl-C for itself, and leave without a checkpoint
         try:
@@ -131,23 +145,21 @@ def learn_together(
         except BaseException as error:
             failures.append(error)
 
+    remove(stop_file)
     thread = Thread(target=fit, daemon=True)
+    thread.start()
     try:
-        with stop_request() as stop:
-            thread.start()
-            while thread.is_alive():
-                thread.join(0.2)
-                if stop:
-                    stop_file.touch()
+        while thread.is_alive():
+            thread.join(0.2)
+            if stop:
+                stop_file.touch()
     finally:
-        remove(beside)  # the run's folder has all that is needed again
         remove(stop_file)
-    if failures:
-        raise LearnersFailedError(cause_of(failures[0])) from failures[0]
-    return stop.asked
+    return failures[0] if failures else None
 
 
-def _rank(config: RunConfig, path: Path, here: Path, *, accept_changes: bool) -> None:
+def _rank(config: RunConfig, path: Path, here: Path, *, sign: Path, accept_changes: bool) -> None:
+    look_for(sign)
     go_to(here)  # Ray Train has its own idea of where it is
     prepare(config.machine)
     folder = RunFolder(path)
@@ -185,8 +197,13 @@ def _from_the_leader(said: Any) -> Any:
     return engine_part("train.collective").broadcast_from_rank_zero(said)
 
 
-def _on_cpu(tree: Any) -> Any:
-    """Whoever follows may have another device, or none of that number."""
-    if isinstance(tree, dict):
-        return {name: _on_cpu(part) for name, part in tree.items()}
-    return tree.cpu()
+def _files_of_the_leader(said: Mapping[str, bytes] | None) -> dict[str, bytes]:
+    """A checkpoint for everybody; as bytes, which can be nothing but values, whoever sends them."""
+    names = (*FILES, SUMS)
+    sizes = torch.tensor([len(said[name]) if said else 0 for name in names])
+    distributed.broadcast(sizes, src=0)
+    files = torch.zeros(int(sizes.sum()), dtype=torch.uint8)
+    if said:
+        files = torch.frombuffer(bytearray().join(said[name] for name in names), dtype=torch.uint8)
+    distributed.broadcast(files, src=0)
+    return {name: part.numpy().tobytes() for name, part in zip(names, files.split(sizes.tolist()), strict=True)}

@@ -1,5 +1,6 @@
 """A part of a run's replay, fed by actors that may repeat themselves, flood or send nonsense."""
 
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -20,6 +21,8 @@ from manyview.train.seeds import derived_seed
 
 FAIR_SHARES = 2
 """An actor may have so many times what it would have if all had the same."""
+MOST_REPEATS = 100
+"""Frames that a step can have taken: of a run that is counted in frames nobody else decides the end."""
 
 
 class Parcel(NamedTuple):
@@ -55,30 +58,38 @@ class Ledger:
     frames: int = 0
     last: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Of each actor: its life and the number of its last parcel."""
-    held: dict[int, float] = field(default_factory=dict)
-    """About how many steps of each actor are in the ring."""
+    pieces: deque[tuple[int, int]] = field(default_factory=deque)
+    """What is in the ring, oldest first: an actor and how many steps of it."""
+    held: Counter[int] = field(default_factory=Counter)
+    """The same, by actor."""
 
     def seen(self, parcel: Parcel) -> bool:
         """Whether it was here before, or is of a life that is over."""
         return (parcel.life, parcel.number) <= self.last.get(parcel.actor, (-1, -1))
 
     def over_quota(self, parcel: Parcel, steps: int, *, actors: int, elsewhere: int) -> bool:
-        total = sum(self.held.values()) + steps + elsewhere
+        total = self.held.total() + steps + elsewhere
         # Two parcels are nobody's flood: at the begin whoever is first has everything.
         allowed = max(FAIR_SHARES * steps, FAIR_SHARES / max(actors, FAIR_SHARES) * total)
-        return self.held.get(parcel.actor, 0.0) + steps > allowed
+        return self.held[parcel.actor] + steps > allowed
 
     def enter(self, parcel: Parcel, piece: Piece, *, capacity: int) -> None:
-        steps = len(piece.steps)
-        if sum(self.held.values()) + steps > capacity:
-            for actor in self.held:  # the ring overwrites what is oldest, which is a bit of everybody's
-                self.held[actor] *= 1 - steps / capacity
-        self.held[parcel.actor] = self.held.get(parcel.actor, 0.0) + steps
+        self._hold(parcel.actor, len(piece.steps))
+        while (too_many := self.held.total() - capacity) > 0:  # the ring has overwritten what was oldest
+            actor, steps = self.pieces.popleft()
+            self.held[actor] -= min(steps, too_many)
+            if steps > too_many:
+                self.pieces.appendleft((actor, steps - too_many))
         self.last[parcel.actor] = (parcel.life, parcel.number)
         self.transitions += piece.transitions
         self.frames += parcel.frames
 
+    def _hold(self, actor: int, steps: int) -> None:
+        self.pieces.append((actor, steps))
+        self.held[actor] += steps
+
     def state(self) -> dict[str, Any]:
+        """Who has how much, and not where it lies: that would be a line for every chunk."""
         held = {str(actor): held for actor, held in self.held.items()}
         return {"transitions": self.transitions, "frames": self.frames, "held": held}
 
@@ -87,7 +98,9 @@ class Ledger:
         if not (is_count(state["transitions"]) and is_count(state["frames"])):
             raise ValueError("what a shard has taken must be whole numbers")
         self.transitions, self.frames, self.last = state["transitions"], state["frames"], {}
-        self.held = {int(actor): float(held) for actor, held in state["held"].items()}
+        self.pieces, self.held = deque(), Counter()
+        for actor, held in state["held"].items():
+            self._hold(int(actor), int(held))
 
 
 class Shard:
@@ -104,7 +117,7 @@ class Shard:
             ),
             machine=replace(config.machine, device="cpu"),
         )
-        self._index, self._count = index, count
+        self._index, self._count, self._senders = index, count, config.scale.actors
         self.expect(config.scale.actors)
         low, high = config.scale.reward_low, config.scale.reward_high
         self._low, self._high = -inf if low is None else low, inf if high is None else high
@@ -122,8 +135,18 @@ class Shard:
 
     def insert(self, parcel: Parcel) -> Receipt:
         """Take a parcel, or say why not. A wrong one changes nothing."""
-        refused = "" if self.ledger.seen(parcel) else self._taken(parcel)
+        refused = self._strange(parcel)
+        if not refused and not self.ledger.seen(parcel):
+            refused = self._taken(parcel)
         return Receipt(self.ledger.transitions, self.ledger.frames, len(self.replay), refused)
+
+    def _strange(self, parcel: Parcel) -> str:
+        """What is wrong with what it says of itself, or nothing."""
+        if not (is_count(parcel.actor) and parcel.actor in range(self._index, self._senders, self._count)):
+            return f"no actor {parcel.actor!r} sends here"
+        if not (is_count(parcel.life) and is_count(parcel.number)):
+            return f"its life and number must be whole numbers, got {parcel.life!r} and {parcel.number!r}"
+        return ""
 
     def _taken(self, parcel: Parcel) -> str:
         """Nothing, or why not."""
@@ -131,9 +154,12 @@ class Shard:
             piece = read_piece(parcel.piece, self.replay)
         except SegmentError as error:
             return str(error)
-        rewards = piece.rewards
-        if not len(rewards) or not is_count(parcel.frames, least=len(rewards)):
-            return f"{len(rewards)} transitions in {parcel.frames} frames"
+        rewards, actions = piece.rewards, piece.actions
+        least = len(rewards)
+        if not (least and is_count(parcel.frames, least=least) and parcel.frames <= MOST_REPEATS * least):
+            return f"{least} transitions in {parcel.frames} frames"
+        if np.abs(actions).max() > 1:
+            return f"actions from {actions.min():g} to {actions.max():g}, they lie within [-1, 1]"
         if rewards.min() < self._low or rewards.max() > self._high:
             return (
                 f"rewards from {rewards.min():g} to {rewards.max():g}, declared were {self._low:g} to {self._high:g} "

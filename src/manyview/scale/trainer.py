@@ -22,12 +22,16 @@ from manyview.scale.shard import Shard
 from manyview.scale.shared import seen_by_all
 from manyview.train import RunConfig, build
 from manyview.train.off_policy import FromReplay
-from manyview.train.trainer import Advance
+from manyview.train.trainer import Advance, EngineError
 
 AHEAD_CHUNKS = 2
 """So many chunks of each actor may be collected before the updates that they are for."""
+LOOK_EVERY_S = 0.02
+"""A learner with work looks at its actors: a look at a thousand of them takes as long as an update."""
 PATIENCE_S = 0.2
 """How long a learner without work looks at its actors before it looks elsewhere."""
+HOPELESS = 5
+"""Refused chunks of every actor, after which a run ends that never had a step."""
 SAID_AFTER_S, FIRST_SAID_AFTER_S = 10.0, 60.0
 """A learner without work says so; the first actors have to start."""
 
@@ -65,6 +69,7 @@ class ManyActors(FromReplay):
         self._weights: Any = None
         self._published = -1
         self._idle, self._refusals = Idleness(), Refusals()
+        self._looked_s = 0.0
         if leader is not None:
             leader.meet(self.shards)
             leader.hand_over(self.agent, self.clock.steps)
@@ -96,8 +101,11 @@ class ManyActors(FromReplay):
     @in_a_line()
     def advance(self) -> Advance:
         """A step of the backlog with its update, or a look at the actors that waits for them."""
-        self._ask()
-        episodes, news = self._received(wait_s=0.0 if self.backlog.steps else PATIENCE_S)
+        episodes, news = list[dict[str, Any]](), list[str]()
+        if not self.backlog.steps or monotonic() - self._looked_s > LOOK_EVERY_S:
+            self._ask()
+            episodes, news = self._received(wait_s=0.0 if self.backlog.steps else PATIENCE_S)
+            self._looked_s = monotonic()
         if not self.backlog.steps:
             return Advance(None, episodes, [*news, *self._idle.news(self.fleet)])
         self._idle.over()
@@ -171,6 +179,8 @@ class ManyActors(FromReplay):
             self._learn_of(index, receipt.transitions, receipt.frames)
             if receipt.refused:
                 news += self._refusals.news(found.actor, receipt.refused)
+                if not any(self.fleet.held) and self._refusals.of_all(len(self.fleet.members)):
+                    raise EngineError(f"of every actor every chunk is refused, the last one: {receipt.refused}")
                 continue
             self.clock.episodes += len(found.collected.episodes)
             episodes += found.collected.episodes
@@ -223,6 +233,10 @@ class Refusals:
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
+
+    def of_all(self, actors: int) -> bool:
+        """Whether each of so many was refused several times."""
+        return len(self._counts) == actors and min(self._counts.values()) >= HOPELESS
 
     def news(self, actor: int, reason: str) -> list[str]:
         self._counts[actor] += 1
