@@ -86,7 +86,7 @@ class DrQv2(OffPolicyAgent):
         values = self.critic(features.state, batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.loss(features, later)
-        critic_grad = descend(critic_loss / self.critic_scale + representation_loss, self.learn_critic)
+        critic_grad = descend(critic_loss + self.critic_scale * representation_loss, self.learn_critic)
         self.see_targets(target)
         if isinstance(self.representation, Adversarial):
             metrics |= self.representation.update_discriminator(features)
@@ -106,6 +106,7 @@ class DrQv2(OffPolicyAgent):
             "target_std": self.target_moments.std.squeeze(0),
             "actor_loss": actor_loss,
             "value": values.mean(),
+            "action_spread": raw.tanh().std(0).mean(),
             "reward_int": reward_int.mean(),
         }
         return metrics | {name: value.detach() for name, value in own.items()}

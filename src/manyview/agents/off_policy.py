@@ -65,10 +65,10 @@ class OffPolicyAgent(Agent):
 
     @property
     def critic_scale(self) -> Tensor:
-        """The running variance of the critic's targets, at least 1: what its loss is measured in.
+        """The running variance of the critic's targets, at least 1: what a representation's loss is multiplied by.
 
-        PAPER: D30. Where rewards are large the critic would otherwise drown the representation's loss, and with it what
-        keeps the features alive. Adam makes nothing of the factor where the critic learns alone.
+        PAPER: D30. Where rewards are large the critic would otherwise drown that loss, and with it what keeps the
+        features alive.
         """
         return self.target_moments.std.square().clamp(min=1).squeeze(0)
 

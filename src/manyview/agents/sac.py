@@ -93,7 +93,7 @@ class SAC(OffPolicyAgent):
         values = self.critic(features.state, batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.loss(features, later)
-        critic_grad = descend(critic_loss / self.critic_scale + representation_loss, self.learn_critic)
+        critic_grad = descend(critic_loss + self.critic_scale * representation_loss, self.learn_critic)
         self.see_targets(target)
         if isinstance(self.representation, Adversarial):
             metrics |= self.representation.update_discriminator(features)
