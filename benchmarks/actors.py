@@ -238,8 +238,11 @@ def _seconds_between(trainer: Any, first: int, last: int) -> float:
     return perf_counter() - began_s
 
 
-def killing(*, task: str, seconds: float) -> None:
-    """The share of survivors: what is delivered a second and living actor, against the same time without kills."""
+def killing(*, task: str = ROBOT, seconds: float = 60.0) -> tuple[float, float]:
+    """The share of survivors, and how many seconds the slowest needed to be back.
+
+    A share is what is delivered a second and living actor, against the same time without kills.
+    """
     config = config_of(task, actors=4, chunk_steps=20)
     with connected(None, cpus=6), fleet_of(config) as (fleet, weights):
         peace = sum(watched(fleet, weights, config, seconds=seconds).rates())
@@ -269,6 +272,7 @@ def killing(*, task: str, seconds: float) -> None:
         f"{kills} kills in {seconds:g} s: {100 * share:.0f} % of the survivors' share (bar 90), back with a chunk of "
         f"{config.scale.chunk_steps} steps after {median(back_s):.1f} s, at most {max(back_s):.1f} (bar 5)"
     )
+    return share, max(back_s)
 
 
 def main() -> None:

@@ -85,9 +85,17 @@ ROWS = {
         Row("D7", "P", "an environment restored in mid-episode goes on exactly, also in a new process"),
         Row("D8", "P", "other versions, threads or number type than before: said and refused; accepted only aloud"),
         Row(
-            "L1", "P", "an actor of a run is killed: replaced, the run ends right, and nothing half-written is sampled"
+            "L1",
+            "P",  # a kill every 5 s for a minute by `python -m quality L1`; the gate makes one
+            "actors of a run are killed: replaced, the run ends right, and nothing half-written is sampled",
+            {"share of the survivors'": at_least(0.9), "seconds until back": at_most(5)},
         ),
-        Row("L2", "P", "actors that hang in a step: the learner goes on, and they are replaced after the deadline"),
+        Row(
+            "L2",
+            "P",
+            "actors that hang in a step or at their start: the learner goes on, and they are replaced after the "
+            "deadline",
+        ),
         Row(
             "L3", "P", "no actor delivers: the learner uses its steps up, then waits and says so, and goes on with them"
         ),

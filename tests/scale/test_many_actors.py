@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.processes import ACTING, alive, below
+from quality.plugin import Figure
 
 pytestmark = pytest.mark.xdist_group("ray")
 FRAMES = 1_500
@@ -120,6 +121,16 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     wait_for_the_end_of(rays_own, seconds=90)
     assert set(SHARED_MEMORY.iterdir()) <= shared_before
     assert "(raylet)" not in (tmp_path / "said.log").read_text()  # we have said it in a line
+
+
+@pytest.mark.long
+@pytest.mark.quality("L1")
+def test_whoever_survives_delivers_as_before_and_the_killed_are_soon_back(figure: Figure) -> None:
+    from benchmarks.actors import killing  # and with it Ray
+
+    share, back_s = killing()
+    figure(share, "share of the survivors'")
+    figure(back_s, "seconds until back")
 
 
 @pytest.mark.long
