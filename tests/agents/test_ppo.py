@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from manyview.agents import PPO, Actions, NonFiniteError, PPOConfig
-from manyview.agents.advantages import EpisodeSums
+from manyview.agents.advantages import EpisodeSums, explained_share
 from manyview.data import Derived, Minibatch, Rollout
 from manyview.data.rollout import of_rows
 from manyview.mem import MEM, MEMConfig
@@ -273,3 +273,11 @@ def test_a_minibatch_of_one_row_is_learned_from_too() -> None:
     agent = agent_of("mem")
     metrics = agent.update(rollout_of(agent).minibatch(torch.tensor([3])))
     assert all(metric.isfinite() for metric in metrics.values())
+
+
+def test_explained_is_the_share_of_the_returns_that_the_values_knew() -> None:
+    returns = torch.arange(12.0).view(3, 4)
+    assert explained_share(returns, torch.zeros(3, 4)) == 1
+    assert explained_share(torch.full((3, 4), 7.0), returns - 7) == 0
+    assert explained_share(-returns, 2 * returns) < 0
+    assert explained_share(torch.zeros(3, 4), torch.zeros(3, 4)) == 1  # nothing was to be known

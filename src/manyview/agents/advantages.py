@@ -25,6 +25,11 @@ def gae(reward: Tensor, value: Tensor, next_value: Tensor, ended: Tensor, *, dis
     return advantage
 
 
+def explained_share(value: Tensor, advantage: Tensor) -> Tensor:
+    """Of the variance of returns, what their values knew of; at most 1."""
+    return 1 - advantage.var() / (value + advantage).var().clamp(min=1e-8)
+
+
 class EpisodeSums(nn.Module):
     """What episodes have been paid in all, of which several may lie in a rollout and one in several rollouts."""
 

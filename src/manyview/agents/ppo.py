@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from manyview.agents.advantages import EpisodeSums, ReturnScale, gae
+from manyview.agents.advantages import EpisodeSums, ReturnScale, explained_share, gae
 from manyview.agents.agent import Agent, no_bonus
 from manyview.agents.networks import adam, descend, mlp
 from manyview.agents.policies import Actions, Categorical, Gaussian, Policy
@@ -124,7 +124,8 @@ class PPO(Agent):
         ended = self.bonus_sums(reward_int, rollout.ended)
         if len(ended):
             means["return_int"] = ended
-        return {"beta": torch.tensor(beta), **{name: part.mean() for name, part in means.items()}}
+        found = {"beta": torch.tensor(beta), "explained": explained_share(rollout.value, rollout.advantage)}
+        return found | {name: part.mean() for name, part in means.items()}
 
     def go_back(self, state: dict[str, Any]) -> None:
         """The environments go on with their episodes, and these with what they have been paid."""
