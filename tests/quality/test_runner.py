@@ -24,11 +24,6 @@ def test_a_row_prints_one_line_with_its_figure_and_bar() -> None:
     assert re.fullmatch(r"S6 ok \d\.?\d*e-\d+ \(bar 0\.0001\)\n", result.stdout)
 
 
-def test_json_is_one_object_a_row() -> None:
-    result = quality("S9", "--json")
-    assert json.loads(result.stdout)["ok"] is True
-
-
 def test_list_names_every_row_and_runs_nothing() -> None:
     lines = quality("--list").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(ROWS)
@@ -76,8 +71,14 @@ def falling_short(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_row_that_falls_short_says_so_and_fails(falling_short: Path) -> None:
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_row_that_falls_short_says_so_and_fails(falling_short: Path, *, as_json: bool) -> None:
     code = "import pathlib, sys, quality.__main__ as runner; sys.exit(runner.main(pathlib.Path.cwd()))"
-    result = subprocess.run([sys.executable, "-c", code, "P3"], cwd=falling_short, capture_output=True, text=True)
-    assert result.stdout == "P3 SHORT 3.4 (bar 2.95)\n"
+    command = [sys.executable, "-c", code, "P3", *["--json"] * as_json]
+    result = subprocess.run(command, cwd=falling_short, capture_output=True, text=True)
+    if as_json:
+        found = json.loads(result.stdout)
+        assert (found["ok"], found["figures"]) == (False, {"": 3.4})
+    else:
+        assert result.stdout == "P3 SHORT 3.4 (bar 2.95)\n"
     assert result.returncode == 1

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -25,6 +24,7 @@ from manyview.train.checkpoint import packed, unpacked
 from tests.train.runs import short_run
 
 UPDATES, ROWS = 4, 16
+METHODS = ("drqv2+none", "drqv2+mem")
 # Whatever is drawn would be drawn for other rows: no shifts and no noise.
 EXACT: dict[str, Any] = {"shift_pixels": 0, "std_start": 0.0, "std_end": 0.0, "lr": 1e-3}
 
@@ -71,18 +71,28 @@ def learned(config: RunConfig, *, rank: int = 0, ranks: int = 1) -> tuple[dict[s
     return dict(agent.state()["tensors"]), losses
 
 
-def learn_as(rank: int, meeting: str, method: str, out: str) -> None:
+def work_as(rank: int, meeting: str, out: str) -> None:
+    """What one of two does: one is handed the other's agent, then both learn with either method."""
     torch.set_num_threads(1)
+    agent, batches = agent_and_batches(config_of("drqv2+mem"))
+    if rank == 0:
+        agent.update(batches[0], 0)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    torch.save(learned(config_of(method), rank=rank, ranks=2), f"{out}/{rank}.pt")
+    if rank == 0:
+        _files_of_the_leader(packed(agent.state(), {}))
+    else:
+        agent.load_state(unpacked(_files_of_the_leader(None)).tree)
+    found: dict[str, Any] = {method: learned(config_of(method), rank=rank, ranks=2) for method in METHODS}
+    torch.save(found | {"agent": agent.state()}, f"{out}/{rank}.pt")
     distributed.destroy_process_group()
 
 
-def by_two(work: Callable[[int, str, str, str], None], method: str, folder: Path) -> list[Any]:
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes leaves behind."""
-    spawn = multiprocessing.get_context("spawn")
-    arguments = (f"file://{folder}/meeting", method, str(folder))
-    processes = [spawn.Process(target=work, args=(rank, *arguments)) for rank in range(2)]
+    spawn, folder = multiprocessing.get_context("spawn"), tmp_path_factory.mktemp("two")
+    arguments = (f"file://{folder}/meeting", str(folder))
+    processes = [spawn.Process(target=work_as, args=(rank, *arguments)) for rank in range(2)]
     for process in processes:
         process.start()
     for process in processes:
@@ -91,10 +101,10 @@ def by_two(work: Callable[[int, str, str, str], None], method: str, folder: Path
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 
-@pytest.mark.parametrize("method", ["drqv2+none"])
-def test_two_learners_end_where_one_does(tmp_path: Path, method: str) -> None:
-    alone, losses = learned(config_of(method))
-    first, second = by_two(learn_as, method, tmp_path)
+@pytest.mark.xdist_group("learners")
+def test_two_learners_end_where_one_does(two: list[dict[str, Any]]) -> None:
+    alone, losses = learned(config_of("drqv2+none"))
+    first, second = (one["drqv2+none"] for one in two)
     for name, value in alone.items():
         torch.testing.assert_close(first[0][name], value, atol=1e-5, rtol=1e-5)
         assert first[0][name].equal(second[0][name])
@@ -102,31 +112,20 @@ def test_two_learners_end_where_one_does(tmp_path: Path, method: str) -> None:
     assert halves == pytest.approx(losses, rel=1e-5)
 
 
-def test_with_mem_they_stay_in_step_though_each_has_neighbours_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.xdist_group("learners")
+def test_with_mem_they_stay_in_step_though_each_has_neighbours_of_its_own(two: list[dict[str, Any]]) -> None:
     """k-NN, floor and decorrelation see a rank's rows only, so the result is another; but it is one result."""
     alone, _ = learned(config_of("drqv2+mem"))
-    (first, _), (second, _) = by_two(learn_as, "drqv2+mem", tmp_path)
+    (first, _), (second, _) = (one["drqv2+mem"] for one in two)
     assert first.keys() == alone.keys()
     assert all(first[name].equal(second[name]) for name in alone)
     assert not all(torch.allclose(first[name], alone[name], atol=1e-5) for name in alone)
 
 
-def take_over_as(rank: int, meeting: str, method: str, out: str) -> None:
-    agent, batches = agent_and_batches(config_of(method))
-    if rank == 0:
-        agent.update(batches[0], 0)
-    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    if rank == 0:
-        _files_of_the_leader(packed(agent.state(), {}))
-    else:
-        agent.load_state(unpacked(_files_of_the_leader(None)).tree)
-    torch.save(agent.state(), f"{out}/{rank}.pt")
-    distributed.destroy_process_group()
-
-
-def test_whoever_follows_becomes_what_the_leader_is(tmp_path: Path) -> None:
+@pytest.mark.xdist_group("learners")
+def test_whoever_follows_becomes_what_the_leader_is(two: list[dict[str, Any]]) -> None:
     """Its optimizer too, which has nothing yet where nothing was learned."""
-    leads, follows = by_two(take_over_as, "drqv2+mem", tmp_path)
+    leads, follows = (one["agent"] for one in two)
     assert different(leads, follows) == []
 
 

@@ -98,13 +98,11 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     learner.until(lambda: learner.episodes() > before + 5)
 
     learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
-    family = below(learner.process.pid)
-    ours = [pid for pid, name in family.items() if "SendingCollector" in name or "Shard" in name]
+    ours = [pid for pid, name in below(learner.process.pid).items() if "SendingCollector" in name or "Shard" in name]
     assert len(ours) >= 3  # one may just be about to be replaced
     learner.process.send_signal(signal.SIGKILL)  # L4
     learner.process.wait()
     wait_for_the_end_of(ours, seconds=10)
-    rays_own = [pid for pid in family if pid not in ours]  # two of them look for it once a minute only
 
     again = Learner(tmp_path)
     assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
@@ -118,7 +116,6 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     taken = sum(shard["ledger"]["transitions"] for shard in kept["shards"])
     waiting = sum(steps for steps, _ in kept["backlog"]["chunks"])
     assert taken == end["steps"] + waiting  # whatever is in the replay was learned from or will be, once
-    wait_for_the_end_of(rays_own, seconds=90)
     assert set(SHARED_MEMORY.iterdir()) <= shared_before
     assert "(raylet)" not in (tmp_path / "said.log").read_text()  # we have said it in a line
 
@@ -150,12 +147,15 @@ def test_a_run_whose_every_chunk_is_refused_ends_with_the_reason(tmp_path: Path)
 
 
 @pytest.mark.long
+@pytest.mark.quality("L4")
 @pytest.mark.quality("D3")
 def test_a_damaged_segment_of_a_shard_costs_one_checkpoint(tmp_path: Path) -> None:
     learner, checkpoints = Learner(tmp_path), tmp_path / "run" / "checkpoints"
     learner.until(lambda: (checkpoints / "000001000").exists())
+    family = list(below(learner.process.pid))
     learner.process.kill()
     learner.process.wait()
+    wait_for_the_end_of(family, seconds=90)  # two of Ray's own look for it once a minute only
     newest = max((tmp_path / "run" / "replay" / "shard1").glob("*.segment"))
     spoiled = bytearray(newest.read_bytes())
     spoiled[len(spoiled) // 2] ^= 16

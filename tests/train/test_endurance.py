@@ -16,7 +16,7 @@ from tests.train.runs import short_rollouts, short_run
     [
         "drqv2+mem",
         pytest.param("sac+re3", marks=pytest.mark.long),
-        "ppo+mem",
+        pytest.param("ppo+mem", marks=pytest.mark.long),
         pytest.param("ppo+ride", marks=pytest.mark.long),
     ],
 )
