@@ -47,9 +47,9 @@ class World:
 
         return SimpleNamespace(collect=SimpleNamespace(remote=remote))
 
-    def answer(self, call: int, *, held: int = 0, seconds: float = 1.0) -> None:
+    def answer(self, call: int, *, held: int = 0, seconds: float = 1.0, waited_s: float = 0.0) -> None:
         actor, _ = self.answers[call]
-        self.answers[call] = actor, (Collected([], seconds), Receipt(CHUNK, CHUNK, held))
+        self.answers[call] = actor, (Collected([], seconds, waited_s), Receipt(CHUNK, CHUNK, held))
 
     def wait(self, calls: list[int], **_: Any) -> tuple[list[int], list[int]]:
         return [call for call in calls if self.answers[call][1] is not None], []
@@ -89,11 +89,11 @@ def test_a_slow_actor_is_waited_for_and_one_that_hangs_is_not(monkeypatch: pytes
     world = World(monkeypatch)
     fleet, _ = fleet_of(world, actors=1, deadline_s=60.0, start_deadline_s=300.0)
     (member,) = fleet.members
-    for _ in range(3):  # each needs longer than the deadline
+    for _ in range(3):  # each needs longer than the deadline, with what its shard needs
         fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
         world.now_s += 70
         assert fleet.tend() == []
-        world.answer(member.calls[0].answer, seconds=70)
+        world.answer(member.calls[0].answer, seconds=50, waited_s=20)
         assert len(fleet.tend()) == 1
     fleet.ask(None, step=0, most_steps=CHUNK, chunk_steps=CHUNK)
     world.now_s += 4 * 70

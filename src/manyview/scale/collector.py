@@ -29,6 +29,8 @@ class Collected:
     episodes: list[dict[str, Any]]
     """Of those that ended: return, steps and frames."""
     seconds: float
+    waited_s: float = 0.0
+    """After that, for a shard."""
 
 
 def weights_of(agent: nn.Module) -> dict[str, NDArray[Any]]:

@@ -59,12 +59,12 @@ class SendingCollector:
         self._collector: Collector | None = None
 
     def collect(self, weights: Any, *, seat: Seat, step: int, steps: int) -> tuple[Collected, Receipt]:
-        began_s = monotonic()
         if self._collector is None:
             self._collector = Collector(self._config, self._shapes, actor=seat.actor, life=seat.life)
         parcel, collected = self._collector.collect(weights, step=step, steps=steps)
+        sent_s = monotonic()
         receipt: Receipt = ray.get(seat.shard.insert.remote(parcel))  # the learner watches both of us
-        return replace(collected, seconds=monotonic() - began_s), receipt  # a slow shard is no fault of ours
+        return replace(collected, waited_s=monotonic() - sent_s), receipt
 
 
 @dataclass
@@ -184,7 +184,8 @@ class Fleet:
             self.held[self.shard_of(member.actor)] = receipt.held
             member.calls.popleft()
             member.since_s, member.pause_s = monotonic(), 0.0
-            member.slowest_s = max(member.slowest_s if member.delivered > 1 else 0.0, collected.seconds)
+            needed_s = collected.seconds + collected.waited_s  # a slow shard is no fault of its senders
+            member.slowest_s = max(member.slowest_s if member.delivered > 1 else 0.0, needed_s)
             member.delivered += 1
             self.has_delivered = True
         scale = self._config.scale
