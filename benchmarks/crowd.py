@@ -86,7 +86,7 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
         f"{actors} actors at {HERTZ:g} steps a second in chunks of {chunk_steps} ({size_kb:.0f} kB), {shards} shards: "
         f"{steps_a_second:,.0f} steps and {steps_a_second / chunk_steps * size_kb / 1024:.1f} MB a second"
     )
-    with connected(None, cpus=SENDERS + 1), TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, connected(None, cpus=SENDERS + 1):  # shards write until they end
         remote: Any = ray.remote(Shard).options(num_cpus=0)
         holding = [remote.remote(config, shapes, index=index, count=shards) for index in range(shards)]
         ray.get([shard.keep_log.remote(Path(folder), sign=Path(folder)) for shard in holding])
