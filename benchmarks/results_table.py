@@ -2,12 +2,14 @@
 
 python -m benchmarks.results_table dmc       # the comparison on control tasks
 python -m benchmarks.results_table procgen   # that on games
-python -m benchmarks.results_table trials    # what was tried before the first; `game_trials`: beside the other
+python -m benchmarks.results_table trials    # what was tried before the first; later_trials: since
+python -m benchmarks.results_table game_trials   # what was tried on games
 """
 
 import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -93,13 +95,14 @@ FURTHER = {
     "none.trunk": ("small", "{} trunk"),
     "mem.entropy": ("joint", "{}"),
     "mem.bank": (2_048, "bank {}"),
+    "bonus.beta0": (0.2, "β_0 {}"),
 }
 """What most trials had, and what is said of those that had something else."""
 
 
-def trials() -> Iterator[tuple[str, ...]]:
+def trials(folder: str) -> Iterator[tuple[str, ...]]:
     """One for each run that is kept of what was tried, by task, method and settings."""
-    yield from sorted(_trial(path) for path in find_runs(ROOT / KEPT / "trials"))
+    yield from sorted(_trial(path) for path in find_runs(ROOT / KEPT / folder))
 
 
 def _trial(path: Path) -> tuple[str, ...]:
@@ -110,7 +113,7 @@ def _trial(path: Path) -> tuple[str, ...]:
         said.format(value)
         for name, (usual, said) in FURTHER.items()
         if (value := config[name.split(".")[0]][name.split(".")[1]]) != usual
-        and name.split(".")[0] in ("drqv2", *config["method"].split("+"))
+        and name.split(".")[0] in ("drqv2", "bonus", *config["method"].split("+"))
     ]
     evaluations = [f"{record['return']:.0f}" for record in told if record["kind"] == "evaluation"]
     episodes = [record["return"] for record in told if record["kind"] == "episode"]
@@ -150,7 +153,8 @@ def game_trials() -> Iterator[tuple[str, ...]]:
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {
     "dmc": (HEAD, control),
     "procgen": (GAMES_HEAD, games),
-    "trials": (TRIALS_HEAD, trials),
+    "trials": (TRIALS_HEAD, partial(trials, "trials")),
+    "later_trials": (TRIALS_HEAD, partial(trials, "later_trials")),
     "game_trials": (GAME_TRIALS_HEAD, game_trials),
 }
 

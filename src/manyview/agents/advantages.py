@@ -27,7 +27,7 @@ def gae(reward: Tensor, value: Tensor, next_value: Tensor, ended: Tensor, *, dis
 
 def explained_share(value: Tensor, advantage: Tensor) -> Tensor:
     """Of the variance of returns, what their values knew of; at most 1."""
-    return 1 - advantage.var() / (value + advantage).var().clamp(min=1e-8)
+    return 1 - advantage.var(correction=0) / (value + advantage).var(correction=0).clamp(min=1e-8)
 
 
 class EpisodeSums(nn.Module):

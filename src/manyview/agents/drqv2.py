@@ -93,8 +93,9 @@ class DrQv2(OffPolicyAgent):
 
         state = features.state.detach()
         raw = self.actor(state)
+        mean = raw.tanh()
         with frozen(self.critic):
-            actor_loss = -self.critic(state, self._noisy(raw.tanh(), std)).amin(0).mean()
+            actor_loss = -self.critic(state, self._noisy(mean, std)).amin(0).mean()
         if config.saturation_coef:
             actor_loss = actor_loss + config.saturation_coef * saturation(raw)
         descend(actor_loss, self.learn_actor)
@@ -106,7 +107,7 @@ class DrQv2(OffPolicyAgent):
             "target_std": self.target_moments.std.squeeze(0),
             "actor_loss": actor_loss,
             "value": values.mean(),
-            "action_spread": raw.tanh().std(0).mean(),
+            "action_spread": mean.std(0, correction=0).mean(),
             "reward_int": reward_int.mean(),
         }
         return metrics | {name: value.detach() for name, value in own.items()}

@@ -113,10 +113,11 @@ PRESETS: dict[str, Preset] = {
                     "frames": 100_000,
                     "random_steps": 1_000,
                     "seed_frames": 4_000,
-                    "update_every_steps": 1,
+                    "update_every_steps": 2,
                 },
                 "evaluation": {"episodes": 5},
-                "bonus": {"beta0": 0.2, "beta_decay": 0.00005},
+                # PAPER: D40. With 0.2 the policy stayed where it was.
+                "bonus": {"beta0": 0.6, "beta_decay": 0.00005},
                 # PAPER: D31. In a batch alone nothing looks rare; and one entropy of the whole state finds more here.
                 "mem": {"reward_scale": "centered", "bank": 2_048, "entropy": "joint"},
                 "re3": {"reward_scale": "centered"},
@@ -145,7 +146,7 @@ PRESETS: dict[str, Preset] = {
             "ppo": {
                 "rollout": {"envs": 64, "steps": 64},
                 "ppo": {"lr": 5e-4, "epochs": 2, "batch_size": 512},
-                # PAPER: D39. With 0.05 episodes of Starpilot got shorter: in a short rollout a new level looks rare.
+                # PAPER: D39. With 0.05 episodes of Starpilot got shorter.
                 "bonus": {"beta0": 0.01, "beta_decay": 0.000002},
                 "mem": {"bank": 0, "k": 5},
                 "re3": {"k": 5, "average": True, "log": True},

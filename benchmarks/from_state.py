@@ -1,0 +1,225 @@
+"""DrQ-v2 on the simulator's own state instead of pictures: what the bonus gives once its features are right.
+
+    python -m benchmarks.from_state --workers 2      # runs what is missing in results/from_state.jsonl, then the table
+
+Agent, noise, bonus and length are those of the preset `cpu`; only the encoder is left out, which is most
+of the work. `true state` is r̂ of Eq. 9 with the positions and velocities themselves as the one term. Seeds were fixed
+beforehand, and all are kept.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from manyview.agents.agent import no_bonus
+from manyview.agents.drqv2 import DrQv2
+from manyview.data.batch import Batch
+from manyview.mem.encoder import orthogonal_init
+from manyview.mem.knn import Reference, knn_distance
+from manyview.mem.running import RunningMoments
+from manyview.train.presets import preset_config
+from manyview.train.tree import changed
+
+Array = NDArray[np.float32]
+RESULTS = Path(__file__).parents[1] / "results" / "from_state.jsonl"
+SEEDS = (1, 2, 3)
+BONUSES = ("true state", "none")
+EVALUATION_EPISODES = 10
+# What each number of the state is divided by, so that all of them count alike.
+SPREADS = {
+    "dmc/ball_in_cup_catch": (0.2, 0.2, 0.2, 0.2, 2.0, 2.0, 2.0, 2.0),  # positions [m], velocities [m/s]
+    "dmc/pendulum_swingup": (1.0, 1.0, 5.0),  # cosine and sine of the angle, its velocity [rad/s]
+}
+
+
+class StateFeatures(NamedTuple):
+    state: Tensor
+
+
+class StateEncoder(nn.Module):
+    """What stands where views are encoded otherwise: two layers, then what DrQ-v2 has before its heads."""
+
+    def __init__(self, numbers: int, state_dim: int) -> None:
+        super().__init__()
+        self.state_dim = state_dim
+        self.layers = nn.Sequential(
+            nn.Linear(numbers, 128), nn.ReLU(), nn.Linear(128, state_dim), nn.LayerNorm(state_dim), nn.Tanh()
+        )
+        self.apply(orthogonal_init)
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> StateFeatures:  # noqa: ARG002
+        return StateFeatures(self.layers(views))
+
+    def loss(self, features: StateFeatures, later: StateFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
+        return features.state.new_zeros(()), {}
+
+
+class Steps:
+    """Every step of a run, and batches of n-step transitions of them."""
+
+    def __init__(self, most: int, numbers: int, actions: int) -> None:
+        self.states, self.later = np.zeros((2, most, numbers), np.float32)
+        self.actions, self.rewards = np.zeros((most, actions), np.float32), np.zeros(most, np.float32)
+        self.episodes, self.count = np.zeros(most, np.int64), 0
+
+    def add(self, state: Array, action: Array, reward: float, later: Array, *, episode: int) -> None:
+        at, self.count = self.count, self.count + 1
+        self.states[at], self.actions[at], self.rewards[at], self.later[at] = state, action, reward, later
+        self.episodes[at] = episode
+
+    def batch(self, size: int, rng: np.random.Generator, *, n_step: int, discount: float) -> Batch:
+        rows = rng.integers(0, self.count - n_step + 1, size)
+        last, reward, weight = rows.copy(), np.zeros(size, np.float32), np.ones(size, np.float32)
+        for ahead in range(n_step):
+            same = self.episodes[rows + ahead] == self.episodes[rows]  # these episodes end by time alone
+            reward += np.where(same, weight * self.rewards[rows + ahead], 0)
+            weight, last = np.where(same, weight * np.float32(discount), weight), np.where(same, rows + ahead, last)
+        here = torch.ones(size, 1, dtype=torch.bool)
+        parts = (self.states[rows], here, self.actions[rows], reward, weight, self.later[last], here, rows)
+        return Batch(*map(torch.as_tensor, parts))
+
+
+class TrueNovelty(nn.Module):
+    """log(distance + 1) to the k-th nearest of the batch and as many other steps as MEM's bank has, then `centered`."""
+
+    def __init__(self, steps: Steps, rng: np.random.Generator, *, k: int, among: int) -> None:
+        super().__init__()
+        self.steps, self.rng, self.k, self.among = steps, rng, k, among
+        self.moments = RunningMoments(1)
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        return views
+
+    @torch.no_grad()
+    def reward(self, features: Tensor, *, rows: Tensor | None = None, **_: Any) -> Tensor:
+        assert rows is not None
+        others = self.rng.integers(0, self.steps.count, self.among)
+        points = torch.cat([features, torch.as_tensor(self.steps.states[others])])
+        all_rows = torch.cat([rows, torch.as_tensor(others)])
+        among = Reference(points[None], torch.ones(1, len(points), dtype=torch.bool), all_rows)
+        reward = knn_distance(features[None], self.k, rows=rows, among=among)[0].log1p()
+        self.moments.update(reward.unsqueeze(1))
+        return self.moments.scaled(reward, "centered")
+
+
+class Control:
+    """A task of the suite without pictures; one step is as many of the simulator as the preset repeats an action."""
+
+    def __init__(self, task: str, *, repeat: int, seed: int) -> None:
+        from dm_control import suite  # an extra
+
+        self.env = suite.load(*task.removeprefix("dmc/").rsplit("_", 1), task_kwargs={"random": seed})
+        self.actions, self.repeat, self.spread = self.env.action_spec().shape[0], repeat, np.array(SPREADS[task])
+        self.numbers = len(self.spread)
+
+    def reset(self) -> Array:
+        return self._state(self.env.reset())
+
+    def step(self, action: Array) -> tuple[Array, float, bool]:
+        reward = 0.0
+        for _ in range(self.repeat):
+            moved = self.env.step(action)
+            reward += moved.reward
+            if moved.last():
+                break
+        return self._state(moved), reward, moved.last()
+
+    def _state(self, moved: Any) -> Array:
+        parts = [np.atleast_1d(part) for part in moved.observation.values()]
+        state: Array = (np.concatenate(parts) / self.spread).astype(np.float32)
+        return state
+
+
+def run(task: str, bonus: str, seed: int) -> dict[str, Any]:
+    """A whole run: the returns of its training episodes, and the mean return of each evaluation."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    config = preset_config("cpu", task=task, method="drqv2+mem", seed=seed)
+    config = changed(config, {"drqv2": {"shift_pixels": 0}})
+    replay, schedule, repeat = config.replay, config.schedule, config.env.action_repeat or 1
+    env, held_out = Control(task, repeat=repeat, seed=seed), Control(task, repeat=repeat, seed=1_000)
+    rng, steps = np.random.default_rng(seed), Steps(schedule.frames // repeat, env.numbers, env.actions)
+    paid = bonus == "true state"
+    agent = DrQv2(
+        StateEncoder(env.numbers, config.mem.latent_dim),
+        env.actions,
+        config.drqv2,
+        intrinsic=TrueNovelty(steps, rng, k=config.mem.k, among=config.mem.bank) if paid else None,
+        beta=config.bonus if paid else no_bonus,
+        seed=seed,
+    )
+
+    def act(state: Array, *, step: int, explore: bool) -> Array:
+        views, mask = torch.from_numpy(state)[None], torch.ones(1, 1, dtype=torch.bool)
+        return agent.act(views, mask, step=step, explore=explore)[0].numpy()
+
+    def evaluated() -> float:
+        return float(np.mean([played(held_out) for _ in range(EVALUATION_EPISODES)]))
+
+    def played(env: Control) -> float:
+        state, total, ended = env.reset(), 0.0, False
+        while not ended:
+            state, reward, ended = env.step(act(state, step=0, explore=False))
+            total += reward
+        return total
+
+    state, returns, evaluations, total = env.reset(), list[float](), list[float](), 0.0
+    for step in range(schedule.frames // repeat):
+        random = step < schedule.random_steps
+        action = rng.uniform(-1, 1, env.actions) if random else act(state, step=step, explore=True)
+        later, reward, ended = env.step(action)
+        steps.add(state, action, reward, later, episode=len(returns))
+        state, total = later, total + reward
+        if ended:
+            returns.append(total)
+            state, total = env.reset(), 0.0
+        if step * repeat >= schedule.seed_frames and step % schedule.update_every_steps == 0:
+            batch = steps.batch(replay.batch_size, rng, n_step=replay.n_step, discount=replay.discount)
+            agent.update(batch, step)
+        if (step + 1) * repeat % config.evaluation.every_frames == 0:
+            evaluations.append(evaluated())
+    return {"task": task, "bonus": bonus, "seed": seed, "evaluations": evaluations, "returns": returns}
+
+
+def kept() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+HEAD = ("task", "bonus", "seed", "return after 10,000, 20,000 ... frames", "episodes paid")
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """One for each run that is kept."""
+    for found in sorted(kept(), key=lambda one: (one["task"], one["bonus"] == "none", one["seed"])):
+        paid = sum(one > 0 for one in found["returns"])
+        means = ", ".join(f"{one:.0f}" for one in found["evaluations"])
+        yield f"`{found['task']}`", found["bonus"], str(found["seed"]), means, f"{paid} of {len(found['returns'])}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=1)
+    there = {(one["task"], one["bonus"], one["seed"]) for one in kept()}
+    missing = [cell for cell in product(sorted(SPREADS), BONUSES, SEEDS) if cell not in there]
+    with ProcessPoolExecutor(parser.parse_args().workers, mp_context=get_context("spawn")) as pool:
+        for finished in as_completed([pool.submit(run, *cell) for cell in missing]):
+            found = finished.result()
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+            print(found["task"], found["bonus"], found["seed"], "kept", flush=True)
+    for row in (HEAD, *rows()):
+        print(f"| {' | '.join(row)} |")
+
+
+if __name__ == "__main__":
+    main()
