@@ -15,6 +15,7 @@ import os
 import tempfile
 import threading
 import warnings
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -59,6 +60,14 @@ class Breakage:
 
         self.places = [(_Painter, "paint", failing_camera), (DeepMindControl, "play", failing_physics)]
         """What stands for what, for `setattr`."""
+
+
+@cache
+def broken(seed: int | None = None) -> None:
+    """Once in a process, whatever is made in it."""
+    warnings.simplefilter("ignore", ViewWarning)
+    for replaced in Breakage(np.random.default_rng(seed)).places:
+        setattr(*replaced)
 
 
 def endless(task: str, **changes: Any) -> RunConfig:
@@ -145,9 +154,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/soak.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore", ViewWarning)
-    for replaced in Breakage(np.random.default_rng(0)).places:
-        setattr(*replaced)
+    broken(seed=0)
     samples: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as place, arguments.out.open("w") as out:
         session = session_in(Path(place) / "run")

@@ -13,9 +13,7 @@ import json
 import os
 import signal
 import tempfile
-import warnings
 from contextlib import suppress
-from functools import cache
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
@@ -28,8 +26,7 @@ import torch
 
 import manyview
 from benchmarks.processes import ACTING, below, descriptors, of_status, own_mb
-from benchmarks.soak import BARS, Breakage, endless, sample, verdict
-from manyview.envs import ViewWarning
+from benchmarks.soak import BARS, broken, endless, sample, verdict
 from manyview.scale.cluster import connected, cpus_of
 from manyview.train import RunFolder
 from manyview.train.opening import begin
@@ -39,14 +36,6 @@ HANGS_EVERY = 3
 TASK = "benchmarks.soak_actors:breaking"
 SCALE = {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0}
 FAMILY = {"shards": "ray::Shard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
-
-
-@cache
-def broken() -> None:
-    """Once in a process, whatever is made in it."""
-    warnings.simplefilter("ignore", ViewWarning)
-    for replaced in Breakage(np.random.default_rng()).places:
-        setattr(*replaced)
 
 
 def breaking() -> gym.Env[Any, Any]:

@@ -10,16 +10,16 @@ import pytest
 
 from manyview.envs.toy import HiddenGoal
 from quality.plugin import Figure
+from tests.learning.toys import EPISODES, TOYS
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.long]
 BOUND = HiddenGoal(actions="continuous").bound_with_one_view
 OPTIONS = [
     # Chunks of 200 steps, two of each actor ahead, would nearly be all of so short a run, by a policy of its begin.
     *("--preset", "minute", "--seed", "1", "--actors", "2", "--set", "scale.chunk_steps=25"),
-    *("machine.device=cpu", "machine.threads=1", "schedule.random_steps=200", "schedule.seed_frames=200"),
-    *("drqv2.lr=1e-3", "evaluation.episodes=100", "evaluation.video=false", "log.tensorboard=false"),
+    *(f"{part}.{name}={value}" for part, settings in TOYS.items() for name, value in settings.items()),
+    *(f"evaluation.episodes={EPISODES}", "evaluation.video=false", "log.tensorboard=false"),
 ]
-"""All but the chunks as `tests.learning.toys` has them for one process."""
 
 
 def score(place: Path, task: str, *settings: str, frames: int) -> float:

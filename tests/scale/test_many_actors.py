@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.processes import ACTING, alive, below
 from quality.plugin import Figure
+from tests.scale.damage import flip_a_bit
 
 pytestmark = pytest.mark.xdist_group("ray")
 FRAMES = 1_500
@@ -156,10 +157,7 @@ def test_a_damaged_segment_of_a_shard_costs_one_checkpoint(tmp_path: Path) -> No
     learner.process.kill()
     learner.process.wait()
     wait_for_the_end_of(family, seconds=90)  # two of Ray's own look for it once a minute only
-    newest = max((tmp_path / "run" / "replay" / "shard1").glob("*.segment"))
-    spoiled = bytearray(newest.read_bytes())
-    spoiled[len(spoiled) // 2] ^= 16
-    newest.write_bytes(bytes(spoiled))
+    flip_a_bit(max((tmp_path / "run" / "replay" / "shard1").glob("*.segment")))
     again = Learner(tmp_path)
     assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
     (resumed,) = again.records("resume")

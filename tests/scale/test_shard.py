@@ -22,6 +22,7 @@ from manyview.scale.shard import FAIR_SHARES, Parcel, Shard
 from manyview.train import RunConfig, build, preset_config
 from manyview.train.plan import plan
 from manyview.train.tree import changed
+from tests.scale.damage import flip_a_bit
 from tests.train.runs import short_run
 
 CHUNK = 10
@@ -273,10 +274,7 @@ def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
         twin.insert(parcel)
     twin.sample()
     assert different(twin.sample(), after.sample()) == []
-    file = next((tmp_path / "shard1").glob("*.segment"))
-    spoiled = bytearray(file.read_bytes())
-    spoiled[len(spoiled) // 2] ^= 16
-    file.write_bytes(bytes(spoiled))
+    flip_a_bit(next((tmp_path / "shard1").glob("*.segment")))
     assert "checksum" in after.read(segments)
     for shard in (before, after, twin):
         shard.close()

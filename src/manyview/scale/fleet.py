@@ -119,9 +119,9 @@ class Fleet:
 
     def ask(self, weights: Any, *, step: int, most_steps: int, chunk_steps: int) -> None:
         """For chunks of so many steps, of at most so many together; the first begins at the run's step `step`."""
+        if chunk_steps > most_steps:  # nearly always: nothing is to be sorted then
+            return
         for _ in range(CALLS):
-            if chunk_steps > most_steps:
-                return
             # Where there is room for a few only they take turns, or the first of them would make all the steps.
             for member in sorted(self.members, key=lambda member: (len(member.calls), member.asked)):
                 if chunk_steps > most_steps:

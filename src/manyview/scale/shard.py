@@ -95,12 +95,12 @@ class Ledger:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Parcels of before are not sent again: their actors are gone."""
-        if not (is_count(state["transitions"]) and is_count(state["frames"])):
+        if not all(map(is_count, (state["transitions"], state["frames"], *state["held"].values()))):
             raise ValueError("what a shard has taken must be whole numbers")
         self.transitions, self.frames, self.last = state["transitions"], state["frames"], {}
         self.pieces, self.held = deque(), Counter()
         for actor, held in state["held"].items():
-            self._hold(int(actor), int(held))
+            self._hold(int(actor), held)
 
 
 class Shard:
@@ -154,10 +154,9 @@ class Shard:
             piece = read_piece(parcel.piece, self.replay)
         except SegmentError as error:
             return str(error)
-        rewards, actions = piece.rewards, piece.actions
-        least = len(rewards)
-        if not (least and is_count(parcel.frames, least=least) and parcel.frames <= MOST_REPEATS * least):
-            return f"{least} transitions in {parcel.frames} frames"
+        rewards, actions, count = piece.rewards, piece.actions, piece.transitions
+        if not (count and is_count(parcel.frames, least=count) and parcel.frames <= MOST_REPEATS * count):
+            return f"{count} transitions in {parcel.frames} frames"
         if np.abs(actions).max() > 1:
             return f"actions from {actions.min():g} to {actions.max():g}, they lie within [-1, 1]"
         if rewards.min() < self._low or rewards.max() > self._high:

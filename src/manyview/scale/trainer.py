@@ -27,7 +27,7 @@ from manyview.train.trainer import Advance, EngineError
 AHEAD_CHUNKS = 2
 """So many chunks of each actor may be collected before the updates that they are for."""
 LOOK_EVERY_S = 0.02
-"""A learner with work looks at its actors: a look at a thousand of them takes as long as an update."""
+"""A learner with work looks at its actors, and not at every step: the more there are, the longer a look takes."""
 PATIENCE_S = 0.2
 """How long a learner without work looks at its actors before it looks elsewhere."""
 HOPELESS = 5
