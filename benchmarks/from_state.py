@@ -27,8 +27,9 @@ from manyview.data.batch import Batch
 from manyview.mem.encoder import orthogonal_init
 from manyview.mem.knn import Reference, knn_distance
 from manyview.mem.running import RunningMoments
+from manyview.train.config import RunConfig
 from manyview.train.presets import preset_config
-from manyview.train.tree import changed
+from manyview.train.tree import changed, to_plain
 
 Array = NDArray[np.float32]
 RESULTS = Path(__file__).parents[1] / "results" / "from_state.jsonl"
@@ -140,12 +141,21 @@ class Control:
         return state
 
 
+def settings(task: str, seed: int) -> RunConfig:
+    config = preset_config("cpu", task=task, method="drqv2+mem", seed=seed)
+    return changed(config, {"drqv2": {"shift_pixels": 0}})
+
+
+def plain(config: RunConfig) -> Any:
+    """As it comes back from a file."""
+    return json.loads(json.dumps(to_plain(config)))
+
+
 def run(task: str, bonus: str, seed: int) -> dict[str, Any]:
     """A whole run: the returns of its training episodes, and the mean return of each evaluation."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    config = preset_config("cpu", task=task, method="drqv2+mem", seed=seed)
-    config = changed(config, {"drqv2": {"shift_pixels": 0}})
+    config = settings(task, seed)
     replay, schedule, repeat = config.replay, config.schedule, config.env.action_repeat or 1
     env, held_out = Control(task, repeat=repeat, seed=seed), Control(task, repeat=repeat, seed=1_000)
     rng, steps = np.random.default_rng(seed), Steps(schedule.frames // repeat, env.numbers, env.actions)
@@ -188,11 +198,14 @@ def run(task: str, bonus: str, seed: int) -> dict[str, Any]:
             agent.update(batch, step)
         if (step + 1) * repeat % config.evaluation.every_frames == 0:
             evaluations.append(evaluated())
-    return {"task": task, "bonus": bonus, "seed": seed, "evaluations": evaluations, "returns": returns}
+    told = {"task": task, "bonus": bonus, "seed": seed, "evaluations": evaluations, "returns": returns}
+    return told | {"config": plain(config)}
 
 
 def kept() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    """Those with the settings of today: a preset that has changed since makes other runs."""
+    every = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    return [one for one in every if one["config"] == plain(settings(one["task"], one["seed"]))]
 
 
 HEAD = ("task", "bonus", "seed", "return after 10,000, 20,000 ... frames", "episodes paid")
