@@ -29,7 +29,7 @@ from manyview.mem.knn import Reference, knn_distance
 from manyview.mem.running import RunningMoments
 from manyview.train.config import RunConfig
 from manyview.train.presets import preset_config
-from manyview.train.tree import changed, to_plain
+from manyview.train.tree import to_plain
 
 Array = NDArray[np.float32]
 RESULTS = Path(__file__).parents[1] / "results" / "from_state.jsonl"
@@ -142,8 +142,7 @@ class Control:
 
 
 def settings(task: str, seed: int) -> RunConfig:
-    config = preset_config("cpu", task=task, method="drqv2+mem", seed=seed)
-    return changed(config, {"drqv2": {"shift_pixels": 0}})
+    return preset_config("cpu", task=task, method="drqv2+mem", seed=seed)
 
 
 def plain(config: RunConfig) -> Any:

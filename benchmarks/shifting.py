@@ -1,0 +1,66 @@
+"""What a random shift does to the features of an encoder at its begin, beside what the states themselves do.
+
+    python -m benchmarks.shifting     # `cpu` and the paper's preset, some minutes
+
+Both are standard deviations of MEM's state, mean over its features: between the states of two episodes with random
+actions, each without its shift (the mean of eight), and between eight shifts of one state.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyview.data.shift import random_shift
+from manyview.train import build, preset_config
+from manyview.train.tree import changed
+
+PRESETS = {"cpu": (1, 2, 4), "paper/dmc/drqv2": (4,)}
+TASKS = ("dmc/ball_in_cup_catch", "dmc/pendulum_swingup")
+STATES, DRAWS = 100, 8
+
+
+class Pictures:
+    """Of steps of two episodes with random actions, and a new encoder for them."""
+
+    def __init__(self, task: str, preset: str) -> None:
+        config = preset_config(preset, task=task, method="drqv2+mem", seed=1)
+        self.config = changed(config, {"replay": {"capacity": 2_000}})
+        env = build.environment(self.config)
+        shapes = build.shapes_of(self.config, env)
+        self.encoder = build.agent(self.config, shapes).representation
+        replay, rng = build.replay(self.config, shapes), np.random.default_rng(0)
+        for episode in range(2):
+            replay.begin(env.reset(seed=episode)[0])
+            over = False
+            while not over:
+                action = rng.uniform(-1, 1, shapes.actions.count).astype(np.float32)
+                seen, reward, terminated, truncated, _ = env.step(action)
+                replay.add(action, float(reward), terminated, seen)
+                over = terminated or truncated
+        env.close()
+        views, mask = replay.stacks(np.sort(rng.choice(len(replay), STATES, replace=False)))
+        self.views, self.mask = torch.from_numpy(np.ascontiguousarray(views)), torch.from_numpy(mask)
+
+    @torch.no_grad()
+    def spreads(self, pixels: int) -> tuple[Tensor, Tensor]:
+        """Between states, and between shifts of one state."""
+        generator = torch.Generator().manual_seed(0)
+        shifted = (random_shift(self.views, pixels, generator) for _ in range(DRAWS))
+        drawn = torch.stack([self.encoder.encode(views, self.mask).state for views in shifted])  # [draws, states, P]
+        return drawn.mean(0).std(0).mean(), drawn.std(0).mean()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print("task, preset, picture, shift: between states, between shifts of one state")
+    for task in TASKS:
+        for preset, shifts in PRESETS.items():
+            pictures = Pictures(task, preset)
+            for pixels in shifts:
+                of_states, of_shifts = pictures.spreads(pixels)
+                said = f"{task}, {preset}, {pictures.config.env.image_size} pixels, shift {pixels}"
+                print(f"{said}: {of_states:.3f}, {of_shifts:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
