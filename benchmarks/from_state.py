@@ -26,7 +26,7 @@ from manyview.agents.drqv2 import DrQv2
 from manyview.data.batch import Batch
 from manyview.mem.encoder import orthogonal_init
 from manyview.mem.knn import Reference, knn_distance
-from manyview.mem.running import RunningMoments
+from manyview.mem.running import reward_moments
 from manyview.train.config import RunConfig
 from manyview.train.presets import preset_config
 from manyview.train.tree import to_plain
@@ -96,7 +96,7 @@ class TrueNovelty(nn.Module):
     def __init__(self, steps: Steps, rng: np.random.Generator, *, k: int, among: int) -> None:
         super().__init__()
         self.steps, self.rng, self.k, self.among = steps, rng, k, among
-        self.moments = RunningMoments(1)
+        self.moments = reward_moments("centered")
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Tensor:  # noqa: ARG002
         return views

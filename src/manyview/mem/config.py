@@ -65,7 +65,7 @@ class MEMConfig:
     distance_scale: DistanceScale = "raw"
     """Distances as they are, or `relative` to their running mean."""
     reward_scale: RewardScale = "raw"
-    """r̂ as in Eq. 9, divided by its running `std`, or also `centered` on its running mean."""
+    """r̂ as in Eq. 9, divided by its running `std`, or `centered`, in deviations from the batch's mean."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)

@@ -14,7 +14,7 @@ from manyview.mem.knn import Reference
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
 from manyview.mem.ranks import average_gradients
 from manyview.mem.reward import intrinsic_reward, refuse_both, reward_distances
-from manyview.mem.running import RunningMoments
+from manyview.mem.running import RunningMoments, reward_moments
 from manyview.mem.upkeep import decorrelation, temporal_closeness, temporal_contrast, variance_floor
 
 
@@ -51,7 +51,7 @@ class MEM(nn.Module):
         self.discriminator_optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=config.discriminator_lr)
         terms = 1 if config.entropy == "joint" else len(self.view_names) + 1
         self.distance_moments = RunningMoments(terms)
-        self.reward_moments = RunningMoments(1)
+        self.reward_moments = reward_moments(config.reward_scale)
         self.bank = FeatureBank(config.bank, len(self.view_names) + 1, config.latent_dim) if config.bank else None
 
     @property

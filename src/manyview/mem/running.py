@@ -42,7 +42,7 @@ class RunningMoments(nn.Module):
         return torch.where((self.weight > 0) & (scale > 0), values / scale, values)
 
     def scaled(self, reward: Tensor, scale: RewardScale) -> Tensor:
-        """`reward` [B] as it is, divided by its running `std`, or also `centered` on its running mean."""
+        """`reward` [B] as it is, divided by its `std`, or also `centered` on its mean."""
         if scale == "raw":
             return reward
         # A spread under a hundredth of the mean is rounding, not news.
@@ -56,3 +56,11 @@ class RunningMoments(nn.Module):
     @property
     def std(self) -> Tensor:
         return (self.variance_sum / self.weight.clamp(min=1e-8)).sqrt()
+
+
+def reward_moments(scale: RewardScale) -> RunningMoments:
+    """What r̂ is scaled by: `std` by what batches had so far, `centered` by what the batch itself has.
+
+    PAPER: D42. A mean that lags behind features which shrink makes every state look bad; learning that shrinks them on.
+    """
+    return RunningMoments(1, memory=0.0 if scale == "centered" else 0.99)

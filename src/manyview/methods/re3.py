@@ -10,7 +10,7 @@ from manyview.mem.choices import refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk, convolutions, to_pixels
 from manyview.mem.knn import knn_distance, nearby_distance
 from manyview.mem.reward import refuse_both
-from manyview.mem.running import RewardScale, RunningMoments
+from manyview.mem.running import RewardScale, reward_moments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class RE3Config:
     log: bool = False
     """log(distance + 1) instead of the distance, likewise."""
     reward_scale: RewardScale = "raw"
-    """The distance as it is, as in the paper's appendix, divided by its running `std`, as RE3's own code does, or also
-    `centered` on its running mean."""
+    """The distance as it is, as in the paper's appendix, divided by its running `std`, as RE3's own code does, or
+    `centered`, in deviations from the batch's mean."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
@@ -50,7 +50,7 @@ class RE3(nn.Module):
         latent_dim = self.config.latent_dim
         self.convolutions, flat_dim = convolutions(image_shape, self.config.trunk)
         self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim, elementwise_affine=False))
-        self.moments = RunningMoments(1)
+        self.moments = reward_moments(self.config.reward_scale)
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 nn.init.orthogonal_(parameter)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from manyview.mem.choices import refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
-from manyview.mem.running import RewardScale, RunningMoments
+from manyview.mem.running import RewardScale, reward_moments
 from manyview.methods.plain import Plain, PlainConfig
 
 
@@ -34,7 +34,7 @@ class RIDEConfig:
     kernel: float = 1e-3
     """ε: how quickly a state at a distance no longer counts as a visit."""
     reward_scale: RewardScale = "raw"
-    """r̂ as it is, divided by its running `std`, or also `centered` on its running mean."""
+    """r̂ as it is, divided by its running `std`, or `centered`, in deviations from the rollout's mean."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
@@ -69,7 +69,7 @@ class RIDE(nn.Module):
         size, hidden = self.encoder.state_dim, config.hidden
         self.foresight = nn.Sequential(nn.Linear(size + num_actions, hidden), nn.ReLU(), nn.Linear(hidden, size))
         self.inverse = nn.Sequential(nn.Linear(2 * size, hidden), nn.ReLU(), nn.Linear(hidden, num_actions))
-        self.moments = RunningMoments(1)
+        self.moments = reward_moments(self.config.reward_scale)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=config.lr)
 
     @torch.no_grad()
