@@ -29,7 +29,7 @@ from manyview.mem.knn import Reference, knn_distance
 from manyview.mem.running import reward_moments
 from manyview.train.config import RunConfig
 from manyview.train.presets import preset_config
-from manyview.train.tree import to_plain
+from manyview.train.tree import changed, to_plain
 
 Array = NDArray[np.float32]
 RESULTS = Path(__file__).parents[1] / "results" / "from_state.jsonl"
@@ -142,7 +142,8 @@ class Control:
 
 
 def settings(task: str, seed: int) -> RunConfig:
-    return preset_config("cpu", task=task, method="drqv2+mem", seed=seed)
+    config = preset_config("cpu", task=task, method="drqv2+mem", seed=seed)
+    return changed(config, {"drqv2": {"shift_pixels": 0}})  # whatever the preset has: there are no pictures
 
 
 def plain(config: RunConfig) -> Any:
@@ -198,7 +199,7 @@ def run(task: str, bonus: str, seed: int) -> dict[str, Any]:
         if (step + 1) * repeat % config.evaluation.every_frames == 0:
             evaluations.append(evaluated())
     told = {"task": task, "bonus": bonus, "seed": seed, "evaluations": evaluations, "returns": returns}
-    return told | {"config": plain(config)}
+    return told | {"config": plain(config)}  # of both: without a bonus its β is not used
 
 
 def kept() -> list[dict[str, Any]]:
@@ -229,7 +230,7 @@ def main() -> None:
             with RESULTS.open("a") as file:
                 file.write(json.dumps(found) + "\n")
             print(found["task"], found["bonus"], found["seed"], "kept", flush=True)
-    for row in (HEAD, *rows()):
+    for row in (HEAD, ("---",) * len(HEAD), *rows()):
         print(f"| {' | '.join(row)} |")
 
 

@@ -109,11 +109,11 @@ def _trial(path: Path) -> tuple[str, ...]:
     config = json.loads((path / "config.json").read_text())
     told = list(records(path / METRICS))
     every, repeat = config["schedule"]["update_every_steps"], config["env"]["action_repeat"]
+    parts = {*config["method"].split("+")} | ({"bonus"} if not config["method"].endswith("+none") else set())
     further = [
         said.format(value)
         for name, (usual, said) in FURTHER.items()
-        if (value := config[name.split(".")[0]][name.split(".")[1]]) != usual
-        and name.split(".")[0] in ("drqv2", "bonus", *config["method"].split("+"))
+        if (value := config[name.split(".")[0]][name.split(".")[1]]) != usual and name.split(".")[0] in parts
     ]
     evaluations = [f"{record['return']:.0f}" for record in told if record["kind"] == "evaluation"]
     episodes = [record["return"] for record in told if record["kind"] == "episode"]

@@ -83,10 +83,15 @@ def test_a_centred_reward_says_nothing_of_features_that_shrink() -> None:
     mem = small_mem(reward_scale="centered")
     for step in range(5):
         large = random_features(64, 4, 16, seed=step)
-        features = Features(*(part * 0.1**step if part.is_floating_point() else part for part in large))
+        features = shrunk(large, 0.3**step)
         reward = mem.reward(features)
         assert reward.mean().item() == pytest.approx(0.0, abs=1e-5)
         assert reward.std(correction=0).item() == pytest.approx(1.0, abs=1e-2)
+    assert mem.reward(shrunk(large, 1e-7)).abs().max() < 0.1  # what is left then is rounding
+
+
+def shrunk(features: Features, factor: float) -> Features:
+    return Features(*(part * factor if part.is_floating_point() else part for part in features))
 
 
 def test_relative_distances_forget_the_scale_of_the_features() -> None:
@@ -126,7 +131,14 @@ def test_health_looks_for_neighbours_where_the_reward_does() -> None:
     mem.eval()
     features, rows = random_features(32, 4, 16, seed=9), torch.arange(32) + 1_000
     paid = mem.reward(features, rows=rows)
-    assert mem.health(features, beta=1.0, rows=rows).reward_mean == pytest.approx(paid.mean().item())
+    assert mem.health(features, beta=0.5, rows=rows).contrast == pytest.approx(0.5 * paid.std(correction=0).item())
+
+
+def test_health_shows_a_bonus_that_dies_whatever_its_scale() -> None:
+    mem, features = small_mem(reward_scale="centered"), random_features(64, 4, 16)
+    alive, dead = (mem.health(shrunk(features, factor), beta=1.0) for factor in (1.0, 1e-3))
+    assert 0 < dead.reward_mean < 0.01 < alive.reward_mean
+    assert 0 < dead.reward_std < 0.01 < alive.reward_std
 
 
 def test_the_bank_adds_the_rows_of_recent_batches() -> None:
@@ -174,7 +186,7 @@ def test_rollouts_apart_are_searched_among_their_own(entropy: str) -> None:
 def test_rollouts_apart_have_one_scale_whatever_their_order() -> None:
     """Which moves as far as it would by one after the other."""
     features = random_features(60, 4, 16)
-    mem, turned, single = (small_mem(reward_scale="centered", distance_scale="relative") for _ in range(3))
+    mem, turned, single = (small_mem(reward_scale="std", distance_scale="relative") for _ in range(3))
     other = Features(*(part.unflatten(0, (20, 3))[:, [2, 0, 1]].flatten(0, 1) for part in features))
     paid = mem.reward(features, apart=3, batches=3).unflatten(0, (20, 3))
     torch.testing.assert_close(turned.reward(other, apart=3, batches=3).unflatten(0, (20, 3)), paid[:, [2, 0, 1]])

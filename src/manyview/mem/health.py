@@ -47,9 +47,10 @@ class Health:
     chance: float
     """How often guessing would."""
     reward_mean: float
+    """Of r̂ as Eq. 9 has it, before any `reward_scale`: falls to 0 with the features."""
     reward_std: float
     contrast: float
-    """β times the standard deviation of r̂: what steers the policy."""
+    """β times the standard deviation of what is paid: what steers the policy."""
 
     def metrics(self) -> dict[str, float]:
         """All meters by flat name, for a log."""
@@ -110,13 +111,22 @@ class Health:
 
 
 def measure_health(
-    features: Features, names: tuple[str, ...], *, distances: Tensor, logits: Tensor, reward: Tensor, beta: float
+    features: Features,
+    names: tuple[str, ...],
+    *,
+    distances: Tensor,
+    logits: Tensor,
+    reward: Tensor,
+    paid: Tensor,
+    beta: float,
 ) -> Health:
-    """Meters of a batch; `distances` [B, V + 1] are those of Eq. 9, `logits` [B, V, V] the discriminator's."""
+    """Meters of a batch; `distances` [B, V + 1] are those of Eq. 9, `logits` [B, V, V] the discriminator's, `reward`
+    and `paid` [B] r̂ before and after its scale.
+    """
     mask = features.mask
     terms = (*names, SHARED)
     spread = [_std_and_rank(features.terms[features.terms_mask[:, i], i]) for i in range(len(terms))]
-    paid = torch.where(features.terms_mask, distances.log1p(), 0.0).mean(0)
+    by_term = torch.where(features.terms_mask, distances.log1p(), 0.0).mean(0)
     cosine = F.cosine_similarity(features.shared, features.specific, dim=-1).clamp(min=0)
     guesses = logits.masked_fill(~mask.unsqueeze(1), -torch.inf).argmax(-1)
     right = guesses == torch.arange(len(names), device=mask.device)
@@ -125,13 +135,13 @@ def measure_health(
         present=_named(names, mask.float().mean(0)),
         std={name: std for name, (std, _) in zip(terms, spread, strict=True)},
         rank={name: rank for name, (_, rank) in zip(terms, spread, strict=True)},
-        share=_named(terms, paid / paid.sum().clamp(min=1e-12)),
+        share=_named(terms, by_term / by_term.sum().clamp(min=1e-12)),
         cosine=_named(names, torch.where(mask, cosine, 0.0).sum(0) / mask.sum(0).clamp(min=1)),
         discriminator_accuracy=right[mask].float().mean().item(),
         chance=(1 / mask.sum(1).float())[:, None].expand_as(mask)[mask].mean().item(),
         reward_mean=reward.mean().item(),
         reward_std=reward.std(correction=0).item(),
-        contrast=beta * reward.std(correction=0).item(),
+        contrast=beta * paid.std(correction=0).item(),
     )
 
 

@@ -136,14 +136,18 @@ class MEM(nn.Module):
         """
         refuse_both(rows, apart)
         with torch.autocast(features.mask.device.type, enabled=False):
+            learned = batches if self.training else 0
             if self.bank is None or window is not None or apart > 1:
-                learned = batches if self.training else 0
-                return self._scaled_reward(features, rows=rows, window=window, apart=apart, batches=learned)
-            own, among = self._among(self.bank, features, rows)
-            reward = self._scaled_reward(features, rows=own, among=among, batches=batches if self.training else 0)
-            if self.training:
-                self.bank.push(features, torch.full_like(own, -1) if rows is None else rows)
-            return reward
+                reward = self._reward(features, rows=rows, window=window, apart=apart, batches=learned)
+            else:
+                own, among = self._among(self.bank, features, rows)
+                reward = self._reward(features, rows=own, among=among, batches=learned)
+                if self.training:
+                    self.bank.push(features, torch.full_like(own, -1) if rows is None else rows)
+            if learned and self.config.reward_scale != "raw":
+                there = features.mask.any(1, keepdim=True)
+                self.reward_moments.update(reward.unsqueeze(1), there, batches=learned)
+            return self.reward_moments.scaled(reward, self.config.reward_scale)
 
     @staticmethod
     def _among(bank: FeatureBank, features: Features, rows: Tensor | None) -> tuple[Tensor, Reference]:
@@ -152,7 +156,7 @@ class MEM(nn.Module):
         own = -2 - torch.arange(len(features.mask), device=features.mask.device) if rows is None else rows
         return own, bank.reference(features, own)
 
-    def _scaled_reward(
+    def _reward(
         self,
         features: Features,
         *,
@@ -162,7 +166,7 @@ class MEM(nn.Module):
         apart: int = 1,
         batches: int,
     ) -> Tensor:
-        """Eq. 9 with the scales of the configuration, which are first moved as by so many `batches`."""
+        """Eq. 9, its distances in the scale of the configuration, which is first moved as by so many `batches`."""
         config = self.config
         distances, mask = reward_distances(
             features, k=config.k, entropy=config.entropy, rows=rows, among=among, window=window, apart=apart
@@ -171,10 +175,7 @@ class MEM(nn.Module):
             if batches:
                 self.distance_moments.update(distances, mask, batches=batches)
             distances = self.distance_moments.divide(distances, self.distance_moments.mean)
-        reward = intrinsic_reward(distances, mask)
-        if config.reward_scale != "raw" and batches:
-            self.reward_moments.update(reward.unsqueeze(1), mask.any(1, keepdim=True), batches=batches)
-        return self.reward_moments.scaled(reward, config.reward_scale)
+        return intrinsic_reward(distances, mask)
 
     def update_discriminator(self, features: Features) -> dict[str, Tensor]:
         """One step of φ: name the view of each shared feature better. The encoder is not touched."""
@@ -198,11 +199,13 @@ class MEM(nn.Module):
         """
         distances, _ = reward_distances(features, k=self.config.k, rows=rows)
         own, among = (rows, None) if self.bank is None else self._among(self.bank, features, rows)
+        reward = self._reward(features, rows=own, among=among, batches=0)
         return measure_health(
             features,
             self.view_names,
             distances=distances,
             logits=self.discriminator(features.shared),
-            reward=self._scaled_reward(features, rows=own, among=among, batches=0),
+            reward=reward,
+            paid=self.reward_moments.scaled(reward, self.config.reward_scale),
             beta=beta,
         )

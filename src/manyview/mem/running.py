@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from manyview.mem.ranks import summed
 
 RewardScale = Literal["raw", "std", "centered"]
+ROUNDING = 1e-4
 
 
 class RunningMoments(nn.Module):
@@ -45,8 +46,8 @@ class RunningMoments(nn.Module):
         """`reward` [B] as it is, divided by its `std`, or also `centered` on its mean."""
         if scale == "raw":
             return reward
-        # A spread under a hundredth of the mean is rounding, not news.
-        spread = self.std.clamp(min=0.01 * self.mean.abs())
+        # A spread under a hundredth of the mean, or of features that are all but the same, is rounding, not news.
+        spread = self.std.clamp(min=(0.01 * self.mean.abs()).clamp(min=ROUNDING))
         return self.divide(reward - self.mean if scale == "centered" else reward, spread)
 
     @property

@@ -116,7 +116,7 @@ PRESETS: dict[str, Preset] = {
                     "update_every_steps": 2,
                 },
                 "evaluation": {"episodes": 5},
-                # PAPER: D40. With 0.2 the policy stayed where it was.
+                # PAPER: D40. With 0.2 the policy stayed where it was, while pictures were shifted.
                 "bonus": {"beta0": 0.6, "beta_decay": 0.00005},
                 # PAPER: D31. In a batch alone nothing looks rare; and one entropy of the whole state finds more here.
                 "mem": {"reward_scale": "centered", "bank": 2_048, "entropy": "joint"},
@@ -124,7 +124,7 @@ PRESETS: dict[str, Preset] = {
                 "ride": {"reward_scale": "centered"},
                 # PAPER: D37. With batches of 64 this rate killed encoders; smaller ones were too slow.
                 # PAPER: D38. Noise is gone after 40,000 frames.
-                # PAPER: D41. A shift changes features more than states do, and these runs are too short to unlearn it.
+                # PAPER: D41. A shift changes features as much as states do, and these runs are short.
                 "drqv2": {"lr": 1e-3, "std_steps": 10_000, "saturation_coef": 0.05, "shift_pixels": 0},
                 "sac": {"lr": 3e-4, "shift_pixels": 0},
                 "machine": {"threads": 1},
