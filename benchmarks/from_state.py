@@ -29,7 +29,7 @@ from manyview.mem.knn import Reference, knn_distance
 from manyview.mem.running import reward_moments
 from manyview.train.config import RunConfig
 from manyview.train.presets import preset_config
-from manyview.train.tree import changed, to_plain
+from manyview.train.tree import changed, from_plain, to_plain
 
 Array = NDArray[np.float32]
 RESULTS = Path(__file__).parents[1] / "results" / "from_state.jsonl"
@@ -146,11 +146,6 @@ def settings(task: str, seed: int) -> RunConfig:
     return changed(config, {"drqv2": {"shift_pixels": 0}})  # whatever the preset has: there are no pictures
 
 
-def plain(config: RunConfig) -> Any:
-    """As it comes back from a file."""
-    return json.loads(json.dumps(to_plain(config)))
-
-
 def run(task: str, bonus: str, seed: int) -> dict[str, Any]:
     """A whole run: the returns of its training episodes, and the mean return of each evaluation."""
     torch.set_num_threads(1)
@@ -199,13 +194,13 @@ def run(task: str, bonus: str, seed: int) -> dict[str, Any]:
         if (step + 1) * repeat % config.evaluation.every_frames == 0:
             evaluations.append(evaluated())
     told = {"task": task, "bonus": bonus, "seed": seed, "evaluations": evaluations, "returns": returns}
-    return told | {"config": plain(config)}  # of both: without a bonus its β is not used
+    return told | {"config": to_plain(config)}  # of both: without a bonus its β is not used
 
 
 def kept() -> list[dict[str, Any]]:
     """Those with the settings of today: a preset that has changed since makes other runs."""
     every = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    return [one for one in every if one["config"] == plain(settings(one["task"], one["seed"]))]
+    return [one for one in every if from_plain(RunConfig, one["config"]) == settings(one["task"], one["seed"])]
 
 
 HEAD = ("task", "bonus", "seed", "return after 10,000, 20,000 ... frames", "episodes paid")

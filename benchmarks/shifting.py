@@ -61,9 +61,10 @@ def main() -> None:
     for task in TASKS:
         for preset, shifts in PRESETS.items():
             pictures = Pictures(task, preset)
+            spread = pictures.spread()
             for pixels in shifts:
                 said = f"{task}, {preset}, {pictures.config.env.image_size} pixels, shift {pixels}"
-                print(f"{said}: {pictures.spread():.3f}, {pictures.spread_of_shifts(pixels):.3f}", flush=True)
+                print(f"{said}: {spread:.3f}, {pictures.spread_of_shifts(pixels):.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from benchmarks.environments import MEMORY, left_behind, speed  # noqa: E402
 
 ATTEMPTS = 3
 TASKS = ("ball_in_cup_catch", "cheetah_run", "quadruped_run", "reach_duplo")
-"""For the gate, the lightest and the heaviest among them; `python -m benchmarks.environments` has all of the paper."""
+"""For the gate; `python -m benchmarks.environments speed` has all of the paper."""
 
 
 @pytest.mark.timing

@@ -69,7 +69,7 @@ class RIDE(nn.Module):
         size, hidden = self.encoder.state_dim, config.hidden
         self.foresight = nn.Sequential(nn.Linear(size + num_actions, hidden), nn.ReLU(), nn.Linear(hidden, size))
         self.inverse = nn.Sequential(nn.Linear(2 * size, hidden), nn.ReLU(), nn.Linear(hidden, num_actions))
-        self.moments = reward_moments(self.config.reward_scale)
+        self.moments = reward_moments(config.reward_scale)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=config.lr)
 
     @torch.no_grad()
