@@ -156,6 +156,13 @@ def test_plain_lines_name_pace_and_time_left(capsys: pytest.CaptureFixture[str],
     text = capsys.readouterr().out
     assert "1 frames/s  0:00:20 left" in text
     assert "warning: update skipped" in text
+    assert "r̂ 0.5 " in text
+
+
+def test_a_bonus_is_shown_before_its_scale(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    display = PlainDisplay(short_run(), RunFolder(tmp_path))
+    display.record({**RECORDS[3], "reward_int": 1e-8, "reward_mean": 0.75})
+    assert "r̂ 0.75 " in capsys.readouterr().out
 
 
 def test_returns_are_drawn_as_a_line_of_bars() -> None:

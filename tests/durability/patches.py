@@ -3,9 +3,11 @@
 import os
 import resource
 import signal
+from typing import Any
 
 from manyview.train import RunConfig
 from manyview.train.off_policy import OffPolicyTrainer
+from manyview.train.session import Session
 
 SMALL_BYTES = 8_000
 """Enough for records and manifests, too little for a checkpoint."""
@@ -24,3 +26,15 @@ def sigterm_while_it_begins() -> None:
         build(self, config)
 
     OffPolicyTrainer.__init__ = asked_to_stop  # type: ignore[method-assign]
+
+
+def sigterm_at_its_first_record() -> None:
+    """Somebody reads that the run has begun, and stops it."""
+    tell = Session._tell
+
+    def asked_to_stop(self: Session, kind: Any, **figures: Any) -> None:
+        tell(self, kind, **figures)
+        if kind == "start":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Session._tell = asked_to_stop  # type: ignore[method-assign]

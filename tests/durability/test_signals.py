@@ -81,6 +81,19 @@ def test_sigterm_before_the_first_step_is_an_end_like_any_other(
     assert folder.finished
 
 
+@pytest.mark.quality("D6")
+def test_sigterm_at_the_first_record_is_a_stop_that_is_recorded(
+    tmp_path: Path, launcher: Launcher, figure: Figure
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    began_s = perf_counter()
+    ended = started(folder, launcher, patches="tests.durability.patches:sigterm_at_its_first_record").wait()
+    figure(perf_counter() - began_s, "s")
+    assert ended.status == 0, ended.said
+    assert [record["kind"] for record in records(folder.metrics_file)] == ["start", "end"]
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["000000000.stop"]
+
+
 def test_control_c_saves_too_and_says_that_it_was_interrupted(tmp_path: Path, launcher: Launcher) -> None:
     folder = RunFolder(tmp_path / "run")
     running = started(folder, launcher)

@@ -83,6 +83,11 @@ class Seen:
         name = next((name for name in ("critic_loss", "value_loss") if name in train), "critic_loss")
         return f"{name.removesuffix('_loss')} {self.figure('train', name)}"
 
+    def bonus(self) -> str:
+        """r̂ before its scale, where that is known: a centred one is 0 on average."""
+        known = "reward_mean" in self.latest.get("train", {})
+        return self.figure("train", "reward_mean" if known else "reward_int")
+
     def shares(self) -> str:
         """What each view pays of r̂."""
         train = self.latest.get("train", {})
@@ -128,7 +133,7 @@ class PlainDisplay:
             return
         self._say(
             f"{self._when()}  episode {seen.figure('episode', 'return')}  β {seen.figure('train', 'beta')}  "
-            f"r̂ {seen.figure('train', 'reward_int')}  {seen.value_loss()}  "
+            f"r̂ {seen.bonus()}  {seen.value_loss()}  "
             f"{seen.frames_per_s:.0f} frames/s  {seen.eta} left"
         )
         if seen.health() != self._last_health:
@@ -184,7 +189,7 @@ class LiveDisplay:
         table.add_row("return", f"{seen.figure('evaluation', 'return')}  {sparkline(seen.returns)}{tested}")
         table.add_row("last episode", seen.figure("episode", "return"))
         table.add_row("β", f"{seen.figure('train', 'beta')}  β · std(r̂) {seen.figure('train', 'contrast')}")
-        table.add_row("r̂", f"{seen.figure('train', 'reward_int')}  {seen.shares()}".rstrip())
+        table.add_row("r̂", f"{seen.bonus()}  {seen.shares()}".rstrip())
         losses = [f"{name} {seen.figure('train', name)}" for name in LOSSES if name in seen.latest.get("train", {})]
         table.add_row("learning", "  ".join(losses))
         if seen.health():

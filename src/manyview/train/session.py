@@ -86,30 +86,35 @@ class Session:
 
     def play(self) -> bool:
         """To the end, or to where somebody asks for a stop by SIGTERM or Ctrl-C; whether it is the end."""
+        # From the first record to the last: whoever reads that a run is under way can ask it to stop.
+        with stop_request() if self._asks_to_stop is None else nullcontext(self._asks_to_stop) as self._stop:
+            self._tell_begin()
+            try:
+                self._play()
+            except KeyboardInterrupt:  # the second one: whatever was being done is not worth a checkpoint
+                self._tell("end", state="stopped", reason="at once, without a checkpoint")
+                raise
+            except Exception as error:
+                self._tell("end", state="failed", reason=repr(error), traceback=format_exc())
+                raise
+            if self._stop:
+                self._tell("end", state="stopped")
+                return False
+            self._tell("end", state="finished")
+            self._finish()
+            return True
+
+    def _play(self) -> None:
+        """All steps, or those up to a stop, and the last checkpoint on the disk."""
         trainer = self.trainer
-        self._tell_begin()
-        try:
-            with stop_request() if self._asks_to_stop is None else nullcontext(self._asks_to_stop) as self._stop:
-                self._do_what_is_due()
-                self._edge = self._diary()
-                while not (trainer.done or self._stop):
-                    self.advance()
-                last = checkpoint.name_of(trainer.edge_frames, stop=bool(self._stop))
-                if self._stop:
-                    self.save(last)
-                self._expect(last)
-        except KeyboardInterrupt:  # the second one: whatever was being done is not worth a checkpoint
-            self._tell("end", state="stopped", reason="at once, without a checkpoint")
-            raise
-        except Exception as error:
-            self._tell("end", state="failed", reason=repr(error), traceback=format_exc())
-            raise
+        self._do_what_is_due()
+        self._edge = self._diary()
+        while not (trainer.done or self._stop):
+            self.advance()
+        last = checkpoint.name_of(trainer.edge_frames, stop=bool(self._stop))
         if self._stop:
-            self._tell("end", state="stopped")
-            return False
-        self._tell("end", state="finished")
-        self._finish()
-        return True
+            self.save(last)
+        self._expect(last)
 
     def _expect(self, last: str) -> None:
         """Of the last checkpoint there is no later attempt: without it a run has neither stopped nor finished."""
