@@ -1,6 +1,7 @@
 """The tables of docs/results.md, from the runs that are kept and the published figures beside them.
 
 python -m benchmarks.results_table dmc       # the comparison on control tasks
+python -m benchmarks.results_table meters    # how the meters stood in its runs with MEM
 python -m benchmarks.results_table procgen   # that on games
 python -m benchmarks.results_table trials    # what was tried before the first; later_trials: since
 python -m benchmarks.results_table game_trials   # what was tried on games
@@ -8,9 +9,10 @@ python -m benchmarks.results_table game_trials   # what was tried on games
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +66,33 @@ def _with_interval(values: Sequence[float], *, digits: int = 0) -> str:
         return f"{np.mean(values):.{digits}f}"
     low, high = interval_of_mean(values)
     return f"{np.mean(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+METERS_HEAD = ("metric", *dict.fromkeys(f"`{task}`" for task, _ in CELLS["dmc"]))
+LEARNING = ("critic_loss", "critic_grad", "target_std", "value", "action_spread")
+LOSSES = ("diff", "con", "adv", "discriminator", "floor", "decorrelation", "temporal", "mem")
+HEALTH = ("contrast", "std", "rank", "share", "cosine", "discriminator_accuracy")
+"""`std` stands for `std/VIEW` of every view, and so on."""
+
+
+def meters() -> Iterator[tuple[str, ...]]:
+    """Between what the middle nine tenths of the records lie, in all runs with MEM; then how many were healthy."""
+    told = {
+        task: [record for curve in seeds for record in records(curve.path / METRICS) if record["kind"] == "train"]
+        for (task, method), seeds in _by_cell("dmc").items()
+        if method == "drqv2+mem"
+    }
+    tasks = [name.strip("`") for name in METERS_HEAD[1:]]
+    for metric in (*LEARNING, *(f"{name}_loss" for name in LOSSES), *HEALTH):
+        yield f"`{metric}`", *(_middle(told[task], metric) for task in tasks)
+    healthy = {task: sum(record["health"].startswith("healthy") for record in told[task]) for task in tasks}
+    yield "healthy records", *(f"{healthy[task]} of {len(told[task])}" for task in tasks)
+
+
+def _middle(told: Sequence[Mapping[str, Any]], metric: str) -> str:
+    values = [value for one in told for name, value in one.items() if name.split("/")[0] == metric]
+    low, high = (float(f"{value:.3g}") for value in np.quantile(values, (0.05, 0.95)))
+    return f"{low:,g} to {high:,g}"
 
 
 GAMES_HEAD = ("task", "method", "each seed", "training levels", "times a random policy", "test levels", "gap")
@@ -152,6 +181,7 @@ def game_trials() -> Iterator[tuple[str, ...]]:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {
     "dmc": (HEAD, control),
+    "meters": (METERS_HEAD, meters),
     "procgen": (GAMES_HEAD, games),
     "trials": (TRIALS_HEAD, partial(trials, "trials")),
     "later_trials": (TRIALS_HEAD, partial(trials, "later_trials")),
