@@ -24,7 +24,8 @@ from manyview.report.runs import METRICS, find_runs
 from manyview.report.statistics import interval_of_mean
 
 ROOT = Path(__file__).parents[1]
-HEAD = ("task", "method", "each seed", "mean at the end", "mean over the second half")
+HEAD = ("task", "method", "each seed", "mean at the end", "mean over the second half", "paid in each fifth")
+PARTS = 5
 
 
 def _by_cell(suite: str) -> dict[tuple[str, str], tuple[Curve, ...]]:
@@ -45,7 +46,8 @@ def control() -> Iterator[tuple[str, ...]]:
         for method, seeds in cells:
             ends, halves = [float(curve.returns[-1]) for curve in seeds], [_second_half(curve) for curve in seeds]
             each = ", ".join(f"{end:.0f}" for end in ends)
-            yield f"`{task}`", f"`{method}`", each, _with_interval(ends), _with_interval(halves)
+            paid = ", ".join(f"{share:.0%}" for share in np.mean([_paid(curve) for curve in seeds], axis=0))
+            yield f"`{task}`", f"`{method}`", each, _with_interval(ends), _with_interval(halves), paid
         if cells:
             yield from _published(task, frames=int(cells[0][1][0].x[-1]))
 
@@ -54,11 +56,20 @@ def _published(task: str, *, frames: int) -> Iterator[tuple[str, ...]]:
     for row in read_published(ROOT / KEPT / "published.json"):
         if (row.task, row.frames) == (task, frames):
             each = ", ".join(f"{one:.0f}" for one in row.returns)
-            yield f"`{task}`", f"{row.method}, published", each, _with_interval(row.returns), ""
+            yield f"`{task}`", f"{row.method}, published", each, _with_interval(row.returns), "", ""
 
 
 def _second_half(curve: Curve) -> float:
     return float(curve.returns[curve.x > curve.x[-1] / 2].mean())
+
+
+def _paid(curve: Curve) -> list[float]:
+    """Of the episodes that were trained on, how many paid anything, in each part of the run."""
+    paid: list[list[bool]] = [[] for _ in range(PARTS)]
+    for episode in records(curve.path / METRICS):
+        if episode["kind"] == "episode":
+            paid[min(int(PARTS * episode["frames"] / curve.x[-1]), PARTS - 1)].append(episode["return"] > 0)
+    return [float(np.mean(part)) for part in paid]
 
 
 def _with_interval(values: Sequence[float], *, digits: int = 0) -> str:
