@@ -38,3 +38,14 @@ def sigterm_at_its_first_record() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     Session._tell = asked_to_stop  # type: ignore[method-assign]
+
+
+def control_c_when_all_is_done() -> None:
+    """Too late: the last step has been made, only its checkpoint is still being written."""
+    expect = Session._expect
+
+    def interrupted(self: Session, last: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        expect(self, last)
+
+    Session._expect = interrupted  # type: ignore[method-assign]

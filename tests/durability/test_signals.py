@@ -29,6 +29,14 @@ def ended_by(running: Running, number: signal.Signals) -> tuple[Ended, float]:
     return running.wait(), perf_counter() - asked_s
 
 
+def ended_by_its_own(patch: str, folder: RunFolder, launcher: Launcher, figure: Figure) -> Ended:
+    """A run that sends itself SIGTERM where the patch says."""
+    began_s = perf_counter()
+    ended = started(folder, launcher, patches=f"tests.durability.patches:{patch}").wait()
+    figure(perf_counter() - began_s, "s")
+    return ended
+
+
 def frames_of(folder: RunFolder) -> int:
     return max([record["frames"] for record in records(folder.metrics_file)]) if folder.metrics_file.exists() else 0
 
@@ -73,9 +81,7 @@ def test_sigterm_before_the_first_step_is_an_end_like_any_other(
     tmp_path: Path, launcher: Launcher, figure: Figure
 ) -> None:
     folder = RunFolder(tmp_path / "run")
-    began_s = perf_counter()
-    ended = started(folder, launcher, patches="tests.durability.patches:sigterm_while_it_begins").wait()
-    figure(perf_counter() - began_s, "s")
+    ended = ended_by_its_own("sigterm_while_it_begins", folder, launcher, figure)
     assert (ended.status, ended.said) == (0, "")
     assert started(folder, launcher).wait().status == 0
     assert folder.finished
@@ -86,9 +92,7 @@ def test_sigterm_at_the_first_record_is_a_stop_that_is_recorded(
     tmp_path: Path, launcher: Launcher, figure: Figure
 ) -> None:
     folder = RunFolder(tmp_path / "run")
-    began_s = perf_counter()
-    ended = started(folder, launcher, patches="tests.durability.patches:sigterm_at_its_first_record").wait()
-    figure(perf_counter() - began_s, "s")
+    ended = ended_by_its_own("sigterm_at_its_first_record", folder, launcher, figure)
     assert ended.status == 0, ended.said
     assert [record["kind"] for record in records(folder.metrics_file)] == ["start", "end"]
     assert [path.name for path in folder.checkpoints.iterdir()] == ["000000000.stop"]
@@ -96,9 +100,17 @@ def test_sigterm_at_the_first_record_is_a_stop_that_is_recorded(
 
 def test_control_c_saves_too_and_says_that_it_was_interrupted(tmp_path: Path, launcher: Launcher) -> None:
     folder = RunFolder(tmp_path / "run")
-    running = started(folder, launcher)
+    running = started(folder, launcher, "--set", "schedule.frames=100000")  # it must not be over before it is stopped
     running.wait_for(lambda: frames_of(folder) > 40)
     ended, _ = ended_by(running, signal.SIGINT)
-    assert ended.status == 130
+    assert ended.status == 130, ended.said
     assert "Traceback" not in ended.said
     assert list(folder.checkpoints.glob("*.stop"))
+
+
+def test_control_c_after_the_last_step_lets_it_finish(tmp_path: Path, launcher: Launcher) -> None:
+    folder = RunFolder(tmp_path / "run")
+    ended = started(folder, launcher, patches="tests.durability.patches:control_c_when_all_is_done").wait()
+    assert ended.status == 0, ended.said
+    assert list(records(folder.metrics_file))[-1]["state"] == "finished"
+    assert folder.finished

@@ -187,7 +187,7 @@ def _taught(
 
 def _played(session: Session) -> int:
     try:
-        session.play()
+        finished = session.play()
     except KeyboardInterrupt:
         return INTERRUPTED
     except (NotSavedError, DivergedError, EngineError) as error:
@@ -195,7 +195,7 @@ def _played(session: Session) -> int:
         return FAILED
     finally:
         session.close()
-    return INTERRUPTED if session.stopped_by == signal.SIGINT else 0
+    return INTERRUPTED if not finished and session.stopped_by == signal.SIGINT else 0
 
 
 def _resolved(

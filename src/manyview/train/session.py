@@ -90,31 +90,31 @@ class Session:
         with stop_request() if self._asks_to_stop is None else nullcontext(self._asks_to_stop) as self._stop:
             self._tell_begin()
             try:
-                self._play()
+                finished = self._play()
             except KeyboardInterrupt:  # the second one: whatever was being done is not worth a checkpoint
                 self._tell("end", state="stopped", reason="at once, without a checkpoint")
                 raise
             except Exception as error:
                 self._tell("end", state="failed", reason=repr(error), traceback=format_exc())
                 raise
-            if self._stop:
-                self._tell("end", state="stopped")
-                return False
-            self._tell("end", state="finished")
-            self._finish()
-            return True
+            self._tell("end", state="finished" if finished else "stopped")
+            if finished:
+                self._finish()
+            return finished
 
-    def _play(self) -> None:
-        """All steps, or those up to a stop, and the last checkpoint on the disk."""
+    def _play(self) -> bool:
+        """All steps, or those up to a stop, and the last checkpoint on the disk; whether it was all."""
         trainer = self.trainer
         self._do_what_is_due()
         self._edge = self._diary()
         while not (trainer.done or self._stop):
             self.advance()
-        last = checkpoint.name_of(trainer.edge_frames, stop=bool(self._stop))
-        if self._stop:
+        stopped = bool(self._stop)  # looked at once: who asks while the last checkpoint is written is asking too late
+        last = checkpoint.name_of(trainer.edge_frames, stop=stopped)
+        if stopped:
             self.save(last)
         self._expect(last)
+        return not stopped
 
     def _expect(self, last: str) -> None:
         """Of the last checkpoint there is no later attempt: without it a run has neither stopped nor finished."""
