@@ -26,6 +26,7 @@ from manyview.report.statistics import interval_of_mean
 ROOT = Path(__file__).parents[1]
 HEAD = ("task", "method", "each seed", "mean at the end", "mean over the second half", "paid in each fifth")
 PARTS = 5
+CONTROL_TASKS = tuple(dict.fromkeys(task for task, _ in CELLS["dmc"]))
 
 
 def _by_cell(suite: str) -> dict[tuple[str, str], tuple[Curve, ...]]:
@@ -41,7 +42,7 @@ def _by_cell(suite: str) -> dict[tuple[str, str], tuple[Curve, ...]]:
 def control() -> Iterator[tuple[str, ...]]:
     """One for each task and method, in the order of the comparison, published methods after ours."""
     ours = _by_cell("dmc")
-    for task in dict.fromkeys(task for task, _ in CELLS["dmc"]):
+    for task in CONTROL_TASKS:
         cells = [(name, ours[task, name]) for owner, name in CELLS["dmc"] if owner == task and (task, name) in ours]
         for method, seeds in cells:
             ends, halves = [float(curve.returns[-1]) for curve in seeds], [_second_half(curve) for curve in seeds]
@@ -79,7 +80,7 @@ def _with_interval(values: Sequence[float], *, digits: int = 0) -> str:
     return f"{np.mean(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
-METERS_HEAD = ("metric", *dict.fromkeys(f"`{task}`" for task, _ in CELLS["dmc"]))
+METERS_HEAD = ("metric", *(f"`{task}`" for task in CONTROL_TASKS))
 LEARNING = ("critic_loss", "critic_grad", "target_std", "value", "action_spread")
 LOSSES = ("diff", "con", "adv", "discriminator", "floor", "decorrelation", "temporal", "mem")
 HEALTH = ("contrast", "std", "rank", "share", "cosine", "discriminator_accuracy")
@@ -93,11 +94,10 @@ def meters() -> Iterator[tuple[str, ...]]:
         for (task, method), seeds in _by_cell("dmc").items()
         if method == "drqv2+mem"
     }
-    tasks = [name.strip("`") for name in METERS_HEAD[1:]]
     for metric in (*LEARNING, *(f"{name}_loss" for name in LOSSES), *HEALTH):
-        yield f"`{metric}`", *(_middle(told[task], metric) for task in tasks)
-    healthy = {task: sum(record["health"].startswith("healthy") for record in told[task]) for task in tasks}
-    yield "healthy records", *(f"{healthy[task]} of {len(told[task])}" for task in tasks)
+        yield f"`{metric}`", *(_middle(told[task], metric) for task in CONTROL_TASKS)
+    healthy = {task: sum(record["health"].startswith("healthy") for record in told[task]) for task in CONTROL_TASKS}
+    yield "healthy records", *(f"{healthy[task]} of {len(told[task])}" for task in CONTROL_TASKS)
 
 
 def _middle(told: Sequence[Mapping[str, Any]], metric: str) -> str:
