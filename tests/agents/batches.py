@@ -1,5 +1,7 @@
 """Random batches and small agents."""
 
+from typing import Any
+
 import torch
 
 from manyview.agents import SAC, DrQv2, DrQv2Config, SACConfig
@@ -33,6 +35,7 @@ def agent(
     *,
     reward_frames: RewardFrames = "clean",
     shift_pixels: int = 1,
+    critic_trains_encoder: bool = True,
     seed: int = 0,
 ) -> DrQv2 | SAC:
     torch.manual_seed(seed)
@@ -46,8 +49,12 @@ def agent(
     }
     representation, intrinsic = compositions[method]
     beta = (lambda _: 0.05) if intrinsic is not None else (lambda _: 0.0)
+    shared: dict[str, Any] = {
+        "hidden": 32,
+        "shift_pixels": shift_pixels,
+        "reward_frames": reward_frames,
+        "critic_trains_encoder": critic_trains_encoder,
+    }
     if kind == "drqv2":
-        config = DrQv2Config(hidden=32, shift_pixels=shift_pixels, reward_frames=reward_frames)
-        return DrQv2(representation, ACTIONS, config, intrinsic=intrinsic, beta=beta, seed=seed)
-    options = SACConfig(hidden=32, shift_pixels=shift_pixels, reward_frames=reward_frames)
-    return SAC(representation, ACTIONS, options, intrinsic=intrinsic, beta=beta, seed=seed)
+        return DrQv2(representation, ACTIONS, DrQv2Config(**shared), intrinsic=intrinsic, beta=beta, seed=seed)
+    return SAC(representation, ACTIONS, SACConfig(**shared), intrinsic=intrinsic, beta=beta, seed=seed)

@@ -83,7 +83,7 @@ class DrQv2(OffPolicyAgent):
                 later.state, self._noisy(self.actor(later.state).tanh(), std)
             ).amin(0)
 
-        values = self.critic(features.state, batch.action)  # [2, B]
+        values = self.critic(self.seen_by_critic(features.state), batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.loss(features, later)
         critic_grad = descend(critic_loss + self.critic_scale * representation_loss, self.learn_critic)

@@ -63,6 +63,11 @@ class OffPolicyAgent(Agent):
         # PAPER: D13. On clean frames; so are bonuses with an encoder of their own, which costs them nothing more.
         return self.intrinsic.reward(self.intrinsic.encode(batch.views, batch.mask), rows=batch.rows)
 
+    def seen_by_critic(self, state: Tensor) -> Tensor:
+        """The state of s_t for the critic's loss."""
+        # PAPER: D18. Algorithm 1 as it is written trains the encoder by L_total alone.
+        return state if self.config.critic_trains_encoder else state.detach()
+
     @property
     def critic_scale(self) -> Tensor:
         """The running variance of the critic's targets, at least 1: what a representation's loss is multiplied by.

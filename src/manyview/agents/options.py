@@ -17,6 +17,8 @@ class OffPolicyConfig:
     reward_frames: RewardFrames = "shifted"
     """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
     states still look alike; or `clean` ones, at the price of encoding s_t once more."""
+    critic_trains_encoder: bool = True
+    """Besides the representation's own loss; without it that loss is all that does, as the paper's line 15 reads."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)

@@ -90,7 +90,7 @@ class SAC(OffPolicyAgent):
             reward_int = self.reward_int(batch, views, features)
             target = batch.reward_ext + self.beta(step) * reward_int + batch.discount * next_value
 
-        values = self.critic(features.state, batch.action)  # [2, B]
+        values = self.critic(self.seen_by_critic(features.state), batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.loss(features, later)
         critic_grad = descend(critic_loss + self.critic_scale * representation_loss, self.learn_critic)
