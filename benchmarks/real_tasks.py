@@ -1,13 +1,14 @@
 """Real tasks from pixels, by the command a user would type: every run of a comparison, one after the other.
 
     python -m benchmarks.real_tasks dmc                # what is not kept yet; two at a time with --workers 2
+    python -m benchmarks.real_tasks ablation           # what of MEM does what on Ball in Cup
     python -m benchmarks.real_tasks procgen --list     # what there is and what is missing
     python -m benchmarks.real_tasks random             # 1,000 episodes of each game with random actions
 
-A run trains in `runs/` and, when it has finished, keeps its config, manifest and records under `results/dmc_cpu` or
-`results/procgen_cpu`; of a game also what its last policy gets in 100 episodes on training levels and on all levels.
-Stopped at any moment, the command goes on with the runs that are missing, each from where it was. Seeds were fixed
-beforehand; all are kept.
+A run trains in `runs/` and, when it has finished, keeps its config, manifest and records under `results/` at the same
+place; of a game also what its last policy gets in 100 episodes on training levels and on all levels. Stopped at any
+moment, the command goes on with the runs that are missing, each from where it was. Seeds were fixed beforehand; all are
+kept.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,31 +50,63 @@ CELLS = {
     ),
 }
 
+ABLATED, ABLATION_FRAMES, ABLATION_SEEDS = ("dmc/ball_in_cup_catch", "drqv2+mem"), 50_000, (1, 2)
+ABLATION = {
+    "no_bonus": ("bonus.beta0=0",),
+    "beta0_0.2": ("bonus.beta0=0.2",),
+    "lambdas_0": ("mem.diff_coef=0", "mem.con_coef=0", "mem.adv_coef=0"),
+    "marginal": ("mem.entropy=marginal",),
+    "literal_gradient": ("drqv2.critic_trains_encoder=false",),
+}
+"""What is changed of the preset. A shorter run is the begin of a longer one: no schedule here ends with the run."""
 
-def place(task: str, method: str, seed: int) -> Path:
-    suite, name = task.split("/")
-    return Path(f"{suite}_cpu") / name / method / f"seed{seed}"
+
+class Run(NamedTuple):
+    where: Path
+    """Below `runs/` while it trains, below `results/` when it is kept."""
+    task: str
+    method: str
+    seed: int
+    settings: tuple[str, ...] = ()
 
 
-def train(task: str, method: str, seed: int) -> None:
-    """One run, from its begin or from where it was; kept if it comes to its end."""
-    where = place(task, method, seed)
-    arguments = ["train", task, "--method", method, "--preset", "cpu", "--seed", str(seed), "--out", str(WORK / where)]
-    log = WORK / where.with_suffix(".log")
+def compared(suite: str) -> list[Run]:
+    """Of a comparison, by seed."""
+    return [
+        Run(Path(f"{suite}_cpu") / task.split("/")[1] / method / f"seed{seed}", task, method, seed)
+        for seed, (task, method) in product(SEEDS, CELLS[suite])
+    ]
+
+
+def ablated() -> list[Run]:
+    return [
+        Run(Path("ablation") / name / f"seed{seed}", *ABLATED, seed, (*changed, f"schedule.frames={ABLATION_FRAMES}"))
+        for seed, (name, changed) in product(ABLATION_SEEDS, ABLATION.items())
+    ]
+
+
+def train(run: Run) -> None:
+    """From its begin or from where it was; kept if it comes to its end."""
+    work, kept, log = WORK / run.where, KEPT / run.where, WORK / run.where.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
+    names = ["--method", run.method, "--preset", "cpu", "--seed", str(run.seed), "--out", str(work)]
+    settings = ["--set", *run.settings] if run.settings else []
     with log.open("a") as output:
         ended = subprocess.run(
-            [sys.executable, "-m", "manyview", *arguments], stdout=output, stderr=output, check=False
+            [sys.executable, "-m", "manyview", "train", run.task, *names, *settings],
+            stdout=output,
+            stderr=output,
+            check=False,
         )
-    finished = ended.returncode == 0 and RunFolder(WORK / where).finished  # one that was asked to stop ends well too
-    print(f"{where}: {'kept' if finished else f'not finished, see {log}'}", flush=True)
+    finished = ended.returncode == 0 and RunFolder(work).finished  # one that was asked to stop ends well too
+    print(f"{run.where}: {'kept' if finished else f'not finished, see {log}'}", flush=True)
     if finished:
-        (KEPT / where).mkdir(parents=True, exist_ok=True)
-        if task.startswith("procgen"):
+        kept.mkdir(parents=True, exist_ok=True)
+        if run.task.startswith("procgen"):
             for levels in LEVELS:
-                (KEPT / where / played_on(levels)).write_text(evaluated(WORK / where, levels))
+                (kept / played_on(levels)).write_text(evaluated(work, levels))
         for name in FILES:  # the records last: with them it is kept
-            shutil.copy(WORK / where / name, KEPT / where / name)
+            shutil.copy(work / name, kept / name)
 
 
 def played_on(levels: str) -> str:
@@ -109,21 +143,21 @@ def play_at_random() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=[*CELLS, "random"])
+    parser.add_argument("suite", choices=[*CELLS, "ablation", "random"])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
     if arguments.suite == "random":
         play_at_random()
         return
-    every = [(task, method, seed) for seed, (task, method) in product(SEEDS, CELLS[arguments.suite])]
-    missing = [run for run in every if not (KEPT / place(*run) / FILES[-1]).exists()]
+    every = ablated() if arguments.suite == "ablation" else compared(arguments.suite)
+    missing = [run for run in every if not (KEPT / run.where / FILES[-1]).exists()]
     if arguments.list:
         for run in every:
-            print(f"{place(*run)}: {'missing' if run in missing else 'kept'}")
+            print(f"{run.where}: {'missing' if run in missing else 'kept'}")
         return
     with ThreadPoolExecutor(arguments.workers) as pool:
-        list(pool.map(lambda run: train(*run), missing))
+        list(pool.map(train, missing))
 
 
 if __name__ == "__main__":
