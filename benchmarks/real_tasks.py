@@ -58,7 +58,7 @@ ABLATION = {
     "marginal": ("mem.entropy=marginal",),
     "literal_gradient": ("drqv2.critic_trains_encoder=false",),
 }
-"""What is changed of the preset. A shorter run is the begin of a longer one: no schedule here ends with the run."""
+"""What is changed of the preset. A shorter run is the beginning of a longer one: no schedule here ends with the run."""
 
 
 class Run(NamedTuple):
@@ -86,7 +86,7 @@ def ablated() -> list[Run]:
 
 
 def train(run: Run) -> None:
-    """From its begin or from where it was; kept if it comes to its end."""
+    """From its beginning or from where it was; kept if it comes to its end."""
     work, kept, log = WORK / run.where, KEPT / run.where, WORK / run.where.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     names = ["--method", run.method, "--preset", "cpu", "--seed", str(run.seed), "--out", str(work)]

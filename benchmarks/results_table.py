@@ -2,6 +2,7 @@
 
 python -m benchmarks.results_table dmc       # the comparison on control tasks
 python -m benchmarks.results_table meters    # how the meters stood in its runs with MEM
+python -m benchmarks.results_table ablation  # what of MEM does what, on one of them
 python -m benchmarks.results_table procgen   # that on games
 python -m benchmarks.results_table trials    # what was tried before the first; later_trials: since
 python -m benchmarks.results_table game_trials   # what was tried on games
@@ -16,7 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.real_tasks import CELLS, KEPT, LEVELS, RANDOM, played_on
+from benchmarks.real_tasks import (
+    ABLATED,
+    ABLATION,
+    ABLATION_FRAMES,
+    ABLATION_SEEDS,
+    CELLS,
+    KEPT,
+    LEVELS,
+    RANDOM,
+    played_on,
+)
 from manyview.report.curves import Curve, grouped, read_curve
 from manyview.report.lines import records
 from manyview.report.published import read_published
@@ -47,7 +58,7 @@ def control() -> Iterator[tuple[str, ...]]:
         for method, seeds in cells:
             ends, halves = [float(curve.returns[-1]) for curve in seeds], [_second_half(curve) for curve in seeds]
             each = ", ".join(f"{end:.0f}" for end in ends)
-            paid = ", ".join(f"{share:.0%}" for share in np.mean([_paid(curve) for curve in seeds], axis=0))
+            paid = _paid(seeds, frames=int(seeds[0].x[-1]))
             yield f"`{task}`", f"`{method}`", each, _with_interval(ends), _with_interval(halves), paid
         if cells:
             yield from _published(task, frames=int(cells[0][1][0].x[-1]))
@@ -64,13 +75,16 @@ def _second_half(curve: Curve) -> float:
     return float(curve.returns[curve.x > curve.x[-1] / 2].mean())
 
 
-def _paid(curve: Curve) -> list[float]:
-    """Of the episodes that were trained on, how many paid anything, in each part of the run."""
-    paid: list[list[bool]] = [[] for _ in range(PARTS)]
-    for episode in records(curve.path / METRICS):
-        if episode["kind"] == "episode":
-            paid[min(int(PARTS * episode["frames"] / curve.x[-1]), PARTS - 1)].append(episode["return"] > 0)
-    return [float(np.mean(part)) for part in paid]
+def _paid(seeds: Sequence[Curve], *, frames: int) -> str:
+    """Of the episodes that were trained on, how many paid anything, in each part of so many frames: mean of seeds."""
+    shares = []
+    for curve in seeds:
+        paid: list[list[bool]] = [[] for _ in range(PARTS)]
+        for episode in records(curve.path / METRICS):
+            if episode["kind"] == "episode" and episode["frames"] <= frames:
+                paid[PARTS * (episode["frames"] - 1) // frames].append(episode["return"] > 0)
+        shares.append([np.mean(part) for part in paid])
+    return ", ".join(f"{share:.0%}" for share in np.mean(shares, axis=0))
 
 
 def _with_interval(values: Sequence[float], *, digits: int = 0) -> str:
@@ -90,7 +104,7 @@ HEALTH = ("contrast", "std", "rank", "share", "cosine", "discriminator_accuracy"
 def meters() -> Iterator[tuple[str, ...]]:
     """Between what the middle nine tenths of the records lie, in all runs with MEM; then how many were healthy."""
     told = {
-        task: [record for curve in seeds for record in records(curve.path / METRICS) if record["kind"] == "train"]
+        task: [record for curve in seeds for record in _trained(curve)]
         for (task, method), seeds in _by_cell("dmc").items()
         if method == "drqv2+mem"
     }
@@ -100,10 +114,35 @@ def meters() -> Iterator[tuple[str, ...]]:
     yield "healthy records", *(f"{healthy[task]} of {len(told[task])}" for task in CONTROL_TASKS)
 
 
+def _trained(curve: Curve) -> list[dict[str, Any]]:
+    return [record for record in records(curve.path / METRICS) if record["kind"] == "train"]
+
+
 def _middle(told: Sequence[Mapping[str, Any]], metric: str) -> str:
     values = [value for one in told for name, value in one.items() if name.split("/")[0] == metric]
     low, high = (float(f"{value:.3g}") for value in np.quantile(values, (0.05, 0.95)))
     return f"{low:,g} to {high:,g}"
+
+
+ABLATION_HEAD = ("what was changed", "mean of evaluations, each seed", "mean", "paid in each fifth", "`std`")
+
+
+def ablation() -> Iterator[tuple[str, ...]]:
+    """The first frames of the runs of the comparison, then what came of each change."""
+    task, method = ABLATED
+    for changed, name in (("nothing", method), ("`--method drqv2+none`", "drqv2+none")):
+        yield _ablated(changed, [curve for curve in _by_cell("dmc")[task, name] if curve.seed in ABLATION_SEEDS])
+    for name, settings in ABLATION.items():
+        if seeds := [read_curve(path, "frames") for path in find_runs(ROOT / KEPT / "ablation" / name)]:
+            yield _ablated(" ".join(f"`{one}`" for one in settings), seeds)
+
+
+def _ablated(changed: str, seeds: Sequence[Curve]) -> tuple[str, ...]:
+    begins = [curve.returns[(curve.x > 0) & (curve.x <= ABLATION_FRAMES)] for curve in seeds]
+    means = [float(returns.mean()) for returns in begins]
+    told = [one for curve in seeds for one in _trained(curve) if one["frames"] <= ABLATION_FRAMES and "health" in one]
+    each, paid = ", ".join(f"{mean:.0f}" for mean in means), _paid(seeds, frames=ABLATION_FRAMES)
+    return changed, each, f"{np.mean(means):.0f}", paid, _middle(told, "std") if told else ""
 
 
 GAMES_HEAD = ("task", "method", "each seed", "training levels", "times a random policy", "test levels", "gap")
@@ -193,6 +232,7 @@ def game_trials() -> Iterator[tuple[str, ...]]:
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {
     "dmc": (HEAD, control),
     "meters": (METERS_HEAD, meters),
+    "ablation": (ABLATION_HEAD, ablation),
     "procgen": (GAMES_HEAD, games),
     "trials": (TRIALS_HEAD, partial(trials, "trials")),
     "later_trials": (TRIALS_HEAD, partial(trials, "later_trials")),

@@ -62,11 +62,12 @@ def test_the_actor_never_trains_the_encoder(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("trains", [True, False])
 def test_the_critic_trains_the_encoder_unless_it_is_told_not_to(kind: str, trains: bool) -> None:
-    """What it is paid and what it did then say nothing to the encoder: the first step is along its own loss alone."""
+    """What it is paid and what it did then say nothing to the encoder: it moves by its own loss alone."""
     learners = [agent(kind, "mem", critic_trains_encoder=trains) for _ in range(2)]
     first, second = batch(), batch()._replace(reward_ext=5 + batch().reward_ext, action=-batch().action)
-    learners[0].update(first, 0)
-    learners[1].update(second, 0)
+    for step in range(3):
+        learners[0].update(first, step)
+        learners[1].update(second, step)
     encoders, critics = (
         [gradients(getattr(learner, part)) for learner in learners] for part in ("representation", "critic")
     )

@@ -11,6 +11,8 @@ from manyview.train.session import Session
 
 SMALL_BYTES = 8_000
 """Enough for records and manifests, too little for a checkpoint."""
+HALF_WAY_FRAMES = 50
+"""Of 120, and not where a checkpoint is due."""
 
 
 def small_files_only() -> None:
@@ -38,6 +40,18 @@ def sigterm_at_its_first_record() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     Session._tell = asked_to_stop  # type: ignore[method-assign]
+
+
+def sigterm_in_training() -> None:
+    """Half-way, whatever else the machine does."""
+    advance = Session.advance
+
+    def asked_to_stop(self: Session) -> None:
+        advance(self)
+        if self.trainer.clock.frames == HALF_WAY_FRAMES:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Session.advance = asked_to_stop  # type: ignore[method-assign]
 
 
 def control_c_when_all_is_done() -> None:

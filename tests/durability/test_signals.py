@@ -47,10 +47,7 @@ def test_sigterm_in_training_saves_and_the_same_command_goes_on(
 ) -> None:
     whole = undisturbed(CASE, tmp_path / "whole", launcher).folder
     folder = RunFolder(tmp_path / "run")
-    running = started(folder, launcher)
-    running.wait_for(lambda: frames_of(folder) > 40)
-    ended, seconds = ended_by(running, signal.SIGTERM)
-    figure(seconds, "s")
+    ended = ended_by_its_own("sigterm_in_training", folder, launcher, figure)
     assert ended.status == 0, ended.said
     assert "stopped" in ended.said
     (stop,) = folder.checkpoints.glob("*.stop")

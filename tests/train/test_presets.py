@@ -1,5 +1,6 @@
 """The presets `paper/dmc/...` hold the paper's tables, row by row."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from manyview.envs import make, tasks, views_of
 from manyview.train import PRESETS, RunConfig, build, preset_config
 from manyview.train.presets import preset_for
+from manyview.train.tree import changed
 
 TASK = "dmc/cheetah_run"
 Read = Callable[[RunConfig], object]
@@ -225,6 +227,14 @@ def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
 def test_an_unknown_method_is_refused(method: str) -> None:
     with pytest.raises(ValueError, match=r"method must be <agent>\+<method>"):
         RunConfig(task=TASK, method=method)
+
+
+@pytest.mark.parametrize("method", ["drqv2+none", "sac+re3"])
+def test_an_encoder_that_nothing_would_train_is_refused(method: str) -> None:
+    asked = {method.split("+")[0]: {"critic_trains_encoder": False}}
+    with pytest.raises(ValueError, match=rf"nothing would train the encoder: {re.escape(method)} has no loss"):
+        changed(RunConfig(task=TASK, method=method), asked)
+    changed(RunConfig(task=TASK, method=method.split("+")[0] + "+curl+re3"), asked)
 
 
 def test_what_is_paid_along_episodes_needs_rollouts() -> None:

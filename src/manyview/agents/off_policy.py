@@ -75,6 +75,8 @@ class OffPolicyAgent(Agent):
         PAPER: D30. Where rewards are large the critic would otherwise drown that loss, and with it what keeps the
         features alive.
         """
+        if not self.config.critic_trains_encoder:
+            return self.target_moments.std.new_ones(())  # it does not meet the critic's
         return self.target_moments.std.square().clamp(min=1).squeeze(0)
 
     def see_targets(self, target: Tensor) -> None:

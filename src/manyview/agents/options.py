@@ -18,7 +18,8 @@ class OffPolicyConfig:
     """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
     states still look alike; or `clean` ones, at the price of encoding s_t once more."""
     critic_trains_encoder: bool = True
-    """Besides the representation's own loss; without it that loss is all that does, as the paper's line 15 reads."""
+    """Whether the critic's loss trains the encoder too. With `false` only the representation's own loss does, as line
+    15 of the paper's Algorithm 1 reads; what stands in for an absent view is then never trained."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)

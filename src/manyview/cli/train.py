@@ -180,8 +180,10 @@ def _taught(
         except LearnersFailedError as error:
             print(error, file=sys.stderr)
             return FAILED
+    if folder.finished:
+        return 0
     if stopped_by is None:
-        return 0 if folder.finished else FAILED
+        return FAILED
     return INTERRUPTED if stopped_by == signal.SIGINT else 0
 
 

@@ -176,6 +176,12 @@ class RunConfig:
             raise ValueError(
                 "mem.bank keeps rows of a replay; ppo searches its rollout, all of it with ppo.neighbours=pooled"
             )
+        own_loss = {"mem", "curl"} & set(parts)
+        if not (self.on_policy or own_loss or getattr(self, self.agent).critic_trains_encoder):
+            raise ValueError(
+                f"nothing would train the encoder: {self.method} has no loss of its own for it, so "
+                f"{self.agent}.critic_trains_encoder must be true"
+            )
         if self.bonus.unit != "agent_steps" and not self.on_policy:
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
         if self.scale.actors:

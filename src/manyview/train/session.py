@@ -109,12 +109,12 @@ class Session:
         self._edge = self._diary()
         while not (trainer.done or self._stop):
             self.advance()
-        stopped = bool(self._stop)  # looked at once: who asks while the last checkpoint is written is asking too late
-        last = checkpoint.name_of(trainer.edge_frames, stop=stopped)
-        if stopped:
+        finished = trainer.done and not self._due  # then whoever asks for a stop asks too late
+        last = checkpoint.name_of(trainer.edge_frames, stop=not finished)
+        if not finished:
             self.save(last)
         self._expect(last)
-        return not stopped
+        return finished
 
     def _expect(self, last: str) -> None:
         """Of the last checkpoint there is no later attempt: without it a run has neither stopped nor finished."""
