@@ -124,7 +124,10 @@ def _middle(told: Sequence[Mapping[str, Any]], metric: str) -> str:
     return f"{low:,g} to {high:,g}"
 
 
-ABLATION_HEAD = ("what was changed", "mean of evaluations, each seed", "mean", "paid in each fifth", "`std`")
+ABLATION_HEAD = ("what was changed", "mean of evaluations, each seed", "mean", "paid in each fifth", "unmoved", "`std`")
+
+UNMOVED = 0.1
+"""`action_spread` of a policy that does the same whatever it sees."""
 
 
 def ablation() -> Iterator[tuple[str, ...]]:
@@ -140,9 +143,10 @@ def ablation() -> Iterator[tuple[str, ...]]:
 def _ablated(changed: str, seeds: Sequence[Curve]) -> tuple[str, ...]:
     begins = [curve.returns[(curve.x > 0) & (curve.x <= ABLATION_FRAMES)] for curve in seeds]
     means = [float(returns.mean()) for returns in begins]
-    told = [one for curve in seeds for one in _trained(curve) if one["frames"] <= ABLATION_FRAMES and "health" in one]
+    told = [one for curve in seeds for one in _trained(curve) if one["frames"] <= ABLATION_FRAMES]
+    unmoved = f"{sum(one['action_spread'] < UNMOVED for one in told)} of {len(told)}"
     each, paid = ", ".join(f"{mean:.0f}" for mean in means), _paid(seeds, frames=ABLATION_FRAMES)
-    return changed, each, f"{np.mean(means):.0f}", paid, _middle(told, "std") if told else ""
+    return changed, each, f"{np.mean(means):.0f}", paid, unmoved, _middle(told, "std") if "health" in told[0] else ""
 
 
 GAMES_HEAD = ("task", "method", "each seed", "training levels", "times a random policy", "test levels", "gap")

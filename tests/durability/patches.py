@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+from time import sleep
 from typing import Any
 
 from manyview.train import RunConfig
@@ -11,8 +12,8 @@ from manyview.train.session import Session
 
 SMALL_BYTES = 8_000
 """Enough for records and manifests, too little for a checkpoint."""
-HALF_WAY_FRAMES = 50
-"""Of 120, and not where a checkpoint is due."""
+HELD_AT_FRAMES = 100
+"""Of 120, and after the evaluation at 60, so that there is a record of being under way."""
 
 
 def small_files_only() -> None:
@@ -42,16 +43,16 @@ def sigterm_at_its_first_record() -> None:
     Session._tell = asked_to_stop  # type: ignore[method-assign]
 
 
-def sigterm_in_training() -> None:
-    """Half-way, whatever else the machine does."""
+def held_until_a_stop() -> None:
+    """So that it cannot be over before it is stopped, however late the signal comes."""
     advance = Session.advance
 
-    def asked_to_stop(self: Session) -> None:
+    def held(self: Session) -> None:
         advance(self)
-        if self.trainer.clock.frames == HALF_WAY_FRAMES:
-            os.kill(os.getpid(), signal.SIGTERM)
+        while self.trainer.clock.frames == HELD_AT_FRAMES and not self._stop:
+            sleep(0.01)
 
-    Session.advance = asked_to_stop  # type: ignore[method-assign]
+    Session.advance = held  # type: ignore[method-assign]
 
 
 def control_c_when_all_is_done() -> None:

@@ -41,13 +41,20 @@ def frames_of(folder: RunFolder) -> int:
     return max([record["frames"] for record in records(folder.metrics_file)]) if folder.metrics_file.exists() else 0
 
 
+def ended_in_training(folder: RunFolder, launcher: Launcher, number: signal.Signals) -> tuple[Ended, float]:
+    running = started(folder, launcher, patches="tests.durability.patches:held_until_a_stop")
+    running.wait_for(lambda: frames_of(folder) > 40)
+    return ended_by(running, number)
+
+
 @pytest.mark.quality("D6")
 def test_sigterm_in_training_saves_and_the_same_command_goes_on(
     tmp_path: Path, launcher: Launcher, figure: Figure
 ) -> None:
     whole = undisturbed(CASE, tmp_path / "whole", launcher).folder
     folder = RunFolder(tmp_path / "run")
-    ended = ended_by_its_own("sigterm_in_training", folder, launcher, figure)
+    ended, seconds = ended_in_training(folder, launcher, signal.SIGTERM)
+    figure(seconds, "s")
     assert ended.status == 0, ended.said
     assert "stopped" in ended.said
     (stop,) = folder.checkpoints.glob("*.stop")
@@ -97,9 +104,7 @@ def test_sigterm_at_the_first_record_is_a_stop_that_is_recorded(
 
 def test_control_c_saves_too_and_says_that_it_was_interrupted(tmp_path: Path, launcher: Launcher) -> None:
     folder = RunFolder(tmp_path / "run")
-    running = started(folder, launcher, "--set", "schedule.frames=100000")  # it must not be over before it is stopped
-    running.wait_for(lambda: frames_of(folder) > 40)
-    ended, _ = ended_by(running, signal.SIGINT)
+    ended, _ = ended_in_training(folder, launcher, signal.SIGINT)
     assert ended.status == 130, ended.said
     assert "Traceback" not in ended.said
     assert list(folder.checkpoints.glob("*.stop"))

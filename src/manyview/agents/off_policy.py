@@ -76,7 +76,7 @@ class OffPolicyAgent(Agent):
         features alive.
         """
         if not self.config.critic_trains_encoder:
-            return self.target_moments.std.new_ones(())  # it does not meet the critic's
+            return self.target_moments.std.new_ones(())  # nothing to drown it
         return self.target_moments.std.square().clamp(min=1).squeeze(0)
 
     def see_targets(self, target: Tensor) -> None:
