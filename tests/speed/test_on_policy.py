@@ -1,23 +1,20 @@
 """What PPO's loop costs beside its bare parts, and augmentations beside a copy. `benchmarks/rollouts.py` says how."""
 
-from collections.abc import Callable
 from math import inf
-from statistics import median
-from time import process_time, sleep
+from time import sleep
 
-import numpy as np
 import pytest
 import torch
 
+from benchmarks.augmenting import copies
 from benchmarks.rollouts import measure
-from manyview.data.augment import AUGMENTATIONS, Augmentation, augment
-from manyview.data.draws import keys
+from manyview.data.augment import AUGMENTATIONS, Augmentation
 from manyview.train.memory import keep_freed_memory
 
 SLOW: tuple[Augmentation, ...] = ("random_conv", "rotate", "color_jitter")
 """Measured 28, 5 and 5 ms. Half of the last is bytes made into floats and back, which its matrix needs."""
 MOST_COPIES = 7.0
-"""2 ms are 4.9 times `_copied` where the bar was set; the rest is for what another machine makes of both."""
+"""2 ms are 4.9 copies where the bar was set; the rest is for what another machine makes of both."""
 
 
 @pytest.mark.timing
@@ -41,11 +38,9 @@ def test_an_augmentation_of_256_screens_costs_a_few_copies_of_them(how: Augmenta
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        images, key = torch.randint(256, (256, 3, 64, 64), dtype=torch.uint8), keys(1, torch.arange(256))
         best = inf
         for _ in range(20):
-            pairs = [(_seconds(lambda: augment(images, key, how)), _seconds(lambda: _copied(images))) for _ in range(9)]
-            best = min(best, median(taken / copying for taken, copying in pairs))
+            best = min(best, copies(how, rounds=9))
             if best <= MOST_COPIES:
                 break
             sleep(0.5)
@@ -53,16 +48,3 @@ def test_an_augmentation_of_256_screens_costs_a_few_copies_of_them(how: Augmenta
         torch.set_num_threads(threads)
     print(f"{how}: {best:.1f} copies")
     assert best <= MOST_COPIES
-
-
-def _copied(images: torch.Tensor) -> None:
-    """What every augmentation does at least, in the way the slow ones do it: one image after the other."""
-    pictures = images.numpy()
-    for picture, copied in zip(pictures, np.empty_like(pictures), strict=True):
-        copied[:] = picture
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = process_time()
-    work()
-    return process_time() - began
