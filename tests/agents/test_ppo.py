@@ -75,6 +75,19 @@ def rollout_of(agent: PPO, *, seed: int = 0) -> Rollout:
     return rollout
 
 
+@pytest.mark.quality("S3")
+def test_who_goes_back_takes_no_bonus_along_that_is_no_number() -> None:
+    agent = agent_of("re3")
+    rollout_of(agent)
+    good = deepcopy(agent.state())
+    agent.bonus_sums.sums[:2] = torch.tensor([float("nan"), float("inf")])
+    agent.return_scale.sums[3] = 2.5
+    agent.go_back(good)
+    agent.load_state(agent.state())
+    assert agent.bonus_sums.sums[:2].tolist() == [0, 0]
+    assert agent.return_scale.sums[3] == 2.5, "episodes go on with what they have been paid"
+
+
 def batch_of(agent: PPO, *, rows: int = 16, seed: int = 0) -> Minibatch:
     return rollout_of(agent, seed=seed).minibatch(torch.arange(rows), with_next=True)
 

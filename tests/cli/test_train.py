@@ -89,8 +89,19 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
         (["--config", "nowhere.json"], "nowhere.json"),
         (["--config", __file__], "test_train.py: Extra data"),
         (["--set", "machine.threads=0"], "expected threads >= 1"),
-        (["--set", "sac.init_temperature=0"], "init_temperature must be above 0"),
+        (["--set", "sac.init_temperature=0"], "expected init_temperature > 0, got 0"),
         (["--set", "re3.k=0"], "expected k >= 1"),
+        (["--set", "ppo.clip=-0.2"], "expected clip > 0, got -0.2"),
+        (["--set", "ppo.discount=1.5"], "expected discount from 0 to 1, got 1.5"),
+        (["--set", "ppo.batch_size=1"], "expected batch_size >= 2, got 1"),
+        (["--set", "drqv2.lr=-1"], "expected lr > 0, got -1"),
+        (["--set", "sac.critic_rate=2"], "expected critic_rate from 0 to 1, got 2"),
+        (
+            ["--set", "bonus.unit=rollout"],
+            "bonus.unit must be agent_steps or episodes or",
+        ),
+        (["--set", "env.views=3"], "env.views must be a list or None, got 3"),
+        (["--set", "env.further_view=grayscal"], "got 'grayscal'; did you mean grayscale?"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_words(

@@ -1,10 +1,13 @@
 """A rollout gives back what was put in, and derived views are those that were acted on."""
 
+from typing import get_args
+
+import pytest
 import torch
 from torch import Tensor
 
 from manyview.data import Derived, Rollout
-from manyview.data.augment import augment
+from manyview.data.augment import Augmentation, augment
 from manyview.data.draws import keys
 
 STEPS, ENVS, IMAGE = 5, 3, (3, 16, 16)
@@ -56,8 +59,9 @@ def filled(rollout: Rollout, *, first_step: int = 0) -> list[tuple[Tensor, Tenso
     return seen
 
 
-def test_a_minibatch_sees_the_views_that_were_acted_on() -> None:
-    rollout = rollout_of()
+@pytest.mark.parametrize("how", get_args(Augmentation))
+def test_a_minibatch_sees_the_views_that_were_acted_on(how: Augmentation) -> None:
+    rollout = rollout_of(Derived(7, ((0, how),)))
     seen = filled(rollout, first_step=40)
     every = torch.arange(STEPS * ENVS)
     batch = rollout.minibatch(every.flip(0))

@@ -10,10 +10,12 @@ import torch
 
 from benchmarks.compared import differences, different
 from manyview.envs import ContractError, make_vector
+from manyview.envs.many import together
 from manyview.report.lines import records
 from manyview.train import OnPolicyTrainer, RunFolder, build, checkpoint, run
 from manyview.train import session as session_module
 from manyview.train.evaluation import Evaluation, evaluate
+from manyview.train.observe import many_to_tensors
 from manyview.train.opening import begin
 from manyview.train.seeds import derived_seed
 from manyview.train.session import DivergedError
@@ -57,23 +59,36 @@ def test_a_rollout_holds_what_the_environments_did() -> None:
     trainer.close()
 
 
-def test_where_the_clock_ran_out_the_last_state_is_valued_not_the_next_first() -> None:
-    trainer = OnPolicyTrainer(short_rollouts(rollout={"steps": 10}))
-    seen: list[torch.Tensor] = []
-    value_of = trainer.agent.value_of
-
-    def watched(views: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        seen.append(views)
-        return value_of(views, mask)
-
-    trainer.agent.value_of = watched  # type: ignore[method-assign]
-    to_a_full_rollout(trainer)
-    rollout = trainer.rollout
-    (views,) = seen
-    assert torch.equal(rollout.final_value[9], value_of(views, torch.ones(4, 2).bool()))
-    assert not torch.equal(views, rollout.frames[10]), "the rollout goes on with the new episodes"
+def test_where_the_clock_ran_out_the_last_state_is_valued_as_the_agent_would_have_seen_it() -> None:
+    """Of the second rollout: a twin of the environments says what was seen last, and it is derived by this rollout."""
+    config = short_rollouts(rollout={"steps": 10}, env={"further_view": "crop"}, ppo={"epochs": 1})
+    trainer = OnPolicyTrainer(config)
+    twin = make_vector(config.task, 4)
+    twin.reset(seed=derived_seed(config.seed, "episodes", 0))
+    for _ in range(2):
+        while trainer.rollout.full:
+            trainer.advance()
+        to_a_full_rollout(trainer)
+        rollout = trainer.rollout
+        for step in range(10):
+            *_, info = twin.step(rollout.action[step].numpy())
+    twin.close()
+    assert rollout.truncated[9].all()
+    views, mask = many_to_tensors(together(list(info["final_obs"])), trainer.shapes.cameras, trainer.device)
+    places = torch.arange(4)
+    seen = trainer.shapes.derived(views, mask, draw=torch.full_like(places, 10), env=places)
+    assert seen[0].shape[1] == 3, "two cameras and a crop"
+    assert torch.equal(rollout.final_value[9], trainer.agent.value_of(*seen))  # which has not learned since
     assert torch.equal(rollout.next_value()[9], rollout.final_value[9])
     trainer.close()
+
+
+@pytest.mark.parametrize(("unit", "elapsed"), [("rollouts", [0, 1, 2]), ("agent_steps", [20, 40, 60])])
+def test_beta_falls_by_the_unit_it_is_counted_in(tmp_path: Path, unit: str, elapsed: list[int]) -> None:
+    folder = RunFolder(tmp_path / "run")
+    bonus = {"beta0": 0.5, "beta_decay": 0.1, "unit": unit}
+    assert run(short_rollouts(bonus=bonus, schedule={"frames": 60}), folder)
+    assert [record["beta"] for record in kinds(folder, "train")] == pytest.approx([0.5 * 0.9**n for n in elapsed])
 
 
 def test_every_row_is_learned_from_once_an_epoch() -> None:
@@ -268,6 +283,25 @@ def test_what_cannot_be_restored_goes_on_at_an_edge_with_fresh_episodes(tmp_path
     assert kinds(folder, "end")[0]["frames"] == 120
 
 
+def test_fresh_episodes_are_those_of_their_rollout_and_have_been_paid_nothing() -> None:
+    config = short_rollouts(task="tests.train.test_on_policy:forgetful")
+    first, again = OnPolicyTrainer(config), OnPolicyTrainer(config)
+    for _ in range(3):
+        to_a_full_rollout(first)
+        while not first.at_edge:
+            first.advance()
+    assert first.agent.bonus_sums.sums.abs().sum() > 0
+    again.load_state(first.state(), lambda: None)
+    assert not again.agent.bonus_sums.sums.any()
+    assert not again.agent.return_scale.sums.any()
+    twin = make_vector(config.task, 4)
+    shown, _ = twin.reset(seed=derived_seed(config.seed, "episodes", 3))
+    views, _ = many_to_tensors(shown, first.shapes.cameras, first.device)
+    assert torch.equal(again.rollout.frames[0], views)
+    for closed in (first, again, twin):
+        closed.close()
+
+
 def test_continuous_agents_say_who_takes_numbered_actions() -> None:
     from manyview.train.off_policy import OffPolicyTrainer
 
@@ -319,3 +353,35 @@ def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
     session.close()
     assert seeds[0] == seeds[1] == session.config.seed
     assert seeds[2] == seeds[3] != seeds[4] == seeds[5]  # training and test levels alike, other ones the next time
+
+
+def test_episodes_in_sequence_begin_by_one_seed(tmp_path: Path) -> None:
+    session = begin(short_rollouts("ppo+none"), RunFolder(tmp_path / "run"))
+    trainer, begun = session.trainer, list[int | None]()
+
+    class Watched(gym.Wrapper[Any, Any, Any, Any]):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            begun.append(seed)
+            return super().reset(seed=seed, options=options)
+
+    env = Watched(next(iter(session.evaluation_envs.values())))
+    for in_sequence in (False, True):
+        evaluate(trainer.agent, env, trainer.shapes, episodes=3, seed=7, step=0, in_sequence=in_sequence)
+    session.close()
+    seeds = [derived_seed(7, "evaluation", number) for number in range(3)]
+    assert begun == [*seeds, seeds[0], None, None]
+
+
+def test_a_film_for_each_hundredth_of_a_run_and_of_its_end(tmp_path: Path) -> None:
+    session = begin(short_rollouts("ppo+none", evaluation={"video": True}), RunFolder(tmp_path / "run"))
+    session.config = changed(session.config, {"schedule": {"frames": 10_000}})
+    session.trainer.config = session.config
+    session.folder.videos.mkdir(exist_ok=True)
+    due = []
+    for frames in (*range(0, 400, 50), 10_000, 10_020):
+        session.trainer.clock.frames = frames
+        due.append(session._film_is_due)
+        if due[-1]:
+            (session.folder.videos / f"{frames:09d}.mp4").touch()
+    session.close()
+    assert due == [True, False, True, False, True, False, True, False, True, True]

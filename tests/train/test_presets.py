@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from manyview.envs import make, tasks, views_of
+from manyview.envs import View, make, tasks, views_of
 from manyview.train import PRESETS, RunConfig, build, preset_config
 from manyview.train.presets import preset_for
 from manyview.train.tree import changed
@@ -99,7 +99,7 @@ TABLE_SAC: dict[str, object] = {
 
 # Of the table "Hyperparameters of PPO+MEM"; "Stacked frames: No" is one frame, "Reward normalization: Yes" true.
 PPO: dict[str, Read] = {
-    "Number of viewpoints": lambda config: 1 + (config.task in build.FURTHER_VIEWS),
+    "Number of viewpoints": lambda config: 1 + len(build.derived(config, [View("screen", 64, 64)]).ways),
     "Observation downsampling": lambda config: (config.env.image_size, config.env.image_size),
     "Gamma": lambda config: config.ppo.discount,
     "Number of steps per rollout": lambda config: config.rollout.steps,

@@ -13,7 +13,7 @@ from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp, sat
 from manyview.agents.off_policy import OffPolicyAgent
 from manyview.agents.options import OffPolicyConfig
 from manyview.data.batch import Batch
-from manyview.mem.choices import refuse_below
+from manyview.mem.choices import refuse_below, refuse_not_positive, refuse_outside_0_to_1
 from manyview.methods.follow import soft_update
 from manyview.methods.protocols import Adversarial, Intrinsic, Representation
 
@@ -35,6 +35,9 @@ class DrQv2Config(OffPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_below(self, 1, "std_steps")
+        refuse_below(self, 0, "std_start", "std_end", "std_clip", "saturation_coef")
+        refuse_not_positive(self, "lr")
+        refuse_outside_0_to_1(self, "target_rate")
 
     def std(self, step: int) -> float:
         """σ of the exploration noise at an agent step."""

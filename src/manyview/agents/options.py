@@ -24,3 +24,4 @@ class OffPolicyConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "hidden")
+        refuse_below(self, 0, "shift_pixels")

@@ -13,7 +13,7 @@ from manyview.agents.networks import adam, descend, mlp
 from manyview.agents.policies import Actions, Categorical, Gaussian, Policy
 from manyview.data.draws import keys
 from manyview.data.rollout import Minibatch, Rollout, of_rows
-from manyview.mem.choices import refuse_below, refuse_unknown_choices
+from manyview.mem.choices import refuse_below, refuse_not_positive, refuse_outside_0_to_1, refuse_unknown_choices
 from manyview.methods.protocols import Adversarial, Episodic, Intrinsic, Representation
 
 Neighbours = Literal["env", "pooled"]
@@ -53,7 +53,11 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
-        refuse_below(self, 1, "hidden", "epochs", "batch_size", "window")
+        refuse_below(self, 1, "hidden", "epochs", "window")
+        refuse_below(self, 2, "batch_size")  # one row has no spread to measure its advantage by
+        refuse_below(self, 0, "entropy_coef", "value_coef")
+        refuse_not_positive(self, "lr", "clip", "max_grad_norm")
+        refuse_outside_0_to_1(self, "discount", "gae_decay")
 
 
 class PPO(Agent):
@@ -128,8 +132,11 @@ class PPO(Agent):
         return found | {name: part.mean() for name, part in means.items()}
 
     def go_back(self, state: dict[str, Any]) -> None:
-        """The environments go on with their episodes, and these with what they have been paid."""
-        returns, bonuses = self.return_scale.sums.clone(), self.bonus_sums.sums.clone()
+        """The environments go on with their episodes, and these with what they have been paid.
+
+        But for what is no number: it would stay in the sums, and no checkpoint with it can be loaded.
+        """
+        returns, bonuses = (kept.sums.nan_to_num(0.0, 0.0, 0.0) for kept in (self.return_scale, self.bonus_sums))
         super().go_back(state)
         self.return_scale.sums.copy_(returns)
         self.bonus_sums.sums.copy_(bonuses)
@@ -205,6 +212,6 @@ class PPO(Agent):
 
 
 def _standardised(advantage: Tensor) -> Tensor:
-    if len(advantage) < 2:  # the rest of a rollout that minibatches do not divide: one row has no spread
+    if len(advantage) < 2:  # rollouts of so few rows that a part of them is one, which has no spread
         return torch.zeros_like(advantage)
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)

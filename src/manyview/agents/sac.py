@@ -17,7 +17,7 @@ from manyview.agents.networks import TwinCritic, adam, descend, frozen, mlp
 from manyview.agents.off_policy import OffPolicyAgent
 from manyview.agents.options import OffPolicyConfig
 from manyview.data.batch import Batch
-from manyview.mem.choices import refuse_below
+from manyview.mem.choices import refuse_below, refuse_not_positive, refuse_outside_0_to_1
 from manyview.methods.follow import soft_update
 from manyview.methods.protocols import Adversarial, Intrinsic, Representation
 
@@ -39,8 +39,8 @@ class SACConfig(OffPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_below(self, 1, "target_every_updates")
-        if self.init_temperature <= 0:
-            raise ValueError(f"init_temperature must be above 0, got {self.init_temperature}")
+        refuse_not_positive(self, "lr", "temperature_lr", "init_temperature")
+        refuse_outside_0_to_1(self, "critic_rate", "encoder_rate")
 
 
 class SAC(OffPolicyAgent):

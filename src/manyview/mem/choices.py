@@ -12,5 +12,17 @@ def refuse_unknown_choices(config: Any) -> None:
 
 def refuse_below(config: Any, least: float, *names: str) -> None:
     for name in names:
-        if getattr(config, name) < least:
+        if not getattr(config, name) >= least:  # nor what is no number
             raise ValueError(f"expected {name} >= {least}, got {getattr(config, name)}")
+
+
+def refuse_not_positive(config: Any, *names: str) -> None:
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise ValueError(f"expected {name} > 0, got {getattr(config, name)}")
+
+
+def refuse_outside_0_to_1(config: Any, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise ValueError(f"expected {name} from 0 to 1, got {getattr(config, name)}")

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from manyview.mem.choices import refuse_unknown_choices
 from manyview.mem.encoder import Features
 from manyview.mem.knn import Combine, Reference, knn_distance, nearby_distance
 
@@ -73,6 +74,7 @@ class BetaSchedule:
     unit: BetaUnit = "agent_steps"
 
     def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
         if self.beta0 < 0 or not 0 <= self.beta_decay < 1:
             raise ValueError(f"expected beta0 >= 0 and 0 <= beta_decay < 1, got {self.beta0} and {self.beta_decay}")
 

@@ -1,4 +1,4 @@
-"""No method: an encoder that the critic alone trains, as in the base agents."""
+"""No method: an encoder that the agent's own losses train, as in the base agents."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -14,7 +14,7 @@ from manyview.envs.views import Observation
 from manyview.train import RunConfig, RunFolder, build, checkpoint
 from manyview.train.clock import Clock
 from manyview.train.config import MachineConfig
-from manyview.train.evaluation import Evaluation, evaluate
+from manyview.train.evaluation import Evaluation, evaluate, starts_after
 from manyview.train.machine import autocast, prepare, resolved
 
 
@@ -50,7 +50,8 @@ def play(
         folder: of the run.
         episodes: how many.
         cameras: only these are present, the others masked; a view derived from a camera goes with it. None: all.
-        seed: of the episodes' starts. None: the run's, so that they begin as its evaluations did.
+        seed: of the episodes' starts. None: that of the run's own evaluation after so many frames, so that they begin
+            as its episodes did.
         filmed: keep the pictures of the first episode.
         own_task: of a run on an environment of one's own, its `module:function`. A folder that came from elsewhere must
             not choose what is executed.
@@ -72,15 +73,18 @@ def play(
     env = _environment(config, cameras, levels)
     try:
         shapes = build.shapes_of(config, env)
+        played_on = getattr(env.metadata.get("settings"), "levels", None)
         agent = build.agent(config, shapes)
         clock = _load(agent, run.checkpoints)
         with autocast(config.machine):
+            starts = starts_after(clock.frames, seed=config.seed, has_levels=played_on is not None)
             found = evaluate(
                 agent,
                 env,
                 shapes,
                 episodes=episodes,
-                seed=config.seed if seed is None else seed,
+                seed=starts.seed if seed is None else seed,
+                in_sequence=starts.in_sequence,
                 step=clock.steps,
                 filmed=filmed,
             )
@@ -94,7 +98,7 @@ def play(
         present=tuple(view.name for view in shapes.views if view.name not in gone),
         frames=clock.frames,
         beta=agent.beta(clock.elapsed(config.bonus.unit)),
-        levels=getattr(env.metadata.get("settings"), "levels", None),
+        levels=played_on,
     )
 
 

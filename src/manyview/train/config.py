@@ -75,7 +75,7 @@ class EvaluationConfig:
     every_frames: int = 10_000
     episodes: int = 10
     video: bool = True
-    """Film the first episode of each evaluation (extra `video`)."""
+    """Film the first episode of evaluations, about a hundred of them in a run at most (extra `video`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

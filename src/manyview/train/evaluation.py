@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import torch
@@ -23,6 +23,22 @@ REWARDED_AT_ONCE = 512
 """Rows of a filmed episode whose r̂ is taken against each other."""
 EPISODES_APART = 1_000_003
 """Steps by which the noise of an evaluation's episodes differs."""
+
+
+class Starts(NamedTuple):
+    """How the episodes of an evaluation begin."""
+
+    seed: int
+    in_sequence: bool
+
+
+def starts_after(frames: int, *, seed: int, has_levels: bool) -> Starts:
+    """Those of a run's own evaluation.
+
+    Ten levels of thousands are a sample: others at every evaluation, or the gap would be that of these ten. There a
+    seed makes the engine anew, which takes longer than many an episode, so one has to do for all of them.
+    """
+    return Starts(derived_seed(seed, "levels", frames), True) if has_levels else Starts(seed, False)
 
 
 @dataclass(frozen=True)
@@ -53,16 +69,39 @@ def evaluate(
     episodes: int,
     seed: int,
     step: int,
+    in_sequence: bool = False,
     filmed: bool = False,
     stop: StopRequest | None = None,
 ) -> Evaluation:
-    """Play so many episodes without exploring; film the first. A `stop` in between raises `Stopped`."""
-    device = next(agent.parameters()).device
-    returns, steps, film = [], [], None
+    """Play so many episodes without exploring; film the first. A `stop` in between raises `Stopped`.
+
+    Each begins by a seed of its own, or `in_sequence`: the first does, and the others follow it as the engine has them.
+    """
     was_training = agent.training
     agent.eval()
+    try:
+        return _played(agent, env, shapes, episodes, seed, step, in_sequence=in_sequence, filmed=filmed, stop=stop)
+    finally:
+        agent.train(was_training)
+
+
+def _played(
+    agent: Agent,
+    env: gym.Env[Observation, Any],
+    shapes: Shapes,
+    episodes: int,
+    seed: int,
+    step: int,
+    *,
+    in_sequence: bool,
+    filmed: bool,
+    stop: StopRequest | None,
+) -> Evaluation:
+    device = next(agent.parameters()).device
+    returns, steps, film = [], [], None
     for number in range(episodes):
-        observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number))
+        own_seed = number == 0 or not in_sequence
+        observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number) if own_seed else None)
         seen, moments = [], []
         total, length, frame, paid, ended = 0.0, 0, 0, None, False
         while True:
@@ -84,7 +123,6 @@ def evaluate(
             film = Film(moments, _rewards_int(agent, seen))
         returns.append(total)
         steps.append(length)
-    agent.train(was_training)
     return Evaluation(returns, steps, film)
 
 

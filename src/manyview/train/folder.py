@@ -3,7 +3,7 @@
 config.json       every setting, as it was resolved
 manifest.json     where and with what it ran: versions, commit, device, threads, views, parameters
 metrics.jsonl     a record a line: kind, frames, steps, updates, seconds and figures
-videos/           the first episode of each evaluation
+videos/           the first episode of evaluations
 checkpoints/      safetensors and JSON, named by frames
 replay/           the steps that a checkpoint needs, until the run has finished
 tensorboard/      the records once more

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from traceback import format_exc
@@ -18,18 +19,19 @@ from manyview.methods import Healthy
 from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError
 from manyview.train.diary import Diary
-from manyview.train.evaluation import Evaluation, Film, evaluate
+from manyview.train.evaluation import Evaluation, Film, evaluate, starts_after
 from manyview.train.film import write_film
 from manyview.train.folder import RunFolder
 from manyview.train.machine import autocast
 from manyview.train.records import JsonLines, Kind, Listeners
 from manyview.train.resume import Resumed, promise_of, segments_of
-from manyview.train.seeds import derived_seed
 from manyview.train.stopping import Stopped, StopRequest, stop_request
 from manyview.train.trainer import Trainer
 
 SKIPS_BEFORE_GOING_BACK = 3
 KEPT_CHECKPOINTS = 3
+FILMS = 100
+"""About so many in a run."""
 
 
 class NotSavedError(RuntimeError):
@@ -193,20 +195,28 @@ class Session:
 
     def _evaluated(self, env: gym.Env[Observation, Any], levels: str) -> Evaluation:
         trainer, config = self.trainer, self.config
-        # Ten levels of thousands are a sample: others at every evaluation, or the gap would be that of these ten.
         has_levels = len(self.evaluation_envs) > 1
-        seed = derived_seed(config.seed, "levels", trainer.clock.frames) if has_levels else config.seed
+        starts = starts_after(trainer.clock.frames, seed=config.seed, has_levels=has_levels)
         with autocast(config.machine):
             return evaluate(
                 trainer.agent,
                 env,
                 trainer.shapes,
                 episodes=config.evaluation.episodes,
-                seed=seed,
+                seed=starts.seed,
+                in_sequence=starts.in_sequence,
                 step=trainer.clock.steps,
-                filmed=self._films and levels != "test",
+                filmed=levels != "test" and self._film_is_due,
                 stop=self._stop,
             )
+
+    @property
+    def _film_is_due(self) -> bool:
+        """At most one for each hundredth of the run, and the last: evaluations may be thousands."""
+        if not self._films:
+            return False
+        last = max((int(path.stem) for path in self.folder.videos.glob("*.mp4")), default=-inf)
+        return self.trainer.done or self.trainer.clock.frames - last >= self.config.schedule.frames // FILMS
 
     def _write_film(self, film: Film) -> None:
         frames, views = self.trainer.clock.frames, self.trainer.shapes.views

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
+from difflib import get_close_matches
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Tree = TypeVar("Tree")
 Changes = Mapping[str, Any]
+KINDS = {type(None): "None", tuple[str, ...]: "a list"}
+"""What types are called in messages, where it is not by their own name."""
 
 
 def changed(tree: Tree, changes: Changes, *, path: str = "") -> Tree:
@@ -81,5 +84,8 @@ def _checked(kind: Any, value: Any, path: str) -> Any:
             return int(value)
         if isinstance(option, type) and type(value) is option:
             return value
-    wanted = kind.__name__ if isinstance(kind, type) else kind
-    raise ValueError(f"{path} must be {wanted}, got {value!r}")
+    choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
+    kinds = [KINDS.get(option) or option.__name__ for option in options if get_origin(option) is not Literal]
+    near = get_close_matches(str(value), choices, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    raise ValueError(f"{path} must be {' or '.join([*choices, *kinds])}, got {value!r}{meant}")
