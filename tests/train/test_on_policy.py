@@ -377,6 +377,7 @@ def test_a_film_for_each_hundredth_of_a_run_and_of_its_end(tmp_path: Path) -> No
     session.config = changed(session.config, {"schedule": {"frames": 10_000}})
     session.trainer.config = session.config
     session.folder.videos.mkdir(exist_ok=True)
+    (session.folder.videos / "the best one.mp4").touch()
     due = []
     for frames in (*range(0, 400, 50), 10_000, 10_020):
         session.trainer.clock.frames = frames

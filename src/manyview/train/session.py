@@ -215,7 +215,8 @@ class Session:
         """At most one for each hundredth of the run, and the last: evaluations may be thousands."""
         if not self._films:
             return False
-        last = max((int(path.stem) for path in self.folder.videos.glob("*.mp4")), default=-inf)
+        filmed = (path.stem for path in self.folder.videos.glob("*.mp4"))
+        last = max((int(stem) for stem in filmed if stem.isdecimal()), default=-inf)
         return self.trainer.done or self.trainer.clock.frames - last >= self.config.schedule.frames // FILMS
 
     def _write_film(self, film: Film) -> None:
