@@ -1,3 +1,5 @@
+"""RE3: distances between random features, of whichever rows are neighbours."""
+
 import pytest
 import torch
 
@@ -12,3 +14,36 @@ def test_rollouts_apart_are_searched_among_their_own() -> None:
         torch.testing.assert_close(together[first::3], re3.reward(RandomFeatures(points[first::3])))
     with pytest.raises(ValueError, match="got both"):
         re3.reward(RandomFeatures(points), rows=torch.arange(60), apart=3)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("average", [False, True])
+def test_the_bonus_is_the_distance_to_the_neighbours_that_are_other_rows(average: bool, log: bool) -> None:
+    re3 = RE3((3, 24, 24), RE3Config(trunk="tiny", k=2, average=average, log=log))
+    points, rows = torch.randn(12, 50, generator=torch.Generator().manual_seed(1)), torch.arange(12) // 2
+    apart = torch.cdist(points, points).masked_fill(rows[:, None] == rows, torch.inf).sort(1).values[:, :2]
+    expected = apart.mean(1) if average else apart[:, 1]
+    found = re3.reward(RandomFeatures(points), rows=rows)
+    torch.testing.assert_close(found, expected.log1p() if log else expected, rtol=1e-4, atol=1e-4)
+
+
+def test_windows_average_as_the_whole_search_does() -> None:
+    re3 = RE3((3, 24, 24), RE3Config(trunk="tiny", average=True))
+    line = RandomFeatures(torch.rand(300, 1, generator=torch.Generator().manual_seed(1)) * torch.ones(50))
+    torch.testing.assert_close(re3.reward(line, window=60), re3.reward(line), rtol=1e-3, atol=1e-5)
+
+
+def test_what_an_absent_camera_shows_does_not_matter() -> None:
+    re3, mask = RE3((3, 24, 24), RE3Config(trunk="tiny")), torch.arange(12).view(6, 2) % 3 > 0
+    one, other = torch.randint(256, (2, 6, 2, 3, 24, 24), dtype=torch.uint8)
+    other = torch.where(mask[:, :, None, None, None], one, other)
+    assert re3.encode(one, mask).embedding.equal(re3.encode(other, mask).embedding)
+
+
+def test_its_scale_moves_in_training_by_so_many_batches_and_rests_in_evaluation() -> None:
+    re3 = RE3((3, 24, 24), RE3Config(trunk="tiny", reward_scale="std"))
+    points = RandomFeatures(torch.randn(60, 50, generator=torch.Generator().manual_seed(1)))
+    re3.reward(points, batches=3)
+    assert re3.moments.weight.item() == pytest.approx(1 - 0.99**3)
+    re3.eval().reward(points)
+    assert re3.moments.weight.item() == pytest.approx(1 - 0.99**3)

@@ -1,5 +1,8 @@
 """RIDE: visits that are counted, and models that learn."""
 
+from typing import Any
+
+import pytest
 import torch
 
 from manyview.data import Minibatch
@@ -78,3 +81,53 @@ def test_a_centred_bonus_has_no_mean_and_the_step_that_ends_an_episode_pays_it()
     before = ride.moments.mean.clone()
     ride.reward_along(features, ended)
     assert ride.moments.mean.equal(before)
+
+
+def drawn(*, seed: int = 0) -> Minibatch:
+    generator = torch.Generator().manual_seed(seed)
+    now, then = torch.randint(256, (2, 16, 2, *IMAGE), generator=generator, dtype=torch.uint8)
+    action, zeros = torch.rand(16, 3, generator=generator), torch.zeros(16)
+    mask = torch.arange(32).view(16, 2) % 3 > 0
+    follows = torch.arange(16) % 2 == 0
+    return Minibatch(now, mask, action, zeros, zeros, zeros, zeros, None, then, mask.flip(0), follows)
+
+
+def ride_of(**options: Any) -> RIDE:
+    torch.manual_seed(0)
+    return RIDE(2, IMAGE, 3, RIDEConfig(latent_dim=8, trunk="tiny", hidden=16, **options), discrete=False)
+
+
+def test_its_losses_are_of_the_rows_whose_next_state_follows() -> None:
+    ride, data = ride_of(), drawn()
+    rows = data.follows
+    assert data.next_views is not None
+    with torch.no_grad():
+        now = ride.encode(data.views, data.mask).embedding[rows]
+        then = ride.encode(data.next_views, data.next_mask).embedding[rows]
+        action = data.action[rows]
+        forward = (ride.foresight(torch.cat([now, action], 1)) - then).norm(dim=1).mean()
+        inverse = (ride.inverse(torch.cat([now, then], 1)) - action).square().mean()
+    found = ride.learn(data)
+    torch.testing.assert_close(found["ride_forward_loss"], forward)
+    torch.testing.assert_close(found["ride_inverse_loss"], inverse)
+
+
+@pytest.mark.parametrize(("coef", "model"), [("forward_coef", "foresight"), ("inverse_coef", "inverse")])
+def test_a_model_without_weight_learns_nothing(coef: str, model: str) -> None:
+    ride = ride_of(**{coef: 0.0})
+    before = getattr(ride, model)[0].weight.clone()
+    ride.learn(drawn())
+    assert getattr(ride, model)[0].weight.equal(before)
+
+
+def test_a_step_that_is_not_finite_is_not_taken() -> None:
+    ride, data = ride_of(), drawn()
+    ride.learn(data._replace(action=torch.full_like(data.action, torch.nan)))
+    assert all(parameter.isfinite().all() for parameter in ride.parameters())
+
+
+def test_visits_are_measured_by_the_neighbours_that_were_found() -> None:
+    """Two states at distance 2 and 1: each counts by its square over the mean of both, 4 + 1 + 1 over 3."""
+    visits = visit_counts(torch.tensor([0.0, 2.0, 1.0]).view(3, 1, 1), torch.zeros(2, 1).bool(), k=2, kernel=0.5)
+    expected = [1, 1 + 0.5 / (2 + 0.5), 1 + 2 * 0.5 / (0.5 + 0.5)]
+    assert visits.squeeze(1).tolist() == pytest.approx(expected)

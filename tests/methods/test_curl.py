@@ -1,0 +1,31 @@
+"""CURL: a contrastive loss between two shifts of the same pictures, one of them seen by a slow copy."""
+
+import torch
+import torch.nn.functional as F
+
+from manyview.methods import CURL, CURLConfig
+
+IMAGE = (3, 20, 20)
+
+
+def test_the_loss_is_naming_ones_own_key_among_the_batchs() -> None:
+    torch.manual_seed(0)
+    curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=0))
+    torch.nn.init.normal_(curl.encoder.absent_token)
+    for parameter in curl.follower.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    before = [parameter.clone() for parameter in curl.follower.parameters()]
+    views, mask = torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8), torch.arange(12).view(6, 2) % 3 > 0
+    features = curl.encode(views, mask)
+    loss, _ = curl.loss(features, features)
+    for old, new, online in zip(before, curl.follower.parameters(), curl.encoder.parameters(), strict=True):
+        torch.testing.assert_close(new, old + 0.05 * (online - old))
+    with torch.no_grad():
+        logits = features.state @ curl.similarity @ curl.follower.encode(views, mask).state.T
+    torch.testing.assert_close(loss.detach(), F.cross_entropy(logits, torch.arange(6)))
+
+
+def test_its_key_is_of_another_shift() -> None:
+    curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=4, momentum=0.0))
+    features = curl.encode(torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8))
+    assert curl.loss(features, features)[0] != curl.loss(features, features)[0]
