@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from manyview.envs import MASK, ContractError, MultiViewEnv, View, make, wrap
 from manyview.envs.layers.boundary import Boundary
+from manyview.envs.layers.choose import ChooseViews
 from manyview.envs.testing import equal
 from manyview.envs.views import Observation
 from quality.plugin import Figure
@@ -430,6 +431,28 @@ def test_an_episode_says_how_often_each_view_was_absent() -> None:
         bare.step_returns = (absent(*names), 0.0, False, names == [], {})
         info = env.step(0)[4]
     assert info["episode"] == {"return": 0.0, "steps": 4, "frames": 4, "absent": {"side": 2, "back": 1}}
+
+
+def test_the_sums_of_an_episode_are_its_own_whether_the_one_before_ended_or_broke_off() -> None:
+    bare = Obedient()
+    env = wrap(bare)
+    for steps, ends in ((2, True), (3, False), (4, True)):
+        env.reset()
+        for step in range(steps):
+            bare.step_returns = (good_observation(), 1.5, ends and step == steps - 1, False, {"frames": 4})
+            info = env.step(0)[4]
+        if ends:
+            assert info["episode"] == {"return": 1.5 * steps, "steps": steps, "frames": 4 * steps}
+
+
+def test_chosen_views_keep_their_places_in_the_mask() -> None:
+    bare = Obedient()
+    env = wrap(ChooseViews(bare, ["back", "side"]))
+    for name, mask in (("side", [1, 0]), ("back", [0, 1])):
+        bare.reset_returns = (absent(name), {})
+        observation, _ = env.reset()
+        assert observation[MASK].tolist() == mask
+        assert [bool(observation[view].any()) for view in ("back", "side")] == [bool(there) for there in mask]
 
 
 def test_every_environment_of_ours_has_both_sides_of_the_boundary() -> None:

@@ -72,6 +72,20 @@ def test_a_sampler_goes_on_from_its_state() -> None:
         other.close()
 
 
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_the_newest_step_is_drawn_by_the_next_batch_but_one(prefetch: bool) -> None:
+    counted = Counted(capacity=1000, frame_stack=1)
+    counted.live(np.random.default_rng(0), steps=20, longest=20)
+    counted.begin()
+    batches = sampler(counted.replay, prefetch=prefetch, batch_size=1000)
+    batches.next()
+    for _ in range(4):
+        counted.add(terminated=False)
+    newest = counted.replay.inserted - 4  # of three steps, which is a window
+    assert [newest in batches.next().rows.tolist() for _ in range(2)] == [False, True]
+    batches.close()
+
+
 def taken(*, prefetch: bool, capacity: int, pauses: list[int], folder: Any = None) -> Iterator[Batch]:
     """A batch after every so many steps, from a ring that wraps."""
     env = wrap(Noise(), frame_stack=3)

@@ -1,6 +1,7 @@
 """Curves of runs, and which of them belong together."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +64,50 @@ def test_other_settings_make_another_group_that_names_them(tmp_path: Path) -> No
         ("drqv2+mem, mem.entropy joint", "1 seed"),
         ("drqv2+mem, mem.entropy marginal", "2 seeds"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("env.action_repeat", (2, 4)),
+        ("schedule.seed_frames", (100, 200)),
+        ("replay.n_step", (1, 3)),
+        ("bonus.beta0", (0.1, 0.2)),
+        ("drqv2.lr", (0.1, 0.2)),
+        ("machine.precision", ("float32", "bfloat16")),
+        ("evaluation.episodes", (5, 10)),
+        ("scale.learners", (1, 2)),
+    ],
+)
+def test_whatever_can_change_a_curve_makes_another_group(name: str, values: Any, tmp_path: Path) -> None:
+    branch, setting = name.split(".")
+    paths = [
+        kept(tmp_path / str(seed), [1.0], seed=seed, **{branch: {setting: value}})  # type: ignore[arg-type]
+        for seed, value in enumerate(values)
+    ]
+    groups = grouped(read_curve(path, "frames") for path in paths)
+    assert [group.label for group in groups] == [f"drqv2+mem, {name} {value}" for value in sorted(values, key=str)]
+
+
+def test_rollouts_matter_to_ppo_and_a_replay_does_not(tmp_path: Path) -> None:
+    for seed, steps in ((1, 64), (2, 64), (3, 256)):
+        kept(
+            tmp_path / str(seed), [1.0], seed=seed, method="ppo+none", rollout={"steps": steps}, replay={"n_step": seed}
+        )
+    groups = grouped(read_curve(tmp_path / str(seed), "frames") for seed in (1, 2, 3))
+    assert [(group.label, group.seeds) for group in groups] == [
+        ("ppo+none, rollout.steps 256", "1 seed"),
+        ("ppo+none, rollout.steps 64", "2 seeds"),
+    ]
+
+
+def test_the_curve_on_test_levels_is_that_of_their_returns(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [1.0], end=None)  # the first has none
+    with (path / METRICS).open("a") as file:
+        file.write(record("evaluation", 1000, **{"return": 7.0, "test_return": 3.0, "train_return": 5.0}))
+    curve = read_curve(path, "frames", "test")
+    assert (curve.x.tolist(), curve.returns.tolist()) == ([1000.0], [3.0])
+    assert read_curve(path, "frames").returns.tolist() == [1.0, 7.0]
 
 
 def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ import pytest
 from manyview.data import NoRoomError
 from manyview.report.lines import records
 from manyview.train import RunConfig, RunFolder, run
+from manyview.train import session as session_module
+from manyview.train.evaluation import Evaluation
 from manyview.train.folder import default_folder
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.opening import FinishedError
+from manyview.train.opening import FinishedError, begin
 from manyview.train.session import DivergedError
 from manyview.train.trainer import Advance
 from tests.train.runs import short_run
@@ -69,6 +71,22 @@ def test_evaluations_come_at_the_begin_on_time_and_at_the_end(folder: RunFolder)
     found = kinds(folder, "evaluation")
     assert [record["frames"] for record in found] == [0, 30, 60, 75]
     assert all(len(record["returns"]) == 2 for record in found)
+
+
+def test_the_return_of_an_evaluation_is_the_mean_of_its_episodes(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = iter([Evaluation([1.0, 2.0, 6.0], [3, 4, 5], None), Evaluation([0.0, 0.0, 1.5], [6, 7, 8], None)])
+    monkeypatch.setattr(session_module, "evaluate", lambda *_, **__: next(played))
+    session = begin(short_run(), folder)
+    (env,) = session.evaluation_envs.values()
+    session.evaluation_envs = {"train": env, "test": env}
+    session._evaluate()
+    session.close()
+    (found,) = kinds(folder, "evaluation")
+    assert (found["return"], found["test_return"], found["gap"]) == (3.0, 0.5, 2.5)
+    assert (found["returns"], found["lengths"]) == ([1.0, 2.0, 6.0], [3, 4, 5])
+    assert (found["test_returns"], found["test_lengths"]) == ([0.0, 0.0, 1.5], [6, 7, 8])
 
 
 def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
@@ -186,6 +204,16 @@ def test_a_run_that_is_stopped_says_so_and_can_go_on(folder: RunFolder, monkeypa
     assert [(record["frames"], record["promise"]) for record in kinds(folder, "resume")] == [(41, "strict")]
     assert [record["frames"] for record in kinds(folder, "evaluation")] == [0, 30, 60]
     assert [record["state"] for record in kinds(folder, "end")] == ["finished"]
+
+
+def test_seconds_go_on_where_they_stopped(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping_at(monkeypatch, 40)
+    assert not run(short_run(), folder)
+    before = list(records(folder.metrics_file))[-2]["seconds"]
+    assert run(short_run(), folder)
+    assert kinds(folder, "resume")[0]["seconds"] >= before > 0
+    seconds = [record["seconds"] for record in records(folder.metrics_file)]
+    assert seconds == sorted(seconds)
 
 
 def test_whoever_watches_may_fail_without_harm(folder: RunFolder) -> None:

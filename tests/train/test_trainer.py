@@ -1,9 +1,13 @@
 """Algorithm 1: what happens when, and that it happens again in the same way."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from manyview.agents import NonFiniteError
+from manyview.train import build
+from manyview.train.observe import to_tensors
 from manyview.train.off_policy import OffPolicyTrainer
 from tests.train.runs import short_run
 
@@ -142,3 +146,36 @@ def test_in_bfloat16_values_and_losses_stay_float32(method: str) -> None:
     assert torch.equal(values, trainer.agent.critic(state, action))  # type: ignore[operator]
     assert found.state.dtype == torch.float32
     assert trainer.clock.skipped_updates == 0
+
+
+def test_returns_and_batches_are_those_of_the_settings() -> None:
+    replay = {"n_step": 3, "discount": 0.5, "batch_size": 64}
+    trainer = played(OffPolicyTrainer(short_run(replay=replay, schedule={"seed_frames": 100})), 40)
+    batch = trainer.sampler.next()
+    trainer.close()
+    assert set(batch.discount.tolist()) == {0.5, 0.25, 0.125}  # episodes end by the clock, and some windows with them
+    assert len(batch.rows) == 64
+
+
+def test_a_seed_has_weights_noise_and_batches_of_its_own() -> None:
+    one, other = (OffPolicyTrainer(short_run(seed=seed)) for seed in (1, 2))
+    for (name, ours), theirs in zip(one.agent.named_parameters(), other.agent.parameters(), strict=True):
+        assert ours.unique().numel() == 1 or not torch.equal(ours, theirs), name  # biases begin with 0
+        theirs.data.copy_(ours.data)
+    seen = to_tensors(one.player.observation, one.shapes.views, one.device)
+    assert not torch.equal(*(each.agent.act(*seen, step=0, explore=True) for each in (one, other)))
+    played(one, 30)
+    assert not torch.equal(*(build.sampler(each.config, one.replay).next().rows for each in (one, other)))
+    for each in (one, other):
+        each.close()
+
+
+def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"views": ("a", "b"), "image_size": 30, "frame_stack": 4, "action_repeat": 5, "render_quality": "fast"}
+    config = short_run(task="dmc/walker_run", env=asked)
+    monkeypatch.setattr(build, "make", lambda task, **options: (task, options))
+    monkeypatch.setattr(build, "make_vector", lambda task, count, *, threads, **options: (task, options))  # noqa: ARG005
+    one: Any = build.environment(config)
+    many: Any = build.environments(config)
+    assert one == ("dmc/walker_run", {**asked, "faults": None, "levels": None})
+    assert many == ("dmc/walker_run", asked)

@@ -20,8 +20,14 @@ Unit = Literal["frames", "steps", "updates", "seconds"]
 Floats = NDArray[np.float64]
 SEEDS_FOR_A_BAND = 3
 
-CHANGES_NO_CURVE = ("schedule.frames", "replay.folder", "replay.prefetch")
-"""Settings that may differ between runs of one group: how long a run was, and where its replay lay."""
+CHANGES_NO_CURVE = (
+    "schedule.frames",
+    "replay.folder",
+    "replay.prefetch",
+    "scale.deadline_s",
+    "scale.start_deadline_s",
+)
+"""Settings that may differ between runs of one group: how long a run was, where its replay lay, who was waited for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +153,7 @@ def _that_matter(config: Mapping[str, Any]) -> dict[str, Any]:
     bonus = ["bonus"] if {"mem", "re3", "ride"} & set(parts) else []
     plain = [] if {"mem", "curl", "none"} & set(parts) else ["none"]  # the encoder where the method brings none
     found: dict[str, Any] = {}
-    for branch in ("env", "schedule", data, *bonus, *parts, *plain):
+    for branch in ("env", "schedule", data, "scale", *bonus, *parts, *plain):
         _flatten(config.get(branch, {}), branch, found)
     _flatten(config.get("machine", {}).get("precision"), "machine.precision", found)
     _flatten(config.get("evaluation", {}).get("episodes"), "evaluation.episodes", found)
