@@ -96,10 +96,7 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
         (["--set", "ppo.batch_size=1"], "expected batch_size >= 2, got 1"),
         (["--set", "drqv2.lr=-1"], "expected lr > 0, got -1"),
         (["--set", "sac.critic_rate=2"], "expected critic_rate from 0 to 1, got 2"),
-        (
-            ["--set", "bonus.unit=rollout"],
-            "bonus.unit must be agent_steps or episodes or",
-        ),
+        (["--set", "bonus.unit=rollout"], "bonus.unit must be agent_steps or episodes or"),
         (["--set", "env.views=3"], "env.views must be a list or None, got 3"),
         (["--set", "env.further_view=grayscal"], "got 'grayscal'; did you mean grayscale?"),
     ],

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import gymnasium as gym
+
 from manyview.train import RunConfig, preset_config
 from manyview.train.tree import changed, merged
 
@@ -31,3 +33,15 @@ def short_run(
     method: str = "drqv2+mem", *, task: str = "toy/hidden_goal_continuous", seed: int = 1, **changes: Any
 ) -> RunConfig:
     return changed(preset_config("minute", task=task, method=method, seed=seed), merged(SHORT, changes))
+
+
+class Watched(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment that remembers by which seeds its episodes began."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.begun: list[int | None] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.begun.append(seed)
+        return super().reset(seed=seed, options=options)

@@ -21,7 +21,7 @@ from manyview.train.seeds import derived_seed
 from manyview.train.session import DivergedError
 from manyview.train.tree import changed
 from tests.durability.sessions import abandon, advance_to, opened, warnings_of
-from tests.train.runs import short_rollouts
+from tests.train.runs import Watched, short_rollouts
 
 STEPS_OF_A_ROLLOUT, FRAMES_OF_A_ROLLOUT = 5, 20
 
@@ -357,19 +357,12 @@ def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
 
 def test_episodes_in_sequence_begin_by_one_seed(tmp_path: Path) -> None:
     session = begin(short_rollouts("ppo+none"), RunFolder(tmp_path / "run"))
-    trainer, begun = session.trainer, list[int | None]()
-
-    class Watched(gym.Wrapper[Any, Any, Any, Any]):
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            begun.append(seed)
-            return super().reset(seed=seed, options=options)
-
-    env = Watched(next(iter(session.evaluation_envs.values())))
+    trainer, env = session.trainer, Watched(next(iter(session.evaluation_envs.values())))
     for in_sequence in (False, True):
         evaluate(trainer.agent, env, trainer.shapes, episodes=3, seed=7, step=0, in_sequence=in_sequence)
     session.close()
     seeds = [derived_seed(7, "evaluation", number) for number in range(3)]
-    assert begun == [*seeds, seeds[0], None, None]
+    assert env.begun == [*seeds, seeds[0], None, None]
 
 
 def test_a_film_for_each_hundredth_of_a_run_and_of_its_end(tmp_path: Path) -> None:

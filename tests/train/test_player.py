@@ -16,7 +16,7 @@ from manyview.train.observe import to_tensors
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.seeds import derived_seed
 from tests.train.checkpoints import twins
-from tests.train.runs import short_run
+from tests.train.runs import Watched, short_run
 
 
 def test_the_agent_acts_on_what_was_shown_last_and_learns_at_the_step_it_is_at() -> None:
@@ -82,19 +82,12 @@ def test_the_replay_has_what_was_paid_and_tells_a_clock_that_ran_out_from_a_worl
 
 def test_every_episode_begins_by_a_seed_of_its_own() -> None:
     trainer = OffPolicyTrainer(short_run(schedule={"seed_frames": 100}))
-    begun = list[int | None]()
-
-    class Watched(gym.Wrapper[Any, Any, Any, Any]):
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            begun.append(seed)
-            return super().reset(seed=seed, options=options)
-
-    trainer.player.env = Watched(trainer.env)
+    trainer.player.env = watched = Watched(trainer.env)
     for _ in range(40):
         trainer.advance()
     trainer.close()
-    assert begun == [derived_seed(1, "episode", number) for number in range(1, 5)]
-    assert len(set(begun)) == 4
+    assert watched.begun == [derived_seed(1, "episode", number) for number in range(1, 5)]
+    assert len(set(watched.begun)) == 4
 
 
 def test_random_actions_are_others_at_every_step_and_from_all_of_their_range() -> None:

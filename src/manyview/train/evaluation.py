@@ -1,6 +1,7 @@
 """Episodes without exploration noise; the same seed gives the same starts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -77,53 +78,44 @@ def evaluate(
 
     Each begins by a seed of its own, or `in_sequence`: the first does, and the others follow it as the engine has them.
     """
+    device = next(agent.parameters()).device
+    returns, steps, film = [], [], None
+    with _evaluating(agent):
+        for number in range(episodes):
+            own_seed = number == 0 or not in_sequence
+            observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number) if own_seed else None)
+            seen, moments = [], []
+            total, length, frame, paid, ended = 0.0, 0, 0, None, False
+            while True:
+                tensors = seen_alone(observation, shapes, device, episode=number)
+                if filmed and number == 0:
+                    seen.append(tensors)
+                    pictures = _pictures(*tensors, shapes.views)
+                    moments.append(Moment(step=length, frame=frame, pictures=pictures, reward=paid, ended=ended))
+                if ended:
+                    break
+                if stop:
+                    raise Stopped
+                noise_step = step + length + EPISODES_APART * number
+                action = shapes.actions.for_env(agent.act(*tensors, step=noise_step, explore=False))[0]
+                observation, reward, terminated, truncated, info = env.step(action)
+                paid, frame = float(reward), frame + info.get("frames", 1)
+                total, length, ended = total + paid, length + 1, terminated or truncated
+            if seen:
+                film = Film(moments, _rewards_int(agent, seen))
+            returns.append(total)
+            steps.append(length)
+    return Evaluation(returns, steps, film)
+
+
+@contextmanager
+def _evaluating(agent: Agent) -> Iterator[None]:
     was_training = agent.training
     agent.eval()
     try:
-        return _played(agent, env, shapes, episodes, seed, step, in_sequence=in_sequence, filmed=filmed, stop=stop)
+        yield
     finally:
         agent.train(was_training)
-
-
-def _played(
-    agent: Agent,
-    env: gym.Env[Observation, Any],
-    shapes: Shapes,
-    episodes: int,
-    seed: int,
-    step: int,
-    *,
-    in_sequence: bool,
-    filmed: bool,
-    stop: StopRequest | None,
-) -> Evaluation:
-    device = next(agent.parameters()).device
-    returns, steps, film = [], [], None
-    for number in range(episodes):
-        own_seed = number == 0 or not in_sequence
-        observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number) if own_seed else None)
-        seen, moments = [], []
-        total, length, frame, paid, ended = 0.0, 0, 0, None, False
-        while True:
-            tensors = seen_alone(observation, shapes, device, episode=number)
-            if filmed and number == 0:
-                seen.append(tensors)
-                pictures = _pictures(*tensors, shapes.views)
-                moments.append(Moment(step=length, frame=frame, pictures=pictures, reward=paid, ended=ended))
-            if ended:
-                break
-            if stop:
-                raise Stopped
-            noise_step = step + length + EPISODES_APART * number
-            action = shapes.actions.for_env(agent.act(*tensors, step=noise_step, explore=False))[0]
-            observation, reward, terminated, truncated, info = env.step(action)
-            paid, frame = float(reward), frame + info.get("frames", 1)
-            total, length, ended = total + paid, length + 1, terminated or truncated
-        if seen:
-            film = Film(moments, _rewards_int(agent, seen))
-        returns.append(total)
-        steps.append(length)
-    return Evaluation(returns, steps, film)
 
 
 def _pictures(views: Tensor, mask: Tensor, shown: Sequence[View]) -> dict[str, Image | None]:
