@@ -101,7 +101,7 @@ def speed(task: str, quality: Quality, *, blocks: int = 5, steps: int = 20) -> t
     """Milliseconds of an agent step with three views: ours, bare."""
     env = make(f"dmc/{task}", render_quality=quality)
     action = np.zeros(env.action_space.shape or (), np.float32)
-    names = tuple(view.name for view in views_of(env) if view.foreground_of is None)
+    names = tuple(view.name for view in views_of(env) if view.derived_from is None)
     sides = [our_steps(env, action), bare_steps(task, names, quality, action)]
     ours, bare = alternate(sides, blocks=blocks, steps=steps)
     env.close()

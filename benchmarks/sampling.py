@@ -33,7 +33,7 @@ TINY_SIZE = 8
 
 def three_views(size: int = SIZE) -> tuple[View, ...]:
     """Two cameras, and the first one with its background removed."""
-    return View("side", size, size), View("back", size, size), View("cut", size, size, foreground_of="side")
+    return View("side", size, size), View("back", size, size), View("cut", size, size, derived_from="side")
 
 
 def full_replay(*, capacity: int, size: int = SIZE) -> Replay:

@@ -162,7 +162,7 @@ def print_loop() -> None:
 
 
 def noise_replay(*, capacity: int, size: int) -> Replay:
-    views = (View("side", size, size), View("back", size, size), View("cut", size, size, foreground_of="side"))
+    views = (View("side", size, size), View("back", size, size), View("cut", size, size, derived_from="side"))
     return Replay(views, action_shape=(6,), capacity=capacity, frame_stack=3)
 
 

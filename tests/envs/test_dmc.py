@@ -436,7 +436,7 @@ def test_rewards_of_a_repeated_action_add_up() -> None:
 def test_cameras_go_by_name_or_number() -> None:
     env = make("dmc/quadruped_run", views=[2, "egocentric", "2_foreground"], render_quality="fast", image_size=16)
     assert [view.name for view in views_of(env)] == ["y", "egocentric", "y_foreground"]
-    assert views_of(env)[2].foreground_of == "y"
+    assert views_of(env)[2].derived_from == "y"
     env.close()
     with pytest.raises(ValueError, match=r"no camera 'left'; it has 0 side, 1 back"):
         make("dmc/cheetah_run", views=["left"])
@@ -493,8 +493,8 @@ def test_smooth_pictures_are_means_of_larger_fast_ones(task: str) -> None:
     large = seen["fast"][1]
     for view in views:
         blocks = large[view.name].reshape(40, 2, 40, 2, 3)
-        if view.foreground_of is None:
+        if view.derived_from is None:
             assert np.array_equal(small[view.name], np.floor(blocks.mean((1, 3)) + 0.5))
         else:
             shown = (blocks != view.fill).any((1, 3, 4))
-            assert np.array_equal(small[view.name], np.where(shown[..., None], small[view.foreground_of], view.fill))
+            assert np.array_equal(small[view.name], np.where(shown[..., None], small[view.derived_from], view.fill))

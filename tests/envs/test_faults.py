@@ -30,7 +30,7 @@ class Flicker(MultiViewEnv):
     episode_steps = 8
 
     def __init__(self) -> None:
-        views = (View("side", 6, 7), View("side_foreground", 6, 7, foreground_of="side", fill=FILL), View("back", 4, 4))
+        views = (View("side", 6, 7), View("side_foreground", 6, 7, derived_from="side", fill=FILL), View("back", 4, 4))
         super().__init__(views, spaces.Discrete(2))
         self._step = 0
         self._pictures: dict[str, Image | None] = {}

@@ -46,7 +46,7 @@ class Drawn(MultiViewEnv):
 
 
 SIDE, BACK, TOP = (View(name, 24, 24) for name in SCENES)
-FOREGROUND = View("side_foreground", 24, 24, foreground_of="side")
+FOREGROUND = View("side_foreground", 24, 24, derived_from="side")
 
 
 def said(

@@ -27,7 +27,7 @@ class Noise(MultiViewEnv):
 
     def __init__(self, *, fill: tuple[int, int, int] = FILL, longest: int = 9) -> None:
         height, width, _ = SHAPE
-        cut = View("side_foreground", height, width, foreground_of="side", fill=fill)
+        cut = View("side_foreground", height, width, derived_from="side", fill=fill)
         super().__init__((cut, View("back", height, width), View("side", height, width)), spaces.Discrete(3))
         self._longest, self._pictures = longest, dict[str, Image]()
 

@@ -12,7 +12,7 @@ from manyview.envs.views import Observation
 from tests.replay.helpers import Noise, replay_for
 
 HEIGHT, WIDTH = 4, 6
-VIEWS = (View("side", HEIGHT, WIDTH), View("cut", HEIGHT, WIDTH, foreground_of="side"))
+VIEWS = (View("side", HEIGHT, WIDTH), View("cut", HEIGHT, WIDTH, derived_from="side"))
 STACK = 2
 
 

@@ -25,7 +25,7 @@ from manyview.envs import View
 from quality.plugin import Figure
 
 GB = 10**9
-THREE_VIEWS = (View("side", 84, 84), View("back", 84, 84), View("cut", 84, 84, foreground_of="side"))
+THREE_VIEWS = (View("side", 84, 84), View("back", 84, 84), View("cut", 84, 84, derived_from="side"))
 
 
 @pytest.mark.quality("P7")

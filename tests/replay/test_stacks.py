@@ -94,7 +94,7 @@ def test_a_simulator_with_failing_cameras_is_shown_as_it_was(task: str) -> None:
     ]
     env = make(task, render_quality="fast", action_repeat=4, faults=faults)
     replay = replay_for(env, capacity=30, frame_stack=3)
-    assert [view.foreground_of for view in replay.views].count(None) == 2
+    assert [view.derived_from for view in replay.views].count(None) == 2
     lived = live(env, replay, steps=40)
     env.close()
     assert_shows_what_was_seen(replay, lived)
@@ -161,11 +161,11 @@ def test_views_of_several_sizes_are_refused() -> None:
 
 def test_a_derived_view_needs_a_camera_and_a_whole_fill() -> None:
     side, grey = View("side", 6, 7), View("grey", 6, 7, 1)
-    cut, twice = View("cut", 6, 7, foreground_of="side"), View("twice", 6, 7, foreground_of="cut")
+    cut, twice = View("cut", 6, 7, derived_from="side"), View("twice", 6, 7, derived_from="cut")
     with pytest.raises(ValueError, match="'twice' is derived from 'cut', which is no camera"):
         Replay([side, cut, twice], action_shape=(), capacity=10, frame_stack=1)
     with pytest.raises(ValueError, match=r"'grey_cut' has 1 channels, but its fill \(0, 0, 0\) has 3"):
-        Replay([grey, View("grey_cut", 6, 7, 1, foreground_of="grey")], action_shape=(), capacity=10, frame_stack=1)
+        Replay([grey, View("grey_cut", 6, 7, 1, derived_from="grey")], action_shape=(), capacity=10, frame_stack=1)
 
 
 @pytest.mark.parametrize(

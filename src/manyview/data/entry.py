@@ -60,7 +60,7 @@ class EntryCheck:
             # Channels first is how stacked frames lie in memory, so this copies nothing.
             frames = observation[view.name].transpose(2, 0, 1).reshape(-1, view.channels, view.height, view.width)
             pictures.append(frames)
-            kept.append(frames if view.foreground_of is None else _bits(frames, view))
+            kept.append(frames if view.derived_from is None else _bits(frames, view))
         entry = Entry(observation["mask"].astype(np.bool_), pictures, kept)
         self.derived_views(entry, entry.mask)
         return entry
@@ -69,17 +69,17 @@ class EntryCheck:
         """That the derived views of `mask` can be made again of what is kept, so many frames back."""
         at = entry.frames - 1 - back
         for place, view in enumerate(self._views):
-            if view.foreground_of is None or not mask[place]:
+            if view.derived_from is None or not mask[place]:
                 continue
-            camera = self._cameras[view.foreground_of]
+            camera = self._cameras[view.derived_from]
             if not entry.mask[camera]:
-                expected = f"to be absent when its camera {view.foreground_of!r} is"
+                expected = f"to be absent when its camera {view.derived_from!r} is"
                 raise refuse(NAME, f"view {view.name!r}", expected, "it present")
             picture, shown = (flattened(entry.pictures[one][at]) for one in (camera, place))
             again = np.empty_like(shown)
             cut_out(picture, entry.kept[place][at : at + 1], view.fill, out=again)
             if not np.array_equal(again, shown):
-                expected = f"the picture of {view.foreground_of!r}, or the fill {view.fill}, at every pixel"
+                expected = f"the picture of {view.derived_from!r}, or the fill {view.fill}, at every pixel"
                 pixels = int((again != shown).any(1).sum())
                 raise refuse(NAME, f"view {view.name!r}", expected, f"{pixels} pixels that are neither")
 

@@ -26,10 +26,10 @@ def replayable(views: Sequence[View]) -> tuple[View, ...]:
             "one size when you make the environment"
         )
     for view in views:
-        if view.foreground_of is None:
+        if view.derived_from is None:
             continue
-        camera = next(other for other in views if other.name == view.foreground_of)
-        if camera.foreground_of is not None:
+        camera = next(other for other in views if other.name == view.derived_from)
+        if camera.derived_from is not None:
             raise ValueError(f"{view.name!r} is derived from {camera.name!r}, which is no camera but derived itself")
         if len(view.fill) != view.channels:
             raise ValueError(
@@ -64,7 +64,7 @@ def check_records(records: NDArray[Any]) -> None:
 
 
 def frame_shape(view: View) -> tuple[int, ...]:
-    if view.foreground_of is None:
+    if view.derived_from is None:
         return (view.channels, view.height, view.width)
     return (math.ceil(view.height * view.width / 8),)
 

@@ -141,7 +141,7 @@ class _Painter:
         pictures: dict[str, Image | None] = dict.fromkeys(view.name for view in views)
         failures: dict[str, Exception] = {}
         for view in views:
-            if view.foreground_of is None:
+            if view.derived_from is None:
                 try:
                     pictures |= self._paint_family(model, data, view, views)
                 except Exception as error:  # whatever the driver makes of it
@@ -151,7 +151,7 @@ class _Painter:
     def _paint_family(self, model: Any, data: Any, view: View, views: Sequence[View]) -> dict[str, Image]:
         """The picture of a camera, and those of the views derived from it."""
         picture = self.paint(model, data, view.name, view.shape)
-        derived = [other for other in views if other.foreground_of == view.name]
+        derived = [other for other in views if other.derived_from == view.name]
         cut = {other.name: remove_background(picture, self._foreground(view.shape), other.fill) for other in derived}
         return {view.name: picture, **cut}
 

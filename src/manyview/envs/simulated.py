@@ -60,7 +60,7 @@ class SimulatedEnv(MultiViewEnv):
         self._actions: list[Any] = []
         self._seeded = self._broken = False
         self._failing: frozenset[str] = frozenset()
-        cameras = [view.name for view in self.views if view.foreground_of is None]
+        cameras = [view.name for view in self.views if view.derived_from is None]
         self.counts = {"physics_errors": 0, **{f"camera_failures/{name}": 0 for name in cameras}}
 
     @property

@@ -34,16 +34,16 @@ class NotRestorable(RuntimeError):  # noqa: N818  a fact about an environment, w
 
 @dataclass(frozen=True)
 class View:
-    """One view of one frame. Either a camera, or a camera's picture with the background removed."""
+    """One view of one frame: a camera, or made of a camera's picture, which is its foreground or an augmentation."""
 
     name: str
     height: int
     width: int
     channels: int = 3
-    foreground_of: str | None = None
-    """The camera this view is derived from; None for a camera."""
+    derived_from: str | None = None
+    """The camera whose picture this view is made of; None for a camera."""
     fill: tuple[int, ...] = (0, 0, 0)
-    """The colour that a derived view has in place of the background."""
+    """The colour that a foreground has in place of its background."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -113,8 +113,8 @@ def checked_views(views: Sequence[View]) -> tuple[View, ...]:
     if MASK in names:
         raise ValueError(f"the name {MASK!r} is taken by the mask of present views; call the view something else")
     for view in views:
-        if view.foreground_of is not None and view.foreground_of not in names:
-            raise ValueError(f"{view.name!r} is derived from {view.foreground_of!r}, which is not among {names}")
+        if view.derived_from is not None and view.derived_from not in names:
+            raise ValueError(f"{view.name!r} is derived from {view.derived_from!r}, which is not among {names}")
     return tuple(views)
 
 

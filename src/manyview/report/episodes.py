@@ -104,9 +104,9 @@ def play(
 
 def absent_cameras(views: Sequence[View], present: Sequence[str]) -> list[str]:
     """All cameras but these; what is no camera is an error."""
-    cameras = [view.name for view in views if view.foreground_of is None]
+    cameras = [view.name for view in views if view.derived_from is None]
     for name in present:
-        of = next((view.foreground_of for view in views if view.name == name), None)
+        of = next((view.derived_from for view in views if view.name == name), None)
         if of is not None:
             raise ValueError(f"{name} goes with its camera: name {of} to have both")
         if name not in cameras:
@@ -142,7 +142,7 @@ def _load(agent: Agent, checkpoints: Path) -> Clock:
 
 
 def _camera(view: View) -> str:
-    return view.name if view.foreground_of is None else view.foreground_of
+    return view.name if view.derived_from is None else view.derived_from
 
 
 def _usable_here(machine: MachineConfig) -> MachineConfig:

@@ -56,7 +56,7 @@ class Shapes:
     def views(self) -> tuple[View, ...]:
         """All that the agent sees."""
         further = (
-            replace(camera, name=f"{camera.name}_{how}", foreground_of=camera.name)
+            replace(camera, name=f"{camera.name}_{how}", derived_from=camera.name)
             for camera, how in ((self.cameras[number], how) for number, how in self.derived.ways)
         )
         return (*self.cameras, *further)

@@ -82,7 +82,7 @@ def _views(task: Task, settings: Settings) -> list[View]:
         if camera == name:
             views.append(View(name, size, size))
         elif camera in settings.views:
-            views.append(View(name, size, size, foreground_of=camera, fill=FILL.get(task.id, BLACK)))
+            views.append(View(name, size, size, derived_from=camera, fill=FILL.get(task.id, BLACK)))
         else:
             raise ValueError(f"{name} is made from the picture of {camera}: add it, views={[camera, *settings.views]}")
     return views

@@ -100,9 +100,9 @@ class Faults(ViewWrapper):
         views = {view.name: view for view in views_of(self.env)}
         if name not in views:
             raise ValueError(f"a fault of {name!r}: {self.env} has the views {list(views)}")
-        if (camera := views[name].foreground_of) is not None:
+        if (camera := views[name].derived_from) is not None:
             raise ValueError(f"{name!r} has no camera of its own: declare the fault for {camera!r}, and both will fail")
-        return (views[name], *(view for view in self.views if view.foreground_of == name))
+        return (views[name], *(view for view in self.views if view.derived_from == name))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

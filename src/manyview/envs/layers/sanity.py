@@ -72,7 +72,7 @@ class Sanity(ViewWrapper):
     def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
         super().__init__(env)
         self.name = name or str(env)
-        self._cameras = [(column, view.name) for column, view in enumerate(self.views) if view.foreground_of is None]
+        self._cameras = [(column, view.name) for column, view in enumerate(self.views) if view.derived_from is None]
         names = [name for _, name in self._cameras]
         self._flat = {name: Spell() for name in names}
         self._same = {pair: Spell() for pair in combinations(names, 2)}

@@ -16,7 +16,7 @@ def broken_rows(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> lis
 
     The environment must give single frames. The fault begins at the second column; a late camera is late by one column.
     """
-    camera = next(view.name for view in views_of(env) if view.foreground_of is None)
+    camera = next(view.name for view in views_of(env) if view.derived_from is None)
     begin = max(1, steps // (COLUMNS - 1))
     rows = []
     for kind in get_args(Kind):

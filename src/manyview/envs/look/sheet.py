@@ -33,10 +33,10 @@ def side_by_side(
 
 
 def view_label(view: View) -> str:
-    if view.foreground_of is None:
+    if view.derived_from is None:
         return view.name
     how = "background removed\nfrom" if view.name.endswith("_foreground") else "made of"
-    return f"{view.name}\n{how} {view.foreground_of}"
+    return f"{view.name}\n{how} {view.derived_from}"
 
 
 def moment_label(moment: Moment) -> str:
