@@ -162,7 +162,7 @@ def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys:
 
 
 def test_a_derived_view_goes_with_its_camera() -> None:
-    views = [View("side", 8, 8), View("back", 8, 8), View("side_foreground", 8, 8, foreground_of="side")]
+    views = [View("side", 8, 8), View("back", 8, 8), View("side_foreground", 8, 8, derived_from="side")]
     assert absent_cameras(views, ["side"]) == ["back"]
     assert absent_cameras(views, ["back"]) == ["side"]
     with pytest.raises(ValueError, match="name side to have both"):

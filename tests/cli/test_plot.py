@@ -11,8 +11,8 @@ from PIL import Image
 
 from manyview.cli.main import main
 from manyview.report.picture import AXES
-from manyview.report.runs import CONFIG
-from tests.report.folders import TASK, kept
+from manyview.report.runs import CONFIG, METRICS
+from tests.report.folders import TASK, kept, record
 
 
 def words_of(svg: Path) -> str:
@@ -48,6 +48,17 @@ def test_the_axis_names_its_unit_and_the_legend_the_seeds(unit: Any, three_seeds
     assert AXES[unit] in words
     assert "drqv2+mem (3 seeds)" in words
     assert TASK in words
+
+
+def test_episodes_that_were_trained_on_are_drawn_if_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = kept(tmp_path / "run", [7.0], end=None), tmp_path / "curves.svg"
+    with (path / METRICS).open("a") as file:
+        file.writelines(record("episode", frames, **{"return": frames / 1000}) for frames in (1000, 2000))
+    assert main(["plot", str(path), "--out", str(out), "--of", "episodes"]) == 0
+    assert "1 seed: 2.0 after 2,000 frames" in capsys.readouterr().out
+    assert "return of training episodes" in words_of(out)
 
 
 def test_every_task_has_a_panel(tmp_path: Path) -> None:
@@ -99,7 +110,7 @@ def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert notes == [
         f"note: left out, {three_seeds / 'torn'}: config.json is no JSON",
-        f"note: left out, {three_seeds / 'young'}: no evaluation yet",
+        f"note: left out, {three_seeds / 'young'}: no evaluations to draw",
         f"note: {TASK}, drqv2+mem: seed 3 counts more than once",
     ]
 
@@ -109,7 +120,9 @@ def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
     [
         (["none", "--out", "a.png"], "no folder none"),
         (["empty", "--out", "a.png"], "no run in or below empty"),
-        (["young", "--out", "a.png"], "no evaluation to draw"),
+        (["young", "--out", "a.png"], "no evaluations to draw"),
+        (["run", "--out", "a.png", "--of", "episodes"], "no episodes to draw"),
+        (["run", "--out", "a.png", "--of", "test_levels"], "no test levels to draw"),
         (["run", "--out", "a.xyz"], "xyz"),
         (["run", "--out", "a.png", "--published", "none.json"], "none.json"),
         (["run", "--out", "a.png", "--published", "a.json", "--x", "steps"], "published figures are by frames"),

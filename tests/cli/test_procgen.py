@@ -79,7 +79,7 @@ def test_it_is_evaluated_on_either_levels(trained: Path, capsys: pytest.CaptureF
 
 
 def test_test_levels_are_drawn_too(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", str(trained), "--levels", "test", "--out", str(tmp_path / "curves.png")]) == 0
+    assert main(["plot", str(trained), "--of", "test_levels", "--out", str(tmp_path / "curves.png")]) == 0
     assert (tmp_path / "curves.png").stat().st_size > 5_000
     assert "after 192 frames" in capsys.readouterr().out
 

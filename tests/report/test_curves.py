@@ -105,9 +105,33 @@ def test_the_curve_on_test_levels_is_that_of_their_returns(tmp_path: Path) -> No
     path = kept(tmp_path / "run", [1.0], end=None)  # the first has none
     with (path / METRICS).open("a") as file:
         file.write(record("evaluation", 1000, **{"return": 7.0, "test_return": 3.0, "train_return": 5.0}))
-    curve = read_curve(path, "frames", "test")
+    curve = read_curve(path, "frames", "test_levels")
     assert (curve.x.tolist(), curve.returns.tolist()) == ([1000.0], [3.0])
     assert read_curve(path, "frames").returns.tolist() == [1.0, 7.0]
+
+
+def test_a_curve_of_episodes_has_the_mean_of_each_fiftieth_of_the_run(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [9.0], end=None)
+    ended = [(1, 1.0), (100, 3.0), (101, 7.0), (5000, 5.0)]  # the first two within 5,000 / 50
+    with (path / METRICS).open("a") as file:
+        file.writelines(record("episode", frames, **{"return": value}) for frames, value in ended)
+    curve = read_curve(path, "frames", "episodes")
+    assert (curve.x.tolist(), curve.returns.tolist()) == ([100.0, 200.0, 5000.0], [2.0, 7.0, 5.0])
+    assert read_curve(path, "seconds", "episodes").x.tolist() == [1.0, 2.0, 50.0]
+
+
+def test_episodes_that_were_played_again_count_once(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [9.0], end=None)
+    told = [("episode", 100, 1.0), ("episode", 150, 70.0), ("resume", 100, None), ("episode", 160, 3.0)]
+    with (path / METRICS).open("a") as file:
+        file.writelines(record(kind, frames, **({"return": value} if value else {})) for kind, frames, value in told)
+        file.write(record("end", 200))
+    curve = read_curve(path, "frames", "episodes")
+    assert (curve.x.tolist(), curve.returns.tolist()) == ([100.0, 160.0], [1.0, 3.0])
+
+
+def test_a_run_without_episodes_has_an_empty_curve_of_them(tmp_path: Path) -> None:
+    assert len(read_curve(kept(tmp_path / "run"), "frames", "episodes").x) == 0
 
 
 def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -> None:

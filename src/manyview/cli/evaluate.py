@@ -74,7 +74,7 @@ def evaluate(
 def last_return(run: Path, levels: Levels | None) -> float | None:
     """Of its last evaluation in training, on these levels; None if its records do not tell."""
     try:
-        returns = read_curve(run, "frames", levels or "train").returns
+        returns = read_curve(run, "frames", "test_levels" if levels == "test" else "evaluations").returns
     except BrokenRunError:
         return None
     return float(returns[-1]) if len(returns) else None

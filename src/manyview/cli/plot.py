@@ -7,8 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from manyview.cli.arguments import refuse
-from manyview.envs.suite import Levels
-from manyview.report.curves import Curve, Group, Unit, grouped, mean_of, read_curve
+from manyview.report.curves import Curve, Group, Returns, Unit, grouped, mean_of, read_curve
 from manyview.report.picture import draw_curves
 from manyview.report.published import read_published
 from manyview.report.runs import BrokenRunError, find_runs
@@ -22,9 +21,13 @@ def plot(
     published: Annotated[
         Path | None, arg(metavar="JSON", help="Published figures to draw beside them.", help_behavior_hint="")
     ] = None,
-    levels: Annotated[
-        Levels, arg(metavar="train|test", help="Of Procgen: the returns on training levels, or on all levels.")
-    ] = "train",
+    of: Annotated[
+        Returns,
+        arg(
+            metavar="evaluations|test_levels|episodes",
+            help="Whose returns: those of evaluations, of Procgen's also those on all levels, or of training episodes.",
+        ),
+    ] = "evaluations",
 ) -> int:
     """Draw learning curves: a panel for each task, a colour for each method, the mean over seeds.
 
@@ -33,12 +36,12 @@ def plot(
     if published is not None and x != "frames":
         return refuse(f"published figures are by frames: leave out --published, or --x {x}")
     try:
-        curves, notes = read_curves(runs, x, levels)
+        curves, notes = read_curves(runs, x, of)
         groups = grouped(curves)
         rows = [] if published is None else read_published(published)
         if not groups:
-            return refuse("\n".join([*notes, "no evaluation to draw"]))
-        draw_curves(out, groups, unit=x, published=rows, levels=levels)
+            return refuse("\n".join(notes))
+        draw_curves(out, groups, unit=x, published=rows, of=of)
     except (ValueError, OSError, ImportError) as error:
         return refuse(error)
     tasks = {group.task for group in groups}
@@ -53,7 +56,7 @@ def plot(
     return 0
 
 
-def read_curves(folders: Sequence[Path], unit: Unit, levels: Levels = "train") -> tuple[list[Curve], list[str]]:
+def read_curves(folders: Sequence[Path], unit: Unit, of: Returns = "evaluations") -> tuple[list[Curve], list[str]]:
     """The curves of all runs below some folders, and a note on each run that has none."""
     paths: dict[Path, Path] = {}
     for folder in folders:
@@ -64,14 +67,14 @@ def read_curves(folders: Sequence[Path], unit: Unit, levels: Levels = "train") -
     curves, notes = [], []
     for path in paths.values():
         try:
-            curve = read_curve(path, unit, levels)
+            curve = read_curve(path, unit, of)
         except BrokenRunError as error:
             notes.append(f"left out, {error}")
             continue
         if len(curve.x):
             curves.append(curve)
         else:
-            notes.append(f"left out, {path}: no evaluation yet")
+            notes.append(f"left out, {path}: no {of.replace('_', ' ')} to draw")
     return curves, notes
 
 

@@ -1,4 +1,4 @@
-"""Learning curves: the evaluations of runs, and which runs differ in nothing but their seed."""
+"""Learning curves: the returns of runs, and which runs differ in nothing but their seed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.envs.suite import Levels
 from manyview.report.lines import records
 from manyview.report.runs import METRICS, BrokenRunError, read_config
 from manyview.report.statistics import Interval, counted, interval_of_mean
@@ -17,8 +16,13 @@ from manyview.report.statistics import Interval, counted, interval_of_mean
 Unit = Literal["frames", "steps", "updates", "seconds"]
 """What a curve is drawn over; every record has all of them."""
 
+Returns = Literal["evaluations", "test_levels", "episodes"]
+"""Of evaluations, of those on all levels where a task is trained on some, or of the episodes that were trained on."""
+
 Floats = NDArray[np.float64]
 SEEDS_FOR_A_BAND = 3
+POINTS = 50
+"""Of a curve of episodes: each is the mean of those that ended in a part of the run."""
 
 CHANGES_NO_CURVE = (
     "schedule.frames",
@@ -32,7 +36,7 @@ CHANGES_NO_CURVE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The evaluations of one run."""
+    """The returns of one run."""
 
     task: str
     method: str
@@ -73,26 +77,16 @@ class Mean:
     band: Interval
 
 
-def read_curve(path: Path, unit: Unit, levels: Levels = "train") -> Curve:
-    """The curve of a run's folder; config.json and metrics.jsonl are enough.
-
-    With `test` that of the evaluations on all levels, where a task has some to train on and others to test.
-    """
-    name = "return" if levels == "train" else f"{levels}_return"
+def read_curve(path: Path, unit: Unit, of: Returns = "evaluations") -> Curve:
+    """The curve of a run's folder; config.json and metrics.jsonl are enough."""
     try:
         config = read_config(path)
         if not (path / METRICS).is_file():
             raise BrokenRunError(f"there is no {METRICS}")
-        points = [
-            (record[unit], record[name])
-            for record in records(path / METRICS)
-            if record["kind"] == "evaluation" and _is_number(record.get(unit)) and _is_number(record.get(name))
-        ]
+        told = (record for record in records(path / METRICS) if _is_number(record.get(unit)))
+        x, returns = _of_episodes(told, unit) if of == "episodes" else _of_evaluations(told, unit, of)
     except BrokenRunError as error:
         raise BrokenRunError(f"{path}: {error}") from None
-    x, returns = np.asarray(points, np.float64).reshape(-1, 2).T
-    # A run that went on from an earlier checkpoint has evaluated some points twice: the later one is what it led to.
-    x, last = np.unique(x[::-1], return_index=True)
     return Curve(
         task=config["task"],
         method=config["method"],
@@ -100,7 +94,7 @@ def read_curve(path: Path, unit: Unit, levels: Levels = "train") -> Curve:
         path=path,
         settings=_that_matter(config),
         x=x,
-        returns=returns[::-1][last],
+        returns=returns,
     )
 
 
@@ -126,6 +120,34 @@ def mean_of(group: Group) -> Mean | None:
         return None
     rows = np.stack([np.interp(x, curve.x, curve.returns) for curve in curves])
     return Mean(x, rows.mean(0), interval_of_mean(rows))
+
+
+def _of_evaluations(told: Iterable[Mapping[str, Any]], unit: Unit, of: Returns) -> tuple[Floats, Floats]:
+    name = "test_return" if of == "test_levels" else "return"
+    points = [
+        (record[unit], record[name])
+        for record in told
+        if record["kind"] == "evaluation" and _is_number(record.get(name))
+    ]
+    x, returns = np.asarray(points, np.float64).reshape(-1, 2).T
+    # A run that went on from an earlier checkpoint has evaluated some points twice: the later one is what it led to.
+    x, last = np.unique(x[::-1], return_index=True)
+    return x, returns[::-1][last]
+
+
+def _of_episodes(told: Iterable[Mapping[str, Any]], unit: Unit) -> tuple[Floats, Floats]:
+    ended, most = list[tuple[float, float]](), 0.0
+    for record in told:
+        most = max(most, record[unit])
+        if record["kind"] == "resume":  # what came after that checkpoint was played again
+            ended = [(x, episode_return) for x, episode_return in ended if x <= record[unit]]
+        elif record["kind"] == "episode" and _is_number(record.get("return")):
+            ended.append((record[unit], record["return"]))
+    x, returns = np.asarray(ended, np.float64).reshape(-1, 2).T
+    edges = np.linspace(0, most, POINTS + 1)[1:]
+    part = np.searchsorted(edges, x)  # each up to its edge, which it is drawn at
+    parts = np.unique(part)
+    return edges[parts], np.asarray([returns[part == one].mean() for one in parts], np.float64)
 
 
 def _by_settings(task: str, method: str, curves: Sequence[Curve]) -> list[Group]:

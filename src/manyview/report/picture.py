@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from manyview.envs.optional import optional
-from manyview.envs.suite import Levels
-from manyview.report.curves import Group, Unit, mean_of
+from manyview.report.curves import Group, Returns, Unit, mean_of
 from manyview.report.published import Published
 from manyview.report.statistics import counted, interval_of_mean
 
@@ -18,6 +17,11 @@ AXES: Mapping[Unit, str] = {
     "steps": "steps of the agent",
     "updates": "updates",
     "seconds": "seconds since the run began",
+}
+RETURNS: Mapping[Returns, str] = {
+    "evaluations": "return of evaluation",
+    "test_levels": "return of evaluation on test levels",
+    "episodes": "return of training episodes",
 }
 # Okabe and Ito's colours, which most people can tell apart; black and grey are left to published figures.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -34,7 +38,7 @@ def draw_curves(
     *,
     unit: Unit,
     published: Sequence[Published] = (),
-    levels: Levels = "train",
+    of: Returns = "evaluations",
 ) -> None:
     """Write the picture; the file's suffix, such as .png, .svg or .pdf, says which kind.
 
@@ -54,7 +58,7 @@ def draw_curves(
         for group in same:
             _draw_group(axes, group, **styles[group.label])
         _draw_published(axes, [row for row in published if row.task == task])
-        _finish(axes, task, unit, levels)
+        _finish(axes, task, unit, of)
     for axes in panels[len(by_task) :]:
         axes.set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,12 +137,12 @@ def _arms(returns: Sequence[float]) -> tuple[float, float]:
     return max(0.0, mean - float(low)), max(0.0, float(high) - mean)
 
 
-def _finish(axes: Any, task: str, unit: Unit, levels: Levels) -> None:
+def _finish(axes: Any, task: str, unit: Unit, of: Returns) -> None:
     from matplotlib.ticker import EngFormatter
 
     axes.set_title(task)
     axes.set_xlabel(AXES[unit])
-    axes.set_ylabel("return of evaluation" + (" on test levels" if levels == "test" else ""))
+    axes.set_ylabel(RETURNS[of])
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(visible=True, linewidth=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
