@@ -3,7 +3,7 @@
 python -m benchmarks.results_table dmc       # the comparison on control tasks
 python -m benchmarks.results_table meters    # how the meters stood in its runs with MEM
 python -m benchmarks.results_table ablation  # what of MEM does what, on one of them
-python -m benchmarks.results_table procgen   # that on games
+python -m benchmarks.results_table procgen   # that on games; procgen_training: the end of its training
 python -m benchmarks.results_table trials    # what was tried before the first; later_trials: since
 python -m benchmarks.results_table game_trials   # what was tried on games
 """
@@ -40,7 +40,7 @@ PARTS = 5
 CONTROL_TASKS = tuple(dict.fromkeys(task for task, _ in CELLS["dmc"]))
 
 
-def _by_cell(suite: str) -> dict[tuple[str, str], tuple[Curve, ...]]:
+def by_cell(suite: str) -> dict[tuple[str, str], tuple[Curve, ...]]:
     """The curves of each task and method, by seed."""
     folder = ROOT / KEPT / f"{suite}_cpu"
     groups = grouped(read_curve(path, "frames") for path in find_runs(folder))
@@ -52,11 +52,14 @@ def _by_cell(suite: str) -> dict[tuple[str, str], tuple[Curve, ...]]:
 
 def control() -> Iterator[tuple[str, ...]]:
     """One for each task and method, in the order of the comparison, published methods after ours."""
-    ours = _by_cell("dmc")
+    ours = by_cell("dmc")
     for task in CONTROL_TASKS:
         cells = [(name, ours[task, name]) for owner, name in CELLS["dmc"] if owner == task and (task, name) in ours]
         for method, seeds in cells:
-            ends, halves = [float(curve.returns[-1]) for curve in seeds], [_second_half(curve) for curve in seeds]
+            ends, halves = (
+                [float(curve.returns[-1]) for curve in seeds],
+                [_mean_of_last(1 / 2, curve) for curve in seeds],
+            )
             each = ", ".join(f"{end:.0f}" for end in ends)
             paid = _paid(seeds, frames=int(seeds[0].x[-1]))
             yield f"`{task}`", f"`{method}`", each, _with_interval(ends), _with_interval(halves), paid
@@ -71,8 +74,8 @@ def _published(task: str, *, frames: int) -> Iterator[tuple[str, ...]]:
             yield f"`{task}`", f"{row.method}, published", each, _with_interval(row.returns), "", ""
 
 
-def _second_half(curve: Curve) -> float:
-    return float(curve.returns[curve.x > curve.x[-1] / 2].mean())
+def _mean_of_last(share: float, curve: Curve) -> float:
+    return float(curve.returns[curve.x > (1 - share) * curve.x[-1]].mean())
 
 
 def _paid(seeds: Sequence[Curve], *, frames: int) -> str:
@@ -88,10 +91,15 @@ def _paid(seeds: Sequence[Curve], *, frames: int) -> str:
 
 
 def _with_interval(values: Sequence[float], *, digits: int = 0) -> str:
+    mean = _rounded(np.mean(values), digits)
     if len(values) < 3:
-        return f"{np.mean(values):.{digits}f}"
-    low, high = interval_of_mean(values)
-    return f"{np.mean(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+        return mean
+    low, high = (_rounded(end, digits) for end in interval_of_mean(values))
+    return f"{mean} ({low} to {high})"
+
+
+def _rounded(value: Any, digits: int) -> str:
+    return f"{round(float(value), digits) + 0.0:.{digits}f}"  # with 0 added there is no -0.0
 
 
 METERS_HEAD = ("metric", *(f"`{task}`" for task in CONTROL_TASKS))
@@ -105,7 +113,7 @@ def meters() -> Iterator[tuple[str, ...]]:
     """Between what the middle nine tenths of the records lie, in all runs with MEM; then how many were healthy."""
     told = {
         task: [record for curve in seeds for record in _trained(curve)]
-        for (task, method), seeds in _by_cell("dmc").items()
+        for (task, method), seeds in by_cell("dmc").items()
         if method == "drqv2+mem"
     }
     for metric in (*LEARNING, *(f"{name}_loss" for name in LOSSES), *HEALTH):
@@ -134,7 +142,7 @@ def ablation() -> Iterator[tuple[str, ...]]:
     """The first frames of the runs of the comparison, then what came of each change."""
     task, method = ABLATED
     for changed, name in (("nothing", method), ("`--method drqv2+none`", "drqv2+none")):
-        yield _ablated(changed, [curve for curve in _by_cell("dmc")[task, name] if curve.seed in ABLATION_SEEDS])
+        yield _ablated(changed, [curve for curve in by_cell("dmc")[task, name] if curve.seed in ABLATION_SEEDS])
     for name, settings in ABLATION.items():
         if seeds := [read_curve(path, "frames") for path in find_runs(ROOT / KEPT / "ablation" / name)]:
             yield _ablated(" ".join(f"`{one}`" for one in settings), seeds)
@@ -154,19 +162,40 @@ GAMES_HEAD = ("task", "method", "each seed", "training levels", "times a random 
 
 def games() -> Iterator[tuple[str, ...]]:
     """One for each game and method: what the last policy of each run got."""
-    ours = _by_cell("procgen")
+    ours = by_cell("procgen")
     random_returns = json.loads((ROOT / RANDOM).read_text())
     for task, method in (cell for cell in CELLS["procgen"] if cell in ours):
-        random = float(np.mean(random_returns[task]))
-        seen, unseen = (
-            [float(json.loads((curve.path / played_on(levels)).read_text())["mean"]) for curve in ours[task, method]]
-            for levels in LEVELS
-        )
+        by_chance = np.asarray(random_returns[task])
+        random, paid = by_chance.mean(), (by_chance > 0).mean()
+        seen, unseen = ([mean_played(curve, levels) for curve in ours[task, method]] for levels in LEVELS)
         gaps = [one - other for one, other in zip(seen, unseen, strict=True)]
         each = ", ".join(f"{value:.1f}" for value in seen)
-        times = f"{np.mean(seen) / random:.1f} (random {random:.1f})"
+        times = f"{np.mean(seen) / random:.1f} (random {random:.1f}, paid in {paid:.0%} of episodes)"
         means = [_with_interval(values, digits=1) for values in (seen, unseen, gaps)]
         yield f"`{task}`", f"`{method}`", each, means[0], times, *means[1:]
+
+
+def mean_played(curve: Curve, levels: str) -> float:
+    """What the last policy of a run got there on average."""
+    return float(json.loads((curve.path / played_on(levels)).read_text())["mean"])
+
+
+LAST = 1 / 5
+TRAINED_GAMES_HEAD = ("task", "method", "return of training episodes, each seed", "ratios clipped")
+
+
+def trained_games() -> Iterator[tuple[str, ...]]:
+    """How the comparison on games stood in the last fifth of training, of which there are many more episodes."""
+    ours = by_cell("procgen")
+    for cell in (cell for cell in CELLS["procgen"] if cell in ours):
+        episodes = [read_curve(curve.path, "frames", "episodes") for curve in ours[cell]]
+        told = [
+            [one["clipped"] for one in _trained(curve) if one["frames"] > (1 - LAST) * curve.x[-1]]
+            for curve in ours[cell]
+        ]
+        each = ", ".join(f"{_mean_of_last(LAST, curve):.2f}" for curve in episodes)
+        task, method = cell
+        yield f"`{task}`", f"`{method}`", each, f"{np.mean([np.mean(one) for one in told]):.0%}"
 
 
 TRIALS_HEAD = (
@@ -238,6 +267,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]
     "meters": (METERS_HEAD, meters),
     "ablation": (ABLATION_HEAD, ablation),
     "procgen": (GAMES_HEAD, games),
+    "procgen_training": (TRAINED_GAMES_HEAD, trained_games),
     "trials": (TRIALS_HEAD, partial(trials, "trials")),
     "later_trials": (TRIALS_HEAD, partial(trials, "later_trials")),
     "game_trials": (GAME_TRIALS_HEAD, game_trials),
@@ -246,7 +276,11 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]
 
 def table(name: str) -> str:
     head, body = TABLES[name]
-    lines = [head, tuple("---" for _ in head), *body()]
+    return in_markdown(head, body())
+
+
+def in_markdown(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

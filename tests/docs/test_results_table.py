@@ -2,11 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.results_table import TABLES, table
+from benchmarks import readme_table
+from benchmarks.results_table import TABLES, in_markdown, table
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_tables_of_the_results_are_those_of_the_kept_runs(name: str) -> None:
-    assert table(name) in PAGE.read_text()
+    assert table(name) in (ROOT / "docs" / "results.md").read_text()
+
+
+def test_the_table_of_the_readme_is_that_of_the_kept_runs() -> None:
+    assert in_markdown(readme_table.HEAD, readme_table.rows()) in (ROOT / "README.md").read_text()
