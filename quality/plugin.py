@@ -19,19 +19,28 @@ def figure(request: pytest.FixtureRequest) -> Figure:
     A test of several rows says which one by the figure's name.
     """
     rows = [ROWS[id_] for id_ in _row_ids(request.node)]
+    slack: float = request.config.getoption("--slack")
 
     def record(value: float, name: str = "") -> None:
         (row,) = (row for row in rows if name in row.bars)
         bar = row.bars[name]
         request.node.user_properties.append(("figure", [name, float(value)]))
-        assert bar.met_by(value), f"{row.id} {name} {value:.4g}, bar {bar.kind} {bar.value:g}"
+        held = bar.relaxed(slack)
+        assert held.met_by(value), f"{row.id} {name} {value:.4g}, bar {held.kind} {held.value:g}"
 
     return record
+
+
+@pytest.fixture
+def slack(request: pytest.FixtureRequest) -> float:
+    """What a bar of a time is multiplied by, in tests of no row: 1, or more on a machine that others may use."""
+    return 1 + float(request.config.getoption("--slack"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("quality")
     group.addoption("--quality", metavar="ID", help="run only the tests of this quality row")
+    group.addoption("--slack", type=float, default=0.0, metavar="SHARE", help="let figures miss their bars by so much")
     group.addoption("--quality-report", metavar="FILE", help="append a JSON line for each test of a quality row")
 
 

@@ -16,6 +16,10 @@ class Bar:
     def met_by(self, figure: float) -> bool:
         return figure <= self.value if self.kind == "at most" else figure >= self.value
 
+    def relaxed(self, share: float) -> "Bar":
+        """The bar of a guard: missed by more than this share of it, something broke, whatever else the machine did."""
+        return Bar(self.kind, self.value * (1 + share) if self.kind == "at most" else self.value / (1 + share))
+
     def worse(self, one: float, other: float) -> float:
         """The one of two figures that is farther from passing; not-a-number is worst of all."""
         if one != one or other != other:

@@ -45,6 +45,14 @@ def test_bars_know_which_side_is_worse() -> None:
     assert at_most(2).worse(1, float("nan")) != at_most(2).worse(1, float("nan"))
 
 
+def test_the_bar_of_a_guard_is_farther_by_a_share() -> None:
+    assert at_most(2).relaxed(0.5).met_by(3)
+    assert not at_most(2).relaxed(0.5).met_by(3.1)
+    assert at_least(3).relaxed(0.5).met_by(2)
+    assert not at_least(3).relaxed(0.5).met_by(1.9)
+    assert at_most(2).relaxed(0) == at_most(2)
+
+
 def test_a_bar_that_nothing_measured_is_not_met() -> None:
     outcome = Outcome(ROWS["S7"])
     outcome.add(passed=True, figures=[("1-d and 2-d", 0.01)], reason="")
@@ -82,3 +90,10 @@ def test_a_row_that_falls_short_says_so_and_fails(falling_short: Path, *, as_jso
     else:
         assert result.stdout == "P3 SHORT 3.4 (bar 2.95)\n"
     assert result.returncode == 1
+
+
+@pytest.mark.parametrize(("slack", "status"), [("0.1", 1), ("0.2", 0)])
+def test_pytest_lets_a_figure_miss_its_bar_by_the_slack(falling_short: Path, slack: str, status: int) -> None:
+    """3.4, where the bar is 2.95."""
+    command = [sys.executable, "-m", "pytest", "tests", "--slack", slack]
+    assert subprocess.run(command, cwd=falling_short, capture_output=True).returncode == status

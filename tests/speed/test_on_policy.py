@@ -19,15 +19,15 @@ MOST_COPIES = 7.0
 
 @pytest.mark.timing
 @pytest.mark.simulator
-def test_an_iteration_costs_little_more_than_its_bare_parts() -> None:
+def test_an_iteration_costs_little_more_than_its_bare_parts(slack: float) -> None:
     for attempt in range(3):
         costs = measure(rounds=3)
         print(costs)
         if (costs.acting <= 1.25 and costs.learning <= 1.10) or attempt == 2:
             break
-    assert costs.acting <= 1.25
-    assert costs.learning <= 1.10
-    assert costs.knn_share <= 0.03
+    assert costs.acting <= 1.25 * slack
+    assert costs.learning <= 1.10 * slack
+    assert costs.knn_share <= 0.03 * slack
 
 
 @pytest.mark.timing
