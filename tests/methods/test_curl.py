@@ -1,5 +1,6 @@
 """CURL: a contrastive loss between two shifts of the same pictures, one of them seen by a slow copy."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -29,3 +30,13 @@ def test_its_key_is_of_another_shift() -> None:
     curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=4, momentum=0.0))
     features = curl.encode(torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8))
     assert curl.loss(features, features)[0] != curl.loss(features, features)[0]
+
+
+def test_similarities_stay_float32_where_the_encoder_computes_in_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8))
+    features = curl.encode(torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8))
+    monkeypatch.setattr(curl.follower, "encode", lambda *_: features)
+    exact, _ = curl.loss(features, features)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _ = curl.loss(features, features)
+    assert found.equal(exact)

@@ -131,3 +131,12 @@ def test_visits_are_measured_by_the_neighbours_that_were_found() -> None:
     visits = visit_counts(torch.tensor([0.0, 2.0, 1.0]).view(3, 1, 1), torch.zeros(2, 1).bool(), k=2, kernel=0.5)
     expected = [1, 1 + 0.5 / (2 + 0.5), 1 + 2 * 0.5 / (0.5 + 0.5)]
     assert visits.squeeze(1).tolist() == pytest.approx(expected)
+
+
+def test_its_models_stay_float32_where_the_encoder_computes_in_less() -> None:
+    ride, kinds = ride_of(), list[torch.dtype]()
+    for model in (ride.foresight, ride.inverse):
+        model.register_forward_hook(lambda _, __, found: kinds.append(found.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ride.learn(drawn())
+    assert kinds == [torch.float32, torch.float32]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from manyview.data import augment as module
 from manyview.data.augment import AUGMENTATIONS, FROM_YIQ, LUMA, TO_YIQ, Augmentation, augment
 from manyview.data.draws import keys, normal, uniform
 
@@ -35,6 +36,14 @@ def test_a_picture_depends_on_its_key_and_on_nothing_else(how: Augmentation) -> 
     one = augment(images[3:4], key[3:4], how)
     # A convolution of one image and of many may add in another order.
     assert (one.int() - made[3:4].int()).abs().max() <= (1 if how in ("random_conv", "color_jitter") else 0)
+
+
+@pytest.mark.parametrize("how", EVERY)
+def test_nothing_is_made_on_another_device_than_the_images(how: Augmentation) -> None:
+    """See tests/train/test_devices.py."""
+    images, key = pictures(4), key_of(4)
+    with torch.device("meta"):
+        assert augment(images, key, how).device == images.device
 
 
 @pytest.mark.parametrize("how", EVERY)
@@ -81,6 +90,13 @@ def test_cutout_paints_one_rectangle(how: Augmentation) -> None:
     assert max(sides) == 22
     assert min(tops) <= 1, "anywhere"
     assert max(tops) >= 48
+
+
+@pytest.mark.parametrize("how", ["cutout", "cutout_color"])
+def test_an_accelerator_paints_what_a_cpu_does(how: Augmentation, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = augment(pictures(), key_of(), how)
+    monkeypatch.setattr(module, "_painted_by_slices", module._painted_by_pixels)
+    assert torch.equal(augment(pictures(), key_of(), how), made)
 
 
 def test_random_conv_is_a_convolution_of_the_whole_picture() -> None:

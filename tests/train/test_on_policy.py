@@ -334,6 +334,16 @@ def test_a_window_without_room_for_the_neighbours_is_refused_before_anything_run
     short_rollouts("ppo+none", ppo={"neighbours": "pooled", "window": 3})
 
 
+def test_a_rollout_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ValueError, match=r"rollout\.steps must be more than mem\.k, got 3 and 3: .*pooled searches"):
+        short_rollouts("ppo+mem", rollout={"steps": 3})
+    short_rollouts("ppo+mem", rollout={"steps": 4})
+    short_rollouts("ppo+none", rollout={"steps": 3})
+    short_rollouts("ppo+mem", rollout={"steps": 3}, ppo={"neighbours": "pooled"})
+    with pytest.raises(ValueError, match=r"rollout\.envs times .* must be more than re3\.k, got 3, 1 and 3"):
+        short_rollouts("ppo+re3", rollout={"envs": 3, "steps": 1}, ppo={"neighbours": "pooled"})
+
+
 def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,9 @@
 import pytest
 
 from manyview.train.off_policy import OffPolicyTrainer
+from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.plan import plan
-from tests.train.runs import short_run
+from tests.train.runs import short_rollouts, short_run
 
 
 @pytest.mark.quality("E4")
@@ -27,3 +28,11 @@ def test_planning_leaves_no_folder_for_the_replay(tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("replay") / "inside"
     plan(short_run(replay={"folder": str(folder)}))
     assert not folder.exists()
+
+
+def test_the_memory_of_a_long_rollout_is_planned_though_a_short_one_is_tried() -> None:
+    """Its features, of which MEM's state is a part, are there twice for a moment."""
+    envs, steps = 4, (100, 20_000)
+    short, long = (plan(short_rollouts(rollout={"envs": envs, "steps": one})).update_bytes or 0 for one in steps)
+    state_bytes = 4 * OnPolicyTrainer(short_rollouts()).agent.representation.state_dim
+    assert long - short > 2 * envs * 19_900 * state_bytes

@@ -10,7 +10,8 @@ import pytest
 
 from manyview.data import NoRoomError
 from manyview.report.lines import records
-from manyview.train import RunConfig, RunFolder, run
+from manyview.report.runs import summarise
+from manyview.train import RunConfig, RunFolder, build, run
 from manyview.train import session as session_module
 from manyview.train.evaluation import Evaluation
 from manyview.train.folder import default_folder
@@ -123,6 +124,33 @@ def test_tensorboard_has_the_figures_too(folder: RunFolder) -> None:
     events.Reload()
     found = [(event.step, pytest.approx(event.value)) for event in events.Scalars("evaluation/return")]
     assert found == [(record["frames"], record["return"]) for record in kinds(folder, "evaluation")]
+
+
+def test_without_evaluations_there_is_one_environment(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a robot there cannot be two."""
+    made, environment = [], build.environment
+
+    def counted(config: RunConfig, **options: Any) -> Any:
+        made.append(environment(config, **options))
+        return made[-1]
+
+    monkeypatch.setattr(build, "environment", counted)
+    assert run(short_run(evaluation={"episodes": 0}), folder)
+    assert len(made) == 1
+    assert kinds(folder, "evaluation") == []
+    assert folder.finished
+    assert summarise(folder.path).last_return is None
+
+
+def test_a_run_without_evaluations_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, whole, stopped = short_run(evaluation={"episodes": 0}), RunFolder(tmp_path / "a"), RunFolder(tmp_path / "b")
+    run(config, whole)
+    with monkeypatch.context() as patched:
+        stopping_at(patched, 40)
+        run(config, stopped)
+    run(config, stopped)
+    ends = [folder.checkpoints / "000000060" / "state.safetensors" for folder in (whole, stopped)]
+    assert ends[0].read_bytes() == ends[1].read_bytes()
 
 
 def test_weights_and_biases_can_listen_too(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

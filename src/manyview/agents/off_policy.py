@@ -85,4 +85,4 @@ class OffPolicyAgent(Agent):
 
     def noise(self, like: Tensor) -> Tensor:
         """Standard normal, from the agent's own generator: the same on every device."""
-        return torch.randn(like.shape, generator=self.generator).to(like.device)
+        return torch.randn(like.shape, generator=self.generator, device=self.generator.device).to(like.device)

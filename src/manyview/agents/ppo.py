@@ -128,7 +128,7 @@ class PPO(Agent):
         ended = self.bonus_sums(reward_int, rollout.ended)
         if len(ended):
             means["return_int"] = ended
-        found = {"beta": torch.tensor(beta), "explained": explained_share(rollout.value, rollout.advantage)}
+        found = {"beta": reward.new_tensor(beta), "explained": explained_share(rollout.value, rollout.advantage)}
         return found | {name: part.mean() for name, part in means.items()}
 
     def go_back(self, state: dict[str, Any]) -> None:
@@ -163,8 +163,7 @@ class PPO(Agent):
         errors = torch.maximum((value - batch.returns).square(), (near - batch.returns).square())
         value_loss = 0.5 * errors.mean()
 
-        later = features if batch.later is None else batch.later
-        representation_loss, metrics = self.representation.loss(features, later)
+        representation_loss, metrics = self.representation.loss(features, batch.later)
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy + representation_loss
         grad = descend(loss, self.learn, most=config.max_grad_norm)
         if isinstance(self.representation, Adversarial):

@@ -17,6 +17,11 @@ def as_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
+def value_count(content: bytes) -> int:
+    """How many values JSON holds, or a few more: brackets and commas in texts count too."""
+    return sum(map(content.count, (b"[", b"{", b",")))
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a file; OSError or ValueError say what is wrong."""
     return parsed(read_regular(path, most_bytes=MOST_BYTES))
@@ -24,7 +29,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def parsed(content: bytes) -> dict[str, Any]:
     """The object; ValueError says what is wrong."""
-    if sum(map(content.count, (b"[", b"{", b","))) > MOST_VALUES:
+    if value_count(content) > MOST_VALUES:
         raise ValueError(f"it holds more than {MOST_VALUES:,} values")
     try:
         found = json.loads(content, object_pairs_hook=_without_duplicates)

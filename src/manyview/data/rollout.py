@@ -8,7 +8,8 @@ from torch import Tensor
 
 from manyview.data.derived import Derived
 
-ENCODED_AT_ONCE = 1_024
+ENCODED_AT_ONCE = 256
+"""Rows, as many as a minibatch of the paper has: what fits for learning fits for this."""
 
 
 def of_rows(features: Any, taken: Callable[[Tensor], Tensor]) -> Any:
@@ -136,7 +137,7 @@ class Rollout:
 
     @torch.no_grad()
     def encoded(self, encode: Callable[[Tensor, Tensor], Any]) -> Any:
-        """What an encoder makes of every step and of what comes next, [T + 1, E, ...]; a thousand rows at a time."""
+        """What an encoder makes of every step and of what comes next, [T + 1, E, ...], some rows at a time."""
         rows = torch.arange((self.steps + 1) * self.envs, device=self.action.device)
         parts = [encode(*self._views(some)) for some in rows.split(ENCODED_AT_ONCE)]
         shape = (self.steps + 1, self.envs)

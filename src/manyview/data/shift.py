@@ -16,7 +16,7 @@ def random_shift(views: Tensor, pixels: int, generator: torch.Generator, draw: S
     Each image by its own draw, or all of a view by a `common` one, which leaves them comparable with one another.
     """
     count = views.shape[:2] if draw == "each" else (1, views.shape[1])
-    moves = torch.randint(2 * pixels + 1, (2, *count), generator=generator) - pixels
+    moves = torch.randint(2 * pixels + 1, (2, *count), generator=generator, device=generator.device) - pixels
     return shift(views, moves.expand(2, *views.shape[:2])) if pixels else views
 
 

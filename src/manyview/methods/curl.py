@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manyview.data.shift import random_shift
-from manyview.mem.choices import refuse_below, refuse_unknown_choices
+from manyview.mem.choices import refuse_below, refuse_outside_0_to_1, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
 from manyview.methods.follow import soft_update
 from manyview.methods.plain import Plain, PlainConfig
@@ -29,6 +29,8 @@ class CURLConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "latent_dim")
+        refuse_below(self, 0, "shift_pixels")
+        refuse_outside_0_to_1(self, "momentum")
 
 
 class CURLFeatures(NamedTuple):
@@ -70,6 +72,7 @@ class CURL(nn.Module):
             soft_update(self.encoder, self.follower, self.config.momentum)
             other = random_shift(features.views, self.config.shift_pixels, self.generator)
             key = self.follower.encode(other, features.mask).state
-        logits = features.state @ self.similarity @ key.t()  # [B, B]
+        with torch.autocast(key.device.type, enabled=False):
+            logits = features.state @ self.similarity @ key.t()  # [B, B]
         loss = F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
         return loss, {"curl_loss": loss.detach()}

@@ -28,7 +28,10 @@ class Representation(Protocol):
         """`views` [B, V, C, H, W] uint8 and `mask` [B, V], to what `loss` takes."""
 
     def loss(self, features: Any, later: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """To be added to the critic's loss; `later` are the features n steps on, without gradient."""
+        """To be added to the critic's loss; `later` are the features n steps on, without gradient.
+
+        PPO has them, of the next step, where the representation is the intrinsic reward too; otherwise None.
+        """
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.mem.choices import refuse_below, refuse_unknown_choices
+from manyview.mem.choices import refuse_below, refuse_not_positive, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
 from manyview.mem.running import RewardScale, reward_moments
 from manyview.methods.plain import Plain, PlainConfig
@@ -39,6 +39,8 @@ class RIDEConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "latent_dim", "hidden", "k")
+        refuse_below(self, 0, "inverse_coef", "forward_coef")
+        refuse_not_positive(self, "lr", "kernel")
 
 
 class Embedded(NamedTuple):
@@ -46,7 +48,7 @@ class Embedded(NamedTuple):
 
 
 class RIDE(nn.Module):
-    """r̂ = |φ(s') - φ(s)| / √N(s'), and two models that teach φ what an agent can change.
+    """`r̂ = |φ(s') - φ(s)| / √N(s')`, and two models that teach φ what an agent can change.
 
     PAPER: D35. The appendix names the forward model alone, which φ = constant would please; RIDE's own inverse model
     keeps it alive. `inverse_coef=0` is the appendix's text.
@@ -93,9 +95,10 @@ class RIDE(nn.Module):
         then = self.encoder.encode(batch.next_views, batch.next_mask).state
         rows = batch.follows.float()
         action = F.one_hot(batch.action, self.num_actions).float() if self.discrete else batch.action
-        foreseen = self.foresight(torch.cat([now, action], 1))
+        with torch.autocast(now.device.type, enabled=False):
+            foreseen = self.foresight(torch.cat([now, action], 1))
+            guessed = self.inverse(torch.cat([now, then], 1))
         forward = _mean((foreseen - then).norm(dim=1), rows)
-        guessed = self.inverse(torch.cat([now, then], 1))
         wrong = (
             F.cross_entropy(guessed, batch.action, reduction="none")
             if self.discrete

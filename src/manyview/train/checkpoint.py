@@ -25,7 +25,7 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from manyview.data.durable import UNFINISHED, flush_names, make_folder, read_regular, remove, rename, write_new
-from manyview.data.plain import MOST_BYTES, as_json, parsed
+from manyview.data.plain import MOST_BYTES, MOST_VALUES, as_json, parsed, value_count
 
 TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
 FORMAT = 1
@@ -83,7 +83,24 @@ def packed(tree: Tree, manifest: Tree) -> dict[str, bytes]:
     arrays: dict[str, NDArray[Any]] = {}
     values = _without_tensors(tree, arrays, "")
     contents = {TENSORS: save_arrays(arrays), VALUES: as_json(values), MANIFEST: as_json(manifest)}
+    _refuse_unreadable(contents)
     return {**contents, SUMS: sums_of(contents)}
+
+
+def _refuse_unreadable(contents: Mapping[str, bytes]) -> None:
+    """What `load` would not take must not look like a checkpoint: OSError, as if the disk were full."""
+    sizes = {name: (len(content), MOST[name]) for name, content in contents.items()}
+    sizes[f"the header of {TENSORS}"] = _header_bytes(contents[TENSORS]), MOST_HEADER_BYTES
+    sizes |= {f"values of {name}": (value_count(contents[name]), MOST_VALUES) for name in (VALUES, MANIFEST)}
+    for name, (size, most) in sizes.items():
+        if size > most:
+            raise OSError(
+                f"{name} would be {size:,}, and no more than {most:,} is read; are there very many environments?"
+            )
+
+
+def _header_bytes(tensors: bytes) -> int:
+    return int.from_bytes(tensors[:8], "little")
 
 
 def sums_of(contents: Mapping[str, bytes]) -> bytes:
@@ -106,8 +123,7 @@ def unpacked(contents: Mapping[str, bytes]) -> Checkpoint:
         if hashlib.sha256(contents[name]).hexdigest() != sums[name]:
             raise CheckpointError(f"{name} is not the file that was written: its checksum differs")
     values, manifest = (_parsed(contents[name], name) for name in (VALUES, MANIFEST))
-    header_bytes = int.from_bytes(contents[TENSORS][:8], "little")
-    if header_bytes > MOST_HEADER_BYTES:
+    if (header_bytes := _header_bytes(contents[TENSORS])) > MOST_HEADER_BYTES:
         raise CheckpointError(f"{TENSORS}: a header of {header_bytes:,} bytes, at most {MOST_HEADER_BYTES:,} expected")
     try:
         return Checkpoint(_with_tensors(values, load_tensors(contents[TENSORS])), manifest)

@@ -74,6 +74,7 @@ class ScheduleConfig:
 class EvaluationConfig:
     every_frames: int = 10_000
     episodes: int = 10
+    """0 for no evaluations and no environment for them: there may be one robot only."""
     video: bool = True
     """Film the first episode of evaluations, about a hundred of them in a run at most (extra `video`)."""
 
@@ -98,7 +99,7 @@ class MachineConfig:
     precision: Precision = "float32"
     """What the encoder computes in; parameters, heads, losses and reward stay float32."""
     channels_last: bool = False
-    """Memory format of the convolutions: no gain in float32 on CPUs, much with bfloat16 on GPUs."""
+    """Memory format of the convolutions. Whether it pays depends on the machine: `--dry-run` tells."""
     threads: int | None = None
     """Of torch on the CPU; None leaves it to torch. Results are the same only for the same number."""
 
@@ -167,9 +168,8 @@ class RunConfig:
         if "ride" in parts and not self.on_policy:
             raise ValueError("ride pays along episodes, which a replay does not keep together: use it with ppo")
         for name in ("mem", "re3"):
-            k = getattr(self, name).k
-            if self.on_policy and name in self.methods and self.ppo.neighbours == "pooled" and k >= self.ppo.window:
-                raise ValueError(f"ppo.window must be more than {name}.k, got {self.ppo.window} and {k}")
+            if self.on_policy and name in self.methods:
+                self._refuse_too_few_neighbours(name)
         if self.env.further_view not in ("paper", "none") and not self.on_policy:
             raise ValueError(f"env.further_view is made for ppo; {self.agent} augments what it samples")
         if self.mem.bank and self.on_policy and "mem" in parts:
@@ -199,7 +199,6 @@ class RunConfig:
             ("schedule.frames", self.schedule.frames),
             ("schedule.update_every_steps", self.schedule.update_every_steps),
             ("evaluation.every_frames", self.evaluation.every_frames),
-            ("evaluation.episodes", self.evaluation.episodes),
             ("log.every_steps", self.log.every_steps),
             ("log.checkpoint_every_frames", self.log.checkpoint_every_frames),
             ("scale.replay_shards", self.scale.replay_shards),
@@ -209,10 +208,29 @@ class RunConfig:
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.evaluation.episodes < 0:
+            raise ValueError(f"evaluation.episodes must be at least 0, got {self.evaluation.episodes}")
         if self.replay.batch_size % (self.scale.learners * self.scale.replay_shards):
             raise ValueError(
                 f"replay.batch_size must be a multiple of scale.learners times scale.replay_shards, got "
                 f"{self.replay.batch_size}, {self.scale.learners} and {self.scale.replay_shards}"
+            )
+
+    def _refuse_too_few_neighbours(self, method: str) -> None:
+        """Who has no k others is paid for the farthest there is, and for nothing if there is none."""
+        k, rollout, window = getattr(self, method).k, self.rollout, self.ppo.window
+        if self.ppo.neighbours == "pooled":
+            if k >= window:
+                raise ValueError(f"ppo.window must be more than {method}.k, got {window} and {k}")
+            if k >= rollout.envs * rollout.steps:
+                raise ValueError(
+                    f"rollout.envs times rollout.steps must be more than {method}.k, got {rollout.envs}, "
+                    f"{rollout.steps} and {k}"
+                )
+        elif k >= rollout.steps:
+            raise ValueError(
+                f"rollout.steps must be more than {method}.k, got {rollout.steps} and {k}: neighbours are of one "
+                "environment's rollout (ppo.neighbours=pooled searches all of them)"
             )
 
     def _check_scale(self) -> None:

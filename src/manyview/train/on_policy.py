@@ -55,8 +55,9 @@ class OnPolicyTrainer(Trainer):
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config, build.environments)  # lines 1 and 2
         config = self.config
+        frames = build.rollout_bytes(config, self.shapes) if self.device.type == "cpu" else 0
         check_memory(
-            build.rollout_bytes(config, self.shapes) + (self.update_bytes or 0),
+            frames + (self.update_bytes or 0),
             what=f"learning from {config.rollout.envs:,} environments times {config.rollout.steps:,} steps",
             instead="lower rollout.envs or rollout.steps",
         )

@@ -130,7 +130,9 @@ def trainer_for(config: RunConfig) -> Trainer:
 
 
 def _evaluation_envs(trainer: Trainer) -> dict[str, Any]:
-    """The task as it is trained on; and on all levels, where training has some of them only."""
+    """The task as it is trained on; and on all levels, where training has some of them only. None if none is played."""
+    if trainer.config.evaluation.episodes == 0:
+        return {}
     every = build.levels_of(trainer.env.metadata.get("settings"))
     return {levels or "all": build.environment(trainer.config, levels=levels) for levels in every}
 

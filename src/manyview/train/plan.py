@@ -14,6 +14,7 @@ from manyview.train.memory import keep_freed_memory
 from manyview.train.observe import seen_alone
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
+from manyview.train.rehearsal import kept_bytes
 from manyview.train.tree import changed
 
 TRIED_UPDATES = 5
@@ -76,6 +77,11 @@ def plan(config: RunConfig) -> Plan:
             steps_s, episode_steps = _try_steps(trainer)
             update_s = median(_seconds(trainer.update) for _ in range(TRIED_UPDATES + 1))
             evaluated_step_s = steps_s
+        update_bytes = trainer.update_bytes
+        if isinstance(trainer, OnPolicyTrainer) and update_bytes is not None:  # the trial's rollout is shorter
+            update_bytes += sum(
+                sign * kept_bytes(trainer.agent, one, trainer.shapes) for sign, one in ((1, config), (-1, trial))
+            )
     finally:
         trainer.close()
     shapes, settings = trainer.shapes, trainer.env.metadata.get("settings")
@@ -86,7 +92,7 @@ def plan(config: RunConfig) -> Plan:
         frames_per_step=frames_per_step,
         parameters=trainer.parameter_count,
         data_bytes=(build.rollout_bytes if config.on_policy else build.replay_bytes)(config, shapes),
-        update_bytes=trainer.update_bytes,
+        update_bytes=update_bytes,
         free_bytes=free_memory_bytes(),
         step_s=steps_s,
         update_s=update_s,

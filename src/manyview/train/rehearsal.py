@@ -34,8 +34,8 @@ def update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes)
         for _ in range(2):  # moments appear with the first
             update()
     needed = max(0, int(HEAP * (resident_bytes("VmHWM") - before)))
-    if isinstance(rehearsing, PPO) and device_of(config.machine).type == "cpu":
-        needed += _kept_bytes(rehearsing, config, shapes)
+    if isinstance(rehearsing, PPO):
+        needed += kept_bytes(rehearsing, config, shapes)
     del update, rehearsing
     give_back()
     return needed
@@ -59,14 +59,21 @@ def forget_peak() -> bool:
 def _made_up_update(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> Callable[[], object]:
     if isinstance(agent, PPO):
         minibatch = _made_up_minibatch(config, shapes)
-        return lambda: agent.update(minibatch)
+        with torch.no_grad():
+            later = agent.representation.encode(minibatch.views, minibatch.mask)
+        return lambda: agent.update(minibatch._replace(later=later))
     batch = _made_up_batch(config, shapes)
     return lambda: agent.update(batch, 0)
 
 
 @torch.no_grad()
-def _kept_bytes(agent: PPO, config: RunConfig, shapes: Shapes) -> int:
-    """What else a rollout keeps: features of all its steps, twice while they are put together, and the edge's state."""
+def kept_bytes(agent: PPO, config: RunConfig, shapes: Shapes) -> int:
+    """What else a rollout keeps: features of all its steps, twice while they are put together, and the edge's state.
+
+    It lies on the agent's device: 0 of this process if that is an accelerator.
+    """
+    if device_of(config.machine).type != "cpu":
+        return 0
     state = agent.state()
     moments = [moment for each in state["optimizers"].values() for kept in each.values() for moment in kept.values()]
     edge: int = sum(tensor.nbytes for tensor in (*state["tensors"].values(), *moments))

@@ -179,6 +179,8 @@ class Session:
                 self.save(self._good)
 
     def _evaluate(self) -> None:
+        if not self.evaluation_envs:
+            return
         found = {levels: self._evaluated(env, levels) for levels, env in self.evaluation_envs.items()}
         first = found.pop(next(iter(found)))
         figures: dict[str, Any] = {"return": first.mean_return, "returns": first.returns, "lengths": first.steps}
