@@ -11,7 +11,8 @@ from manyview.report.curves import Curve
 
 HEAD = ("", "MEM", "RE3", "no bonus")
 BONUSES = ("mem", "re3", "none")
-IN_DEEP_SEA = {"DrQ-v2": ("mem marginal", "re3", "none"), "PPO": ("ppo mem marginal", "ppo re3", "ppo none")}
+IN_DEEP_SEA = {"DrQ-v2": "", "PPO": "ppo "}
+"""How the names of its attempts begin."""
 
 
 def _last_evaluation(run: Curve) -> str:
@@ -32,12 +33,13 @@ TASKS: tuple[tuple[str, str, str, Callable[[Curve], str]], ...] = (
 
 def rows() -> Iterator[tuple[str, ...]]:
     attempts = deep_sea.kept()
-    for agent, methods in IN_DEEP_SEA.items():
-        solved = [[attempts[method, seed].solved_at_frame is not None for seed in deep_sea.SEEDS] for method in methods]
-        yield (
-            f"Deep Sea, {agent}: seeds of {len(deep_sea.SEEDS)} that learned the way",
-            *(str(sum(each)) for each in solved),
+    for agent, begin in IN_DEEP_SEA.items():
+        marginal, joint, re3, none = (
+            sum(attempts[begin + method, seed].solved_at_frame is not None for seed in deep_sea.SEEDS)
+            for method in ("mem marginal", "mem joint", "re3", "none")
         )
+        what = f"Deep Sea, {agent}: seeds of {len(deep_sea.SEEDS)} that learned the way"
+        yield what, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
     runs = by_cell("dmc") | by_cell("procgen")
     for name, task, agent, end in TASKS:
         each = (", ".join(map(end, runs.get((task, f"{agent}+{bonus}"), ()))) for bonus in BONUSES)
