@@ -126,6 +126,10 @@ def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
         (["run", "--out", "a.xyz"], "xyz"),
         (["run", "--out", "a.png", "--published", "none.json"], "none.json"),
         (["run", "--out", "a.png", "--published", "a.json", "--x", "steps"], "published figures are by frames"),
+        (
+            ["run", "--out", "a.png", "--published", "a.json", "--of", "episodes"],
+            "published figures are of evaluations",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_words(

@@ -258,7 +258,7 @@ def test_faults_are_noticed_through_the_whole_of_what_wrap_puts_around(fault: Fa
 
 
 @pytest.mark.timing
-def test_looking_costs_less_than_a_hundredth_of_a_step_of_3_ms() -> None:
+def test_looking_costs_less_than_a_hundredth_of_a_step_of_3_ms(slack: float) -> None:
     """Three cameras of 84 x 84, in the two ways their memory can lie."""
     views = tuple(View(name, 84, 84) for name in ("side", "back", "top"))
     frames = {view.name: RNG.integers(256, size=(100, 84, 84, 3), dtype=np.uint8) for view in views}
@@ -278,4 +278,4 @@ def test_looking_costs_less_than_a_hundredth_of_a_step_of_3_ms() -> None:
     watched = Sanity(Drawn(draw, views, episode_steps=10**9))
     pairs = [(seconds(bare), seconds(watched)) for _ in range(7)]
     cost_s = (min(pair[1] for pair in pairs) - min(pair[0] for pair in pairs)) / 1000
-    assert cost_s < 0.01 * 0.003, f"{1e6 * cost_s:.1f} µs a step"
+    assert cost_s < 0.01 * 0.003 * slack, f"{1e6 * cost_s:.1f} µs a step"

@@ -51,6 +51,7 @@ def test_the_bar_of_a_guard_is_farther_by_a_share() -> None:
     assert at_least(3).relaxed(0.5).met_by(2)
     assert not at_least(3).relaxed(0.5).met_by(1.9)
     assert at_most(2).relaxed(0) == at_most(2)
+    assert not at_least(3, relaxes=False).relaxed(0.5).met_by(2.9)
 
 
 def test_a_bar_that_nothing_measured_is_not_met() -> None:

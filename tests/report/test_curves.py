@@ -89,6 +89,12 @@ def test_whatever_can_change_a_curve_makes_another_group(name: str, values: Any,
     assert [group.label for group in groups] == [f"drqv2+mem, {name} {value}" for value in sorted(values, key=str)]
 
 
+def test_how_often_is_evaluated_changes_no_curve_of_training_episodes(tmp_path: Path) -> None:
+    paths = [kept(tmp_path / str(seed), [1.0], seed=seed, evaluation={"episodes": 5 * seed}) for seed in (0, 1)]
+    assert len(grouped(read_curve(path, "frames", "episodes") for path in paths)) == 1
+    assert len(grouped(read_curve(path, "frames") for path in paths)) == 2
+
+
 def test_rollouts_matter_to_ppo_and_a_replay_does_not(tmp_path: Path) -> None:
     for seed, steps in ((1, 64), (2, 64), (3, 256)):
         kept(

@@ -88,6 +88,7 @@ def test_chosen_numbers_can_be_written_down_and_stay_inside() -> None:
         ("[search]\ntrials = 3\n[search.fields]\n'drqv2.lr' = { low = 1, high = 0 }\n", "from low to high"),
         ("[search]\ntrials = 3\n[search.fields]\n'replay.n_step' = { low = 0, high = 3 }\n", "must be at least 1"),
         ("[search]\ntrials = 3\n[search.fields]\n'drqv2.hidden' = [16, 32]\n", "there are 2 combinations"),
+        ("[search]\ntrials = 1\n[search.fields]\n'evaluation.episodes' = [0, 5]\n", "a search chooses by evaluations"),
         (SEARCH + "[variants.a]\n", "without variants"),
     ],
 )

@@ -32,7 +32,7 @@ def test_an_iteration_costs_little_more_than_its_bare_parts(slack: float) -> Non
 
 @pytest.mark.timing
 @pytest.mark.parametrize("how", [how for how in AUGMENTATIONS if how not in SLOW])
-def test_an_augmentation_of_256_screens_costs_a_few_copies_of_them(how: Augmentation) -> None:
+def test_an_augmentation_of_256_screens_costs_a_few_copies_of_them(how: Augmentation, slack: float) -> None:
     """On one core. Counted in copies of the same images, made beside it: a shared machine has slow spells."""
     keep_freed_memory()
     threads = torch.get_num_threads()
@@ -47,4 +47,4 @@ def test_an_augmentation_of_256_screens_costs_a_few_copies_of_them(how: Augmenta
     finally:
         torch.set_num_threads(threads)
     print(f"{how}: {best:.1f} copies")
-    assert best <= MOST_COPIES
+    assert best <= MOST_COPIES * slack

@@ -102,12 +102,12 @@ def test_only_so_many_are_kept_and_the_one_that_is_asked_for(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("tree", "named"),
     [
-        ({str(number): torch.zeros(1) for number in range(20_000)}, "the header of state.safetensors"),
-        ({"long": "x" * 5_000_000}, "state.json"),
+        ({str(number): torch.zeros(1) for number in range(20_000)}, "bytes of the header of state.safetensors"),
+        ({"long": "x" * 5_000_000}, "bytes of state.json"),
         ({"many": [0] * 300_000}, "values of state.json"),
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, tree: dict[str, object], named: str) -> None:
-    with pytest.raises(OSError, match=f"{named} would be .* very many environments"):
+    with pytest.raises(OSError, match=f"would have [0-9,]+ {named}, .* rollout.envs"):
         checkpoint.save(tmp_path / "1", tree, {})
     assert list(tmp_path.iterdir()) == []

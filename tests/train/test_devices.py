@@ -28,14 +28,15 @@ def second_record(config: RunConfig) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("method", [*OFF_POLICY, *ON_POLICY])
+@pytest.mark.parametrize("method", OFF_POLICY)
 def test_nothing_is_made_on_another_device_than_the_agents(method: str) -> None:
-    config = (
-        short_rollouts(method, env={"further_view": "crop"}, ppo={"neighbours": "pooled"})
-        if method in ON_POLICY
-        else short_run(method, replay={"n_step": 3})
-    )
-    assert second_record(config)
+    assert second_record(short_run(method, replay={"n_step": 3}))
+
+
+@pytest.mark.parametrize("neighbours", ["env", "pooled"])
+@pytest.mark.parametrize("method", ON_POLICY)
+def test_nor_with_ppo(method: str, neighbours: str) -> None:
+    assert second_record(short_rollouts(method, env={"further_view": "crop"}, ppo={"neighbours": neighbours}))
 
 
 def test_a_tensor_on_another_device_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

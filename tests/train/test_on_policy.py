@@ -334,6 +334,14 @@ def test_a_window_without_room_for_the_neighbours_is_refused_before_anything_run
     short_rollouts("ppo+none", ppo={"neighbours": "pooled", "window": 3})
 
 
+def test_more_environments_than_a_checkpoint_can_hold_are_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint, "MOST_VALUES", 100)
+    with pytest.raises(OSError, match=r"values of state\.json, .* lower rollout\.envs"):
+        OnPolicyTrainer(short_rollouts(rollout={"envs": 100}))
+
+
 def test_a_rollout_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:
     with pytest.raises(ValueError, match=r"rollout\.steps must be more than mem\.k, got 3 and 3: .*pooled searches"):
         short_rollouts("ppo+mem", rollout={"steps": 3})

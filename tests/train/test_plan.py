@@ -2,9 +2,12 @@
 
 import pytest
 
+from manyview.train import build
+from manyview.train import trainer as trainer_module
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.plan import plan
+from manyview.train.rehearsal import kept_bytes
 from tests.train.runs import short_rollouts, short_run
 
 
@@ -30,9 +33,17 @@ def test_planning_leaves_no_folder_for_the_replay(tmp_path_factory: pytest.TempP
     assert not folder.exists()
 
 
-def test_the_memory_of_a_long_rollout_is_planned_though_a_short_one_is_tried() -> None:
-    """Its features, of which MEM's state is a part, are there twice for a moment."""
-    envs, steps = 4, (100, 20_000)
-    short, long = (plan(short_rollouts(rollout={"envs": envs, "steps": one})).update_bytes or 0 for one in steps)
-    state_bytes = 4 * OnPolicyTrainer(short_rollouts()).agent.representation.state_dim
-    assert long - short > 2 * envs * 19_900 * state_bytes
+def test_the_memory_of_a_long_rollout_is_planned_though_a_short_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module, "update_bytes", lambda agent, config, shapes: kept_bytes(agent, config, shapes))
+    config = short_rollouts(rollout={"envs": 4, "steps": 20_000})
+    trained = OnPolicyTrainer(config)
+    assert plan(config).update_bytes == kept_bytes(trained.agent, config, trained.shapes)
+
+
+def test_a_trial_of_many_environments_has_room_for_the_neighbours() -> None:
+    assert plan(short_rollouts(rollout={"envs": 30, "steps": 10}, mem={"k": 7})).step_s > 0
+
+
+def test_without_evaluations_planning_makes_no_environment_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "environment", lambda *_, **__: pytest.fail("there is one robot"))
+    assert plan(short_rollouts(evaluation={"episodes": 0})).evaluation_s == 0

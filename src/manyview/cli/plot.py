@@ -35,6 +35,8 @@ def plot(
     """
     if published is not None and x != "frames":
         return refuse(f"published figures are by frames: leave out --published, or --x {x}")
+    if published is not None and of != "evaluations":
+        return refuse(f"published figures are of evaluations: leave out --published, or --of {of}")
     try:
         curves, notes = read_curves(runs, x, of)
         groups = grouped(curves)

@@ -66,7 +66,7 @@ class CURL(nn.Module):
         state, mask = self.encoder.encode(views, mask)
         return CURLFeatures(state, mask, views)
 
-    def loss(self, features: CURLFeatures, later: CURLFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
+    def loss(self, features: CURLFeatures, later: CURLFeatures | None) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
         """InfoNCE over the batch. Moves the follower, as batch norm moves its statistics."""
         with torch.no_grad():
             soft_update(self.encoder, self.follower, self.config.momentum)

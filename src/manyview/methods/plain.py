@@ -50,5 +50,5 @@ class Plain(nn.Module):
         latent = self.head(self.convolutions(pixels)).float().unflatten(0, mask.shape)
         return PlainFeatures(torch.where(mask.unsqueeze(-1), latent, self.absent_token).flatten(1), mask)
 
-    def loss(self, features: PlainFeatures, later: PlainFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
+    def loss(self, features: PlainFeatures, later: PlainFeatures | None) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
         return features.state.new_zeros(()), {}

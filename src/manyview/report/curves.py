@@ -92,7 +92,7 @@ def read_curve(path: Path, unit: Unit, of: Returns = "evaluations") -> Curve:
         method=config["method"],
         seed=config["seed"],
         path=path,
-        settings=_that_matter(config),
+        settings=_that_matter(config, of),
         x=x,
         returns=returns,
     )
@@ -168,7 +168,7 @@ def _task_and_method(curve: Curve) -> tuple[str, str]:
     return curve.task, curve.method
 
 
-def _that_matter(config: Mapping[str, Any]) -> dict[str, Any]:
+def _that_matter(config: Mapping[str, Any], of: Returns) -> dict[str, Any]:
     """Of the settings those of the parts that the method has."""
     parts = config["method"].split("+")
     data = "rollout" if parts[0] == "ppo" else "replay"
@@ -178,7 +178,8 @@ def _that_matter(config: Mapping[str, Any]) -> dict[str, Any]:
     for branch in ("env", "schedule", data, "scale", *bonus, *parts, *plain):
         _flatten(config.get(branch, {}), branch, found)
     _flatten(config.get("machine", {}).get("precision"), "machine.precision", found)
-    _flatten(config.get("evaluation", {}).get("episodes"), "evaluation.episodes", found)
+    if of != "episodes":
+        _flatten(config.get("evaluation", {}).get("episodes"), "evaluation.episodes", found)
     return {name: value for name, value in found.items() if name not in CHANGES_NO_CURVE}
 
 

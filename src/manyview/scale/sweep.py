@@ -108,7 +108,10 @@ class Sweep:
 
     def trial(self, values: Values) -> list[Planned]:
         """The runs of a search with these values, one a seed."""
-        return [self._planned(self.tasks[0], self.methods[0], seed, folder_of(values), values) for seed in self.seeds]
+        runs = [self._planned(self.tasks[0], self.methods[0], seed, folder_of(values), values) for seed in self.seeds]
+        if not all(one.config.evaluation.episodes for one in runs):
+            raise ValueError("a search chooses by evaluations: evaluation.episodes must be at least 1")
+        return runs
 
     def tried(self) -> list[Values]:
         """By the search, as the folders tell; ValueError if they were made with other settings than these."""

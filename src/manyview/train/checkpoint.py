@@ -89,13 +89,14 @@ def packed(tree: Tree, manifest: Tree) -> dict[str, bytes]:
 
 def _refuse_unreadable(contents: Mapping[str, bytes]) -> None:
     """What `load` would not take must not look like a checkpoint: OSError, as if the disk were full."""
-    sizes = {name: (len(content), MOST[name]) for name, content in contents.items()}
-    sizes[f"the header of {TENSORS}"] = _header_bytes(contents[TENSORS]), MOST_HEADER_BYTES
+    sizes = {f"bytes of {name}": (len(content), MOST[name]) for name, content in contents.items()}
+    sizes[f"bytes of the header of {TENSORS}"] = _header_bytes(contents[TENSORS]), MOST_HEADER_BYTES
     sizes |= {f"values of {name}": (value_count(contents[name]), MOST_VALUES) for name in (VALUES, MANIFEST)}
     for name, (size, most) in sizes.items():
         if size > most:
             raise OSError(
-                f"{name} would be {size:,}, and no more than {most:,} is read; are there very many environments?"
+                f"a checkpoint would have {size:,} {name}, and no more than {most:,} are read: with very many "
+                "environments lower rollout.envs"
             )
 
 

@@ -35,7 +35,7 @@ from manyview.data.room import check_memory
 from manyview.envs.many import episodes_ended, frames_of, restore_all, snapshot_all, together
 from manyview.envs.views import NotRestorable, Observation
 from manyview.methods import Episodic
-from manyview.train import build
+from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast
 from manyview.train.observe import many_to_tensors
@@ -69,6 +69,7 @@ class OnPolicyTrainer(Trainer):
         """Rows of the rollout that are still to be learned from, in this iteration."""
         self._begin_episodes()
         self._edge = self._now()
+        checkpoint.packed(self._edge, {})  # a state of too many environments is refused now and not at the end
 
     @property
     def data_bytes(self) -> int:

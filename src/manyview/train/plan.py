@@ -72,7 +72,7 @@ def plan(config: RunConfig) -> Plan:
         if isinstance(trainer, OnPolicyTrainer):
             steps_s, episode_steps = _try_rollout(trainer)
             update_s = median(_seconds(trainer.advance) for _ in range(min(TRIED_UPDATES, trainer.updates_left)))
-            evaluated_step_s = _try_alone(trainer)
+            evaluated_step_s = _try_alone(trainer) if config.evaluation.episodes else 0.0
         else:
             steps_s, episode_steps = _try_steps(trainer)
             update_s = median(_seconds(trainer.update) for _ in range(TRIED_UPDATES + 1))
@@ -107,7 +107,8 @@ def _trial(config: RunConfig) -> RunConfig:
     """The run with the policy's actions from the first step, no updates of its own, and a small replay in memory."""
     config, rows, envs = config.alone, (TRIED_UPDATES + 1) * config.ppo.batch_size, config.rollout.envs
     if config.on_policy:
-        return changed(config, {"rollout": {"steps": min(config.rollout.steps, max(4, ceil(rows / envs)))}})
+        least = 1 + max(3, config.mem.k, config.re3.k)  # there must be room for the neighbours
+        return changed(config, {"rollout": {"steps": min(config.rollout.steps, max(least, ceil(rows / envs)))}})
     never = config.schedule.frames + 1
     return changed(
         config,
