@@ -83,5 +83,5 @@ SUITE = Suite(
     tasks={f"metaworld/{name}": Task(id=f"metaworld/{name}", cameras=CAMERAS, settings=SETTINGS) for name in NAMES},
     make=_make,
     packages=("metaworld",),
-    install='pip install ".[metaworld]" from a clone, in an environment of its own',
+    install='pip install ".[metaworld]" in an environment of its own',
 )
