@@ -3,6 +3,7 @@
     python -m benchmarks.real_tasks dmc                # what is not kept yet; two at a time with --workers 2
     python -m benchmarks.real_tasks ablation           # what of MEM does what on Ball in Cup
     python -m benchmarks.real_tasks procgen --list     # what there is and what is missing
+    python -m benchmarks.real_tasks procgen_changed    # where MEM's difference on Starpilot comes from
     python -m benchmarks.real_tasks random             # 1,000 episodes of each game with random actions
 
 A run trains in `runs/` and, when it has finished, keeps its config, manifest and records under `results/` at the same
@@ -60,6 +61,12 @@ ABLATION = {
 }
 """What is changed of the preset. A shorter run is the beginning of a longer one: no schedule here ends with the run."""
 
+CHANGED_GAMES = (
+    ("ppo+none", "env.further_view=cutout", SEEDS),  # MEM's two views without MEM
+    ("ppo+none", "ppo.discount=0.999", (1,)),  # as OpenAI's
+)
+"""What is changed on Starpilot."""
+
 
 class Run(NamedTuple):
     where: Path
@@ -82,6 +89,14 @@ def ablated() -> list[Run]:
     return [
         Run(Path("ablation") / name / f"seed{seed}", *ABLATED, seed, (*changed, f"schedule.frames={ABLATION_FRAMES}"))
         for seed, (name, changed) in product(ABLATION_SEEDS, ABLATION.items())
+    ]
+
+
+def changed_games() -> list[Run]:
+    return [
+        Run(Path("procgen_changed") / method / changed / f"seed{seed}", "procgen/starpilot", method, seed, (changed,))
+        for method, changed, seeds in CHANGED_GAMES
+        for seed in seeds
     ]
 
 
@@ -141,16 +156,19 @@ def play_at_random() -> None:
     RANDOM.write_text(json.dumps(found) + "\n")
 
 
+FURTHER = {"ablation": ablated, "procgen_changed": changed_games}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=[*CELLS, "ablation", "random"])
+    parser.add_argument("suite", choices=[*CELLS, *FURTHER, "random"])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
     if arguments.suite == "random":
         play_at_random()
         return
-    every = ablated() if arguments.suite == "ablation" else compared(arguments.suite)
+    every = FURTHER[arguments.suite]() if arguments.suite in FURTHER else compared(arguments.suite)
     missing = [run for run in every if not (KEPT / run.where / FILES[-1]).exists()]
     if arguments.list:
         for run in every:

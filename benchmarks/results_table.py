@@ -31,7 +31,7 @@ from benchmarks.real_tasks import (
 from manyview.report.curves import Curve, grouped, read_curve
 from manyview.report.lines import records
 from manyview.report.published import read_published
-from manyview.report.runs import METRICS, find_runs
+from manyview.report.runs import METRICS, find_runs, read_config
 from manyview.report.statistics import interval_of_mean
 
 ROOT = Path(__file__).parents[1]
@@ -181,21 +181,34 @@ def mean_played(curve: Curve, levels: str) -> float:
 
 
 LAST = 1 / 5
-TRAINED_GAMES_HEAD = ("task", "method", "return of training episodes, each seed", "ratios clipped")
+TRAINED_GAMES_HEAD = ("task", "method", "changed", "return of training episodes, each seed", "ratios clipped")
 
 
 def trained_games() -> Iterator[tuple[str, ...]]:
-    """How the comparison on games stood in the last fifth of training, of which there are many more episodes."""
+    """How the comparison on games stood in the last fifth of training, of which there are many more episodes.
+
+    Then the same of runs in which one setting was changed, to tell what the differences come from.
+    """
     ours = by_cell("procgen")
-    for cell in (cell for cell in CELLS["procgen"] if cell in ours):
-        episodes = [read_curve(curve.path, "frames", "episodes") for curve in ours[cell]]
-        told = [
-            [one["clipped"] for one in _trained(curve) if one["frames"] > (1 - LAST) * curve.x[-1]]
-            for curve in ours[cell]
-        ]
-        each = ", ".join(f"{_mean_of_last(LAST, curve):.2f}" for curve in episodes)
-        task, method = cell
-        yield f"`{task}`", f"`{method}`", each, f"{np.mean([np.mean(one) for one in told]):.0%}"
+    for task, method in (cell for cell in CELLS["procgen"] if cell in ours):
+        yield f"`{task}`", f"`{method}`", "nothing", *_end_of_training(curve.path for curve in ours[task, method])
+    changed: dict[tuple[str, str, str], list[Path]] = {}
+    for path in find_runs(ROOT / KEPT / "procgen_changed"):
+        config = read_config(path)
+        changed.setdefault((config["task"], config["method"], path.parent.name), []).append(path)
+    for (task, method, setting), paths in changed.items():
+        yield f"`{task}`", f"`{method}`", f"`{setting}`", *_end_of_training(paths)
+
+
+def _end_of_training(paths: Iterable[Path]) -> tuple[str, str]:
+    """Mean returns of each run, and how many ratios were clipped on average."""
+    returns, clipped = [], []
+    for path in paths:
+        curve = read_curve(path, "frames", "episodes")
+        returns.append(f"{_mean_of_last(LAST, curve):.2f}")
+        late = (one for one in _trained(curve) if one["frames"] > (1 - LAST) * curve.x[-1])
+        clipped.append(np.mean([one["clipped"] for one in late]))
+    return ", ".join(returns), f"{np.mean(clipped):.0%}"
 
 
 TRIALS_HEAD = (
