@@ -118,6 +118,25 @@ ROWS = {
             "an actor of a run that sends absurd rewards or floods: nothing outside the declared range, and at most "
             "twice its share",
         ),
+        Row(
+            "X5",
+            "P",
+            "a foreign folder evaluated, resumed, plotted, listed or swept: nothing executed, nothing written outside, "
+            "bounded time and memory, one readable line",
+        ),
+        Row("X6", "P", "text of foreign origin in terminal and plot: no escape sequence, no forged row"),
+        Row(
+            "L8",
+            "P",  # longer ones by `python -m benchmarks.attacks --all`
+            "a hung environment step, shard, follower or tracker: named within its deadline; SIGTERM saves and leaves",
+            {"s from SIGTERM": at_most(10)},
+        ),
+        Row(
+            "S11",
+            "P",
+            "environments that never end, raise, exit or put nonsense into `info`: refused or truncated with field and "
+            "value named, counted, no traceback on the terminal",
+        ),
         Row("L5", "P", "physics errors truncate and are counted; a failing camera is masked, counted and tried again"),
         Row(
             "S1",

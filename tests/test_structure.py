@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "manyview"
 
 # Top to bottom: a room may import the rooms below it, never one above or beside it.
-ROOMS = ["cli", "scale", "report", "train", "agents", "methods", "mem", "data", "envs"]
+ROOMS = ["cli", "scale", "report", "train", "agents", "methods", "mem", "data", "envs", "utils"]
 # The framework user installs `mem` for itself: torch and nothing else of ours.
 ISOLATED = {"mem": set[str]()}
 

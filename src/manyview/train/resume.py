@@ -14,6 +14,7 @@ from manyview.train.checkpoint import Checkpoint, CheckpointError
 from manyview.train.diary import Diary
 from manyview.train.trainer import EngineError, Trainer
 from manyview.train.tree import Changes
+from manyview.utils.text import printable
 
 STRICT, FRESH_EPISODE, CHANGED, ASYNC = "strict", "fresh episode", "changed", "async"
 PROMISES = {
@@ -24,8 +25,6 @@ PROMISES = {
 }
 COMPARED = ("python", "versions", "cpu", "device", "threads", "dtype")
 """What results depend on to the last bit; a manifest has them."""
-MOST_CHARACTERS = 500
-"""Of a reason: it may quote a file that somebody else made."""
 SETTINGS_COMPARED = ("machine.device", "machine.threads", "machine.precision")
 """Settings that a manifest has too: they may change if somebody accepts it."""
 
@@ -79,7 +78,7 @@ def resume(trainer: Trainer, log: Log, checkpoints: Path, machine: Changes, *, a
             resumed = _resumed(trainer, log, folder, found, machine, accept_changes=accept_changes)
             return replace(resumed, refused=refused)
         except CheckpointError as error:
-            refused.append(f"checkpoint {folder.name} is not used: {_readable(str(error))}")
+            refused.append(f"checkpoint {folder.name} is not used: {printable(str(error))}")
     if refused:
         raise CheckpointError(f"{'; '.join(refused)}. Nothing is left to go on from; --fresh begins again")
     return None
@@ -99,12 +98,12 @@ def _resumed(
         changes = changes_since(found.manifest, machine)
         if changes and not accept_changes and exact != ASYNC:  # which is never bit for bit
             raise ChangedError(
-                f"{_readable('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
+                f"{printable('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
                 "began with, or go on regardless with --accept-changes"
             )
         diary, entries = _load(trainer, log, folder, found)
     _forget_what_came_after(folder, log, entries)
-    said = [_readable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
+    said = [printable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
     return Resumed(folder, diary, CHANGED if changes and exact != ASYNC else exact, [], said)
 
 
@@ -151,12 +150,6 @@ def misfits_refused() -> Iterator[None]:
         raise CheckpointError(str(error)) from None
     except Exception as error:
         raise CheckpointError(f"it does not fit this run: {type(error).__name__}: {error}") from error
-
-
-def _readable(reason: str) -> str:
-    """One line that can be shown, whatever it quotes."""
-    line = "".join(letter if letter.isprintable() else " " for letter in reason[: MOST_CHARACTERS + 1])
-    return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
 
 
 def _forget_what_came_after(folder: Path, log: Log, entries: list[Entry]) -> None:

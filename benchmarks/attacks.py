@@ -1,0 +1,114 @@
+"""Run every attack on manyview that is kept: hostile files, kills, hung parts, misbehaving environments.
+
+    python -m benchmarks.attacks                     those of the gate, at most 90 s
+    python -m benchmarks.attacks --all               the long ones too
+    python -m benchmarks.attacks --all --record results/attacks.jsonl
+    python -m benchmarks.attacks --list
+
+An attack is a test with the mark `attack("<what must hold>")`; tests that share the sentence are one attack. One line
+each: whether it held, the seconds it took, its quality rows and the sentence. Exit status 1 if one broke something.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass
+class Attack:
+    """The outcome of all tests that share a sentence."""
+
+    claim: str
+    rows: set[str] = field(default_factory=set)
+    passed: int = 0
+    failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        return self.passed > 0 and not self.failures
+
+    def line(self) -> str:
+        verdict = "held" if self.held else "BROKE"
+        rows = ",".join(sorted(self.rows)) or "-"
+        return f"{verdict:<5} {self.seconds:6.1f} s  {rows:<6} {self.claim}" + "".join(
+            f"\n      {f}" for f in self.failures
+        )
+
+
+class AttackPlugin:
+    """Collects the outcomes of a pytest session by attack."""
+
+    def __init__(self) -> None:
+        self.attacks: dict[str, Attack] = {}
+        self._claims: dict[str, str] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            for mark in item.iter_markers("attack"):
+                attack = self.attacks.setdefault(mark.args[0], Attack(mark.args[0]))
+                attack.rows |= {row for quality in item.iter_markers("quality") for row in quality.args}
+                self._claims[item.nodeid] = attack.claim
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        claim = self._claims.get(report.nodeid.split("@")[0])  # xdist appends the group
+        if claim is None:
+            return
+        attack = self.attacks[claim]
+        attack.seconds += report.duration
+        if report.failed or (report.skipped and report.when != "teardown"):
+            attack.failures.append(f"{report.outcome}: {report.nodeid}")
+        elif report.when == "call":
+            attack.passed += 1
+
+
+def run(*, everything: bool, list_only: bool, keyword: str = "") -> tuple[int, list[Attack]]:
+    """Run pytest on the marked tests and return its exit status and the outcome of each attack."""
+    marks = "attack" if everything else "attack and not long"
+    plugin = AttackPlugin()
+    options = ["-m", marks, "-q", "--tb=short", "-p", "no:cacheprovider"]
+    options += ["-k", keyword] if keyword else []
+    options += ["--collect-only"] if list_only else []
+    said = StringIO()
+    with redirect_stdout(said):
+        status = pytest.main([*options, f"--rootdir={ROOT}", str(ROOT / "tests")], plugins=[plugin])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        print(said.getvalue(), file=sys.stderr)
+    return int(status), list(plugin.attacks.values())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
+    parser.add_argument("--all", action="store_true", help="run the long attacks too")
+    parser.add_argument("--list", action="store_true", help="list the attacks, run nothing")
+    parser.add_argument("-k", default="", metavar="WORD", help="only tests whose name holds this, as in pytest")
+    parser.add_argument("--record", type=Path, metavar="JSONL", help="write the outcome of each attack to a file")
+    asked = parser.parse_args(arguments)
+    status, attacks = run(everything=asked.all, list_only=asked.list, keyword=asked.k)
+    if asked.list:
+        for attack in attacks:
+            print(f"{','.join(sorted(attack.rows)) or '-':<6} {attack.claim}")
+        return 0
+    for attack in attacks:
+        print(attack.line())
+    held = sum(attack.held for attack in attacks)
+    print(f"{held} of {len(attacks)} attacks held, {sum(attack.seconds for attack in attacks):.0f} s")
+    if asked.record is not None:
+        rows = (
+            {"attack": a.claim, "rows": sorted(a.rows), "held": a.held, "seconds": round(a.seconds, 1)} for a in attacks
+        )
+        asked.record.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return 0 if attacks and held == len(attacks) and status == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
