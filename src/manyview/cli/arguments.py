@@ -1,4 +1,4 @@
-"""What subcommands share: an argument, how a wrong one is refused, and where modules are found."""
+"""What subcommands share: an argument, and how a wrong one is refused."""
 
 import sys
 from typing import Annotated
@@ -18,9 +18,3 @@ def refuse(reason: object) -> int:
     """Say in one paragraph what cannot be done; the exit status of a wrong argument, as tyro has it."""
     print(reason, file=sys.stderr)
     return 2
-
-
-def find_modules_here() -> None:
-    """Let `my_robot:make_env` name a file where one stands; only `python -m` does so by itself."""
-    if "" not in sys.path:
-        sys.path.append("")  # last: what is installed comes first

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import find_modules_here, refuse
+from manyview.cli.arguments import refuse
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
 from manyview.report.episodes import Played, play
@@ -52,7 +52,6 @@ def evaluate(
     as_json: Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON object instead.")] = False,
 ) -> int:
     """Play episodes without exploring with the newest checkpoint of a run."""
-    find_modules_here()
     try:
         filmed = video is not None
         played = play(run, episodes=episodes, cameras=views, seed=seed, filmed=filmed, own_task=own_task, levels=levels)

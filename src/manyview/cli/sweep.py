@@ -12,7 +12,7 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import FAILED, INTERRUPTED, find_modules_here, refuse
+from manyview.cli.arguments import FAILED, INTERRUPTED, refuse
 from manyview.cli.runs import print_table
 from manyview.report.runs import Run, summarise
 from manyview.scale.cluster import connected
@@ -45,7 +45,6 @@ def sweep(
     The same command again goes on with the runs that have not finished, each from its last checkpoint.
     `manyview runs` shows them at any time.
     """
-    find_modules_here()
     try:
         wanted = read_sweep(file)
         planned = wanted.planned()

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import torch
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
-from manyview.cli.arguments import FAILED, INTERRUPTED, find_modules_here, refuse
+from manyview.cli.arguments import FAILED, INTERRUPTED, refuse
 from manyview.cli.display import display_for
 from manyview.cli.following import shown
 from manyview.cli.planned import print_plan
@@ -109,8 +109,6 @@ def train(
     The same command again goes on where the run was, however it ended.
     Ctrl-C or SIGTERM save it and leave.
     """
-    if ":" in task:
-        find_modules_here()
     asked = {"actors": actors, "replay_shards": replay_shards, "learners": learners}
     scale = {name: value for name, value in asked.items() if value is not None}
     with ended_by_sigterm(), ExitStack() as engine:

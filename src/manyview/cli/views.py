@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import find_modules_here, refuse
+from manyview.cli.arguments import refuse
 from manyview.envs.look import (
     Moment,
     Summary,
@@ -54,8 +54,6 @@ def views(
     """Draw what the views of a task show during some random actions."""
     if steps < 1:
         return refuse(f"--steps must be at least 1, got {steps}")
-    if ":" in task:
-        find_modules_here()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

@@ -18,6 +18,7 @@ from manyview.envs.layers.sanity import Sanity
 from manyview.envs.layers.stack import FrameStack
 from manyview.envs.suite import Levels, Options, Quality, Settings, Suite, Task
 from manyview.envs.views import Observation, views_of
+from manyview.utils.user_modules import import_user_module
 
 SUITES = ("toy", "dmc", "procgen", "metaworld")
 """Each is a module or package `manyview.envs.<name>` with a `SUITE`; its simulator is imported when a task is made."""
@@ -175,7 +176,7 @@ def _simulator(task: Task) -> Suite:
 
 def _make_own(path: str, options: Options, *, name: str) -> gym.Env[Observation, Any]:
     module, function = path.split(":", 1)
-    found = getattr(import_module(module), function, None)
+    found = getattr(import_user_module(module), function, None)
     if not callable(found):
         raise ValueError(f"{module} has no function {function!r}")
     env: gym.Env[Observation, Any] = found()

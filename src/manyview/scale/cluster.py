@@ -24,15 +24,16 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
         _prepare_our_own()
     from manyview.scale.engine import cause_of, ray
 
+    # Ray puts the working directory on the `sys.path` of workers, but for a job of its client: whatever lies there
+    # would be executed. A user's own task is imported from there all the same (utils/user_modules).
+    job = {"job_config": ray.job_config.JobConfig(_client_job=True), **QUIET}
     if address is None:
         _adjust()
         many = max(cpus, usable_cores())
-        ray.init(
-            address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **QUIET
-        )
+        ray.init(address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **job)
     else:
         try:
-            ray.init(address=address, **QUIET)
+            ray.init(address=address, **job)
         except (ray.exceptions.RayError, RuntimeError) as error:  # another token, another version
             raise ConnectionError(f"no connection to {address}: {cause_of(error)}") from error
     try:
