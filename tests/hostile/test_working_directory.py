@@ -88,9 +88,7 @@ def test_an_own_task_imports_what_lies_beside_it_also_when_it_is_called(lab: Pat
 
 @SIBLINGS
 @pytest.mark.quality("X5")
-def test_an_own_task_does_so_after_the_command_has_gone_elsewhere(
-    lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_own_task_does_so_after_the_command_has_gone_elsewhere(lab: Path, tmp_path: Path) -> None:
     """`make_env` imports late, and from the folder of its module."""
     (lab / "own_late.py").write_text("import os\ndef make_env():\n    os.chdir('..')\n    import own_toys\n")
     with pytest.raises(TypeError, match="must return a Gymnasium environment"):

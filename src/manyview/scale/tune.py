@@ -18,6 +18,7 @@ from manyview.scale.shared import go_to, look_for, seen_by_all
 from manyview.scale.sweep import Planned, Sweep, log_of, return_of
 from manyview.train import RunFolder
 from manyview.train.opening import FinishedError, run
+from manyview.utils.own_files import open_own
 
 ASKED_AGAIN = 100
 """How often Optuna may choose what was chosen before, until all is taken to be tried."""
@@ -201,7 +202,7 @@ def trial_of(planned: Sequence[Planned], *, accept_changes: bool) -> Callable[[M
 def train(planned: Planned, *, accept_changes: bool) -> None:
     """A run to its end, with what it prints in its log."""
     log_of(planned).parent.mkdir(parents=True, exist_ok=True)
-    with log_of(planned).open("a") as log, redirect_stdout(log), redirect_stderr(log):
+    with open(log_of(planned), "a", opener=open_own) as log, redirect_stdout(log), redirect_stderr(log):
         try:
             _train(planned, accept_changes=accept_changes)
         except BaseException:

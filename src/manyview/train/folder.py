@@ -14,23 +14,30 @@ import os
 import platform
 import secrets
 import socket
-import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 
-from manyview.data.durable import write_whole
+from manyview.data.durable import remove, write_whole
 from manyview.data.plain import as_json, read_object
 from manyview.train.config import RunConfig
 from manyview.train.tree import from_plain, to_plain
+from manyview.utils.own_files import UNFINISHED, open_own
+from manyview.utils.text import printable
 
+NAME_BYTES = 255
+"""Of a file's name, on every usual file system."""
 PACKAGES = ("manyview", "torch", "numpy", "gymnasium", "safetensors", "dm-control", "mujoco", "envpool", "metaworld")
+LEVELS = 2
+"""Of folders below those of a run that it writes to, shards' segments being the deepest; others it only removes."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +78,21 @@ class RunFolder:
 
     def refuse_links(self) -> None:
         """All that a run reads, writes and removes is its own: `ValueError` if something here leads elsewhere."""
-        for path in self.path.glob("*"):
-            mode = path.lstat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise ValueError(f"{path} is neither a file nor a folder: a run has no links, pipes or devices in it")
+        for entry in chain(_entries(self.path), *(_entries(folder, LEVELS) for folder in self._folders)):
+            if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+                raise ValueError(
+                    f"{entry.path} is neither a file nor a folder: a run has no links, pipes or devices in it"
+                )
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        """All that a run writes to; Weights & Biases has links in its own."""
+        return self.videos, self.checkpoints, self.replay, self.tensorboard
 
     def hold(self) -> IO[str]:
         """Until this is closed no other process trains here; the system lets go of it however this one ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = (self.path / "lock").open("a")
+        lock = open(self.path / "lock", "a", opener=open_own)  # noqa: SIM115
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -98,6 +111,8 @@ class RunFolder:
     def begin(self, config: RunConfig, manifest: dict[str, Any]) -> None:
         """Take the folder for a run."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for left in self.videos.glob(f"*{UNFINISHED}"):  # by a kill
+            remove(left)
         self.write_manifest(manifest)
         write_whole(self.config_file, [as_json(to_plain(config))])  # last: from here on there is a run
 
@@ -127,7 +142,27 @@ class RunFolder:
 
 
 def default_folder(config: RunConfig) -> Path:
-    return Path("runs") / config.task.replace("/", "-").replace(":", "-") / config.method / f"seed{config.seed}"
+    task = folder_name(config.task.replace("/", "-").replace(":", "-"))
+    return Path("runs") / task / folder_name(config.method) / f"seed{config.seed}"
+
+
+def folder_name(text: str) -> str:
+    """Return `text`, a single part of a path; ValueError if it would lead elsewhere or cannot be a name."""
+    if text in ("", ".", "..") or "/" in text or not text.isprintable() or len(text.encode()) > NAME_BYTES:
+        raise ValueError(
+            f"invalid folder name: expected one name of at most {NAME_BYTES} bytes without '/', got "
+            f"{printable(repr(text))}. Rename the task, the variant or the values that it is made of"
+        )
+    return text
+
+
+def _entries(folder: Path, levels: int = 1) -> Iterator[os.DirEntry[str]]:
+    """Yield what is in a folder, and so many levels below it; nothing where there is no folder."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            yield entry
+            if levels > 1 and entry.is_dir(follow_symlinks=False):
+                yield from _entries(Path(entry.path), levels - 1)
 
 
 def manifest_of(config: RunConfig, **further: Any) -> dict[str, Any]:

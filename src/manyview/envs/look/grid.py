@@ -12,6 +12,7 @@ import numpy as np
 
 from manyview.envs.optional import optional
 from manyview.envs.views import Image
+from manyview.utils.own_files import replace_file
 
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont
@@ -66,9 +67,12 @@ def below(pictures: Sequence[Image]) -> Image:
 
 
 def save_picture(picture: Image, path: Path) -> None:
-    """Write a picture as the file's suffix says: .png, .jpg, .webp ..."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    optional("PIL.Image", extra=EXTRA).fromarray(picture).save(path, optimize=True)
+    """Write a picture as the file's suffix says: .png, .jpg, .webp ...
+
+    A link in its place is replaced, not followed.
+    """
+    with replace_file(path) as written:
+        optional("PIL.Image", extra=EXTRA).fromarray(picture).save(written, optimize=True)
 
 
 def _enlarged(picture: Image, cell_px: int) -> Image:

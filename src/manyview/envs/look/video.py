@@ -8,18 +8,21 @@ import numpy as np
 
 from manyview.envs.optional import optional
 from manyview.envs.views import Image
+from manyview.utils.own_files import replace_file
 
 
 def write_video(path: Path, frames: Iterable[Image], *, frames_per_s: int = 15) -> None:
-    """Write RGB frames of one size; the file's suffix, .mp4 or .gif, says which kind of video."""
+    """Write RGB frames of one size; the file's suffix, .mp4 or .gif, says which kind of video.
+
+    A link in its place is replaced, not followed.
+    """
     imageio = optional("imageio.v2", extra="video")
     optional("imageio_ffmpeg", extra="video")
-    path.parent.mkdir(parents=True, exist_ok=True)
     kind: dict[str, Any] = {"duration": 1000 / frames_per_s, "loop": 0}  # ms; for ever
     if path.suffix != ".gif":
         # The usual encoders want even sides. Asking for multiples of two here keeps imageio from rescaling to sixteen.
         kind = {"fps": frames_per_s, "macro_block_size": 2, "quality": 8}
-    with imageio.get_writer(path, **kind) as writer:
+    with replace_file(path) as written, imageio.get_writer(written, **kind) as writer:
         for frame in frames:
             height, width = frame.shape[:2]
             writer.append_data(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))
