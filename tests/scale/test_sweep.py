@@ -81,6 +81,67 @@ def test_a_file_that_is_wrong_is_refused_before_anything_begins(
     assert reason in capsys.readouterr().err
 
 
+STAYS_INSIDE = pytest.mark.attack("the runs of a sweep stay inside its folder, whatever its names are")
+OWN = 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none"]\n'
+NO_NAMES = ["x" * 256, "a\\nb", "a\\u0000b"]
+
+
+@STAYS_INSIDE
+@pytest.mark.quality("X5")
+@pytest.mark.parametrize("name", ["../../../x", "/tmp/x", "..", ".", "a/b", *NO_NAMES])  # noqa: S108
+def test_no_variant_leads_out_of_the_folder_of_a_sweep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    file = written(tmp_path / "night.toml", OWN, f'{SHORT}[variants."{name}"]\n')
+    assert main(["sweep", str(file), "--dry-run"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("invalid folder name: expected one name")
+    assert shown.err.count("\n") == 1
+
+
+@STAYS_INSIDE
+@pytest.mark.quality("X5")
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_task_that_no_folder_can_be_named_by_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    file = written(tmp_path / "night.toml", f'tasks = ["{name}:make"]\nmethods = ["drqv2+none"]\n')
+    assert main(["sweep", str(file), "--dry-run"]) == 2
+    assert capsys.readouterr().err.startswith("invalid folder name: expected one name")
+
+
+@STAYS_INSIDE
+@pytest.mark.quality("X5")
+@pytest.mark.parametrize("name", ["../../x", "..", "/x"])
+def test_tasks_and_values_of_a_search_are_one_name_each(tmp_path: Path, name: str) -> None:
+    search = f'[search]\ntrials = 1\n[search.fields]\n"replay.folder" = ["{name}", "b"]\n'
+    sweep = read_sweep(written(tmp_path / "a.toml", OWN, SHORT + search))
+    (trial,) = sweep.trial({"replay.folder": name})
+    own = read_sweep(written(tmp_path / "b.toml", f'tasks = ["{name}:make"]\nmethods = ["drqv2+none"]\n'))
+    (planned,) = own.planned()
+    for folder, parts in ((trial.folder, 5), (planned.folder, 4)):
+        assert len(folder.parts) == parts
+        assert folder.parts[0] == "night"
+        assert ".." not in folder.parts
+
+
+@STAYS_INSIDE
+@pytest.mark.quality("X5")
+@pytest.mark.parametrize("value", ["x" * 256, "a\0b"])
+def test_values_of_a_search_that_no_folder_can_be_named_by_are_refused(tmp_path: Path, value: str) -> None:
+    search = '[search]\ntrials = 1\n[search.fields]\n"replay.folder" = ["b"]\n'
+    sweep = read_sweep(written(tmp_path / "night.toml", OWN, SHORT + search))
+    with pytest.raises(ValueError, match="invalid folder name"):
+        sweep.trial({"replay.folder": value})
+
+
+def test_two_tasks_of_one_folder_are_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "night.toml", 'tasks = ["a:b-c", "a-b:c"]\nmethods = ["drqv2+none"]\n')
+    with pytest.raises(ValueError, match="two runs in one folder"):
+        read_sweep(file).planned()
+
+
 def test_a_dry_run_lists_the_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

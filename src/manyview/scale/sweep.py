@@ -13,6 +13,7 @@ preset = "cpu"
 """
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -24,7 +25,7 @@ from manyview.envs.make import find_task
 from manyview.report.runs import summarise
 from manyview.scale.search import Search, Values, folder_of, search_of
 from manyview.train import RunConfig, RunFolder, preset_config
-from manyview.train.folder import default_folder
+from manyview.train.folder import default_folder, folder_name
 from manyview.train.presets import preset_for
 from manyview.train.resume import refuse_other_settings
 from manyview.train.tree import changed, nested, to_plain
@@ -103,6 +104,8 @@ class Sweep:
         variants = dict(self.variants) or {"": {}}
         every = product(self.seeds, self.tasks, self.methods, variants.items())
         planned = [self._planned(task, method, seed, *variant) for seed, task, method, variant in every]
+        if shared := [folder for folder, count in Counter(one.folder for one in planned).items() if count > 1]:
+            raise ValueError(f"two runs in one folder: expected a folder each, got {shared[0]}. Rename a task")
         _refuse_others(planned)
         return planned
 
@@ -130,7 +133,8 @@ class Sweep:
         if config.scale.actors:
             raise ValueError("a run of a sweep is one process: scale.actors is for `manyview train`")
         laid_out = default_folder(config).relative_to("runs")
-        return Planned(config, Path(self.out) / laid_out.parent / variant / laid_out.name)
+        further_parts = [folder_name(variant)] if variant else []
+        return Planned(config, Path(self.out, *laid_out.parts[:-1], *further_parts, laid_out.name))
 
 
 def _refuse_others(runs: Iterable[Planned]) -> None:
