@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from manyview.mem.choices import refuse_below, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_unknown_choices
 
 RewardFrames = Literal["clean", "shifted"]
 
@@ -24,4 +24,5 @@ class OffPolicyConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "hidden")
+        refuse_above(self, MOST_UNITS, "hidden")
         refuse_below(self, 0, "shift_pixels")

@@ -13,7 +13,14 @@ from manyview.agents.networks import adam, descend, mlp
 from manyview.agents.policies import Actions, Categorical, Gaussian, Policy
 from manyview.data.draws import keys
 from manyview.data.rollout import Minibatch, Rollout, of_rows
-from manyview.mem.choices import refuse_below, refuse_not_positive, refuse_outside_0_to_1, refuse_unknown_choices
+from manyview.mem.choices import (
+    MOST_UNITS,
+    refuse_above,
+    refuse_below,
+    refuse_not_positive,
+    refuse_outside_0_to_1,
+    refuse_unknown_choices,
+)
 from manyview.methods.protocols import Adversarial, Episodic, Intrinsic, Representation
 
 Neighbours = Literal["env", "pooled"]
@@ -54,6 +61,7 @@ class PPOConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "hidden", "epochs", "window")
+        refuse_above(self, MOST_UNITS, "hidden")
         refuse_below(self, 2, "batch_size")  # one row has no spread to measure its advantage by
         refuse_below(self, 0, "entropy_coef", "value_coef")
         refuse_not_positive(self, "lr", "clip", "max_grad_norm")

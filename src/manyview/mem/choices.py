@@ -2,6 +2,9 @@
 
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+MOST_UNITS = 4_096
+"""Of a layer: several times what the widest networks of the field have."""
+
 
 def refuse_unknown_choices(config: Any) -> None:
     """A misspelt choice must not pass for another one."""
@@ -14,6 +17,13 @@ def refuse_below(config: Any, least: float, *names: str) -> None:
     for name in names:
         if not getattr(config, name) >= least:  # nor what is no number
             raise ValueError(f"expected {name} >= {least}, got {getattr(config, name)}")
+
+
+def refuse_above(config: Any, most: float, *names: str) -> None:
+    """Bound sizes before anything is built by them: a config may come with a run from elsewhere."""
+    for name in names:
+        if not getattr(config, name) <= most:
+            raise ValueError(f"expected {name} <= {most}, got {getattr(config, name)}")
 
 
 def refuse_not_positive(config: Any, *names: str) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from manyview.mem.choices import refuse_below, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
 from manyview.mem.knn import Combine
 from manyview.mem.losses import L1, Adversary, MarginUnit, OtherViews
@@ -70,6 +70,7 @@ class MEMConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "k", "latent_dim")
+        refuse_above(self, MOST_UNITS, "latent_dim")
         for name in ("temporal_temperature", "discriminator_lr"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"expected {name} > 0, got {getattr(self, name)}")

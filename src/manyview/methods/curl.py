@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manyview.data.shift import random_shift
-from manyview.mem.choices import refuse_below, refuse_outside_0_to_1, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_outside_0_to_1, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
 from manyview.methods.follow import soft_update
 from manyview.methods.plain import Plain, PlainConfig
@@ -29,6 +29,7 @@ class CURLConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "latent_dim")
+        refuse_above(self, MOST_UNITS, "latent_dim")
         refuse_below(self, 0, "shift_pixels")
         refuse_outside_0_to_1(self, "momentum")
 

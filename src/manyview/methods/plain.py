@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.choices import refuse_below, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk, convolutions, orthogonal_init, to_pixels
 
 
@@ -20,6 +20,7 @@ class PlainConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "latent_dim")
+        refuse_above(self, MOST_UNITS, "latent_dim")
 
 
 class PlainFeatures(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.choices import refuse_below, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_unknown_choices
 from manyview.mem.encoder import Trunk, convolutions, to_pixels
 from manyview.mem.knn import knn_distance, nearby_distance
 from manyview.mem.reward import refuse_both
@@ -32,6 +32,7 @@ class RE3Config:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "latent_dim", "k")
+        refuse_above(self, MOST_UNITS, "latent_dim")
 
 
 class RandomFeatures(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.mem.choices import refuse_below, refuse_not_positive, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_not_positive, refuse_unknown_choices
 from manyview.mem.encoder import Trunk
 from manyview.mem.running import RewardScale, reward_moments
 from manyview.methods.plain import Plain, PlainConfig
@@ -39,6 +39,7 @@ class RIDEConfig:
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
         refuse_below(self, 1, "latent_dim", "hidden", "k")
+        refuse_above(self, MOST_UNITS, "latent_dim", "hidden")
         refuse_below(self, 0, "inverse_coef", "forward_coef")
         refuse_not_positive(self, "lr", "kernel")
 

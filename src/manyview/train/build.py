@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from manyview.agents import PPO, SAC, Actions, Agent, DrQv2
 from manyview.agents.agent import no_bonus
 from manyview.data import Derived, Replay, Rollout, Sampler, bytes_needed
 from manyview.data.augment import Augmentation, refuse_unfit
+from manyview.data.room import check_memory
 from manyview.envs import Fault, View, make, make_vector, views_of
 from manyview.envs.many import Vector
 from manyview.envs.suite import Levels, Settings
@@ -151,7 +153,20 @@ def _of_the_paper(task: str) -> Augmentation | None:
 
 
 def agent(config: RunConfig, shapes: Shapes) -> Any:
-    """On its device, the same for the same seed."""
+    """On its device, the same for the same seed; `NoRoomError` if its tensors do not fit into memory."""
+    needed, smaller = agent_bytes(config, shapes), "use smaller images, features or layers"
+    check_memory(needed, what="the agent", instead=smaller)
+    return _agent(config, shapes)
+
+
+def agent_bytes(config: RunConfig, shapes: Shapes) -> int:
+    """Return the bytes of an agent's parameters and buffers, from one that has shapes only."""
+    with torch.device("meta"):
+        made = _agent(replace(config, machine=replace(config.machine, device="meta")), shapes)
+    return sum(tensor.nbytes for tensor in chain(made.parameters(), made.buffers()))
+
+
+def _agent(config: RunConfig, shapes: Shapes) -> Any:
     with torch.random.fork_rng(devices=[]):  # torch's layers draw their weights from the global generator
         torch.manual_seed(derived_seed(config.seed, "weights"))
         representation, intrinsic = _behind_the_seam(config, shapes)

@@ -7,7 +7,7 @@ from manyview.agents import DrQv2Config, PPOConfig, SACConfig
 from manyview.data.augment import Augmentation
 from manyview.envs.suite import Quality
 from manyview.mem import BetaSchedule, MEMConfig
-from manyview.mem.choices import refuse_below
+from manyview.mem.choices import refuse_above, refuse_below
 from manyview.methods import CURLConfig, PlainConfig, RE3Config, RIDEConfig
 
 Precision = Literal["float32", "bfloat16"]
@@ -15,6 +15,10 @@ OFF_POLICY, ON_POLICY = ("drqv2", "sac"), ("ppo",)
 AGENTS = (*OFF_POLICY, *ON_POLICY)
 METHODS = ("mem", "re3", "ride", "curl", "none")
 Further = Literal["paper", "none"] | Augmentation
+MOST_OBSERVATION_BYTES = 2**26
+"""All views with their stacks: four of 1,024 pixels a side with five frames each, or fewer."""
+MOST_VIEWS, MOST_PIXELS, MOST_STACKED, MOST_REPEATED, MOST_THREADS, MOST_ENVS = 64, 1024, 64, 1000, 1024, 2**20
+"""Far above what anybody trains with. They bound what `manyview evaluate` builds for a config of foreign origin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,24 @@ class EnvConfig:
     further_view: Further = "paper"
     """Of PPO: an augmentation of the first camera as one more view. `paper`: with MEM the one its table has for this
     game, otherwise none."""
+
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("image_size", MOST_PIXELS),
+            ("frame_stack", MOST_STACKED),
+            ("action_repeat", MOST_REPEATED),
+        ):
+            if getattr(self, name) is not None:
+                refuse_above(self, most, name)
+        views = 1 if self.views is None else len(self.views)
+        if views > MOST_VIEWS:
+            raise ValueError(f"expected at most {MOST_VIEWS} views, got {views}")
+        observation_bytes = views * 3 * (self.image_size or 1) ** 2 * (self.frame_stack or 1)
+        if observation_bytes > MOST_OBSERVATION_BYTES:
+            raise ValueError(
+                f"observations are too large: expected at most {MOST_OBSERVATION_BYTES:,} bytes, got "
+                f"{observation_bytes:,}. Lower env.image_size, env.frame_stack or the number of env.views"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +128,7 @@ class MachineConfig:
     def __post_init__(self) -> None:
         if self.threads is not None:
             refuse_below(self, 1, "threads")
+            refuse_above(self, MOST_THREADS, "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +212,9 @@ class RunConfig:
         for name, count in (("learners", self.scale.learners), ("shards of the replay", self.scale.replay_shards)):
             if count > 1 and not self.scale.actors:
                 raise ValueError(f"several {name} are fed by actors: say how many with scale.actors")
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed must be at least 0 and less than 2**64, got {self.seed}")
+        refuse_above(self.rollout, MOST_ENVS, "envs")
         for name, value in (
             ("replay.batch_size", self.replay.batch_size),
             ("replay.n_step", self.replay.n_step),

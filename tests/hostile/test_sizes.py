@@ -1,0 +1,91 @@
+"""Sizes in the settings of a run from elsewhere: bounded before anything is built by them."""
+
+import json
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.train import RunConfig, build, preset_config
+from manyview.train.rehearsal import forget_peak, resident_bytes
+from manyview.train.tree import changed, from_plain, nested, to_plain
+from tests.hostile.victim import Victim, config
+from tests.train.runs import short_rollouts, short_run
+
+BOUNDED = pytest.mark.attack("no size in a foreign config makes evaluation take memory or time without bound")
+SIZES: dict[str, Any] = {
+    "env.image_size": 30_000,
+    "env.frame_stack": 10**6,
+    "env.action_repeat": 10**9,
+    "env.views": ["upright"] * 1000,
+    "machine.threads": 10**6,
+    "rollout.envs": 10**9,
+    "seed": 10**30,
+    **{f"{agent}.hidden": 10**6 for agent in ("drqv2", "sac", "ppo", "ride")},
+    **{f"{method}.latent_dim": 10**6 for method in ("mem", "re3", "ride", "curl", "none")},
+}
+
+
+@BOUNDED
+@pytest.mark.quality("X5")
+@pytest.mark.parametrize("name", SIZES)
+def test_a_size_that_nobody_trains_with_is_refused(
+    victim: Victim, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    plain = json.loads(victim.folder.config_file.read_text())
+    *group, setting = name.split(".")
+    (plain[group[0]] if group else plain)[setting] = SIZES[name]
+    victim.folder.config_file.write_text(json.dumps(plain))
+    known = forget_peak()
+    before, begun_s = resident_bytes("VmRSS"), perf_counter()
+    assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
+    assert perf_counter() - begun_s < 5
+    assert not known or resident_bytes("VmHWM") - before < 2**26
+    said = capsys.readouterr().err
+    assert setting in said
+    assert "config.json: " in said
+    assert said.count("\n") == 1
+
+
+@BOUNDED
+@pytest.mark.quality("X5")
+def test_sizes_that_only_together_are_too_large_are_refused() -> None:
+    plain = to_plain(config())
+    plain["env"] |= {"image_size": 1024, "frame_stack": 64, "views": ["a"] * 64}
+    with pytest.raises(ValueError, match="observations are too large"):
+        from_plain(RunConfig, plain)
+
+
+@BOUNDED
+@pytest.mark.quality("X5")
+def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = json.loads(victim.folder.config_file.read_text())
+    plain["drqv2"]["hidden"] = 4096
+    victim.folder.config_file.write_text(json.dumps(plain))
+    monkeypatch.setattr("manyview.data.room.free_memory_bytes", lambda _: 2**26)
+    known = forget_peak()
+    before = resident_bytes("VmRSS")
+    assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
+    assert not known or resident_bytes("VmHWM") - before < 2**26
+    assert "the agent needs 0.3 GB of memory, and 67.1 MB are free" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl", "drqv2+none+re3", "ppo+mem", "ppo+ride", "sac+mem"])
+def test_the_bytes_of_an_agent_are_known_without_building_it(method: str) -> None:
+    settings = short_rollouts(method) if method.startswith("ppo") else short_run(method)
+    env = build.environment(settings)
+    shapes = build.shapes_of(settings, env)
+    built = build.agent(settings, shapes)
+    tensors = [*built.parameters(), *built.buffers()]
+    assert build.agent_bytes(settings, shapes) == sum(tensor.nbytes for tensor in tensors)
+    assert {tensor.device.type for tensor in tensors} == {"cpu"}
+    env.close()
+
+
+def test_what_people_train_with_is_far_inside_the_bounds() -> None:
+    large = {"env.image_size": 512, "env.frame_stack": 4, "env.views": ["0", "1", "2"], "env.action_repeat": 50}
+    wide = {"drqv2.hidden": 4096, "mem.latent_dim": 1024, "machine.threads": 512, "rollout.envs": 65_536}
+    changed(preset_config("cpu", task="dmc/hopper_hop", method="drqv2+mem", seed=1), nested({**large, **wide}.items()))
