@@ -74,11 +74,13 @@ def play(
     try:
         shapes = build.shapes_of(config, env)
         played_on = getattr(env.metadata.get("settings"), "levels", None)
+        folder, found = checkpoint.newest(run.checkpoints)
+        _load(build.outline(config, shapes), folder, found)  # first: weights of any size take long to draw
         agent = build.agent(config, shapes)
-        clock = _load(agent, run.checkpoints)
+        clock = _load(agent, folder, found)
         with autocast(config.machine):
             starts = starts_after(clock.frames, seed=config.seed, has_levels=played_on is not None)
-            found = evaluate(
+            evaluation = evaluate(
                 agent,
                 env,
                 shapes,
@@ -93,7 +95,7 @@ def play(
     gone = set() if cameras is None else {view.name for view in shapes.views if _camera(view) not in cameras}
     return Played(
         config=config,
-        evaluation=found,
+        evaluation=evaluation,
         views=shapes.views,
         present=tuple(view.name for view in shapes.views if view.name not in gone),
         frames=clock.frames,
@@ -128,9 +130,8 @@ def _environment(config: RunConfig, cameras: Sequence[str] | None, levels: Level
     return build.environment(config, faults=gone, levels=levels)
 
 
-def _load(agent: Agent, checkpoints: Path) -> Clock:
-    """Load the newest agent that is whole; the clock at that time."""
-    folder, found = checkpoint.newest(checkpoints)
+def _load(agent: Agent, folder: Path, found: checkpoint.Checkpoint) -> Clock:
+    """Load an agent from what was found in a folder; the clock at that time."""
     tree, clock = found.tree, Clock()
     try:
         agent.load_state(tree["agent"])

@@ -154,16 +154,16 @@ def _of_the_paper(task: str) -> Augmentation | None:
 
 def agent(config: RunConfig, shapes: Shapes) -> Any:
     """On its device, the same for the same seed; `NoRoomError` if its tensors do not fit into memory."""
-    needed, smaller = agent_bytes(config, shapes), "use smaller images, features or layers"
-    check_memory(needed, what="the agent", instead=smaller)
+    made = outline(config, shapes)
+    needed = sum(tensor.nbytes for tensor in chain(made.parameters(), made.buffers()))
+    check_memory(needed, what="the agent", instead="use smaller images, features or layers")
     return _agent(config, shapes)
 
 
-def agent_bytes(config: RunConfig, shapes: Shapes) -> int:
-    """Return the bytes of an agent's parameters and buffers, from one that has shapes only."""
+def outline(config: RunConfig, shapes: Shapes) -> Any:
+    """Return an agent whose tensors have shapes and no values: it takes no memory, and a state can be tried on it."""
     with torch.device("meta"):
-        made = _agent(replace(config, machine=replace(config.machine, device="meta")), shapes)
-    return sum(tensor.nbytes for tensor in chain(made.parameters(), made.buffers()))
+        return _agent(replace(config, machine=replace(config.machine, device="meta")), shapes)
 
 
 def _agent(config: RunConfig, shapes: Shapes) -> Any:
