@@ -70,7 +70,11 @@ def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
         ('tasks = ["toy/identity"]\nmethods = ["best"]\n', "method must be <agent>"),
         ('tasks = ["toy/identty"]\nmethods = ["ppo+none"]\n', "no task 'toy/identty'; did you mean toy/identity"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nmemory_gb = -1\n', "memory_gb must be a number"),
+        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\ncpus = inf\n', "cpus must be a number"),
+        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nretries = nan\n', "retries must be a number"),
+        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nvariants = ["a"]\n', "invalid variants: expected tables"),
         ("tasks = [", "Invalid value"),
+        ("tasks = " + "[" * 20_000, "nested too deeply"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_before_anything_begins(

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import inf
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -85,7 +86,7 @@ class Sweep:
                 raise ValueError(f"{name} must be a table of settings, got {group!r}")
         for name in ("cpus", "gpus", "memory_gb", "retries"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or value < 0:
+            if not isinstance(value, int | float) or not 0 <= value < inf:
                 raise ValueError(f"{name} must be a number that is at least 0, got {value!r}")
         if self.search is not None and (len(self.tasks) > 1 or len(self.methods) > 1 or self.variants):
             raise ValueError("a search is for one task and one method, without variants; its seeds are averaged over")
@@ -153,6 +154,8 @@ def read_sweep(path: Path) -> Sweep:
     try:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
         return _sweep(plain)
+    except RecursionError:
+        raise ValueError(f"{path}: it is nested too deeply") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -168,6 +171,9 @@ def _sweep(plain: dict[str, Any]) -> Sweep:
         values = plain.get(name, [])
         if not isinstance(values, list) or not all(type(value) is kind for value in values):
             raise ValueError(f"{name} must be a list of {'numbers' if kind is int else 'names'}, got {values!r}")
+    for name, kind, called in (("preset", str, "text"), ("out", str, "text"), ("variants", dict, "tables of settings")):
+        if not isinstance(plain.get(name, kind()), kind):
+            raise ValueError(f"invalid {name}: expected {called}, got {plain[name]!r}")
     read: dict[str, Any] = {name: tuple(plain[name]) for name in kinds if name in plain}
     if "search" in plain:
         read["search"] = search_of(plain["search"])
