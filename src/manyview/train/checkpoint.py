@@ -24,7 +24,16 @@ from safetensors.numpy import save as save_arrays  # that of torch keeps a new t
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from manyview.data.durable import UNFINISHED, flush_names, make_folder, read_regular, remove, rename, write_new
+from manyview.data.durable import (
+    UNFINISHED,
+    flush_names,
+    list_folder,
+    make_folder,
+    read_regular,
+    remove,
+    rename,
+    write_new,
+)
 from manyview.data.plain import MOST_BYTES, MOST_VALUES, as_json, parsed, value_count
 
 TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
@@ -34,6 +43,8 @@ TENSOR, ARRAY = "tensor in " + TENSORS, "array in " + TENSORS
 """In the JSON, `{TENSOR: name}` stands where a tensor was."""
 NAME = re.compile(r"([0-9]{9,18})(\.stop)?")
 """Frames; and whether it was made because somebody asked for a stop, perhaps before all was done that was due then."""
+UNREADABLE, MAX_UNREADABLE = ".unreadable", 3
+"""What the name of one that could not be used ends with, and how many of these are kept: the newest."""
 MOST_TENSOR_BYTES = 4 * 2**30
 """Those of the paper's networks have a twentieth of it."""
 MOST_HEADER_BYTES = 2**20
@@ -63,7 +74,7 @@ def save(folder: Path, tree: Tree, manifest: Tree) -> None:
         with suppress(CheckpointError):
             load(folder)
             return
-        remove(folder)
+        set_aside(folder)
     contents = packed(tree, manifest)
     beside = folder.with_name(folder.name + UNFINISHED)
     remove(beside)
@@ -136,8 +147,22 @@ def unpacked(contents: Mapping[str, bytes]) -> Checkpoint:
 
 def every(parent: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
-    named = [(match, path) for path in parent.glob("*") if (match := NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(named, key=lambda pair: _age(pair[0]), reverse=True)]
+    return _newest_first(parent)
+
+
+def unreadable(parent: Path) -> list[Path]:
+    """Return the checkpoints that were set aside, the newest first."""
+    return _newest_first(parent, suffix=UNREADABLE)
+
+
+def set_aside(folder: Path) -> None:
+    """Give a checkpoint that cannot be used another name: a disk that fails today may be readable tomorrow."""
+    if folder.is_symlink() or not folder.is_dir():
+        remove(folder)
+        return
+    aside = folder.with_name(folder.name + UNREADABLE)
+    remove(aside)
+    rename(folder, aside)
 
 
 def whole(parent: Path) -> Iterator[tuple[Path, Checkpoint | CheckpointError]]:
@@ -163,14 +188,23 @@ def keep_newest(parent: Path, count: int, *, also: str | None = None) -> list[Pa
     """Remove older ones but the one `also` named, and what was never finished; the kept ones."""
     found = every(parent)
     kept = [folder for place, folder in enumerate(found) if place < count or folder.name == also]
-    for old in (*(folder for folder in found if folder not in kept), *parent.glob("*" + UNFINISHED)):
-        remove(old)
+    old = [folder for folder in found if folder not in kept] + unreadable(parent)[MAX_UNREADABLE:]
+    if old := [*old, *parent.glob("*" + UNFINISHED)]:
+        for path in old:
+            remove(path)
+        flush_names(parent)  # or a power loss after the end brings them back for good
     return kept
 
 
 def manifest_of(folder: Path) -> Tree:
     """Of a checkpoint of our own making, without a look at the rest."""
     return _parsed(_read(folder / MANIFEST, MOST_BYTES), MANIFEST)
+
+
+def _newest_first(parent: Path, *, suffix: str = "") -> list[Path]:
+    paths = [path for path in list_folder(parent) if path.name.endswith(suffix)]
+    named = [(match, path) for path in paths if (match := NAME.fullmatch(path.name.removesuffix(suffix)))]
+    return [path for _, path in sorted(named, key=lambda pair: _age(pair[0]), reverse=True)]
 
 
 def _age(match: re.Match[str]) -> tuple[int, bool]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyview.data.durable import remove
 from manyview.data.log import Entry, Log
 from manyview.data.segments import SegmentError
 from manyview.train import checkpoint
@@ -119,13 +118,13 @@ def entries_of(manifest: Changes) -> list[Entry]:
 
 
 def segments_of(folders: Iterable[Path]) -> list[Entry]:
-    """Those that these checkpoints name; one that cannot even say which is of no use, and removed."""
+    """Those that these checkpoints name; one that cannot even say which is of no use, and set aside."""
     found: list[Entry] = []
     for folder in folders:
         try:
             found += entries_of(checkpoint.manifest_of(folder))
         except (KeyError, ValueError, TypeError):
-            remove(folder)
+            checkpoint.set_aside(folder)
     return found
 
 
@@ -156,7 +155,7 @@ def _forget_what_came_after(folder: Path, log: Log, entries: list[Entry]) -> Non
     newest_first = checkpoint.every(folder.parent)
     place = newest_first.index(folder)
     for newer in newest_first[:place]:
-        remove(newer)
+        checkpoint.set_aside(newer)
     log.forget(but=[*entries, *segments_of(newest_first[place + 1 :])])
 
 

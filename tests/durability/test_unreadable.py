@@ -1,0 +1,116 @@
+"""A disk or file server that fails for a moment costs no checkpoint."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.compared import differences
+from benchmarks.file_operations import Operation, watched
+from manyview.data import durable
+from manyview.report.lines import records
+from manyview.train import RunFolder, checkpoint, run
+from manyview.train.opening import begin
+from tests.durability.sessions import abandon, advance_to, quick_run
+
+CONFIG = quick_run()
+HOLDS = pytest.mark.attack("A checkpoint that cannot be read for a moment is read again, and never deleted")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run that was killed, with checkpoints of 0, 20 and 40 frames."""
+    session = begin(CONFIG, RunFolder(tmp_path / "run"))
+    advance_to(session, 45)
+    abandon(session)
+    return session.folder
+
+
+@contextmanager
+def failing_reads(folder: Path, number: int, *, fails: Callable[[int], bool]) -> Iterator[None]:
+    """While this lasts, those reads in a folder fail of which `fails` says so, counted from 0."""
+    met: list[Operation] = []
+
+    def meet(operation: Operation) -> None:
+        if operation.name == "open" and operation.path.parent == folder:
+            met.append(operation)
+            if fails(len(met) - 1):
+                raise OSError(number, os.strerror(number))
+
+    with watched([folder], meet):
+        yield
+
+
+def resumed_at(folder: RunFolder) -> list[str]:
+    return [record["checkpoint"] for record in records(folder.metrics_file) if record["kind"] == "resume"]
+
+
+@HOLDS
+@pytest.mark.quality("D3")
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_an_error_that_is_gone_a_moment_later_is_not_noticed(folder: RunFolder, tmp_path: Path, number: int) -> None:
+    with failing_reads(folder.checkpoints / "000000040", number, fails=lambda read: read < 2):
+        run(CONFIG, folder)
+    assert resumed_at(folder) == ["000000040"]
+    run(CONFIG, whole := RunFolder(tmp_path / "whole"))
+    assert differences(whole, folder) == []
+
+
+@HOLDS
+@pytest.mark.quality("D3")
+def test_a_checkpoint_that_stays_unreadable_is_set_aside_whole(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "RETRY_PAUSES_S", (0.0,))
+    newest = folder.checkpoints / "000000040"
+    before = {path.name: path.read_bytes() for path in newest.iterdir()}
+    with failing_reads(newest, errno.EIO, fails=lambda _: True):
+        session = begin(CONFIG, folder)
+    abandon(session)
+    assert session._resumed is not None
+    assert session._resumed.folder.name == "000000020"
+    (aside,) = checkpoint.unreadable(folder.checkpoints)
+    assert aside.name == "000000040.unreadable"
+    assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
+    assert "000000040" not in [path.name for path in checkpoint.every(folder.checkpoints)]
+    run(CONFIG, folder)
+    assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000060", "000000040", "000000020"]
+
+
+@HOLDS
+@pytest.mark.quality("D3")
+def test_those_that_are_set_aside_do_not_become_more_and_more(tmp_path: Path) -> None:
+    for frames in range(10):
+        folder = tmp_path / checkpoint.name_of(frames)
+        folder.mkdir()
+        (folder / checkpoint.VALUES).write_text("{")
+        checkpoint.set_aside(folder)
+    assert checkpoint.every(tmp_path) == []
+    checkpoint.keep_newest(tmp_path, 3)
+    assert [path.name for path in checkpoint.unreadable(tmp_path)] == [
+        f"{checkpoint.name_of(frames)}.unreadable" for frames in (9, 8, 7)
+    ]
+
+
+@HOLDS
+@pytest.mark.quality("D3")
+def test_a_folder_of_checkpoints_that_cannot_be_listed_does_not_look_empty(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty one would begin the run anew, and cut its records off."""
+    before = folder.metrics_file.read_bytes()
+    real = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path == folder.checkpoints:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    monkeypatch.setattr(Path, "glob", lambda path, _: iter([]) if path == folder.checkpoints else real(path))
+    with pytest.raises(PermissionError, match="checkpoints"):
+        begin(CONFIG, folder)
+    assert folder.metrics_file.read_bytes() == before
