@@ -15,6 +15,8 @@ from manyview.train.resume import entries_of
 
 OF_A_PROCESS = {"id", "began", "pid", "host", "commit"}
 """In a manifest."""
+OF_A_CLOCK = ("seconds", "metrics_bytes", "metrics_sha256")
+"""In a session's state: records hold seconds."""
 
 
 def differences(one: RunFolder, other: RunFolder) -> list[str]:
@@ -64,7 +66,7 @@ def leftovers(run: RunFolder) -> list[str]:
 
 def comparable(folder: Path) -> dict[str, Any]:
     found = checkpoint.load(folder)
-    session = {name: value for name, value in found.tree["session"].items() if name not in ("seconds", "metrics_bytes")}
+    session = {name: value for name, value in found.tree["session"].items() if name not in OF_A_CLOCK}
     manifest = {name: value for name, value in found.manifest.items() if name not in OF_A_PROCESS}
     return {"tree": {**found.tree, "session": session}, "manifest": manifest}
 

@@ -17,6 +17,8 @@ class Diary:
     seconds: float = 0.0
     metrics_bytes: int = 0
     """Of the records so far; what is behind them will come again."""
+    metrics_sha256: str | None = None
+    """Of these bytes; None in checkpoints of before it was kept."""
     due: tuple[str, ...] = DUE
     """What is to be done before the next step."""
     good: str = ""
@@ -31,10 +33,11 @@ class Diary:
         match plain:
             case {"seconds": float(seconds), "metrics_bytes": size, "due": [*due], "good": str(good)} if (
                 0 <= seconds < math.inf
+                and isinstance(sha256 := plain.get("metrics_sha256"), str | None)
                 and is_count(size)
                 and len(due) <= len(DUE)
                 and all(name in DUE for name in due)
                 and (not good or NAME.fullmatch(good))  # it becomes a path
             ):
-                return cls(seconds=seconds, metrics_bytes=size, due=tuple(due), good=good)
+                return cls(seconds=seconds, metrics_bytes=size, metrics_sha256=sha256, due=tuple(due), good=good)
         raise ValueError("what the session kept of itself makes no sense")

@@ -7,9 +7,10 @@ from typing import Any
 
 from manyview.data import Scribe
 from manyview.data.durable import remove
-from manyview.train import build
+from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
 from manyview.train.folder import RunFolder, manifest_of
+from manyview.train.diary import Diary
 from manyview.train.machine import prepare, resolved
 from manyview.train.memory import keep_freed_memory
 from manyview.train.off_policy import OffPolicyTrainer
@@ -91,8 +92,11 @@ def begin(
         keep_freed_memory()  # after the replay has its own
         manifest = _with_earlier(folder, made_with, resumed, trainer)
         services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
+        if resumed is not None and not folder.manifest_file.exists():
+            resumed = _rebuild_manifest(folder, resumed)
         folder.begin(trainer.config, manifest)
-        lines = JsonLines(folder.metrics_file, keep_bytes=resumed.diary.metrics_bytes if resumed else 0)
+        diary = resumed.diary if resumed else Diary()
+        lines = JsonLines(folder.metrics_file, keep_bytes=diary.metrics_bytes, sha256=diary.metrics_sha256)
     except BaseException:
         for opened in (scribe, lock, *evaluation_envs.values(), trainer):
             opened.close()
@@ -151,6 +155,13 @@ def _manifest(trainer: Trainer) -> dict[str, Any]:
 def _with_earlier(
     folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None, trainer: Trainer
 ) -> dict[str, Any]:
+def _rebuild_manifest(folder: RunFolder, resumed: Resumed) -> Resumed:
+    """Write the run's manifest anew from the one in its checkpoint, and say so."""
+    folder.write_manifest(checkpoint.manifest_of(resumed.folder))
+    text = f"{folder.manifest_file.name} was missing: rebuilt from checkpoint {resumed.folder.name}"
+    return replace(resumed, changes=[*resumed.changes, text])
+
+
     """The manifest of this process, and of those before it."""
     if resumed is None:
         return manifest

@@ -1,5 +1,6 @@
 """The records of a run: one JSON object a line, which is the truth; TensorBoard and Weights & Biases beside it."""
 
+import hashlib
 import json
 import math
 import os
@@ -9,8 +10,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, Protocol
 
+from manyview.data.durable import flush_names, retry_transient
 from manyview.envs.optional import optional
 
+BLOCK_BYTES = 2**20
 Kind = Literal["start", "resume", "train", "episode", "evaluation", "warning", "end"]
 
 
@@ -28,14 +31,39 @@ class JsonLines:
     A full disk does not end a run: lines wait in memory, and the file never ends with half of one.
     """
 
-    def __init__(self, path: Path, *, keep_bytes: int | None = None) -> None:
-        """With `keep_bytes`, what is in the file behind them is cut off: records that will come again."""
+    def __init__(self, path: Path, *, keep_bytes: int | None = None, sha256: str | None = None) -> None:
+        """With `keep_bytes`, what is in the file behind them is cut off: records that will come again.
+
+        `damage` says what is wrong with the bytes that are kept, if they are fewer or have another `sha256`.
+        """
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        self._folder: Path | None = path.parent
+        """Until the name of the file is on the disk."""
         there = os.fstat(self._file).st_size
         self._size = there if keep_bytes is None else min(keep_bytes, there)
         os.ftruncate(self._file, self._size)
-        self._waiting = b""
+        self._waiting, self._digest = b"", hashlib.sha256()
         self._lock = Lock()  # a checkpoint flushes in another thread than the one that records
+        self.damage: str | None = None
+        try:
+            last = self._hash_kept()
+        except OSError as error:  # a run is worth more than its records
+            last, self.damage = b"", f"{path.name} cannot be read: {error.strerror}"
+        if keep_bytes is not None and there < keep_bytes:
+            self.damage = f"{path.name} was cut off: expected at least {keep_bytes:,} bytes, got {there:,}"
+        elif not self.damage and sha256 not in (None, self.sha256):
+            self.damage = f"{path.name} was changed: its first {self._size:,} bytes are not those that were written"
+        if last not in (b"", b"\n"):
+            self._append(b"\n")  # or the next record would be part of a broken one
+
+    def _hash_kept(self) -> bytes:
+        """Hash what the file holds; return its last byte."""
+        block = b""
+        for begin in range(0, self._size, BLOCK_BYTES):
+            size = min(BLOCK_BYTES, self._size - begin)
+            block = retry_transient(lambda begin=begin, size=size: os.pread(self._file, size, begin))  # type: ignore[misc]
+            self._digest.update(block)
+        return block[-1:]
 
     @property
     def size(self) -> int:
@@ -43,10 +71,19 @@ class JsonLines:
         with self._lock:
             return self._size + len(self._waiting)
 
+    @property
+    def sha256(self) -> str:
+        """Of all records so far."""
+        with self._lock:
+            return self._digest.hexdigest()
+
     def record(self, record: Mapping[str, Any]) -> None:
-        line = (json.dumps(_finite(record), ensure_ascii=False) + "\n").encode()
+        self._append((json.dumps(_finite(record), ensure_ascii=False) + "\n").encode())
+
+    def _append(self, line: bytes) -> None:
         with self._lock, suppress(OSError):
             self._waiting += line
+            self._digest.update(line)
             self._write()
 
     def flush(self) -> None:
@@ -54,6 +91,9 @@ class JsonLines:
         with self._lock:
             self._write()
         os.fsync(self._file)
+        if self._folder is not None:
+            flush_names(self._folder)
+            self._folder = None
 
     def _write(self) -> None:
         try:

@@ -271,6 +271,7 @@ class Session:
         """An update that is not finite is left out; after three in a row the agent goes back to where it was good."""
         clock = self.trainer.clock
         text = f"update skipped: a loss or gradient was not finite ({clock.skipped_updates} so far)"
+            metrics_sha256=self.desk.lines.sha256,
         if clock.skipped_in_a_row >= SKIPS_BEFORE_GOING_BACK:
             if clock.went_back_at == clock.updates:
                 raise DivergedError(
@@ -309,7 +310,8 @@ class Session:
             self._tell("start", **about)
             return
         self._tell("resume", **about, checkpoint=resumed.folder.name, promise=resumed.promise)
-        for text in (*resumed.refused, *resumed.changes):
+        damage = self.desk.lines.damage
+        for text in (*resumed.refused, *resumed.changes, *([damage] if damage else [])):
             self._tell("warning", text=text)
 
     def _tell(self, kind: Kind, **figures: Any) -> None:
