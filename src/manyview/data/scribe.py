@@ -10,10 +10,11 @@ WAITING = 4
 
 class Scribe:
     """Jobs that meet an `OSError`, such as a full disk, are told of by `failures`; anything else is an error of ours
-    and is raised at the next call.
+    and is raised at the next call. So is whatever `check` raises, which is called before each job.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scribe")
         self._jobs: deque[Future[None]] = deque()
         self._failures: deque[OSError] = deque()
@@ -41,6 +42,7 @@ class Scribe:
         self._thread.shutdown()
 
     def _do(self, job: Callable[[], None]) -> None:
+        self._check()
         try:
             job()
         except OSError as error:

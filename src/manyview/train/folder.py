@@ -101,6 +101,15 @@ class RunFolder:
         return lock
 
     def set_aside(self) -> Path:
+    def is_held(self, lock: IO[str]) -> bool:
+        """Return whether the folder at this path is still the one that `hold` locked, and not moved or made anew."""
+        try:
+            return os.path.samestat((self.path / "lock").stat(), os.fstat(lock.fileno()))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # a file server that does not answer has moved nothing
+            return True
+
         """Give the run another name, so that its folder is free; `FileExistsError` while it is being trained in."""
         self.hold().close()
         names = (self.path.with_name(f"{self.path.name}.old{number}") for number in count(1))

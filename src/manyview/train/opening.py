@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from manyview.data import Scribe
@@ -17,7 +18,7 @@ from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.records import JsonLines, Listener, Listeners, TensorBoard, WeightsAndBiases
 from manyview.train.resume import Resumed, refuse_other_settings, resume
-from manyview.train.session import Desk, Session
+from manyview.train.session import Desk, Session, check_held
 from manyview.train.stopping import StopRequest
 from manyview.train.trainer import Trainer
 from manyview.train.tree import to_plain
@@ -84,7 +85,8 @@ def begin(
     if folder.taken and fresh:
         folder.set_aside()
     evaluation_envs = _evaluation_envs(trainer)
-    lock, scribe = folder.hold(), Scribe()
+    lock = folder.hold()
+    scribe = Scribe(partial(check_held, folder, lock))
     try:
         log = trainer.log(folder.replay, scribe)
         made_with = _manifest(trainer)

@@ -38,8 +38,21 @@ class NotSavedError(RuntimeError):
     """The last thing a run does is to be saved, and that did not work."""
 
 
+class MovedError(NotSavedError):
+    """The folder of a run that is being trained was moved, removed or made anew."""
+
+
 class DivergedError(RuntimeError):
     """Updates stay non-finite even from the last good checkpoint."""
+
+
+def check_held(folder: RunFolder, lock: IO[str]) -> None:
+    """Raise `MovedError` unless the folder is still the one that this process locked: a new one is somebody else's."""
+    if not folder.is_held(lock):
+        raise MovedError(
+            f"run folder was moved: expected the folder that this process locked at {folder.path}, got none or another "
+            "one. Nothing is saved there; the same command with --out of its new place goes on"
+        )
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,7 @@ class Session:
 
     def _finish(self) -> None:
         """Nothing goes on from here, so the replay is needed no more."""
+        check_held(self.folder, self.desk.lock)
         self._tidy(self._good)  # a kill may have come between the last checkpoint and this
         try:
             self.folder.mark_finished()
@@ -170,6 +184,8 @@ class Session:
     def _do_what_is_due(self) -> None:
         """All of it, unless a stop comes between; then the rest is due when the run goes on."""
         with suppress(Stopped):
+        if self._due:
+            check_held(self.folder, self.desk.lock)
             if "evaluation" in self._due:
                 self._evaluate()
                 self._due.remove("evaluation")
