@@ -113,6 +113,8 @@ def _state(last: dict[str, Any] | None, manifest: dict[str, Any]) -> tuple[State
         if state in ("finished", "stopped", "failed"):
             return state, None if reason is None else str(reason)
         raise BrokenRunError(f"{METRICS} ends with a state {state!r}")
+    if "finished" in manifest:  # written last, so a record of the end was there
+        return "finished", None
     match still_there(manifest):
         case True:
             return "running", None

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 import torch
 
-from manyview.data.durable import remove, write_whole
+from manyview.data.durable import make_folder, remove, rename, write_whole
 from manyview.data.plain import as_json, read_object
 from manyview.train.config import RunConfig
 from manyview.train.tree import from_plain, to_plain
@@ -91,7 +91,7 @@ class RunFolder:
 
     def hold(self) -> IO[str]:
         """Until this is closed no other process trains here; the system lets go of it however this one ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         lock = open(self.path / "lock", "a", opener=open_own)  # noqa: SIM115
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,12 +114,12 @@ class RunFolder:
         self.hold().close()
         names = (self.path.with_name(f"{self.path.name}.old{number}") for number in count(1))
         aside = next(path for path in names if not os.path.lexists(path))
-        self.path.rename(aside)
+        rename(self.path, aside)
         return aside
 
     def begin(self, config: RunConfig, manifest: dict[str, Any]) -> None:
         """Take the folder for a run."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         for left in self.videos.glob(f"*{UNFINISHED}"):  # by a kill
             remove(left)
         self.write_manifest(manifest)

@@ -143,6 +143,7 @@ class Session:
         check_held(self.folder, self.desk.lock)
         self._tidy(self._good)  # a kill may have come between the last checkpoint and this
         try:
+            self.desk.lines.flush()  # a manifest that says so must not outlive the record of the end
             self.folder.mark_finished()
         except OSError as error:
             raise NotSavedError(_not_saved("that the run has finished", error)) from None
@@ -183,9 +184,9 @@ class Session:
 
     def _do_what_is_due(self) -> None:
         """All of it, unless a stop comes between; then the rest is due when the run goes on."""
-        with suppress(Stopped):
         if self._due:
             check_held(self.folder, self.desk.lock)
+        with suppress(Stopped):
             if "evaluation" in self._due:
                 self._evaluate()
                 self._due.remove("evaluation")
@@ -270,6 +271,7 @@ class Session:
         return Diary(
             seconds=perf_counter() - self._began_s,
             metrics_bytes=self.desk.lines.size,
+            metrics_sha256=self.desk.lines.sha256,
             due=tuple(self._due),
             good=self._good,
         )
@@ -287,7 +289,6 @@ class Session:
         """An update that is not finite is left out; after three in a row the agent goes back to where it was good."""
         clock = self.trainer.clock
         text = f"update skipped: a loss or gradient was not finite ({clock.skipped_updates} so far)"
-            metrics_sha256=self.desk.lines.sha256,
         if clock.skipped_in_a_row >= SKIPS_BEFORE_GOING_BACK:
             if clock.went_back_at == clock.updates:
                 raise DivergedError(
