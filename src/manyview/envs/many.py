@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
@@ -22,6 +23,12 @@ def restore_all(envs: Vector, state: State) -> Observation:
     if state.keys() != {str(number) for number in range(len(each))}:
         raise NotRestorable(f"the snapshot is of {len(state)} environments, here are {len(each)}")
     return together([restore(env, state[str(number)]) for number, env in enumerate(each)])
+
+
+def attribute_of_each(env: Vector | gym.Env[Any, Any], name: str) -> list[Any]:
+    """Return an attribute of every environment in this process that has it, in whichever of its layers."""
+    each = list(env.envs) if isinstance(env, SyncVectorEnv) else [] if isinstance(env, VectorEnv) else [env]
+    return [one.get_wrapper_attr(name) for one in each if one.has_wrapper_attr(name)]
 
 
 def together(observations: Sequence[Observation]) -> Observation:

@@ -186,9 +186,28 @@ class SimulatedEnv(MultiViewEnv):
                 f"versions of {self.versions} and the kind of processor the same?"
             )
         self._broken = state["physics"] is None
-        self._pictures = {view.name: state["pictures"].get(view.name) for view in self.views}
+        self._pictures = {view.name: self._restored(view, state["pictures"].get(view.name)) for view in self.views}
         self.counts = restored_counts(state["counts"], self.counts)
-        return self.observe(self._pictures)
+        return self.observe(self._redrawn())
+
+    def _restored(self, view: View, picture: Any) -> Image | None:
+        """Check a picture from outside; of a camera that had failed there is none."""
+        if picture is not None and (picture.shape, picture.dtype) != (view.shape, np.uint8):
+            raise NotRestorable(f"{self._task.id}: the snapshot's picture of {view.name!r} is not of this environment")
+        return None if picture is None else np.asarray(picture)
+
+    def _redrawn(self) -> dict[str, Image | None]:
+        """Draw the restored state anew: another driver shows it otherwise. A camera that fails stays as it was."""
+        if self._broken:
+            return self._pictures
+        drawn = self.draw().pictures
+        seen = {name: picture for name, picture in drawn.items() if self._pictures[name] is not None}
+        return {name: kept if seen.get(name) is None else seen[name] for name, kept in self._pictures.items()}
+
+    @property
+    def renderer(self) -> str | None:
+        """What OpenGL calls the thing that draws; None before the first picture."""
+        return None if self._drawing is None else self._drawing.driver
 
     def close(self) -> None:
         if self._drawing is not None:

@@ -29,6 +29,7 @@ import torch
 from manyview.data.durable import make_folder, remove, rename, write_whole
 from manyview.data.plain import as_json, read_object
 from manyview.train.config import RunConfig
+from manyview.train.machine import compute_fingerprint, device_of, numeric_environment
 from manyview.train.tree import from_plain, to_plain
 from manyview.utils.own_files import UNFINISHED, open_own
 from manyview.utils.text import printable
@@ -100,7 +101,6 @@ class RunFolder:
             raise FileExistsError(f"another process is training in {self.path}") from None
         return lock
 
-    def set_aside(self) -> Path:
     def is_held(self, lock: IO[str]) -> bool:
         """Return whether the folder at this path is still the one that `hold` locked, and not moved or made anew."""
         try:
@@ -110,6 +110,7 @@ class RunFolder:
         except OSError:  # a file server that does not answer has moved nothing
             return True
 
+    def set_aside(self) -> Path:
         """Give the run another name, so that its folder is free; `FileExistsError` while it is being trained in."""
         self.hold().close()
         names = (self.path.with_name(f"{self.path.name}.old{number}") for number in count(1))
@@ -174,8 +175,8 @@ def _entries(folder: Path, levels: int = 1) -> Iterator[os.DirEntry[str]]:
                 yield from _entries(Path(entry.path), levels - 1)
 
 
-def manifest_of(config: RunConfig, **further: Any) -> dict[str, Any]:
-    """Where and with what a run begins."""
+def manifest_of(config: RunConfig, *, renderer: str | None, **further: Any) -> dict[str, Any]:
+    """Where and with what a run begins; `renderer` is what draws through OpenGL, if something does."""
     return {
         "id": secrets.token_hex(4),
         "began": _now(),
@@ -190,6 +191,9 @@ def manifest_of(config: RunConfig, **further: Any) -> dict[str, Any]:
         "device": config.machine.device,
         "threads": torch.get_num_threads(),
         "dtype": config.machine.precision,
+        "numerics": compute_fingerprint(device_of(config.machine)),
+        "renderer": renderer,
+        "environment": numeric_environment(draws=renderer is not None),
         **further,
     }
 

@@ -1,12 +1,80 @@
 """The device, number type and threads of a run, and what they resolve to here."""
 
+import hashlib
+import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 
 import torch
+import torch.nn.functional as F
 
 from manyview.train.config import MachineConfig
+
+NUMERIC_VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_LAUNCH_BLOCKING",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "DNNL_MAX_CPU_ISA",
+    "DNNL_CPU_ISA_HINTS",
+    "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_DYNAMIC",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_CPU_ISA_HINTS",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_NUM_THREADS",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_BLAS_PREFER_CUBLASLT",
+)
+"""Environment variables that choose how numbers are computed; those of threads are in `threads`, as torch has them."""
+GL_VARIABLES = (
+    "GALLIUM_DRIVER",
+    "GALLIUM_OVERRIDE_CPU_CAPS",
+    "LIBGL_ALWAYS_SOFTWARE",
+    "LP_NATIVE_VECTOR_WIDTH",
+    "MESA_EXTENSION_OVERRIDE",
+    "MESA_GL_VERSION_OVERRIDE",
+    "MESA_GLSL_VERSION_OVERRIDE",
+    "MESA_LOADER_DRIVER_OVERRIDE",
+    "MUJOCO_GL",
+)
+"""Those that choose how pictures are drawn, for tasks that draw through OpenGL."""
+
+
+def numeric_environment(*, draws: bool) -> dict[str, str]:
+    """Return the variables that are set and that results depend on to the last bit."""
+    names = (*NUMERIC_VARIABLES, *(GL_VARIABLES if draws else ()))
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def compute_fingerprint(device: torch.device) -> str:
+    """Return a short SHA-256 of a small training step: of other kernels, instructions or rounding it is another one.
+
+    Weights and inputs are drawn from a generator of its own, so nothing else that is random changes.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(device)
+
+    images, shapes = draw(8, 9, 32, 32), [(32, 9, 3, 3), (32, 32, 3, 3), (50, 32 * 13 * 13), (256, 50), (256, 256)]
+    weights = [(draw(*shape) * shape[-1] ** -0.5).requires_grad_() for shape in shapes]
+    optimizer = torch.optim.Adam(weights, lr=1e-3)
+    with torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=torch.backends.cudnn.allow_tf32):
+        features = F.relu(F.conv2d(images, weights[0], stride=2))  # [8, 32, 15, 15]
+        features = F.relu(F.conv2d(features, weights[1])).flatten(1)  # [8, 32 * 13 * 13]
+        features = torch.tanh(F.layer_norm(F.linear(features, weights[2]), (50,)))
+        values = F.linear(F.relu(F.linear(features, weights[3])), weights[4])  # [8, 256]
+        values.square().mean().backward()
+        optimizer.step()
+    parts = (values, *weights, *(weight.grad for weight in weights if weight.grad is not None))
+    return hashlib.sha256(b"".join(part.detach().cpu().numpy().tobytes() for part in parts)).hexdigest()[:16]
 
 
 def resolved(config: MachineConfig) -> MachineConfig:

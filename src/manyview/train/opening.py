@@ -10,8 +10,8 @@ from manyview.data import Scribe
 from manyview.data.durable import remove
 from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
-from manyview.train.folder import RunFolder, manifest_of
 from manyview.train.diary import Diary
+from manyview.train.folder import RunFolder, manifest_of
 from manyview.train.machine import prepare, resolved
 from manyview.train.memory import keep_freed_memory
 from manyview.train.off_policy import OffPolicyTrainer
@@ -92,10 +92,10 @@ def begin(
         made_with = _manifest(trainer)
         resumed = resume(trainer, log, folder.checkpoints, made_with, accept_changes=accept_changes)
         keep_freed_memory()  # after the replay has its own
-        manifest = _with_earlier(folder, made_with, resumed, trainer)
-        services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
         if resumed is not None and not folder.manifest_file.exists():
             resumed = _rebuild_manifest(folder, resumed)
+        manifest = _with_earlier(folder, made_with, resumed, trainer)
+        services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
         folder.begin(trainer.config, manifest)
         diary = resumed.diary if resumed else Diary()
         lines = JsonLines(folder.metrics_file, keep_bytes=diary.metrics_bytes, sha256=diary.metrics_sha256)
@@ -147,6 +147,7 @@ def _manifest(trainer: Trainer) -> dict[str, Any]:
     settings = trainer.env.metadata.get("settings")
     return manifest_of(
         trainer.config,
+        renderer=trainer.renderer,
         views=[view.name for view in trainer.shapes.views],
         settings=None if settings is None else to_plain(settings),
         parameters=trainer.parameter_count,
@@ -154,9 +155,6 @@ def _manifest(trainer: Trainer) -> dict[str, Any]:
     )
 
 
-def _with_earlier(
-    folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None, trainer: Trainer
-) -> dict[str, Any]:
 def _rebuild_manifest(folder: RunFolder, resumed: Resumed) -> Resumed:
     """Write the run's manifest anew from the one in its checkpoint, and say so."""
     folder.write_manifest(checkpoint.manifest_of(resumed.folder))
@@ -164,6 +162,9 @@ def _rebuild_manifest(folder: RunFolder, resumed: Resumed) -> Resumed:
     return replace(resumed, changes=[*resumed.changes, text])
 
 
+def _with_earlier(
+    folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None, trainer: Trainer
+) -> dict[str, Any]:
     """The manifest of this process, and of those before it."""
     if resumed is None:
         return manifest

@@ -22,8 +22,18 @@ PROMISES = {
     ASYNC: "with fresh actors; no step that was saved is lost or seen twice, and updates keep to their ratio",
     CHANGED: "on other versions or another machine than before, so not bit for bit",
 }
-COMPARED = ("python", "versions", "cpu", "device", "threads", "dtype")
-"""What results depend on to the last bit; a manifest has them."""
+COMPARED = (
+    "python",
+    "versions",
+    "cpu",
+    "device",
+    "threads",
+    "dtype",
+    "numerics",
+    "renderer",
+    "environment",
+)
+"""What results depend on to the last bit; a manifest has them. One that an older version left out is a change too."""
 SETTINGS_COMPARED = ("machine.device", "machine.threads", "machine.precision")
 """Settings that a manifest has too: they may change if somebody accepts it."""
 
@@ -94,16 +104,24 @@ def _resumed(
 ) -> Resumed:
     with misfits_refused():
         exact = promise_of(found.tree)
+        accepted = accept_changes or exact == ASYNC  # which is never bit for bit
         changes = changes_since(found.manifest, machine)
-        if changes and not accept_changes and exact != ASYNC:  # which is never bit for bit
-            raise ChangedError(
-                f"{printable('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
-                "began with, or go on regardless with --accept-changes"
-            )
+        _refuse_changes(changes, accepted=accepted)
         diary, entries = _load(trainer, log, folder, found)
+        drawn = [f"view {name} is not drawn as before" for name in trainer.changed_views]
+        _refuse_changes(drawn, accepted=accepted)
+        changes += drawn
     _forget_what_came_after(folder, log, entries)
     said = [printable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
     return Resumed(folder, diary, CHANGED if changes and exact != ASYNC else exact, [], said)
+
+
+def _refuse_changes(changes: list[str], *, accepted: bool) -> None:
+    if changes and not accepted:
+        raise ChangedError(
+            f"{printable('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
+            "began with, or go on regardless with --accept-changes"
+        )
 
 
 def _other_sources(manifest: Changes, now: Changes) -> list[str]:

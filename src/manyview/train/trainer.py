@@ -10,6 +10,7 @@ from torch import Tensor
 
 from manyview.agents import PPO, NonFiniteError, OffPolicyAgent
 from manyview.data import Log, NoLog, Scribe
+from manyview.envs.many import attribute_of_each
 from manyview.train import build
 from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
@@ -109,6 +110,16 @@ class Trainer(ABC):
     def log(self, folder: Path, scribe: Scribe) -> Log:  # noqa: ARG002
         """Where steps are kept that a checkpoint refers to."""
         return NoLog()
+
+    @property
+    def renderer(self) -> str | None:
+        """What draws through OpenGL; None where nothing does."""
+        return next(iter(attribute_of_each(self.env, "renderer")), None)
+
+    @property
+    def changed_views(self) -> list[str]:
+        """Views that show another picture of the state that was loaded than when it was taken."""
+        return sorted({name for names in attribute_of_each(self.env, "changed_views") for name in names})
 
     @abstractmethod
     def looked_at(self) -> Looked | None: ...

@@ -25,6 +25,8 @@ class FrameStack(ViewWrapper):
         # Channels first in memory: a new frame then moves whole pictures, ten times cheaper than interleaving them,
         # and the tensors that networks want are these bytes as they lie. Observations are views of it as H x W x C.
         self._stacks: dict[str, Image | None] = {}  # [C * frames, H, W]; None for an absent view
+        self.changed_views: tuple[str, ...] = ()
+        """Those that showed another picture when they were restored than when the snapshot was taken."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -72,9 +74,16 @@ class FrameStack(ViewWrapper):
         }
 
     def restore(self, state: State) -> Observation:
-        super().restore(state["env"])
+        shown = super().restore(state["env"])
         self._stacks = {view.name: self._restored(view, state["stacks"].get(view.name)) for view in self.views}
+        seen = [view for view, present in zip(self.views, shown[MASK].tolist(), strict=True) if present]
+        self.changed_views = tuple(view.name for view in seen if not self._is_newest(view, shown[view.name]))
         return self._observation()
+
+    def _is_newest(self, view: View, picture: Image) -> bool:
+        """Return whether this is the newest frame of a view; an absent one has none that could differ."""
+        stack = self._stacks[view.name]
+        return stack is None or np.array_equal(stack[-view.channels :], picture.transpose(2, 0, 1))
 
     def _restored(self, view: View, stack: Any) -> Image | None:
         """A stack from outside, which must be one that this view can have; absent views have none."""

@@ -94,6 +94,10 @@ class MujocoEyes:
             )
         return model, data
 
+    @property
+    def renderer(self) -> str | None:
+        return next((drawing.driver for drawing in self._drawings.values()), None)
+
     def close(self) -> None:
         for drawing in self._drawings.values():
             drawing.close()

@@ -122,6 +122,11 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         self.counts = restored_counts(state["counts"], self.counts)
         return seen
 
+    @property
+    def renderer(self) -> str | None:
+        """What OpenGL calls the thing that draws; None without a camera of MuJoCo."""
+        return self._mujoco.renderer
+
     def close(self) -> None:
         for eye in self._eyes.values():
             eye.stop()
