@@ -106,6 +106,7 @@ def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: 
     assert warned > (len(operations) - second) / 4
 
 
+@pytest.mark.attack("A full disk costs a run nothing but a checkpoint, and is told")
 @pytest.mark.quality("D5")
 def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
@@ -122,6 +123,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFold
     assert same_end(whole, folder) == []
 
 
+@pytest.mark.attack("A full disk costs a run nothing but a checkpoint, and is told")
 @pytest.mark.quality("D5")
 def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
@@ -146,6 +148,7 @@ def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, mon
     assert [text for text in warnings_of(folder) if text.endswith("; back to the agent of 000000020")]
 
 
+@pytest.mark.attack("A full disk costs a run nothing but a checkpoint, and is told")
 @pytest.mark.quality("D5")
 @pytest.mark.xdist_group("processes")
 def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: Launcher) -> None:

@@ -38,7 +38,7 @@ def ended_by_its_own(patch: str, folder: RunFolder, launcher: Launcher, figure: 
 
 
 def frames_of(folder: RunFolder) -> int:
-    return max([record["frames"] for record in records(folder.metrics_file)]) if folder.metrics_file.exists() else 0
+    return max((r["frames"] for r in records(folder.metrics_file)), default=0) if folder.metrics_file.exists() else 0
 
 
 def ended_in_training(folder: RunFolder, launcher: Launcher, number: signal.Signals) -> tuple[Ended, float]:

@@ -51,6 +51,9 @@ def outside(run: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+@pytest.mark.attack(
+    "A hostile checkpoint is refused in bounded time and memory, and nothing is executed or written outside"
+)
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
@@ -75,6 +78,9 @@ def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
     assert outside(victim.folder.path) == beside
 
 
+@pytest.mark.attack(
+    "A hostile checkpoint is refused in bounded time and memory, and nothing is executed or written outside"
+)
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize(
     "versions", [dict.fromkeys(map(str, range(50_000)), 0), nested_object(200)], ids=["many", "deep"]

@@ -50,6 +50,7 @@ def missed(victim: Victim, count: int, harmed: Callable[[bytes, float], bytes]) 
     return missed
 
 
+@pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
 def test_every_flipped_bit_is_found(victim: Victim, figure: Figure) -> None:
     def flipped(content: bytes, place: float) -> bytes:
@@ -59,6 +60,7 @@ def test_every_flipped_bit_is_found(victim: Victim, figure: Figure) -> None:
     figure(missed(victim, FLIPS, flipped), "of 1,000 flipped bits missed")
 
 
+@pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
 def test_every_truncation_is_found(victim: Victim, figure: Figure) -> None:
     cut_off = missed(victim, TRUNCATIONS, lambda content, place: content[: int(place * len(content))])
@@ -93,6 +95,7 @@ HARMS: dict[str, Callable[[Victim], object]] = {
 }
 
 
+@pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
 @pytest.mark.parametrize("harm", HARMS)
 def test_the_checkpoint_before_is_used_and_the_reason_is_told(victim: Victim, harm: str) -> None:
@@ -107,6 +110,7 @@ def test_the_checkpoint_before_is_used_and_the_reason_is_told(victim: Victim, ha
     assert not found_out(victim)
 
 
+@pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
 @pytest.mark.parametrize("harm", ["swapped segments", "swapped checkpoints"])
 def test_where_nothing_is_left_this_is_said_and_nothing_removed(victim: Victim, harm: str) -> None:
@@ -127,6 +131,7 @@ def played(victim: Victim) -> bool:
         session.close()
 
 
+@pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
 def test_a_run_goes_on_from_the_checkpoint_before_and_writes_down_why(victim: Victim) -> None:
     (victim.newest / "state.safetensors").write_bytes(b"")
@@ -136,6 +141,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_and_writes_down_why(victim: Vi
     assert "000000045 is not used: state.safetensors is not the file that was written" in told[1]["text"]
 
 
+@pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
 def test_an_older_checkpoint_that_is_damaged_later_does_not_end_a_run(victim: Victim) -> None:
     """The segments that it named are of no use any more."""

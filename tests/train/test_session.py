@@ -191,6 +191,7 @@ def test_a_run_does_not_go_on_with_other_settings(folder: RunFolder, monkeypatch
         run(short_run(replay={"batch_size": 9}), folder)
 
 
+@pytest.mark.attack("A second process in a run's folder is refused while the first trains")
 def test_two_processes_cannot_train_in_one_folder(folder: RunFolder) -> None:
     lock = folder.hold()
     with pytest.raises(FileExistsError, match="another process is training"):
