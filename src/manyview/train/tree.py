@@ -1,6 +1,7 @@
 """Config trees to and from plain values, and values changed inside them."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass, replace
 from difflib import get_close_matches
 from types import UnionType
@@ -79,7 +80,8 @@ def _checked(kind: Any, value: Any, path: str) -> Any:
         if get_origin(option) is not None and value in get_args(option):  # a Literal
             return value
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            with suppress(OverflowError):  # 400 digits
+                return float(value)
         if option is int and isinstance(value, float) and value.is_integer():  # 1e6
             return int(value)
         if isinstance(option, type) and type(value) is option:

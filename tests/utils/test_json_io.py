@@ -1,0 +1,54 @@
+"""JSON from outside is bounded, and what is called a number is one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manyview.utils.files import open_regular, read_bounded
+from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number, parsed
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, 1e38, 2**100])
+def test_what_is_finite_and_can_be_drawn_is_a_number(value: object) -> None:
+    assert is_number(value)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-1e400", "1e39", "9" * 400, "true", "null", '"1"', "[1]"])
+def test_what_is_not_is_none(text: str) -> None:
+    assert not is_number(json.loads(text))
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' * depth + b"1" + b"}" * depth
+
+
+def test_objects_may_be_nested_as_deep_as_functions_can_follow() -> None:
+    assert parsed(nested(MAX_DEPTH - 1))
+    for depth in (MAX_DEPTH, 900, 100_000):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parsed(nested(depth))
+
+
+def test_lists_count_as_objects_do() -> None:
+    value: object = 1
+    for _ in range(MAX_DEPTH):
+        value = [value]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        check_depth(value)
+
+
+def test_of_a_file_no_more_is_read_than_a_bound(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_bounded(path, max_bytes=5) == b"12345"
+    with pytest.raises(OSError, match="file has 5 bytes, at most 4 are expected"):
+        read_bounded(path, max_bytes=4)
+
+
+def test_a_folder_is_no_file_and_leaves_nothing_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(10):
+        with pytest.raises(OSError, match="expected a file"):
+            open_regular(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
