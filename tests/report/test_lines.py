@@ -34,6 +34,50 @@ def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
     assert not [*records(path), *newest_records(path)]
 
 
+@pytest.mark.attack(
+    "a run folder of deep, huge or infinite JSON, links, pipes, gigabytes or loops is a row that says why; the other "
+    "runs are listed and drawn"
+)
+@pytest.mark.quality("X5")
+def test_a_line_that_is_too_long_is_passed_over_from_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    monkeypatch.setattr(lines, "MAX_RECORD_BYTES", 40)
+    for text in ("x" * 1000, '{"kind": "long", "a": "' + "x" * 1000 + '"}'):
+        path.write_text(f'{{"kind": "a"}}\n{text}\n{{"kind": "b"}}\n')
+        assert [record["kind"] for record in records(path)] == ["a", "b"]
+        assert [record["kind"] for record in newest_records(path)] == ["b", "a"]
+
+
+def test_from_the_end_no_more_is_read_than_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    monkeypatch.setattr(lines, "MAX_TAIL_BYTES", 30)
+    path.write_text('{"kind": "a"}\n' * 10)
+    assert len(list(newest_records(path))) == 2
+
+
+def test_no_more_lines_are_parsed_than_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "a"}\n' + "{}\n" * 10)
+    assert len(list(newest_records(path))) == len(list(records(path))) == 1
+    monkeypatch.setattr(lines, "MAX_TAIL_LINES", 10)
+    monkeypatch.setattr(lines, "MAX_LINES", 10)
+    assert list(newest_records(path)) == []
+    with pytest.raises(OSError, match=r"metrics\.jsonl has more than 10 lines"):
+        list(records(path))
+
+
+def test_only_lines_that_hold_some_bytes_are_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "train"}\n{"kind": "evaluation"}\n{"kind": "end"}\n')
+    assert [record["kind"] for record in records(path, containing=b"evaluation")] == ["evaluation"]
+    assert [record["kind"] for record in newest_records(path, containing=b"evaluation")] == ["evaluation"]
+
+
+@pytest.mark.attack(
+    "a run folder of deep, huge or infinite JSON, links, pipes, gigabytes or loops is a row that says why; the other "
+    "runs are listed and drawn"
+)
+@pytest.mark.quality("X5")
 def test_of_a_large_file_only_the_end_is_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:

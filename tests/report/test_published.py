@@ -1,14 +1,18 @@
 """Published figures that curves are drawn beside."""
 
 import json
+import os
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
+from manyview.cli.main import main
 from manyview.envs.make import tasks
 from manyview.report.published import read_published
+from tests.report.folders import kept
 
+HOSTILE = pytest.mark.attack("a file of published figures that is deep, huge, infinite or no file is refused in a line")
 FILE = Path(__file__).parents[2] / "results" / "published.json"
 
 
@@ -35,6 +39,73 @@ def test_another_file_is_refused_with_the_form_it_should_have(content: str, tmp_
     path.write_text(content)
     with pytest.raises(ValueError, match=r'must hold published figures as \{"results"'):
         read_published(path)
+
+
+ROW = {"method": "a", "suite": "dmc", "task": "b", "frames": 1, "returns": [1.0], "source": "c"}
+
+
+def results(**changes: object) -> str:
+    return json.dumps({"results": [{**ROW, **changes}]})
+
+
+@HOSTILE
+@pytest.mark.quality("X5")
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"results": ' * 100_000,
+        '{"results": {"a": 1}}',
+        '{"results": NaN}',
+        json.dumps({"results": [ROW] * 2000}),
+        results(returns=[float("nan")]),
+        results(returns=[10**400]),
+        results(returns=[True]),
+        results(returns=[1.0] * 200),
+        results(returns="12"),
+        results(returns={"1": 2}),
+        results(frames=float("inf")),
+        results(frames=10**400),
+        results(frames=True),
+        results(frames="1"),
+        results(views=[1]),
+        results(views=-1),
+        " " * 5_000_000,
+    ],
+    ids=lambda content: content[:60],
+)
+def test_hostile_figures_are_refused_in_a_line(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "published.json").write_text(content)
+    run, out = kept(tmp_path / "run", [1.0]), tmp_path / "a.png"
+    assert main(["plot", str(run), "--out", str(out), "--published", str(tmp_path / "published.json")]) == 2
+    assert capsys.readouterr().err[:-1].isprintable()
+    assert not out.exists()
+
+
+@HOSTILE
+@pytest.mark.quality("X5")
+def test_figures_from_a_pipe_or_a_device_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(OSError, match="expected a file"):
+            read_published(tmp_path / name)
+
+
+@HOSTILE
+@pytest.mark.quality("X6")
+def test_names_of_figures_are_inert(tmp_path: Path) -> None:
+    path = tmp_path / "published.json"
+    path.write_text(results(method="a\x1b[2J\nb", source="\ud800", task="\r"))
+    (row,) = read_published(path)
+    assert all(text.isprintable() for text in (row.method, row.task, row.source))
+
+
+def test_a_link_to_figures_is_followed(tmp_path: Path) -> None:
+    """Whoever names a file may name it by a link."""
+    (tmp_path / "link.json").symlink_to(FILE)
+    assert read_published(tmp_path / "link.json") == read_published(FILE)
 
 
 def test_a_row_without_returns_is_refused(tmp_path: Path) -> None:

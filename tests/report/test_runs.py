@@ -1,5 +1,6 @@
 """The state of runs, by their files and their process."""
 
+import fcntl
 import json
 import os
 import socket
@@ -7,22 +8,24 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Thread, Timer
 from time import time
 from typing import Any
 
 import pytest
 
+from manyview.report.alive import LOCK, is_training
 from manyview.report.runs import CONFIG, MANIFEST, METRICS, Run, find_runs, summaries, summarise
 from manyview.train import RunFolder, preset_config, run
 from manyview.train.tree import changed
 from tests.report.folders import TASK, TINY, kept, record
 
 BEGIN_AND_WAIT = """
-import json, sys, time
+import sys, time
 from pathlib import Path
-from manyview.report.runs import CONFIG, MANIFEST, METRICS
+from manyview.train import RunFolder
 from tests.report.folders import kept
-kept(Path(sys.argv[1]), [3.0, 4.0], end=None)
+lock = RunFolder(kept(Path(sys.argv[1]), [3.0, 4.0], end=None)).hold()
 print("begun", flush=True)
 time.sleep(600)
 """
@@ -36,6 +39,11 @@ def test_the_files_have_the_names_that_runs_give_them() -> None:
     folder = RunFolder(Path("run"))
     assert (folder.config_file.name, folder.manifest_file.name) == (CONFIG, MANIFEST)
     assert folder.metrics_file.name == METRICS
+
+
+def test_the_lock_has_the_name_that_runs_give_it(tmp_path: Path) -> None:
+    with RunFolder(tmp_path).hold():
+        assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +82,54 @@ def test_a_run_is_running_while_its_process_is_there_and_killed_when_it_is_gone(
     assert running.last_return == 4.0
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+CLOCK = pytest.mark.attack("a run whose lock is held is running, whatever its clock, process number and host say")
+
+
+@CLOCK
+@pytest.mark.quality("X5")
+@pytest.mark.parametrize(
+    "changes",
+    [{"began": "2001-01-01T00:00:00+00:00"}, {"began": "2999-01-01"}, {"pid": -1}, {"host": "another"}],
+    ids=str,
+)
+def test_a_run_that_is_being_trained_is_running(changes: dict[str, Any], tmp_path: Path) -> None:
+    """After the clock of a machine was set forward, all that runs seems to have begun before its process."""
+    path = kept(tmp_path / "run", [1.0], end=None, manifest=elsewhere(**changes))
+    with RunFolder(path).hold():
+        assert summarise(path).state == "running"
+    assert summarise(path).state == ("unknown" if "host" in changes else "killed")
+
+
+@CLOCK
+@pytest.mark.quality("X5")
+def test_looking_at_a_run_does_not_keep_it_from_beginning(tmp_path: Path) -> None:
+    over = Event()
+
+    def look() -> None:
+        while not over.is_set():
+            is_training(tmp_path)
+
+    looking = Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(50):
+            RunFolder(tmp_path).hold().close()
+        with (tmp_path / LOCK).open() as looked_at:
+            fcntl.flock(looked_at, fcntl.LOCK_SH)
+            Timer(0.05, looked_at.close).start()
+            RunFolder(tmp_path).hold().close()
+    finally:
+        over.set()
+        looking.join()
+
+
+def test_a_lock_that_cannot_be_probed_leaves_the_state_unknown(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", [1.0], end=None)
+    (path / LOCK).mkdir()
+    found = summarise(path)
+    assert (found.state, found.reason) == ("unknown", "the file lock cannot be read")
+
+
 def test_a_later_process_with_the_same_number_is_not_the_run(tmp_path: Path) -> None:
     long_ago = elsewhere(began="2001-01-01T00:00:00+00:00")
     assert summarise(kept(tmp_path / "run", [1.0], end=None, manifest=long_ago)).state == "killed"
@@ -101,7 +156,8 @@ def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
 def test_a_run_that_has_written_nothing_yet_is_running_from_frame_0(tmp_path: Path) -> None:
     path = kept(tmp_path / "run", end=None)
     (path / METRICS).unlink()
-    found = summarise(path)
+    with RunFolder(path).hold():
+        found = summarise(path)
     assert (found.state, found.frames, found.last_return, found.age_s) == ("running", 0, None, None)
 
 
@@ -124,7 +180,7 @@ def test_a_return_that_is_not_a_number_is_none(tmp_path: Path) -> None:
     [
         (CONFIG, None, "there is no config.json"),
         (CONFIG, '{"task": ', "config.json is no JSON"),
-        (CONFIG, "[1]", "config.json is no JSON object"),
+        (CONFIG, "[1]", "config.json: it is no JSON object"),
         (CONFIG, '{"task": "toy/identity"}', "config.json has no method"),
         (MANIFEST, None, "there is no manifest.json"),
         (METRICS, "\0\0\0\n", "metrics.jsonl holds no record"),
@@ -139,6 +195,11 @@ def test_a_broken_run_says_what_is_broken(name: str, content: str | None, reason
     assert summarise(path) == Run(path=path, state="broken", reason=reason)
 
 
+@pytest.mark.attack(
+    "a run folder of deep, huge or infinite JSON, links, pipes, gigabytes or loops is a row that says why; the other "
+    "runs are listed and drawn"
+)
+@pytest.mark.quality("X5")
 def test_one_broken_run_does_not_hide_the_others(tmp_path: Path) -> None:
     kept(tmp_path / "a", [1.0])
     (kept(tmp_path / "b", [1.0]) / CONFIG).write_bytes(b"\xff\xfe")

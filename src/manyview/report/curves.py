@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyview.report.lines import records
-from manyview.report.runs import METRICS, BrokenRunError, read_config
+from manyview.report.runs import METRICS, BrokenRunError, broken_if_unreadable, read_config
 from manyview.report.statistics import Interval, counted, interval_of_mean
+from manyview.utils.json_io import is_number
+from manyview.utils.text import printable
 
 Unit = Literal["frames", "steps", "updates", "seconds"]
 """What a curve is drawn over; every record has all of them."""
@@ -23,6 +25,13 @@ Floats = NDArray[np.float64]
 SEEDS_FOR_A_BAND = 3
 POINTS = 50
 """Of a curve of episodes: each is the mean of those that ended in a part of the run."""
+
+MAX_RETURNS = 1_000_000
+"""Of a run. More would take a gigabyte of memory."""
+MAX_MEANS = 2_000
+"""Of a group. Each takes 10,000 draws."""
+MAX_NAME_CHARS = 200
+"""Of a setting, with the names of its groups."""
 
 CHANGES_NO_CURVE = (
     "schedule.frames",
@@ -81,10 +90,10 @@ def read_curve(path: Path, unit: Unit, of: Returns = "evaluations") -> Curve:
     """The curve of a run's folder; config.json and metrics.jsonl are enough."""
     try:
         config = read_config(path)
-        if not (path / METRICS).is_file():
-            raise BrokenRunError(f"there is no {METRICS}")
-        told = (record for record in records(path / METRICS) if _is_number(record.get(unit)))
-        x, returns = _of_episodes(told, unit) if of == "episodes" else _of_evaluations(told, unit, of)
+        needed = b"" if of == "episodes" else b"evaluation"
+        with broken_if_unreadable(METRICS):
+            told = (record for record in records(path / METRICS, containing=needed) if is_number(record.get(unit)))
+            x, returns = _of_episodes(told, unit) if of == "episodes" else _of_evaluations(told, unit, of)
     except BrokenRunError as error:
         raise BrokenRunError(f"{path}: {error}") from None
     return Curve(
@@ -118,18 +127,19 @@ def mean_of(group: Group) -> Mean | None:
     x = x[(x >= begin) & (x <= end)]
     if not len(x):
         return None
+    x = x[np.linspace(0, len(x) - 1, min(len(x), MAX_MEANS)).round().astype(int)]
     rows = np.stack([np.interp(x, curve.x, curve.returns) for curve in curves])
     return Mean(x, rows.mean(0), interval_of_mean(rows))
 
 
 def _of_evaluations(told: Iterable[Mapping[str, Any]], unit: Unit, of: Returns) -> tuple[Floats, Floats]:
     name = "test_return" if of == "test_levels" else "return"
-    points = [
+    points = (
         (record[unit], record[name])
         for record in told
-        if record["kind"] == "evaluation" and _is_number(record.get(name))
-    ]
-    x, returns = np.asarray(points, np.float64).reshape(-1, 2).T
+        if record["kind"] == "evaluation" and is_number(record.get(name))
+    )
+    x, returns = _columns(list(islice(points, MAX_RETURNS + 1)))
     # A run that went on from an earlier checkpoint has evaluated some points twice: the later one is what it led to.
     x, last = np.unique(x[::-1], return_index=True)
     return x, returns[::-1][last]
@@ -140,14 +150,21 @@ def _of_episodes(told: Iterable[Mapping[str, Any]], unit: Unit) -> tuple[Floats,
     for record in told:
         most = max(most, record[unit])
         if record["kind"] == "resume":  # what came after that checkpoint was played again
-            ended = [(x, episode_return) for x, episode_return in ended if x <= record[unit]]
-        elif record["kind"] == "episode" and _is_number(record.get("return")):
+            while ended and ended[-1][0] > record[unit]:
+                ended.pop()
+        elif record["kind"] == "episode" and is_number(record.get("return")) and len(ended) <= MAX_RETURNS:
             ended.append((record[unit], record["return"]))
-    x, returns = np.asarray(ended, np.float64).reshape(-1, 2).T
+    x, returns = _columns(ended)
     edges = np.linspace(0, most, POINTS + 1)[1:]
     part = np.searchsorted(edges, x)  # each up to its edge, which it is drawn at
     parts = np.unique(part)
     return edges[parts], np.asarray([returns[part == one].mean() for one in parts], np.float64)
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> Floats:
+    if len(points) > MAX_RETURNS:
+        raise BrokenRunError(f"{METRICS} has more than {MAX_RETURNS:,} returns")
+    return np.asarray(points, np.float64).reshape(-1, 2).T
 
 
 def _by_settings(task: str, method: str, curves: Sequence[Curve]) -> list[Group]:
@@ -159,7 +176,7 @@ def _by_settings(task: str, method: str, curves: Sequence[Curve]) -> list[Group]
         label = ", ".join([method, *(f"{name} {curve.settings[name]}" for name in differ)])
         groups.setdefault(label, []).append(curve)
     return [
-        Group(task=task, label=label, curves=tuple(sorted(same, key=lambda curve: curve.seed)))
+        Group(task=task, label=printable(label), curves=tuple(sorted(same, key=lambda curve: curve.seed)))
         for label, same in sorted(groups.items())
     ]
 
@@ -175,21 +192,18 @@ def _that_matter(config: Mapping[str, Any], of: Returns) -> dict[str, Any]:
     bonus = ["bonus"] if {"mem", "re3", "ride"} & set(parts) else []
     plain = [] if {"mem", "curl", "none"} & set(parts) else ["none"]  # the encoder where the method brings none
     found: dict[str, Any] = {}
-    for branch in ("env", "schedule", data, "scale", *bonus, *parts, *plain):
+    for branch in ("env", "schedule", data, "scale", *bonus, *dict.fromkeys(parts), *plain):
         _flatten(config.get(branch, {}), branch, found)
-    _flatten(config.get("machine", {}).get("precision"), "machine.precision", found)
-    if of != "episodes":
-        _flatten(config.get("evaluation", {}).get("episodes"), "evaluation.episodes", found)
+    single = (("machine", "precision"), *([("evaluation", "episodes")] if of != "episodes" else []))
+    for branch, name in single:
+        group = config.get(branch)
+        found[f"{branch}.{name}"] = group.get(name) if isinstance(group, Mapping) else None
     return {name: value for name, value in found.items() if name not in CHANGES_NO_CURVE}
 
 
 def _flatten(value: Any, name: str, into: dict[str, Any]) -> None:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            _flatten(inner, f"{name}.{key}", into)
+            _flatten(inner, f"{name}.{key}"[:MAX_NAME_CHARS], into)
     else:
         into[name] = value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)

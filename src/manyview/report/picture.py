@@ -30,6 +30,9 @@ MARKERS = ("D", "s", "^", "v", "P", "X")
 PANELS_IN_A_ROW = 3
 PANEL_INCHES = (6.0, 4.2)
 DOTS_PER_INCH = 120
+MAX_PANELS = 99
+INERT = {"text.parse_math": False, "text.usetex": False, "agg.path.chunksize": 10_000}
+"""Names are no formulas and nothing that TeX runs; and a curve of a million points is drawn part by part."""
 
 
 def draw_curves(
@@ -45,9 +48,29 @@ def draw_curves(
     A group of three seeds or more is a mean with its 95 % interval and thin single curves; of fewer, the single curves.
     """
     optional("matplotlib", extra="plots")
+    from matplotlib import rc_context
+
+    if path.suffix.lower() in ("", ".pgf"):  # the latter would run LaTeX on text of the runs
+        raise ValueError(f"{path} cannot be written: expected a file that ends with .png, .svg or .pdf")
+    by_task = {task: list(same) for task, same in groupby(groups, key=lambda group: group.task)}
+    if len(by_task) > MAX_PANELS:
+        raise ValueError(f"{len(by_task)} tasks are too many for one picture: name runs of at most {MAX_PANELS}")
+    with rc_context(INERT):
+        figure = _figure(by_task, groups, unit=unit, published=published, of=of)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def _figure(
+    by_task: Mapping[str, Sequence[Group]],
+    groups: Sequence[Group],
+    *,
+    unit: Unit,
+    published: Sequence[Published],
+    of: Returns,
+) -> Any:
     from matplotlib.figure import Figure
 
-    by_task = {task: list(same) for task, same in groupby(groups, key=lambda group: group.task)}
     columns = min(PANELS_IN_A_ROW, len(by_task))
     rows = -(-len(by_task) // columns)
     # A figure of its own: pyplot would keep it, and choose a window system.
@@ -61,8 +84,7 @@ def draw_curves(
         _finish(axes, task, unit, of)
     for axes in panels[len(by_task) :]:
         axes.set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DOTS_PER_INCH)
+    return figure
 
 
 def _styles(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
@@ -78,7 +100,7 @@ def _styles(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
 
 
 def _draw_group(axes: Any, group: Group, *, color: str, linestyle: str) -> None:
-    label = f"{group.label} ({group.seeds})"
+    label = _legend(f"{group.label} ({group.seeds})")
     mean = mean_of(group)
     if mean is None:
         for number, curve in enumerate(group.curves):
@@ -126,7 +148,12 @@ def _draw_published(axes: Any, rows: Sequence[Published]) -> None:
 
 def _published_label(row: Published) -> str:
     views = "" if row.views is None else f"{counted(row.views, 'view')}, "
-    return f"{row.method}, published ({views}{counted(len(row.returns), 'seed')})"
+    return _legend(f"{row.method}, published ({views}{counted(len(row.returns), 'seed')})")
+
+
+def _legend(label: str) -> str:
+    """Return a label that matplotlib shows; one that begins with an underscore it would hide."""
+    return f" {label}" if label.startswith("_") else label
 
 
 def _arms(returns: Sequence[float]) -> tuple[float, float]:

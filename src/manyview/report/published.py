@@ -1,9 +1,15 @@
 """Published figures, to stand beside our own curves."""
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from manyview.utils.json_io import is_count, is_number, read_object
+from manyview.utils.text import printable
+
+MAX_ROWS, MAX_SEEDS = 1_000, 100
+"""Each takes milliseconds to draw."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +30,9 @@ class Published:
 def read_published(path: Path) -> list[Published]:
     """The rows of a JSON file: {"results": [{"method", "suite", "task", "frames", "returns", "source"}]}."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["results"]
+        rows = read_object(Path(os.path.realpath(path)))["results"]
+        if len(rows) > MAX_ROWS:
+            raise ValueError(f"{len(rows):,} rows, at most {MAX_ROWS:,} are drawn")
         return [_row(row) for row in rows]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
@@ -35,13 +43,18 @@ def read_published(path: Path) -> list[Published]:
 
 
 def _row(row: dict[str, Any]) -> Published:
-    if not row["returns"]:
+    returns, views = row["returns"], row.get("views")
+    if not returns:
         raise ValueError(f"no returns in {row}")
+    if not isinstance(returns, list) or len(returns) > MAX_SEEDS or not all(map(is_number, returns)):
+        raise ValueError(f"returns must be at most {MAX_SEEDS} numbers, got {returns}")
+    if not is_count(row["frames"]) or not (views is None or is_count(views)):
+        raise ValueError(f"frames and views must be whole numbers, got {row['frames']!r} and {views!r}")
     return Published(
-        task=f"{row['suite']}/{row['task']}",
-        method=str(row["method"]),
-        frames=int(row["frames"]),
-        returns=tuple(map(float, row["returns"])),
-        source=str(row["source"]),
-        views=row.get("views"),
+        task=printable(f"{row['suite']}/{row['task']}"),
+        method=printable(row["method"]),
+        frames=row["frames"],
+        returns=tuple(map(float, returns)),
+        source=printable(row["source"]),
+        views=views,
     )

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
+from time import sleep
 from typing import IO, Any
 
 import torch
@@ -39,6 +40,8 @@ NAME_BYTES = 255
 PACKAGES = ("manyview", "torch", "numpy", "gymnasium", "safetensors", "dm-control", "mujoco", "envpool", "metaworld")
 LEVELS = 2
 """Of folders below those of a run that it writes to, shards' segments being the deepest; others it only removes."""
+LOCK_RETRIES, LOCK_PAUSE_S = 5, 0.05
+"""`manyview runs` takes the lock for a moment to see whether it is free."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,15 @@ class RunFolder:
     def hold(self) -> IO[str]:
         """Until this is closed no other process trains here; the system lets go of it however this one ends."""
         make_folder(self.path)
-        lock = open(self.path / "lock", "a", opener=open_own)  # noqa: SIM115
+        file = self.path / "lock"
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return _open_locked(file)
         except BlockingIOError:
-            lock.close()
             raise FileExistsError(f"another process is training in {self.path}") from None
-        return lock
+        except OSError as error:
+            raise OSError(
+                f"{file} cannot be locked: {error.strerror}. It must be a file that you may write, where locks work"
+            ) from None
 
     def is_held(self, lock: IO[str]) -> bool:
         """Return whether the folder at this path is still the one that `hold` locked, and not moved or made anew."""
@@ -149,6 +154,21 @@ class RunFolder:
             return read_object(self.manifest_file)
         except ValueError as error:
             raise ValueError(f"{self.manifest_file}: {error}") from None
+
+
+def _open_locked(path: Path) -> IO[str]:
+    """Open a file, made if need be, that no other process has locked; `BlockingIOError` if one has."""
+    file = open(path, "a", opener=open_own)  # noqa: SIM115
+    try:
+        for _ in range(LOCK_RETRIES):
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            sleep(LOCK_PAUSE_S)
+        raise BlockingIOError
+    except BaseException:
+        file.close()
+        raise
 
 
 def default_folder(config: RunConfig) -> Path:
