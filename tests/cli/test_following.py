@@ -1,8 +1,13 @@
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from manyview.cli.following import Lines
+import pytest
+
+from manyview.cli import following
+from manyview.cli.following import Lines, shown
 
 
 def line(kind: str, **more: Any) -> str:
@@ -49,3 +54,51 @@ def test_a_run_that_goes_on_is_followed_also_if_nothing_was_read_before(tmp_path
         file.write_text(line("begin") + line("train") + line("resume") + line("train") * further)
         assert kinds(lines.new()) == ["resume"] + ["train"] * further
         assert lines.new() == []
+
+
+HOSTILE = pytest.mark.attack(
+    "records of another process that are no records, endless or no file do not end the display"
+)
+
+
+class Kinds:
+    """A listener that takes ours only."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        self.seen.append(record["kind"])
+
+    def close(self) -> None:
+        pass
+
+
+@HOSTILE
+@pytest.mark.quality("X5")
+def test_lines_that_are_no_records_are_passed_over(tmp_path: Path) -> None:
+    file, listener = tmp_path / "metrics.jsonl", Kinds()
+    with shown(file, listener):
+        file.write_text(line("start") + "{}\n\x00\n[1]\n" + "[" * 100_000 + "\n" + line("end"))
+    assert listener.seen == ["start", "end"]
+
+
+@HOSTILE
+@pytest.mark.quality("X5")
+def test_a_line_without_end_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "MAX_TAIL_BYTES", 100)
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("x" * 1000)
+    lines = Lines(file)
+    with file.open("a") as more:
+        more.write("\n" + line("train"))
+    come = [one for _ in range(20) for one in lines.new()]
+    assert json.loads(come[-1])["kind"] == "train"
+    assert max(map(len, come)) <= 100
+
+
+@HOSTILE
+@pytest.mark.quality("X5")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert Lines(tmp_path / "metrics.jsonl").new() == []

@@ -89,6 +89,8 @@ print("imported:", *(name for name in {SIMULATORS!r} if name in sys.modules))
     assert shown.stdout.splitlines()[-1].strip() == "imported:"
 
 
+@pytest.mark.attack("a closed or full stdout or stderr, or a reader that leaves, never ends in a traceback")
+@pytest.mark.quality("X5")
 def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
     command = f"{sys.executable} -m manyview tasks --json | head -n 1"
     shown = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=120)

@@ -1,20 +1,28 @@
-"""What subcommands share: an argument, and how a wrong one is refused."""
+"""What subcommands share: an argument, how lines are printed, and how a wrong argument is refused."""
 
 import sys
-from typing import Annotated
+from typing import IO, Annotated
 
 import tyro
+
+from manyview.utils.text import printable
 
 JsonFlag = Annotated[
     bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json", help="Print a JSON list instead of a table.")
 ]
 
 
+MAX_LINE_CHARS = 2_000
 FAILED, INTERRUPTED = 1, 130
 """What a shell expects of a command that did not reach its end, and of one that Ctrl-C ended."""
 
 
+def say(line: object, *, file: IO[str] | None = None) -> None:
+    """Print one line, to stdout by default. Whatever it quotes, it is one, and moves no cursor."""
+    print(printable(line, max_chars=MAX_LINE_CHARS), file=file, flush=True)
+
+
 def refuse(reason: object) -> int:
-    """Say in one paragraph what cannot be done; the exit status of a wrong argument, as tyro has it."""
-    print(reason, file=sys.stderr)
+    """Say in one line what cannot be done; the exit status of a wrong argument, as tyro has it."""
+    say(reason, file=sys.stderr)
     return 2

@@ -10,9 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from manyview.cli.arguments import say
 from manyview.train import RunConfig, RunFolder
 from manyview.train.records import Listener
 from manyview.train.resume import PROMISES
+from manyview.utils.text import printable
 
 LINE_EVERY_S = 30.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -57,7 +59,7 @@ class Seen:
         if record["kind"] == "evaluation":
             self.returns.append(record["return"])
         if record["kind"] == "warning":
-            self.warnings.append(record["text"])
+            self.warnings.append(printable(record["text"]))
 
     @property
     def frames_per_s(self) -> float:
@@ -95,7 +97,8 @@ class Seen:
         return ", ".join(f"{name} {value:.0%}" for name, value in parts.items() if value is not None)
 
     def health(self) -> str:
-        return str(self.latest.get("train", {}).get("health", ""))
+        lines = str(self.latest.get("train", {}).get("health", "")).splitlines()
+        return "\n".join(map(printable, lines))
 
 
 class PlainDisplay:
@@ -145,7 +148,7 @@ class PlainDisplay:
 
     def _say(self, line: str) -> None:
         self._last_line_s = self._seen.seconds
-        print(line, flush=True)
+        say(line)
 
     def close(self) -> None:
         pass
@@ -189,7 +192,7 @@ class LiveDisplay:
         table.add_row("return", f"{seen.figure('evaluation', 'return')}  {sparkline(seen.returns)}{tested}")
         table.add_row("last episode", seen.figure("episode", "return"))
         table.add_row("β", f"{seen.figure('train', 'beta')}  β · std(r̂) {seen.figure('train', 'contrast')}")
-        table.add_row("r̂", f"{seen.bonus()}  {seen.shares()}".rstrip())
+        table.add_row("r̂", Text(printable(f"{seen.bonus()}  {seen.shares()}".rstrip())))
         losses = [f"{name} {seen.figure('train', name)}" for name in LOSSES if name in seen.latest.get("train", {})]
         table.add_row("learning", "  ".join(losses))
         if seen.health():
@@ -198,7 +201,10 @@ class LiveDisplay:
         for warning in seen.warnings[-3:]:
             table.add_row("warning", Text(warning, style="red"))
         return Group(
-            Text(title_of(self._config), style="bold"), self._progress, table, Text(str(self._folder.path), style="dim")
+            Text(printable(title_of(self._config)), style="bold"),
+            self._progress,
+            table,
+            Text(printable(self._folder.path), style="dim"),
         )
 
 

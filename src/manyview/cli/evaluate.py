@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import refuse
+from manyview.cli.arguments import refuse, say
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
 from manyview.report.episodes import Played, play
@@ -96,8 +96,8 @@ def facts(played: Played, trained: float | None) -> dict[str, Any]:
 
 def print_words(played: Played, trained: float | None) -> None:
     returns, masked = played.evaluation.returns, [v.name for v in played.views if v.name not in played.present]
-    print(f"{played.config.task}, {played.config.method}, after {played.frames:,} frames of training")
-    print(f"views        {', '.join(played.present)}" + (f" (masked: {', '.join(masked)})" if masked else ""))
+    say(f"{played.config.task}, {played.config.method}, after {played.frames:,} frames of training")
+    say(f"views        {', '.join(played.present)}" + (f" (masked: {', '.join(masked)})" if masked else ""))
     if played.levels is not None:
         print(f"levels       {played.levels}")
     print(f"return       {mean_in_words(returns)}")

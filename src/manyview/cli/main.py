@@ -6,13 +6,17 @@ runs where the import of another subcommand fails.
 """
 
 import os
+import select
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from io import TextIOWrapper
 
 from tyro.extras import SubcommandApp
 
 from manyview import __version__
+from manyview.cli.arguments import FAILED, INTERRUPTED, say
 
 COMMANDS = {
     "doctor": "Check this installation; name the command that repairs it.",
@@ -32,6 +36,31 @@ DESCRIPTION = """Reinforcement learning from several cameras with sparse rewards
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run `manyview` with `args` (by default those of the process) and return its exit status."""
+    _prepare_streams()
+    status = 0
+    try:
+        try:
+            status = _run(args)
+        finally:
+            sys.stdout.flush()  # while what goes wrong with it can still be said
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):  # as rich says it
+            raise
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _is_reader_gone():  # `manyview tasks | head` has seen enough
+            return status
+        with suppress(OSError):
+            say(f"manyview: {error}", file=sys.stderr)
+        return status or FAILED
+    finally:
+        _discard_unwritable()
+    return status
+
+
+def _run(args: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
     if arguments == ["--version"]:
         print(f"manyview {__version__}")
@@ -42,13 +71,37 @@ def main(args: Sequence[str] | None = None) -> int:
             app.command(name=name)(getattr(import_module(f"manyview.cli.{name}"), name))
         else:
             app.command(name=name, help=summary)(_not_loaded)
-    try:
-        status: int = app.cli(prog="manyview", description=DESCRIPTION, args=arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:  # `manyview tasks | head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
-        return 0
+    status: int = app.cli(prog="manyview", description=DESCRIPTION, args=arguments)
     return status
+
+
+def _prepare_streams() -> None:
+    """Open closed standard streams, and let stdout take every letter, as stderr does."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # the next file that is opened would get its number, and what is printed
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+            if null != number:
+                os.close(null)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _is_reader_gone() -> bool:
+    """Return whether nobody reads stdout any more, so that it is not another pipe that broke."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)  # what is wrong with it is told in any case
+    return bool(output.poll(0))
+
+
+def _discard_unwritable() -> None:
+    """Lead streams that take no more nowhere, or the interpreter complains at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _not_loaded() -> int:

@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 
+from manyview.cli.arguments import say
 from manyview.train.folder import RunFolder
 from manyview.train.plan import Plan
 from manyview.train.tree import to_plain
@@ -10,7 +11,7 @@ from manyview.train.tree import to_plain
 
 def print_plan(plan: Plan, folder: RunFolder) -> None:
     """The settings as JSON that `--config` takes, then what the run will take."""
-    print(json.dumps(to_plain(plan.config), indent=2, ensure_ascii=False))
+    print(json.dumps(to_plain(plan.config), indent=2))
     print()
     config = plan.config
     where = "in memory" if config.replay.folder is None else f"in {config.replay.folder}"
@@ -32,7 +33,7 @@ def print_plan(plan: Plan, folder: RunFolder) -> None:
         "folder": str(folder.path),
     }
     for name, value in rows.items():
-        print(f"{name:<14}{value}")
+        say(f"{name:<14}{value}")
 
 
 def _gb(count: int | None) -> str:

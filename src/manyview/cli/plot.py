@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import refuse
+from manyview.cli.arguments import refuse, say
 from manyview.report.curves import Curve, Group, Returns, Unit, grouped, mean_of, read_curve
 from manyview.report.picture import draw_curves
 from manyview.report.published import read_published
@@ -42,7 +42,7 @@ def plot(
         groups = grouped(curves)
         rows = [] if published is None else read_published(published)
         if not groups:
-            return refuse("\n".join(notes))
+            return refuse("; ".join(notes))
         draw_curves(out, groups, unit=x, published=rows, of=of)
     except (ValueError, OSError, ImportError) as error:
         return refuse(error)
@@ -50,11 +50,11 @@ def plot(
     if published is not None and not any(row.task in tasks for row in rows):
         notes.append(f"{published} has no figures of {', '.join(sorted(tasks))}")
     for group in groups:
-        print(in_words(group, x))
+        say(in_words(group, x))
         notes += [f"{group.task}, {group.label}: seed {seed} counts more than once" for seed in group.seeds_met_again]
     for note in notes:
-        print(f"note: {note}")
-    print(f"written to {out}")
+        say(f"note: {note}")
+    say(f"written to {out}")
     return 0
 
 

@@ -9,14 +9,16 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import JsonFlag, refuse
+from manyview.cli.arguments import JsonFlag, refuse, say
 from manyview.report.runs import Run, summaries
+from manyview.utils.text import printable
 
 HEADINGS = ("state", "task", "method", "seed", "frames", "return", "age")
 WORDS = 3
 """So many of them head words, the others numbers."""
 WIDE = 1000
 """Columns; more than any path has."""
+MAX_CELL_CHARS, MAX_PATH_CHARS = 80, 4096
 STYLES = {"running": "cyan", "finished": "green", "failed": "bold red", "killed": "red", "broken": "bold red"}
 
 
@@ -38,7 +40,7 @@ def runs(
     elif found:
         print_table(found)
     else:
-        print(f"no runs below {folder}")
+        say(f"no runs below {folder}")
     return 0
 
 
@@ -50,11 +52,12 @@ def print_table(found: Sequence[Run]) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDE)  # a file or another program wants whole lines
     rows = [cells(run) for run in found]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    longest = max(len(str(run.path)) for run in found)
+    paths = [printable(run.path, max_chars=MAX_PATH_CHARS) for run in found]
+    longest = max(map(len, paths))
     gap = "  " if sum(widths) + 2 * len(widths) + longest <= console.width else "\n    "
     console.print(Text(aligned(HEADINGS, widths), style="bold").append(f"{gap}path"), soft_wrap=True)
-    for run, row in zip(found, rows, strict=True):
-        line = Text(aligned(row, widths)).append(f"{gap}{run.path}")
+    for run, row, path in zip(found, rows, paths, strict=True):
+        line = Text(aligned(row, widths)).append(f"{gap}{path}")
         line.stylize(STYLES.get(run.state, ""), 0, len(run.state))
         if run.reason is not None:
             line.append(f"\n    {run.reason}", style="dim")
@@ -65,11 +68,11 @@ def cells(run: Run) -> tuple[str, ...]:
     """What stands under each heading; nothing for what is not known."""
     return (
         run.state,
-        run.task or "",
-        run.method or "",
+        printable(run.task or "", max_chars=MAX_CELL_CHARS),
+        printable(run.method or "", max_chars=MAX_CELL_CHARS),
         "" if run.seed is None else str(run.seed),
         frames_in_words(run),
-        "" if run.last_return is None else f"{run.last_return:.1f}",
+        "" if run.last_return is None else return_in_words(run.last_return),
         "" if run.age_s is None else age_in_words(run.age_s),
     )
 
@@ -88,6 +91,11 @@ def frames_in_words(run: Run) -> str:
         return f"{run.frames:,}"
     percent = 100 * run.frames // run.total_frames
     return f"{percent if run.state == 'finished' else min(percent, 99)}% of {run.total_frames:,}"
+
+
+def return_in_words(value: float) -> str:
+    """`812.3`; what is absurdly large takes no wider column."""
+    return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.2e}"
 
 
 def age_in_words(seconds: float) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import FAILED, INTERRUPTED, refuse
+from manyview.cli.arguments import FAILED, INTERRUPTED, refuse, say
 from manyview.cli.runs import print_table
 from manyview.report.runs import Run, summarise
 from manyview.scale.cluster import connected
@@ -52,13 +52,13 @@ def sweep(
         return refuse(error)
     counted = _counted(planned, summaries_of(planned))
     if wanted.search is None:
-        print(f"{len(planned)} runs in {wanted.out}: {counted}")
+        say(f"{len(planned)} runs in {wanted.out}: {counted}")
     else:
         fields = ", ".join(wanted.search.fields)
-        print(f"a search of {wanted.search.trials} trials for {fields} in {wanted.out}: {counted or 'to come'}")
+        say(f"a search of {wanted.search.trials} trials for {fields} in {wanted.out}: {counted or 'to come'}")
     if dry_run:
         for one in planned:
-            print(f"  {one.folder}")
+            say(f"  {one.folder}")
         return 0
     try:
         with connected(address, cpus=ceil(wanted.cpus)):
@@ -85,7 +85,7 @@ def _print_best(searched: Sweep) -> None:
     """The choices that have finished, the best first."""
     trials = [(return_of(searched.trial(values)), folder_of(values)) for values in searched.tried()]
     for found, name in sorted(((found, name) for found, name in trials if found is not None), reverse=True):
-        print(f"{found:10.1f}  {name}")
+        say(f"{found:10.1f}  {name}")
 
 
 class Told:
@@ -120,7 +120,7 @@ class Told:
             sys.stdout.flush()
 
     def _say(self, planned: Planned, what: str) -> None:
-        print(f"{os.path.relpath(planned.folder)}: {what}", flush=True)
+        say(f"{os.path.relpath(planned.folder)}: {what}")
 
 
 def summaries_of(planned: Sequence[Planned], *, begun: Set[Path] = frozenset()) -> list[Run]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import torch
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
-from manyview.cli.arguments import FAILED, INTERRUPTED, refuse
+from manyview.cli.arguments import FAILED, INTERRUPTED, refuse, say
 from manyview.cli.display import display_for
 from manyview.cli.following import shown
 from manyview.cli.planned import print_plan
@@ -131,7 +131,7 @@ def train(
                 build_trainer=_trainer_of(resolved, address, engine),
             )
         except FinishedError as finished:
-            print(finished)
+            say(finished)
             return 0
         except KeyboardInterrupt:
             return INTERRUPTED
@@ -176,7 +176,7 @@ def _taught(
             with shown(folder.metrics_file, listener):
                 stopped_by = learn_together(config, folder, accept_changes=accept_changes)
         except LearnersFailedError as error:
-            print(error, file=sys.stderr)
+            say(error, file=sys.stderr)
             return FAILED
     if folder.finished:
         return 0
@@ -191,7 +191,7 @@ def _played(session: Session) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (NotSavedError, DivergedError, EngineError) as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         return FAILED
     finally:
         session.close()
@@ -235,5 +235,5 @@ def _assigned(change: str) -> tuple[str, Any]:
         raise ValueError(f"--set takes NAME=VALUE, such as replay.batch_size=128; got {change!r}")
     try:
         return name, json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return name, text

@@ -12,6 +12,7 @@ preset = "cpu"
 "mem.entropy" = "joint"
 """
 
+import os
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,8 +31,18 @@ from manyview.train.folder import default_folder, folder_name
 from manyview.train.presets import preset_for
 from manyview.train.resume import refuse_other_settings
 from manyview.train.tree import changed, nested, to_plain
+from manyview.utils.files import read_bounded
+from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number
 
 Settings = Mapping[str, Any]
+MAX_BYTES = 2**18
+"""Of the file."""
+KINDS: Mapping[str, tuple[type, str]] = {
+    "preset": (str, "a name"),
+    "out": (str, "a folder"),
+    "set": (dict, "a table of settings"),
+    "variants": (dict, "a table of tables of settings"),
+}
 
 
 class Planned(NamedTuple):
@@ -152,7 +163,11 @@ def _refuse_others(runs: Iterable[Planned]) -> None:
 def read_sweep(path: Path) -> Sweep:
     """Of a file; what is wrong with it raises ValueError."""
     try:
-        plain = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_bounded(Path(os.path.realpath(path)), max_bytes=MAX_BYTES)
+        if max(line.count(b".") for line in content.split(b"\n")) > MAX_DEPTH:  # a key that takes minutes to parse
+            raise ValueError("it is nested too deeply")
+        plain = tomllib.loads(content.decode())
+        check_depth(plain)
         return _sweep(plain)
     except RecursionError:
         raise ValueError(f"{path}: it is nested too deeply") from None
@@ -171,9 +186,12 @@ def _sweep(plain: dict[str, Any]) -> Sweep:
         values = plain.get(name, [])
         if not isinstance(values, list) or not all(type(value) is kind for value in values):
             raise ValueError(f"{name} must be a list of {'numbers' if kind is int else 'names'}, got {values!r}")
-    for name, kind, called in (("preset", str, "text"), ("out", str, "text"), ("variants", dict, "tables of settings")):
-        if not isinstance(plain.get(name, kind()), kind):
-            raise ValueError(f"invalid {name}: expected {called}, got {plain[name]!r}")
+    for name, (kind, expected) in KINDS.items():
+        if name in plain and not isinstance(plain[name], kind):
+            raise ValueError(f"{name} must be {expected}, got {plain[name]!r}")
+    for name in ("cpus", "gpus", "memory_gb", "retries"):
+        if name in plain and not is_number(plain[name]):
+            raise ValueError(f"{name} must be a number that is at least 0, got {plain[name]!r}")
     read: dict[str, Any] = {name: tuple(plain[name]) for name in kinds if name in plain}
     if "search" in plain:
         read["search"] = search_of(plain["search"])

@@ -1,0 +1,55 @@
+"""What is said of a run while it trains: whatever its records quote, a line each."""
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from manyview.cli.display import LiveDisplay, PlainDisplay
+from manyview.train import RunFolder, preset_config
+
+INERT = pytest.mark.attack("names in a foreign run move no cursor, forge no row and are no formula in a plot")
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202e"
+TIMES = {"frames": 10, "steps": 5, "updates": 1}
+RECORDS: list[dict[str, Any]] = [
+    {"kind": "start", "seconds": 0.0},
+    {"kind": "warning", "seconds": 1.0, "text": f"[bold]{ESCAPES}\nfinished"},
+    {
+        "kind": "train",
+        "seconds": 60.0,
+        "beta": 0.1,
+        f"share/[red]{ESCAPES}\n": 0.5,
+        "health": f"a view{ESCAPES} is silent\nb",
+    },
+    {"kind": "end", "seconds": 61.0, "state": "failed", "reason": f"{ESCAPES}\nfinished"},
+]
+
+
+@INERT
+@pytest.mark.quality("X6")
+def test_foreign_text_makes_no_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = preset_config("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
+    display = PlainDisplay(config, RunFolder(tmp_path / f"run{ESCAPES}\n"))
+    for record in RECORDS:
+        display.record({**TIMES, **record})
+    lines = capsys.readouterr().out.split("\n")[:-1]
+    assert len(lines) == len(RECORDS) + 1  # losses, and health
+    assert all(line.isprintable() for line in lines)
+
+
+@INERT
+@pytest.mark.quality("X6")
+def test_the_panel_shows_foreign_text_as_it_is(tmp_path: Path) -> None:
+    config = preset_config("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
+    console = Console(file=StringIO(), force_terminal=False, width=200)
+    display = LiveDisplay(config, RunFolder(tmp_path / f"run{ESCAPES}"), console)
+    for record in RECORDS:
+        display._seen.take({**TIMES, **record})
+    with console.capture() as captured:
+        console.print(display._panel())
+    shown = captured.get()
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert "[bold]" in shown
+    assert "[red]" in shown
