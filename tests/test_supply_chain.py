@@ -23,7 +23,7 @@ def pins() -> dict[str, Version]:
 
 def gate_requirements() -> list[Requirement]:
     extras = PROJECT["optional-dependencies"]
-    texts = [*PROJECT["dependencies"], *(text for name in extras.keys() - SEPARATE for text in extras[name])]
+    texts = [*PROJECT["dependencies"], *(text for name in sorted(extras.keys() - SEPARATE) for text in extras[name])]
     return [Requirement(text) for text in texts]
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.compared import differences
 from benchmarks.file_operations import Operation, watched
-from manyview.data import durable
 from manyview.report.lines import records
 from manyview.train import RunFolder, checkpoint, run
 from manyview.train.opening import begin
+from manyview.utils import files
 from tests.durability.sessions import abandon, advance_to, quick_run
 
 CONFIG = quick_run()
@@ -64,7 +64,7 @@ def test_an_error_that_is_gone_a_moment_later_is_not_noticed(folder: RunFolder, 
 def test_a_checkpoint_that_stays_unreadable_is_set_aside_whole(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "RETRY_PAUSES_S", (0.0,))
+    monkeypatch.setattr(files, "RETRY_PAUSES_S", (0.0,))
     newest = folder.checkpoints / "000000040"
     before = {path.name: path.read_bytes() for path in newest.iterdir()}
     with failing_reads(newest, errno.EIO, fails=lambda _: True):

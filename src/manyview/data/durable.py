@@ -4,24 +4,14 @@ What is new is written beside its place, flushed to the disk, and renamed; then 
 since that is where a name lives. Every step that can fail or be cut off goes through `os` of this file.
 """
 
-import errno
 import os
 import shutil
-import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from time import sleep
-from typing import TypeVar
 
-UNFINISHED = ".unfinished"
-"""What a name ends with until it is whole."""
-
-TRANSIENT = {errno.EIO, errno.ESTALE, errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT}
-"""Errors of a disk or a file server that a moment later may be gone."""
-RETRY_PAUSES_S = (0.05, 0.2, 1.0)
+from manyview.utils.files import UNFINISHED, retry_transient
 
 Bytes = bytes | memoryview
-T = TypeVar("T")
 
 
 def write_whole(path: Path, parts: Iterable[Bytes]) -> None:
@@ -83,37 +73,9 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def retry_transient(read: Callable[[], T]) -> T:
-    """Call `read` again after short pauses while it fails with a transient `OSError`."""
-    for pause_s in RETRY_PAUSES_S:
-        try:
-            return read()
-        except OSError as error:
-            if error.errno not in TRANSIENT:
-                raise
-        sleep(pause_s)
-    return read()
-
-
 def list_folder(folder: Path) -> list[Path]:
     """Return what is in a folder, nothing if it is not there; unlike `glob`, any other failure raises `OSError`."""
     try:
         return retry_transient(lambda: list(folder.iterdir()))
     except FileNotFoundError:
         return []
-
-
-def read_regular(path: Path, *, most_bytes: int) -> bytes:
-    """What a file holds. Links, pipes and devices are refused, and what is larger than it may be."""
-    return retry_transient(lambda: _read_regular(path, most_bytes))
-
-
-def _read_regular(path: Path, most_bytes: int) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(file, "rb") as opened:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path.name} is no regular file")
-        if status.st_size > most_bytes:
-            raise OSError(f"{path.name} has {status.st_size:,} bytes, at most {most_bytes:,} are expected")
-        return opened.read(status.st_size)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from manyview.data.durable import UNFINISHED, make_folder, read_regular, remove, write_whole
+from manyview.data.durable import make_folder, remove, write_whole
 from manyview.data.plain import is_count
 from manyview.data.replay import Replay
 from manyview.data.scribe import Scribe
 from manyview.data.segments import MOST_STEPS, Segment, SegmentError, pack
+from manyview.utils.files import UNFINISHED, read_bounded
 
 MOST_BYTES = 2**31
 NAME = re.compile(rf"[0-9]{{12}}-[0-9]{{12}}\.segment({re.escape(UNFINISHED)})?")
@@ -146,7 +147,7 @@ class SegmentLog:
 
     def _read(self, entry: Entry) -> Segment:
         try:
-            packed = read_regular(self._folder / entry.name, most_bytes=MOST_BYTES)
+            packed = read_bounded(self._folder / entry.name, max_bytes=MOST_BYTES)
         except OSError as error:
             raise SegmentError(f"{entry.name}: {error.strerror or error}") from None
         try:

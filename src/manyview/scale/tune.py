@@ -18,7 +18,7 @@ from manyview.scale.shared import go_to, look_for, seen_by_all
 from manyview.scale.sweep import Planned, Sweep, log_of, return_of
 from manyview.train import RunFolder
 from manyview.train.opening import FinishedError, run
-from manyview.utils.own_files import open_own
+from manyview.utils.files import open_own
 
 ASKED_AGAIN = 100
 """How often Optuna may choose what was chosen before, until all is taken to be tried."""

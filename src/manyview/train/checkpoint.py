@@ -25,16 +25,15 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from manyview.data.durable import (
-    UNFINISHED,
     flush_names,
     list_folder,
     make_folder,
-    read_regular,
     remove,
     rename,
     write_new,
 )
 from manyview.data.plain import MOST_BYTES, MOST_VALUES, as_json, parsed, value_count
+from manyview.utils.files import UNFINISHED, read_bounded
 
 TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
 FORMAT = 1
@@ -213,7 +212,7 @@ def _age(match: re.Match[str]) -> tuple[int, bool]:
 
 def _read(path: Path, most_bytes: int) -> bytes:
     try:
-        return read_regular(path, most_bytes=most_bytes)
+        return read_bounded(path, max_bytes=most_bytes)
     except OSError as error:
         raise CheckpointError(f"{path.name}: {error.strerror or error}") from None
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, Protocol
 
-from manyview.data.durable import flush_names, retry_transient
+from manyview.data.durable import flush_names
 from manyview.envs.optional import optional
+from manyview.utils.files import retry_transient
 
 BLOCK_BYTES = 2**20
 Kind = Literal["start", "resume", "train", "episode", "evaluation", "warning", "end"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from manyview.envs.optional import optional
 from manyview.envs.views import Image
-from manyview.utils.own_files import replace_file
+from manyview.utils.files import replace_file
 
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont

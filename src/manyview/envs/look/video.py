@@ -8,7 +8,7 @@ import numpy as np
 
 from manyview.envs.optional import optional
 from manyview.envs.views import Image
-from manyview.utils.own_files import replace_file
+from manyview.utils.files import replace_file
 
 
 def write_video(path: Path, frames: Iterable[Image], *, frames_per_s: int = 15) -> None:
