@@ -2,15 +2,24 @@
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import gettempdir
+from threading import Timer
 from typing import Any
 
 from manyview.envs.cores import usable_cores
 from manyview.train import RunConfig
+from manyview.utils.private_folder import private_folder
 
 OBJECT_STORE_BYTES = 2**31
 """Batches and weights pass through it; the replay lies in the shards. Four batches of the paper's are 0.4 GB."""
+MAX_FOLDER_CHARS = 40
+"""Below it Ray has sockets with up to 66 characters more."""
+SHUTDOWN_S = 5.0
+"""After it, processes of a Ray of our own that hang are killed; without a fault a second is enough."""
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -22,24 +31,62 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
     """
     if address is None:
         _prepare_our_own()
+    else:  # one attempt of half a minute; Ray's own default is twenty
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
     from manyview.scale.engine import cause_of, ray
 
     # Ray puts the working directory on the `sys.path` of workers, but for a job of its client: whatever lies there
     # would be executed. A user's own task is imported from there all the same (utils/user_modules).
     job = {"job_config": ray.job_config.JobConfig(_client_job=True), **QUIET}
-    if address is None:
-        _adjust()
-        many = max(cpus, usable_cores())
-        ray.init(address="local", num_cpus=many, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **job)
-    else:
-        try:
-            ray.init(address=address, **job)
-        except (ray.exceptions.RayError, RuntimeError) as error:  # another token, another version
-            raise ConnectionError(f"no connection to {address}: {cause_of(error)}") from error
-    try:
+    with ExitStack() as stack:
+        if address is None:
+            _adjust()
+            # Ray lets every user of the machine write to its own folders, so they lie in a private one.
+            parent = os.environ.get("RAY_TMPDIR") or gettempdir()  # as Ray itself chooses
+            folder = stack.enter_context(private_folder(parent, "manyview-", max_chars=MAX_FOLDER_CHARS))
+            ray.init(
+                address="local",
+                num_cpus=max(cpus, usable_cores()),
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                _temp_dir=str(folder / "r"),
+                **job,
+            )
+        else:
+            try:
+                ray.init(address=address, **job)
+            except (ray.exceptions.RayError, RuntimeError) as error:  # another token, another version
+                raise ConnectionError(f"no connection to {address}: {cause_of(error)}") from error
+        stack.callback(_shut_down, own=address is None)
         yield
-    finally:
+
+
+def _shut_down(*, own: bool) -> None:
+    """Leave Ray; `ray.shutdown` would wait for ever for a part of it that hangs."""
+    from manyview.scale.engine import engine_part, ray
+
+    node = engine_part("_private.worker")._global_node if own else None
+    started = [part.process for parts in node.all_processes.values() for part in parts] if node is not None else []
+    workers = [worker for process in started for worker in _children(process.pid)]
+    killer = Timer(SHUTDOWN_S, lambda: [process.kill() for process in started])
+    killer.start()
+    try:
         ray.shutdown()
+    finally:
+        killer.cancel()
+        for worker in workers:  # whoever is stopped does not see that its raylet is gone
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(worker, signal.SIGKILL)
+            os.close(worker)
+
+
+def _children(pid: int) -> list[int]:
+    """Return descriptors of the processes that `pid` has started, for signals that reach no other process."""
+    descriptors: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # gone in the meantime
+            descriptors += [os.pidfd_open(int(child)) for child in file.read_text().split()]
+    return descriptors
 
 
 def _adjust() -> None:

@@ -1,0 +1,45 @@
+"""Temporary folders that only this user can enter, and that a killed process does not leave for ever."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+SHORT_PARENT = "/tmp"  # noqa: S108
+
+
+@contextmanager
+def private_folder(parent: str, prefix: str, *, max_chars: int) -> Iterator[Path]:
+    """Yield an empty folder of mode 0700 in `parent`, and remove it at the end.
+
+    Folders with this prefix whose process was killed are removed first. Where the path would be longer than
+    `max_chars`, the folder is made in `SHORT_PARENT`: paths of sockets have at most 107 characters.
+    """
+    if len(parent) + len(f"/{prefix}12345678") > max_chars:
+        parent = SHORT_PARENT
+    for abandoned in Path(parent).glob(f"{prefix}*"):
+        if (lock := _lock(abandoned)) is not None:
+            rmtree(abandoned, ignore_errors=True)
+            os.close(lock)
+    while (lock := _lock(path := Path(mkdtemp(prefix=prefix, dir=parent)))) is None:
+        pass  # another process took the new folder for an abandoned one, and removes it
+    try:
+        yield path
+    finally:
+        rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Return a descriptor that locks a folder of this user; None if it is gone or locked."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        with suppress(OSError):
+            flock(descriptor, LOCK_EX | LOCK_NB)
+            if os.fstat(descriptor).st_uid == os.getuid() and os.path.samestat(os.fstat(descriptor), folder.lstat()):
+                return descriptor
+        os.close(descriptor)
+    return None
