@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import gettempdir
 from time import monotonic, sleep
 from typing import Any
 
@@ -15,10 +17,19 @@ import pytest
 from benchmarks.processes import ACTING, alive, below
 from quality.plugin import Figure
 from tests.scale.damage import flip_a_bit
+from tests.scale.families import ending
+from tests.utils.test_private_folder import try_as_nobody
 
 pytestmark = pytest.mark.xdist_group("ray")
 FRAMES = 1_500
+MANYVIEW = ("-m", "manyview")
+IMPATIENT = (
+    "-c",
+    "import sys; from manyview.scale import engine; engine.ANSWER_S = 30.0; "
+    "from manyview.cli.main import main; sys.exit(main())",
+)
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+TEMPORARY = Path(gettempdir())
 OPTIONS = [
     *("--method", "drqv2+none", "--preset", "minute", "--out", "run"),
     *("--actors", "2", "--replay-shards", "2", "--set", f"schedule.frames={FRAMES}", "scale.chunk_steps=25"),
@@ -28,11 +39,11 @@ OPTIONS = [
 
 
 class Learner:
-    def __init__(self, folder: Path, task: str = "hanging", *settings: str) -> None:
+    def __init__(self, folder: Path, task: str = "hanging", *settings: str, python: Sequence[str] = MANYVIEW) -> None:
         self.folder = folder
         with (folder / "said.log").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "manyview", "train", f"tests.scale.hanging:{task}", *OPTIONS, *settings],
+                [sys.executable, *python, "train", f"tests.scale.hanging:{task}", *OPTIONS, *settings],
                 cwd=folder,
                 stdout=output,
                 stderr=output,
@@ -177,6 +188,76 @@ def test_a_shard_that_dies_ends_the_run_with_a_line_and_the_same_command_goes_on
     again = Learner(tmp_path)
     assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
     assert again.records("end")[-1]["frames"] == FRAMES
+
+
+HUNG = "a shard that hangs is named within a deadline, and a stop that is requested meanwhile leaves within seconds"
+
+
+@pytest.mark.long
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+@pytest.mark.parametrize("signalled", [True, False])
+def test_a_shard_that_hangs_is_named_and_the_same_command_goes_on(
+    tmp_path: Path, figure: Figure, *, signalled: bool
+) -> None:
+    learner = Learner(tmp_path, python=MANYVIEW if signalled else IMPATIENT)
+    with ending(learner.process):
+        learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
+        family = below(learner.process.pid)
+        os.kill(next(pid for pid, name in family.items() if "Shard" in name), signal.SIGSTOP)
+        sleep(2.0)
+        asked_s = monotonic()
+        if signalled:
+            learner.process.send_signal(signal.SIGTERM)
+        assert learner.process.wait(timeout=60) == 1
+        seconds = monotonic() - asked_s
+    *_, last = (tmp_path / "said.log").read_text().splitlines()
+    assert re.match(r"shard [01] of the replay does not answer: expected a reply within (4|30) s", last)
+    assert ("so no checkpoint of this moment is written" in last) == signalled
+    assert last.endswith("the same command goes on from the newest checkpoint")
+    wait_for_the_end_of(list(family), seconds=10)
+    if signalled:
+        figure(seconds, "s from SIGTERM")
+    again = Learner(tmp_path)
+    with ending(again.process):
+        assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
+    assert again.records("end")[-1]["frames"] == FRAMES
+
+
+PRIVATE = "another user of the machine can neither list, read nor write the files of the Ray that a run starts"
+
+
+@pytest.mark.long
+@pytest.mark.attack(PRIVATE)
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+def test_the_files_of_a_ray_of_our_own_are_closed_to_others_and_gone_with_it(tmp_path: Path) -> None:
+    before = set(TEMPORARY.glob("manyview-*"))
+    learner = Learner(tmp_path)
+    with ending(learner.process):
+        learner.until(lambda: learner.episodes() > 3)
+        (folder,) = (path for path in set(TEMPORARY.glob("manyview-*")) - before if is_of(path, learner.process.pid))
+        session = (folder / "r" / "session_latest").resolve()
+        assert (session / "sockets" / "raylet").is_socket()
+        assert len(str(session / "sockets" / "plasma_store")) <= 107
+        assert try_as_nobody(folder) == ""
+        stores = {line.split(maxsplit=5)[-1] for line in maps(learner.process.pid) if f" {SHARED_MEMORY}/" in line}
+        assert stores
+        assert all(name.endswith("(deleted)") for name in stores)  # no name, so nobody else can open it
+    assert folder.exists()
+    again = Learner(tmp_path)
+    with ending(again.process):
+        again.until(lambda: not folder.exists())
+        assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
+    assert not any(is_of(path, again.process.pid) for path in TEMPORARY.glob("manyview-*"))
+
+
+def is_of(folder: Path, pid: int) -> bool:
+    """Whether a process has started the Ray of a folder; other tests may have theirs beside it."""
+    return any(path.name.endswith(f"_{pid}") for path in (folder / "r").glob("session_*"))
+
+
+def maps(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/maps").read_text().splitlines()
 
 
 @pytest.mark.long

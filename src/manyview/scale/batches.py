@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from manyview.data import Batch
-from manyview.scale.engine import A_SHARD, Handle, answers_of
+from manyview.scale.engine import Handle, answers_of
 
 AHEAD = 2
 """Batches that are on their way while one is learned from."""
@@ -20,7 +20,7 @@ class Batches:
 
     def __init__(self, shards: Sequence[Handle], device: torch.device, *, held: Sequence[int]) -> None:
         self._shards, self._device = shards, device
-        self._coming: deque[Any] = deque()  # parts of batches: a batch has as many as there are shards
+        self._coming: deque[tuple[int, Any]] = deque()  # shard and part of a batch, as many as there are shards
         self.held = held
         """Steps that are in each; whoever gave it keeps it up to date."""
         self._due = [0.0] * len(shards)
@@ -28,9 +28,10 @@ class Batches:
     def next(self) -> Batch:
         count = len(self._shards)
         while len(self._coming) < (1 + AHEAD) * count:
-            self._coming.append(self._shards[self._whose_turn()].sample.remote())
-        came = answers_of([self._coming.popleft() for _ in range(count)], who=A_SHARD)
-        parts = [self._batch(arrays) for arrays in came]
+            shard = self._whose_turn()
+            self._coming.append((shard, self._shards[shard].sample.remote()))
+        shards, asked = zip(*(self._coming.popleft() for _ in range(count)), strict=True)
+        parts = [self._batch(arrays) for arrays in answers_of(list(asked), shards=shards)]
         return parts[0] if count == 1 else Batch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
     def _batch(self, arrays: Mapping[str, NDArray[Any]]) -> Batch:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from manyview.envs.optional import optional
+from manyview.train.stopping import current_request
 from manyview.train.trainer import EngineError
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # or Tune prints tables of its own
@@ -17,9 +18,12 @@ logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails, people h
 ray: Any = optional("ray", extra="scale")
 
 ANSWER_S = 300.0
-"""A disk far away may stall for a while."""
+"""Deadline of a call to a shard: a remote disk may stall for a while."""
+STOPPING_ANSWER_S = 4.0
+"""The same once a stop is requested: schedulers often kill a process 10 s after SIGTERM."""
+POLL_S = 0.25
+"""Interval of the stop checks while a call is waited for."""
 
-A_SHARD = "a shard of the replay"
 Handle = Any
 """Of an object in another process: `handle.method.remote(...)` gives a reference, `ray.get` what it refers to."""
 
@@ -45,13 +49,34 @@ def in_a_line() -> Iterator[None]:
         raise EngineError(cause_of(error)) from error
 
 
-def answers_of(references: Sequence[Any], *, who: str) -> list[Any]:
-    """What they refer to. Whoever does not answer may hang for ever, and with it whoever waits: here that ends."""
-    try:
-        found: list[Any] = ray.get(references, timeout=ANSWER_S)
-    except ray.exceptions.GetTimeoutError:
-        raise EngineError(f"{who} has not answered for {ANSWER_S:g} s: does its machine live, and its disk?") from None
-    return found
+def answers_of(
+    references: Sequence[Any], *, shards: Sequence[int] | None = None, deadline_s: float | None = None
+) -> list[Any]:
+    """Return the values of calls to `shards` (default: one call each, in order).
+
+    Raises `EngineError` with the number of a shard that misses the deadline, by default `ANSWER_S`.
+    """
+    limit_s, waited_s, stopping_s = ANSWER_S if deadline_s is None else deadline_s, 0.0, 0.0
+    while True:
+        try:
+            values: list[Any] = ray.get(references, timeout=POLL_S)
+            return values
+        except ray.exceptions.GetTimeoutError:
+            # Polls are counted instead of clock time: a suspended run must not find its shards late.
+            waited_s += POLL_S
+            stopping_s += POLL_S if current_request() else 0.0
+        if waited_s < limit_s and stopping_s < STOPPING_ANSWER_S:
+            continue
+        if pending := ray.wait(references, num_returns=len(references), timeout=0)[1]:
+            number = references.index(pending[0])
+            within = f"{limit_s:g} s"
+            if stopping_s:
+                within = f"{STOPPING_ANSWER_S:g} s of the request to stop, so no checkpoint of this moment is written"
+            raise EngineError(
+                f"shard {number if shards is None else shards[number]} of the replay does not answer: expected a reply "
+                f"within {within}. Check its process, machine and disk; the same command goes on from the newest "
+                "checkpoint"
+            )
 
 
 def cause_of(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from manyview.data.plain import is_count
 from manyview.scale.collector import Collected, Collector
-from manyview.scale.engine import A_SHARD, Handle, answers_of, cause_of, ray
+from manyview.scale.engine import Handle, answers_of, cause_of, ray
 from manyview.scale.shard import Receipt
 from manyview.scale.shared import go_to
 from manyview.train import RunConfig
@@ -45,6 +45,8 @@ class Seat(NamedTuple):
     actor: int
     life: int
     shard: Handle
+    number: int
+    """Of the shard."""
 
 
 class SendingCollector:
@@ -63,8 +65,9 @@ class SendingCollector:
             self._collector = Collector(self._config, self._shapes, actor=seat.actor, life=seat.life)
         parcel, collected = self._collector.collect(weights, step=step, steps=steps)
         sent_s = monotonic()
-        receipt: Receipt = ray.get(seat.shard.insert.remote(parcel))  # the learner watches both of us
-        return replace(collected, waited_s=monotonic() - sent_s), receipt
+        answer = seat.shard.insert.remote(parcel)
+        receipts: list[Receipt] = answers_of([answer], shards=[seat.number])
+        return replace(collected, waited_s=monotonic() - sent_s), receipts[0]
 
 
 @dataclass
@@ -130,8 +133,7 @@ class Fleet:
                     continue
                 if not member.calls:
                     member.since_s = monotonic()
-                seat = Seat(member.actor, member.life - 1, self._shards[self.shard_of(member.actor)])
-                answer = member.handle.collect.remote(weights, seat=seat, step=step, steps=chunk_steps)
+                answer = member.handle.collect.remote(weights, seat=self._seat(member), step=step, steps=chunk_steps)
                 member.calls.append(Call(answer, chunk_steps))
                 self._calls += 1
                 member.asked = self._calls
@@ -203,6 +205,7 @@ class Fleet:
             raise EngineError(f"no actor can begin: {reason}")
         member.handle, member.since_s, member.delivered, member.slowest_s = None, monotonic(), 0, 0.0
         member.calls.clear()
+        self._told = (-1, 0)  # the reason may be a shard that hangs, which shows when it is told something
         return Lost(member.actor, reason)
 
     def _lives(self, member: Member) -> bool:
@@ -214,6 +217,10 @@ class Fleet:
             member.life += 1
         return True
 
+    def _seat(self, member: Member) -> Seat:
+        life, number = member.life - 1, self.shard_of(member.actor)
+        return Seat(member.actor, life, self._shards[number], number)
+
     def _begun(self) -> Handle:
         return self._actors.remote(self._config, self._shapes, here=Path.cwd())
 
@@ -224,10 +231,10 @@ class Fleet:
     def _tell_shards(self) -> None:
         """How many send, and what the other shards hold, if it is more than before: shares are measured by it.
 
-        Raises if a shard is dead: no actor can make that good.
+        Raises if a shard is dead or hangs: no actor can make that good.
         """
         senders, total = sum(member.delivered > 0 for member in self.members), sum(self.held)
         if senders != self._told[0] or total > GROWN * self._told[1]:
             each = zip(self._shards, self.held, strict=True)
-            answers_of([shard.expect.remote(senders, elsewhere=total - held) for shard, held in each], who=A_SHARD)
+            answers_of([shard.expect.remote(senders, elsewhere=total - held) for shard, held in each])
             self._told = senders, total

@@ -2,14 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 from manyview.data import SegmentError
 from manyview.data.log import Entry
-from manyview.scale.engine import A_SHARD, Handle, answers_of, in_a_line, ray
+from manyview.scale import engine
+from manyview.scale.engine import Handle, answers_of, in_a_line
 
 LOOK_EVERY_S = 0.05
+WRITE_S = 600.0
+"""Deadline of a shard's disk: at a mark at most a handful of segments are still to be written."""
+READ_SEGMENT_S = 10.0
+"""Added to the deadline of a call for every segment that a shard reads in it."""
 
 
 class ShardLogs:
@@ -25,7 +30,7 @@ class ShardLogs:
     @in_a_line()
     def mark(self) -> list[dict[str, Any]]:
         """The states of the shards, all of whose steps will be on the disk when `entries` has answered."""
-        states: list[dict[str, Any]] = answers_of([shard.mark.remote() for shard in self._shards], who=A_SHARD)
+        states: list[dict[str, Any]] = answers_of([shard.mark.remote() for shard in self._shards])
         inserted = [state["replay"]["inserted"] for state in states]
         self._marks = {count: each for count, each in self._marks.items() if count > self._answered}
         self._marks[sum(inserted)] = inserted
@@ -39,25 +44,31 @@ class ShardLogs:
     def entries(self, *, inserted: int) -> list[Entry]:
         """Asked for again and again, and not waited for in the shards: they go on with what learners want of them."""
         asked = list(zip(self._shards, self._marks[inserted], strict=True))
-        while None in (found := answers_of([shard.marked.remote(count) for shard, count in asked], who=A_SHARD)):
+        deadline_s = monotonic() + WRITE_S
+        while None in (found := answers_of([shard.marked.remote(count) for shard, count in asked])):
+            if monotonic() > deadline_s:
+                raise OSError(f"shard {found.index(None)} has not written its part within {WRITE_S:g} s")
             sleep(LOOK_EVERY_S)
         self._answered = max(self._answered, inserted - 1)
         return [replace(Entry.of(plain), shard=index) for index, plains in enumerate(found) for plain in plains]
 
     @in_a_line()
     def keep(self, wanted: Iterable[Entry]) -> None:
-        ray.get([shard.keep.remote(part) for shard, part in zip(self._shards, self._parts(wanted), strict=True)])
+        answers_of([shard.keep.remote(part) for shard, part in zip(self._shards, self._parts(wanted), strict=True)])
 
     @in_a_line()
     def read(self, entries: Sequence[Entry]) -> None:
-        parts = zip(self._shards, self._parts(entries), strict=True)
-        for index, wrong in enumerate(ray.get([shard.read.remote(part) for shard, part in parts])):
+        parts = self._parts(entries)
+        asked = [shard.read.remote(part) for shard, part in zip(self._shards, parts, strict=True)]
+        deadline_s = engine.ANSWER_S + READ_SEGMENT_S * max(map(len, parts))
+        for index, wrong in enumerate(answers_of(asked, deadline_s=deadline_s)):
             if wrong:
                 raise SegmentError(f"shard {index}: {wrong}")
 
     @in_a_line()
     def forget(self, *, but: Iterable[Entry]) -> None:
-        ray.get([shard.forget.remote(part) for shard, part in zip(self._shards, self._parts(but), strict=True)])
+        parts = zip(self._shards, self._parts(but), strict=True)
+        answers_of([shard.forget.remote(part) for shard, part in parts], deadline_s=WRITE_S)
 
     def _parts(self, entries: Iterable[Entry]) -> list[list[Any]]:
         """Of each shard, as plain values."""

@@ -15,7 +15,7 @@ from manyview.data import Batch, Log, Scribe
 from manyview.scale.backlog import Backlog
 from manyview.scale.batches import Batches
 from manyview.scale.collector import weights_of
-from manyview.scale.engine import Handle, in_a_line, ray
+from manyview.scale.engine import Handle, answers_of, in_a_line, ray
 from manyview.scale.fleet import Fleet, Lost
 from manyview.scale.logs import ShardLogs
 from manyview.scale.shard import Shard
@@ -95,7 +95,7 @@ class ManyActors(FromReplay):
     @in_a_line()
     def log(self, folder: Path, scribe: Scribe) -> Log:  # noqa: ARG002
         with seen_by_all(folder.absolute()) as sign:
-            ray.get([shard.keep_log.remote(folder.absolute(), sign=sign) for shard in self.shards])
+            answers_of([shard.keep_log.remote(folder.absolute(), sign=sign) for shard in self.shards])
         return self.logs
 
     @in_a_line()
@@ -131,7 +131,7 @@ class ManyActors(FromReplay):
         for name, owner in self._owners().items():
             owner.load_state(state[name])
         parts = zip(self.shards, state["shards"], strict=True)
-        ray.get([shard.load_state.remote(part) for shard, part in parts])
+        answers_of([shard.load_state.remote(part) for shard, part in parts])
         self.fleet.held[:] = [min(part["replay"]["inserted"], self.shard_capacity) for part in state["shards"]]
         self._known = [(part["ledger"]["transitions"], part["ledger"]["frames"]) for part in state["shards"]]
         fill_replay()

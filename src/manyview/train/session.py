@@ -25,7 +25,7 @@ from manyview.train.folder import RunFolder
 from manyview.train.machine import autocast
 from manyview.train.records import JsonLines, Kind, Listeners
 from manyview.train.resume import Resumed, promise_of, segments_of
-from manyview.train.stopping import Stopped, StopRequest, stop_request
+from manyview.train.stopping import Stopped, StopRequest, set_current_request, stop_request
 from manyview.train.trainer import Trainer
 
 SKIPS_BEFORE_GOING_BACK = 3
@@ -93,6 +93,7 @@ class Session:
 
     def close(self) -> None:
         self.desk.scribe.close()  # first: its jobs flush the records
+        set_current_request(None)
         self.told.close()
         for env in self.evaluation_envs.values():
             env.close()
@@ -103,6 +104,7 @@ class Session:
         """To the end, or to where somebody asks for a stop by SIGTERM or Ctrl-C; whether it is the end."""
         # From the first record to the last: whoever reads that a run is under way can ask it to stop.
         with stop_request() if self._asks_to_stop is None else nullcontext(self._asks_to_stop) as self._stop:
+            set_current_request(self._stop)
             self._tell_begin()
             try:
                 finished = self._play()

@@ -23,6 +23,20 @@ class StopRequest:
         self.asked = signal.Signals(number)
 
 
+_current: StopRequest | None = None
+
+
+def current_request() -> StopRequest | None:
+    """Return the stop request of the run under way, for code that waits for other processes."""
+    return _current
+
+
+def set_current_request(request: StopRequest | None) -> None:
+    """Make `request` the one that all threads of this process see, until the run is closed."""
+    global _current
+    _current = request
+
+
 class Stopped(Exception):  # noqa: N818
     """What was being done is not done, and will be done again."""
 
