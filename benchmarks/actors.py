@@ -45,6 +45,7 @@ ROBOT = "benchmarks.actors:robot"
 """Twenty steps a second, whatever the machine: where actors share cores, whoever survives gets those of the dead."""
 MANY = 10**9
 KILL_EVERY_S = 5.0
+KEY = b"the key of a benchmark"
 
 
 class Paced(gym.Wrapper[Any, Any, Any, Any]):
@@ -86,8 +87,8 @@ def fleet_of(config: RunConfig) -> Iterator[tuple[Fleet, Any]]:
     env = build.environment(config)
     shapes = build.shapes_of(config, env)
     env.close()
-    shard: Any = ray.remote(Shard).options(num_cpus=0).remote(config, shapes, index=0, count=1)
-    fleet = Fleet(config, shapes, [shard])
+    shard: Any = ray.remote(Shard).options(num_cpus=0).remote(config, shapes, index=0, count=1, key=KEY)
+    fleet = Fleet(config, shapes, [shard], key=KEY)
     try:
         yield fleet, ray.put(weights_of(build.agent(config, shapes)))
     finally:

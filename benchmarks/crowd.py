@@ -18,11 +18,11 @@ from typing import Any
 
 import ray
 
-from benchmarks.actors import config_of
+from benchmarks.actors import KEY, config_of
 from benchmarks.processes import below, own_mb
 from manyview.scale.cluster import connected
 from manyview.scale.collector import Collector, weights_of
-from manyview.scale.shard import Parcel, Shard
+from manyview.scale.shard import Parcel, Shard, sign_incarnation
 from manyview.train import RunConfig, build
 
 HERTZ = 10.0
@@ -48,7 +48,8 @@ class Crowd:
         while (now_s := monotonic()) < began_s + seconds or waiting:
             while due and due[0][0] <= now_s < began_s + seconds:
                 _, actor, number = heappop(due)
-                parcel = self._parcel._replace(actor=actor, number=number)
+                secret = sign_incarnation(KEY, actor, self._parcel.life)
+                parcel = self._parcel._replace(actor=actor, number=number, secret=secret)
                 waiting[self._shards[actor % len(self._shards)].insert.remote(parcel)] = (now_s, actor, number)
             answered, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0.02) if waiting else ([], [])
             for answer in answered:
@@ -88,7 +89,7 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
     )
     with TemporaryDirectory() as folder, connected(None, cpus=SENDERS + 1):  # shards write until they end
         remote: Any = ray.remote(Shard).options(num_cpus=0)
-        holding = [remote.remote(config, shapes, index=index, count=shards) for index in range(shards)]
+        holding = [remote.remote(config, shapes, index=index, count=shards, key=KEY) for index in range(shards)]
         ray.get([shard.keep_log.remote(Path(folder), sign=Path(folder)) for shard in holding])
         ray.get([shard.expect.remote(actors // shards) for shard in holding])
         senders: list[Any] = [

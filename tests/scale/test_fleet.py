@@ -9,11 +9,12 @@ import pytest
 from manyview.scale import fleet as module
 from manyview.scale.collector import Collected
 from manyview.scale.fleet import Delivered, Fleet, Lost
-from manyview.scale.shard import Receipt
+from manyview.scale.shard import Receipt, sign_incarnation
 from manyview.train import build
 from tests.train.runs import short_run
 
 CHUNK = 10
+KEY = b"the key of a run"
 
 
 class World:
@@ -23,6 +24,7 @@ class World:
         self.now_s = 0.0
         self.answers: dict[int, tuple[int, Any]] = {}
         """Of each call: the actor, and what it answers."""
+        self.seats: dict[int, Any] = {}
         self.ended: list[int] = []
         self._number = 0
         engine = SimpleNamespace(wait=self.wait, get=lambda call: self.answers[call][1], kill=self.ended.append)
@@ -40,8 +42,9 @@ class World:
         return -self.begun
 
     def handle(self, actor: int) -> Any:
-        def remote(*_: Any, **__: Any) -> int:
+        def remote(*_: Any, **given: Any) -> int:
             self._number += 1
+            self.seats[self._number] = given["seat"]
             self.answers[self._number] = (actor, None)
             return self._number
 
@@ -66,7 +69,7 @@ def fleet_of(world: World, *, actors: int, shards: int = 1, **scale: Any) -> tup
     env = build.environment(config)
     shapes = build.shapes_of(config, env)
     env.close()
-    fleet = Fleet(config, shapes, [shard] * shards)
+    fleet = Fleet(config, shapes, [shard] * shards, key=KEY)
     for member in fleet.members:
         member.handle = world.handle(member.actor)
     return fleet, told
@@ -165,3 +168,24 @@ def test_one_stands_by_and_takes_the_place_of_whoever_dies(monkeypatch: pytest.M
     assert world.begun == 2  # and the next one stands by
     fleet.close()
     assert len(world.ended) == 4
+
+
+@pytest.mark.attack("a sender that claims the names of other actors, in any life, gets nothing in and keeps nobody out")
+@pytest.mark.quality("X4")
+def test_every_life_of_every_actor_has_a_secret_that_its_shard_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    fleet, _ = fleet_of(world, actors=3, shards=2, deadline_s=60.0, start_deadline_s=60.0)
+    resumed, _ = fleet_of(world, actors=3, shards=2)
+    for member in (*fleet.members, *resumed.members):
+        member.handle = None
+    for _ in range(3):
+        fleet.ask(None, step=0, most_steps=3 * CHUNK, chunk_steps=CHUNK)
+        world.now_s += 61
+        assert len(fleet.tend()) == 3
+        world.now_s += 61
+    resumed.load_state(fleet.state())
+    resumed.ask(None, step=0, most_steps=3 * CHUNK, chunk_steps=CHUNK)
+    seats = list(world.seats.values())
+    assert all(seat.secret == sign_incarnation(KEY, seat.actor, seat.life) for seat in seats)
+    assert len({(seat.actor, seat.life) for seat in seats}) == len({seat.secret for seat in seats}) == 12
+    assert "secret" not in str(fleet.state())

@@ -18,7 +18,7 @@ from manyview.data.pieces import cut_piece
 from manyview.scale import engine
 from manyview.scale.batches import Batches
 from manyview.scale.collector import Collector, weights_of
-from manyview.scale.shard import FAIR_SHARES, Parcel, Shard
+from manyview.scale.shard import FAIR_SHARES, Parcel, Shard, sign_incarnation
 from manyview.train import RunConfig, build, preset_config
 from manyview.train.plan import plan
 from manyview.train.tree import changed
@@ -26,6 +26,8 @@ from tests.scale.damage import flip_a_bit
 from tests.train.runs import short_run
 
 CHUNK = 10
+KEY = b"the key of a run"
+MALICIOUS = "an actor that sends absurd values or floods gets nothing absurd in, and at most twice its share"
 
 
 def setting(**scale: Any) -> tuple[RunConfig, build.Shapes]:
@@ -40,12 +42,17 @@ def parcels(config: RunConfig, shapes: build.Shapes, *, actor: int, count: int, 
     collector, weights = Collector(config, shapes, actor=actor, life=life), weights_of(build.agent(config, shapes))
     made = [collector.collect(weights, step=CHUNK * turn, steps=CHUNK)[0] for turn in range(count)]
     collector.close()
-    return made
+    return [signed(parcel) for parcel in made]
+
+
+def signed(parcel: Parcel) -> Parcel:
+    """As the actor that it names would send it."""
+    return parcel._replace(secret=sign_incarnation(KEY, parcel.actor, parcel.life))
 
 
 def test_a_parcel_that_comes_twice_is_taken_once() -> None:
     config, shapes = setting(actors=1)
-    shard = Shard(config, shapes, index=0, count=1)
+    shard = Shard(config, shapes, index=0, count=1, key=KEY)
     first, second = parcels(config, shapes, actor=0, count=2)
     receipt = shard.insert(first)
     assert (receipt.transitions, receipt.frames, receipt.refused) == (CHUNK, CHUNK, "")
@@ -75,27 +82,28 @@ def test_parts_of_a_run_can_be_built_with_the_settings_of_the_run(shards: int, l
     shapes = build.shapes_of(config, env)
     env.close()
     collector = Collector(config, shapes, actor=0, life=0)
-    shard = Shard(config, shapes, index=0, count=shards)
+    shard = Shard(config, shapes, index=0, count=shards, key=KEY)
     weights = weights_of(build.agent(config, shapes))
     parcel, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
-    assert not shard.insert(parcel).refused
+    assert not shard.insert(signed(parcel)).refused
     assert len(shard.sample()["rows"]) * shards * learners == config.replay.batch_size
     assert plan(config).config.scale == config.scale
     collector.close()
     shard.close()
 
 
+@pytest.mark.attack(MALICIOUS)
 @pytest.mark.quality("X4")
 def test_rewards_outside_the_declared_range_do_not_get_in() -> None:
     config, shapes = setting(actors=1, reward_low=-0.5, reward_high=0.5)
     open_config = replace(config, scale=replace(config.scale, reward_low=None, reward_high=None))
     (parcel,) = parcels(config, shapes, actor=0, count=1)
-    taken = Shard(open_config, shapes, index=0, count=1)
+    taken = Shard(open_config, shapes, index=0, count=1, key=KEY)
     assert taken.insert(parcel).transitions == CHUNK
     acted = taken.replay.steps["acted"][: taken.replay.inserted]
     taken.replay.steps["reward"][:CHUNK][acted[:CHUNK]] = 1e30
     absurd = parcel._replace(piece=cut_piece(taken.replay, 0))
-    refusing = Shard(config, shapes, index=0, count=1)
+    refusing = Shard(config, shapes, index=0, count=1, key=KEY)
     receipt = refusing.insert(absurd)
     assert receipt.transitions == refusing.replay.inserted == 0
     assert "declared were -0.5 to 0.5" in receipt.refused
@@ -106,7 +114,7 @@ def test_rewards_outside_the_declared_range_do_not_get_in() -> None:
 @pytest.mark.quality("X4")
 def test_an_actor_that_floods_gets_twice_its_share_and_no_more() -> None:
     config, shapes = setting(actors=16)
-    shard = Shard(config, shapes, index=0, count=1)
+    shard = Shard(config, shapes, index=0, count=1, key=KEY)
     shard.expect(16)
     sent = {actor: iter(parcels(config, shapes, actor=actor, count=4)) for actor in range(1, 16)}
     flood = iter(parcels(config, shapes, actor=0, count=60))
@@ -125,18 +133,19 @@ def test_an_actor_that_floods_gets_twice_its_share_and_no_more() -> None:
     shard.close()
 
 
+@pytest.mark.attack(MALICIOUS)
 @pytest.mark.quality("X4")
 def test_the_share_is_of_what_the_ring_holds_when_it_has_long_wrapped() -> None:
     """Sixteen take turns; then one sends as much as it can, for two more times round the ring."""
     config, shapes = setting(actors=16)
-    shard = Shard(config, shapes, index=0, count=1)
+    shard = Shard(config, shapes, index=0, count=1, key=KEY)
     shard.expect(16)
     (piece,) = parcels(config, shapes, actor=0, count=1)
     steps, whose = 0, list[int]()
 
     def send(actor: int, number: int) -> None:
         nonlocal steps
-        refused = shard.insert(piece._replace(actor=actor, number=number)).refused
+        refused = shard.insert(signed(piece._replace(actor=actor, number=number))).refused
         assert not (refused and actor)
         whose.extend([actor] * (shard.replay.inserted - steps))
         steps = shard.replay.inserted
@@ -151,6 +160,7 @@ def test_the_share_is_of_what_the_ring_holds_when_it_has_long_wrapped() -> None:
     shard.close()
 
 
+@pytest.mark.attack(MALICIOUS)
 @pytest.mark.quality("X4")
 @pytest.mark.parametrize(
     ("lie", "reason"),
@@ -167,17 +177,87 @@ def test_the_share_is_of_what_the_ring_holds_when_it_has_long_wrapped() -> None:
 )
 def test_what_a_parcel_says_of_itself_is_not_believed(lie: dict[str, Any], reason: str) -> None:
     config, shapes = setting(actors=4)
-    shard = Shard(config, shapes, index=0, count=2)
+    shard = Shard(config, shapes, index=0, count=2, key=KEY)
     (parcel,) = parcels(config, shapes, actor=0, count=1)
     assert shard.insert(parcel._replace(**lie)) == (0, 0, 0, reason)
     assert shard.insert(parcel) == (CHUNK, CHUNK, len(shard.replay), "")
     shard.close()
 
 
+FORGED = "a sender that claims the names of other actors, in any life, gets nothing in and keeps nobody out"
+
+
+@pytest.mark.attack(FORGED)
+@pytest.mark.quality("X4")
+@pytest.mark.parametrize("life", [0, 1, 10**9])
+@pytest.mark.parametrize("has_secret", [True, False])
+def test_one_sender_under_all_names_gets_nothing_in_and_keeps_nobody_out(life: int, *, has_secret: bool) -> None:
+    config, shapes = setting(actors=16)
+    shard = Shard(config, shapes, index=0, count=1, key=KEY)
+    (own,) = parcels(config, shapes, actor=0, count=1)
+    for actor in range(1, 16):
+        forged = own._replace(actor=actor, life=life, number=10**9, secret=own.secret if has_secret else b"")
+        assert shard.insert(forged) == (0, 0, 0, f"its sender is not actor {actor} in life {life}: {STRANGER}")
+    honest = [signed(own._replace(actor=actor, number=number)) for number in range(3) for actor in range(1, 16)]
+    assert not any(shard.insert(parcel).refused for parcel in honest)
+    assert shard.ledger.transitions == len(honest) * CHUNK
+    shard.close()
+
+
+STRANGER = "it does not have that one's secret"
+
+
+@pytest.mark.attack(FORGED)
+@pytest.mark.quality("X4")
+@pytest.mark.parametrize("secret", [None, "text", b"", b"x" * 32, 7])
+def test_a_secret_of_any_kind_but_the_right_one_is_refused(secret: Any) -> None:
+    config, shapes = setting(actors=1)
+    shard = Shard(config, shapes, index=0, count=1, key=KEY)
+    (parcel,) = parcels(config, shapes, actor=0, count=1)
+    assert STRANGER in shard.insert(parcel._replace(secret=secret)).refused
+    assert not shard.insert(parcel).refused
+    shard.close()
+
+
+@pytest.mark.attack(FORGED)
+@pytest.mark.quality("X4")
+def test_a_replaced_actor_cannot_take_the_next_life_and_its_late_parcels_do_no_harm() -> None:
+    config, shapes = setting(actors=4, replay_shards=2)
+    shards = [Shard(config, shapes, index=index, count=2, key=KEY) for index in range(2)]
+    before, late = parcels(config, shapes, actor=1, count=2)
+    (after,) = parcels(config, shapes, actor=1, count=1, life=1)
+    assert not shards[1].insert(before).refused
+    assert STRANGER in shards[1].insert(late._replace(life=1)).refused
+    assert not shards[1].insert(after).refused
+    assert shards[1].insert(late) == (2 * CHUNK, 2 * CHUNK, len(shards[1].replay), "")  # ignored: its life is over
+    assert shards[0].insert(after).refused == "no actor 1 sends here"
+    for shard in shards:
+        shard.close()
+
+
+@pytest.mark.attack(FORGED)
+@pytest.mark.quality("X4")
+def test_secrets_are_of_one_process_and_in_no_checkpoint(tmp_path: Path) -> None:
+    config, shapes = setting(actors=1)
+    (parcel,) = parcels(config, shapes, actor=0, count=1)
+    before, after = (Shard(config, shapes, index=0, count=1, key=key) for key in (KEY, b"of the next process"))
+    before.keep_log(tmp_path, sign=tmp_path)
+    before.insert(parcel)
+    state = before.mark()
+    files = b"".join(file.read_bytes() for file in tmp_path.rglob("*.segment")) + repr(state).encode()
+    assert not any(secret in files for secret in (KEY, parcel.secret))
+    assert written(before, state)
+    after.load_state(state)
+    assert STRANGER in after.insert(parcel._replace(number=1)).refused
+    for shard in (before, after):
+        shard.close()
+
+
+@pytest.mark.attack(MALICIOUS)
 @pytest.mark.quality("X4")
 def test_actions_that_no_agent_can_take_do_not_get_in() -> None:
     config, shapes = setting(actors=1)
-    shard, taken = (Shard(config, shapes, index=0, count=1) for _ in range(2))
+    shard, taken = (Shard(config, shapes, index=0, count=1, key=KEY) for _ in range(2))
     (parcel,) = parcels(config, shapes, actor=0, count=1)
     taken.insert(parcel)
     taken.replay.steps["action"][:CHUNK] = 1e30
@@ -191,7 +271,7 @@ def test_actions_that_no_agent_can_take_do_not_get_in() -> None:
 def test_whoever_floods_one_shard_of_several_gets_no_more_of_the_whole() -> None:
     """Eight actors and four shards: half of a shard is a quarter of nothing."""
     config, shapes = setting(actors=8, replay_shards=4)
-    shard = Shard(config, shapes, index=0, count=4)
+    shard = Shard(config, shapes, index=0, count=4, key=KEY)
     honest, flood = parcels(config, shapes, actor=4, count=6), iter(parcels(config, shapes, actor=0, count=60))
     for turn, parcel in enumerate(honest):
         shard.expect(8, elsewhere=6 * (turn + 1) * CHUNK)  # what the other six have sent to the other three
@@ -206,18 +286,19 @@ def test_whoever_floods_one_shard_of_several_gets_no_more_of_the_whole() -> None
 
 def test_a_few_survivors_may_have_all_of_it() -> None:
     config, shapes = setting(actors=16)
-    shard = Shard(config, shapes, index=0, count=1)
+    shard = Shard(config, shapes, index=0, count=1, key=KEY)
     shard.expect(1)
     for parcel in parcels(config, shapes, actor=3, count=5):
         assert not shard.insert(parcel).refused
     shard.close()
 
 
+@pytest.mark.attack(MALICIOUS)
 @pytest.mark.parametrize("damage", [b"", b"nonsense"])
 def test_bytes_that_are_no_piece_are_refused_with_a_reason(damage: bytes) -> None:
     config, shapes = setting()
-    shard = Shard(config, shapes, index=0, count=1)
-    receipt = shard.insert(Parcel(0, 0, 0, CHUNK, damage))
+    shard = Shard(config, shapes, index=0, count=1, key=KEY)
+    receipt = shard.insert(signed(Parcel(0, 0, 0, CHUNK, damage)))
     assert (receipt.transitions, receipt.held, receipt.refused) == (0, 0, "no segment")
     shard.close()
 
@@ -231,7 +312,7 @@ def written(shard: Shard, state: dict[str, Any]) -> list[Any]:
 
 def test_a_slow_disk_keeps_nobody_waiting_at_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, shapes = setting(actors=1)
-    shard, disk = Shard(config, shapes, index=0, count=1), Event()
+    shard, disk = Shard(config, shapes, index=0, count=1, key=KEY), Event()
     shard.keep_log(tmp_path, sign=tmp_path)
     first, second = parcels(config, shapes, actor=0, count=2)
     shard.insert(first)
@@ -254,7 +335,7 @@ def test_a_slow_disk_keeps_nobody_waiting_at_a_mark(tmp_path: Path, monkeypatch:
 @pytest.mark.quality("D4")
 def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
     config, shapes = setting(actors=2)
-    before, after = (Shard(config, shapes, index=1, count=2) for _ in range(2))
+    before, after = (Shard(config, shapes, index=1, count=2, key=KEY) for _ in range(2))
     made = parcels(config, shapes, actor=1, count=6)
     before.keep_log(tmp_path, sign=tmp_path)
     for parcel in made[:4]:
@@ -269,7 +350,7 @@ def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
     after.load_state(state)
     assert after.read(segments) == ""
     assert after.replay.inserted == state["replay"]["inserted"]
-    twin = Shard(config, shapes, index=1, count=2)
+    twin = Shard(config, shapes, index=1, count=2, key=KEY)
     for parcel in made[:4]:
         twin.insert(parcel)
     twin.sample()
@@ -289,7 +370,7 @@ class Here:
 
 def test_batches_have_rows_of_every_shard_as_it_has_steps_and_none_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
     config, shapes = setting(actors=2)
-    shards = [Shard(config, shapes, index=index, count=2) for index in range(2)]
+    shards = [Shard(config, shapes, index=index, count=2, key=KEY) for index in range(2)]
     for index, count in enumerate((6, 2)):
         for parcel in parcels(config, shapes, actor=index, count=count):
             shards[index].insert(parcel)
@@ -306,7 +387,7 @@ def test_batches_have_rows_of_every_shard_as_it_has_steps_and_none_in_common(mon
 
 def test_a_shard_that_has_nothing_yet_goes_on_from_its_mark_too(tmp_path: Path) -> None:
     config, shapes = setting(actors=2)
-    before, after = (Shard(config, shapes, index=0, count=2) for _ in range(2))
+    before, after = (Shard(config, shapes, index=0, count=2, key=KEY) for _ in range(2))
     for shard in (before, after):
         shard.keep_log(tmp_path, sign=tmp_path)
     state = before.mark()
@@ -321,7 +402,7 @@ def test_a_shard_that_has_nothing_yet_goes_on_from_its_mark_too(tmp_path: Path) 
 @pytest.mark.quality("D5")
 def test_a_disk_that_was_full_for_a_moment_costs_no_later_mark(tmp_path: Path) -> None:
     config, shapes = setting(actors=1)
-    shard = Shard(config, shapes, index=0, count=1)
+    shard = Shard(config, shapes, index=0, count=1, key=KEY)
     shard.keep_log(tmp_path / "not yet", sign=tmp_path)
     first, second = parcels(config, shapes, actor=0, count=2)
     (tmp_path / "not yet").write_text("in the way")
@@ -333,7 +414,7 @@ def test_a_disk_that_was_full_for_a_moment_costs_no_later_mark(tmp_path: Path) -
     shard.insert(second)
     state = shard.mark()
     segments = written(shard, state)
-    again = Shard(config, shapes, index=0, count=1)
+    again = Shard(config, shapes, index=0, count=1, key=KEY)
     again.keep_log(tmp_path / "not yet", sign=tmp_path)
     again.load_state(state)
     assert again.read(segments) == ""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from manyview.data.plain import is_count
 from manyview.scale.collector import Collected, Collector
 from manyview.scale.engine import Handle, answers_of, cause_of, ray
-from manyview.scale.shard import Receipt
+from manyview.scale.shard import Receipt, sign_incarnation
 from manyview.scale.shared import go_to
 from manyview.train import RunConfig
 from manyview.train.build import Shapes
@@ -44,6 +44,8 @@ class Seat(NamedTuple):
 
     actor: int
     life: int
+    secret: bytes
+    """By which the shard knows this life of this actor."""
     shard: Handle
     number: int
     """Of the shard."""
@@ -65,7 +67,7 @@ class SendingCollector:
             self._collector = Collector(self._config, self._shapes, actor=seat.actor, life=seat.life)
         parcel, collected = self._collector.collect(weights, step=step, steps=steps)
         sent_s = monotonic()
-        answer = seat.shard.insert.remote(parcel)
+        answer = seat.shard.insert.remote(parcel._replace(secret=seat.secret))
         receipts: list[Receipt] = answers_of([answer], shards=[seat.number])
         return replace(collected, waited_s=monotonic() - sent_s), receipts[0]
 
@@ -96,8 +98,8 @@ class Member:
 
 
 class Fleet:
-    def __init__(self, config: RunConfig, shapes: Shapes, shards: Sequence[Handle]) -> None:
-        self._config, self._shapes, self._shards = config, shapes, shards
+    def __init__(self, config: RunConfig, shapes: Shapes, shards: Sequence[Handle], *, key: bytes) -> None:
+        self._config, self._shapes, self._shards, self._key = config, shapes, shards, key
         # Once: Ray keeps whatever it is made of for ever.
         self._actors = ray.remote(SendingCollector).options(num_cpus=1, max_restarts=0)
         self.members = [Member(actor) for actor in range(config.scale.actors)]
@@ -219,7 +221,8 @@ class Fleet:
 
     def _seat(self, member: Member) -> Seat:
         life, number = member.life - 1, self.shard_of(member.actor)
-        return Seat(member.actor, life, self._shards[number], number)
+        secret = sign_incarnation(self._key, member.actor, life)
+        return Seat(member.actor, life, secret, self._shards[number], number)
 
     def _begun(self) -> Handle:
         return self._actors.remote(self._config, self._shapes, here=Path.cwd())

@@ -1,5 +1,6 @@
 """A part of a run's replay, fed by actors that may repeat themselves, flood or send nonsense."""
 
+import hmac
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,13 @@ class Parcel(NamedTuple):
     frames: int
     """That its steps took."""
     piece: bytes
+    secret: bytes = b""
+    """`sign_incarnation` of its actor and life, which the learner gave to that process alone."""
+
+
+def sign_incarnation(key: bytes, actor: int, life: int) -> bytes:
+    """Return the secret by which shards with this key know one life of one actor."""
+    return hmac.digest(key, b"%d %d" % (actor, life), "sha256")
 
 
 class Receipt(NamedTuple):
@@ -106,7 +114,7 @@ class Ledger:
 class Shard:
     """One of `count` equal parts of the replay, with its own sampler and log."""
 
-    def __init__(self, config: RunConfig, shapes: Shapes, *, index: int, count: int) -> None:
+    def __init__(self, config: RunConfig, shapes: Shapes, *, index: int, count: int, key: bytes) -> None:
         part = replace(
             config.alone,
             seed=derived_seed(config.seed, "shard", index),
@@ -117,7 +125,7 @@ class Shard:
             ),
             machine=replace(config.machine, device="cpu"),
         )
-        self._index, self._count, self._senders = index, count, config.scale.actors
+        self._index, self._count, self._senders, self._key = index, count, config.scale.actors, key
         self.expect(config.scale.actors)
         low, high = config.scale.reward_low, config.scale.reward_high
         self._low, self._high = -inf if low is None else low, inf if high is None else high
@@ -146,6 +154,10 @@ class Shard:
             return f"no actor {parcel.actor!r} sends here"
         if not (is_count(parcel.life) and is_count(parcel.number)):
             return f"its life and number must be whole numbers, got {parcel.life!r} and {parcel.number!r}"
+        # Signed instead of announced: whoever can call a shard could announce itself too.
+        secret = sign_incarnation(self._key, parcel.actor, parcel.life)
+        if not (isinstance(parcel.secret, bytes) and hmac.compare_digest(parcel.secret, secret)):
+            return f"its sender is not actor {parcel.actor} in life {parcel.life}: it does not have that one's secret"
         return ""
 
     def _taken(self, parcel: Parcel) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
+from secrets import token_bytes
 from time import monotonic
 from typing import Any, Protocol
 
@@ -58,8 +59,9 @@ class ManyActors(FromReplay):
         config, count = self.config, self.config.scale.replay_shards
         remote = ray.remote(Shard).options(num_cpus=0, max_restarts=0)
         part = replace(config, replay=replace(config.replay, folder=_absolute(config.replay.folder)))
-        self.shards = [remote.remote(part, self.shapes, index=index, count=count) for index in range(count)]
-        self.fleet = Fleet(config, self.shapes, self.shards)
+        key = token_bytes(32)  # of this process: a checkpoint has none, so an actor of before cannot come back
+        self.shards = [remote.remote(part, self.shapes, index=index, count=count, key=key) for index in range(count)]
+        self.fleet = Fleet(config, self.shapes, self.shards, key=key)
         self.backlog = Backlog()
         self.batches = Batches(self.shards, self.device, held=self.fleet.held)
         self.logs = ShardLogs(self.shards)
