@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, distributed
 
 from benchmarks.compared import different
-from benchmarks.processes import below
+from benchmarks.processes import alive, below
 from manyview.agents import OffPolicyAgent
 from manyview.data import Batch
 from manyview.scale.learners import _files_of_the_leader
 from manyview.train import RunConfig, build
 from manyview.train.checkpoint import packed, unpacked
+from quality.plugin import Figure
+from tests.scale.families import ending
 from tests.train.runs import short_run
 
 UPDATES, ROWS = 4, 16
@@ -129,22 +131,27 @@ def test_whoever_follows_becomes_what_the_leader_is(two: list[dict[str, Any]]) -
     assert different(leads, follows) == []
 
 
+FRAMES = 1_500
+
+
+def started(folder: Path) -> "subprocess.Popen[bytes]":
+    command = [
+        *("train", "toy/identity_continuous", "--method", "drqv2+mem", "--preset", "minute", "--out", "run"),
+        *("--actors", "1", "--learners", "2", "--set", f"schedule.frames={FRAMES}", "evaluation.video=false"),
+        *("log.checkpoint_every_frames=300", "log.tensorboard=false", "scale.chunk_steps=50"),
+    ]
+    with (folder / "said.log").open("ab") as output:
+        return subprocess.Popen([sys.executable, "-m", "manyview", *command], cwd=folder, stdout=output, stderr=output)
+
+
 @pytest.mark.long
 @pytest.mark.quality("L6")
 @pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_group_of_learners_goes_on_from_its_checkpoint_when_one_is_killed(tmp_path: Path, *, leads: bool) -> None:
     """By the command, on real Ray Train: the one that has the run, or one that follows it."""
-    frames, killed = 1_500, False
-    command = [
-        *("train", "toy/identity_continuous", "--method", "drqv2+mem", "--preset", "minute", "--out", "run"),
-        *("--actors", "1", "--learners", "2", "--set", f"schedule.frames={frames}", "evaluation.video=false"),
-        *("log.checkpoint_every_frames=300", "log.tensorboard=false", "scale.chunk_steps=50"),
-    ]
-    with (tmp_path / "said.log").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "manyview", *command], cwd=tmp_path, stdout=output, stderr=output
-        )
+    frames, killed = FRAMES, False
+    process = started(tmp_path)
     deadline_s = monotonic() + 500
     while process.poll() is None and monotonic() < deadline_s:
         learners = [pid for pid, name in below(process.pid).items() if "RayTrainWorker" in name]
@@ -164,3 +171,68 @@ def test_a_group_of_learners_goes_on_from_its_checkpoint_when_one_is_killed(tmp_
     assert end["updates"] == frames - 300 + 1
     assert "resumed with fresh actors" in said
     assert next(record for record in reversed(records) if record["kind"] == "evaluation")["return"] > 9
+
+
+HUNG = "a learner among several that hangs is named by its rank, and a stop requested meanwhile leaves within seconds"
+
+
+def stop_one(folder: Path, process: "subprocess.Popen[bytes]", *, leads: bool) -> int:
+    """SIGSTOP the leader or the follower after the first checkpoint, and return its process id."""
+    deadline_s = monotonic() + 200
+    while not (folder / "run" / "checkpoints" / "000000300").exists():
+        assert process.poll() is None, (folder / "said.log").read_text()
+        assert monotonic() < deadline_s, (folder / "said.log").read_text()
+        sleep(0.1)
+    learners = [pid for pid, name in below(process.pid).items() if "RayTrainWorker" in name]
+    leader = json.loads((folder / "run" / "manifest.json").read_text())["pid"]
+    (stopped,) = (pid for pid in learners if (pid == leader) == leads)
+    os.kill(stopped, signal.SIGSTOP)
+    return stopped
+
+
+@pytest.mark.long
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+@pytest.mark.xdist_group("ray")
+@pytest.mark.parametrize("leads", [True, False])
+def test_sigterm_while_a_learner_hangs_leaves_soon_and_names_its_rank(
+    tmp_path: Path, figure: Figure, *, leads: bool
+) -> None:
+    process = started(tmp_path)
+    with ending(process):
+        stopped = stop_one(tmp_path, process, leads=leads)
+        family = list(below(process.pid))
+        assert stopped in family
+        sleep(2)
+        asked_s = monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 1
+        seconds = monotonic() - asked_s
+    *_, last = (tmp_path / "said.log").read_text().splitlines()
+    assert last.startswith(f"the learner of rank {0 if leads else 1} (pid {stopped} on ")
+    assert last.endswith("The same command goes on from the newest checkpoint")
+    gone_by_s = monotonic() + 15
+    while any(map(alive, family)):
+        assert monotonic() < gone_by_s, "processes are left behind"
+        sleep(0.1)
+    figure(seconds, "s from SIGTERM")
+    again = started(tmp_path)
+    with ending(again):
+        assert again.wait(timeout=300) == 0, (tmp_path / "said.log").read_text()
+    assert "resumed with fresh actors" in (tmp_path / "said.log").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+@pytest.mark.xdist_group("ray")
+def test_a_group_goes_on_from_its_checkpoint_when_a_learner_hangs(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    with ending(process):
+        stopped = stop_one(tmp_path, process, leads=False)
+        assert process.wait(timeout=500) == 0, (tmp_path / "said.log").read_text()
+    said = (tmp_path / "said.log").read_text()
+    assert said.count("does not answer") == 1
+    assert f"the learner of rank 1 (pid {stopped} on " in said
+    assert "resumed with fresh actors" in said
+    assert not alive(stopped)

@@ -174,7 +174,8 @@ def _taught(
             folder.set_aside()
         try:
             with shown(folder.metrics_file, listener):
-                stopped_by = learn_together(config, folder, accept_changes=accept_changes)
+                warn = partial(print, file=sys.stderr, flush=True)
+                stopped_by = learn_together(config, folder, accept_changes=accept_changes, warn=warn)
         except LearnersFailedError as error:
             say(error, file=sys.stderr)
             return FAILED
