@@ -39,7 +39,7 @@ def test_a_checkpoint_that_flushes_meanwhile_loses_no_record(tmp_path: Path) -> 
         expected += len(json.dumps({"number": number})) + 1
         assert lines.size == expected
     over.append(True)
-    thread.join()
+    thread.join(60)
     lines.close()
     told = [json.loads(line)["number"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert told == list(range(RECORDS))

@@ -230,7 +230,7 @@ def test_a_new_process_goes_on_exactly(tmp_path: Path) -> None:
         digests[task] = digest_of_walk(env)
         env.close()
     code = f"from tests.envs.test_dmc import *\nprint(json.dumps(restored_digests({str(tmp_path)!r})))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert json.loads(done.stdout.splitlines()[-1]) == digests
 
 
@@ -371,7 +371,9 @@ def test_an_environment_without_any_camera_says_so(monkeypatch: pytest.MonkeyPat
 
 def test_others_may_draw_in_the_same_thread(tmp_path: Path) -> None:
     """dm_control, `mujoco.Renderer` and Gymnasium's own rendering, in between, and in a process of their own."""
-    done = subprocess.run([sys.executable, "-c", OTHERS], capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", OTHERS], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -406,7 +408,7 @@ def test_an_environment_may_move_to_another_thread() -> None:
     env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
     env.reset(seed=0)
     with ThreadPoolExecutor(1) as elsewhere:
-        observation = elsewhere.submit(lambda: env.step(env.action_space.sample())[0]).result()
+        observation = elsewhere.submit(lambda: env.step(env.action_space.sample())[0]).result(timeout=120)
     assert observation[MASK].all()
     env.close()
 

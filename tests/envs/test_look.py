@@ -249,7 +249,7 @@ def test_a_video_has_every_frame_and_even_sides(tmp_path: Path) -> None:
     colours = [RED, GREEN, BLUE, YELLOW] * 3
     write_video(path, [plain(colour, 65, 83) for colour in colours], frames_per_s=4)
     decode = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
-    decoded = subprocess.run(decode, capture_output=True, check=True).stdout
+    decoded = subprocess.run(decode, capture_output=True, check=True, timeout=120).stdout
     read = np.frombuffer(decoded, np.uint8).reshape(-1, 66, 84, 3)
     assert imageio_ffmpeg.count_frames_and_secs(path) == (len(colours), len(colours) / 4)
     assert len(read) == len(colours)

@@ -318,7 +318,7 @@ class SlowCamera:
             self._may.release()
 
     def read(self) -> Image:
-        self._may.acquire()
+        assert self._may.acquire(timeout=300)
         self.number += 1
         return np.full((4, 4, 1), self.number, np.uint8)
 

@@ -180,7 +180,7 @@ def test_every_game_can_be_made_and_moves(game: str) -> None:
 
 def test_the_list_of_games_needs_no_simulator() -> None:
     code = "import sys, manyview.envs; print(len(manyview.envs.tasks())); assert 'envpool' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
     games = {name: task for name, task in tasks().items() if name.startswith("procgen/")}
     assert len(games) == 16
     assert sum(task.in_paper for task in games.values()) == 9
@@ -372,6 +372,6 @@ def test_a_missing_qt_is_answered_with_the_command_that_installs_it(tmp_path: Pa
     (tmp_path / "libQt5Gui.so.5").touch()  # found first, and no library
     code = "import manyview.envs; manyview.envs.make('procgen/maze')"
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert ended.returncode != 0
     assert "procgen/maze is drawn with Qt 5, which cannot be loaded: apt-get install libqt5gui5" in ended.stderr

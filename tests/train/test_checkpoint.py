@@ -79,7 +79,8 @@ def test_one_of_the_same_moment_stays_unless_it_is_damaged(tmp_path: Path) -> No
     (folder / "state.json").write_text("{}")
     checkpoint.save(folder, {"value": 3}, {})
     assert checkpoint.load(folder).tree == {"value": 3}
-    assert [path.name for path in tmp_path.iterdir()] == ["7"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "7.unreadable"]
+    assert (tmp_path / "7.unreadable" / "state.json").read_text() == "{}", "the damaged one as it was"
 
 
 def test_the_newest_is_the_one_with_most_frames_and_nothing_unfinished(tmp_path: Path) -> None:

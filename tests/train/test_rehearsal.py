@@ -63,7 +63,11 @@ print(resident_bytes("VmHWM") - before)
 @pytest.mark.parametrize("run", [REPLAY, ROLLOUTS], ids=["replay", "rollouts"])
 def test_a_run_takes_the_memory_that_was_predicted(figure: Figure, run: str) -> None:
     predicted, taken = (
-        int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+        int(
+            subprocess.run(
+                [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
+            ).stdout
+        )
         for script in (run + CONFIG + PREDICT, run + CONFIG + MEASURE)
     )
     print(f"predicted {predicted / 1e6:.0f} MB, taken {taken / 1e6:.0f}")

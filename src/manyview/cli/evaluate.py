@@ -1,12 +1,14 @@
 """`manyview evaluate`: how good the agent of a run is, also with some of its cameras only."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import refuse, say
+from manyview.cli.arguments import FAILED, INTERRUPTED, refuse, say
+from manyview.envs.layers.boundary import ContractError, EnvError
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
 from manyview.report.episodes import Played, play
@@ -58,6 +60,11 @@ def evaluate(
         if video is not None and played.evaluation.film is not None:
             film, config = played.evaluation.film, played.config
             write_film(video, film, played.views, config=config, frames=played.frames, beta=played.beta)
+    except (EnvError, ContractError) as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return refuse(error)
     trained = last_return(run, levels)
@@ -90,6 +97,7 @@ def facts(played: Played, trained: float | None) -> dict[str, Any]:
         "mean": played.evaluation.mean_return,
         "interval": None if len(returns) < 2 else [float(end) for end in interval_of_mean(returns)],
         "returns": returns,
+        "cut": played.evaluation.cut,
         "last_return_in_training": trained,
     }
 
@@ -102,4 +110,7 @@ def print_words(played: Played, trained: float | None) -> None:
         print(f"levels       {played.levels}")
     print(f"return       {mean_in_words(returns)}")
     print(f"             min {min(returns):.1f}, max {max(returns):.1f}, of {counted(len(returns), 'episode')}")
+    if cut := played.evaluation.cut:
+        limit = played.config.evaluation.max_steps
+        print(f"cut          {cut} of them, after {limit:,} steps (evaluation.max_steps of the run)")
     print(f"in training  {'no evaluation' if trained is None else f'{trained:.1f}, its last evaluation'}")

@@ -1,6 +1,8 @@
 """`manyview train`: one command from a task to a trained agent."""
 
+import atexit
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from threading import Event, Thread
+from time import sleep
 from typing import Annotated, Any
 
 import torch
@@ -20,6 +24,7 @@ from manyview.cli.following import shown
 from manyview.cli.planned import print_plan
 from manyview.data import NoRoomError
 from manyview.data.plain import read_object
+from manyview.envs.layers.boundary import ContractError, EnvError
 from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
 from manyview.train.opening import FinishedError, begin, check, trainer_for
@@ -30,6 +35,8 @@ from manyview.train.session import DivergedError, NotSavedError, Session
 from manyview.train.stopping import ended_by_sigterm
 from manyview.train.trainer import EngineError, Trainer
 from manyview.train.tree import changed, from_plain, nested
+
+EXIT_S = 4.0
 
 
 def train(
@@ -107,7 +114,7 @@ def train(
     """Train an agent from several cameras.
 
     The same command again goes on where the run was, however it ended.
-    Ctrl-C or SIGTERM save it and leave.
+    Ctrl-C, SIGTERM or SIGHUP save it and leave.
     """
     asked = {"actors": actors, "replay_shards": replay_shards, "learners": learners}
     scale = {name: value for name, value in asked.items() if value is not None}
@@ -135,9 +142,15 @@ def train(
             return 0
         except KeyboardInterrupt:
             return INTERRUPTED
+        except EnvError as error:
+            print(error, file=sys.stderr)
+            return FAILED
         except (ValueError, TypeError, ImportError, OSError, NoRoomError, EngineError) as error:
             return refuse(error)
-        return _played(session)
+        status = _played(session)
+    if resolved.log.wandb:
+        _bound_exit(status)
+    return status
 
 
 def _trainer_of(config: RunConfig, address: str | None, engine: ExitStack) -> Callable[[RunConfig], Trainer]:
@@ -191,12 +204,28 @@ def _played(session: Session) -> int:
         finished = session.play()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except (EnvError, ContractError) as error:
+        print(f"{error}; the traceback is in {session.folder.metrics_file}", file=sys.stderr)
+        return FAILED
     except (NotSavedError, DivergedError, EngineError) as error:
         say(error, file=sys.stderr)
         return FAILED
     finally:
         session.close()
     return INTERRUPTED if not finished and session.stopped_by == signal.SIGINT else 0
+
+
+def _bound_exit(status: int) -> None:
+    """Let the process end within seconds: exit hooks of a tracker may wait for its server."""
+    exiting = Event()
+
+    def end() -> None:
+        exiting.wait()
+        sleep(EXIT_S)
+        os._exit(status)
+
+    Thread(target=end, daemon=True).start()  # now: at its exit a process may not start threads
+    atexit.register(exiting.set)
 
 
 def _resolved(

@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex, Unpack, get_args
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from manyview.envs.layers.boundary import Boundary, Checked
+from manyview.envs.layers.boundary import Boundary, Checked, env_error, is_foreign
 from manyview.envs.layers.choose import ChooseViews
 from manyview.envs.layers.faults import Fault, Faults
 from manyview.envs.layers.sanity import Sanity
@@ -176,10 +176,15 @@ def _simulator(task: Task) -> Suite:
 
 def _make_own(path: str, options: Options, *, name: str) -> gym.Env[Observation, Any]:
     module, function = path.split(":", 1)
-    found = getattr(import_user_module(module), function, None)
-    if not callable(found):
-        raise ValueError(f"{module} has no function {function!r}")
-    env: gym.Env[Observation, Any] = found()
+    try:
+        found = getattr(import_user_module(module), function, None)
+        if not callable(found):
+            raise ValueError(f"{module} has no function {function!r}")
+        env: gym.Env[Observation, Any] = found()
+    except BaseException as error:
+        if isinstance(error, ValueError | TypeError | ImportError | OSError) or not is_foreign(error):
+            raise
+        raise env_error(path, "the function", error) from error
     if not isinstance(env, gym.Env):
         raise TypeError(f"{path} must return a Gymnasium environment, it returned {type(env).__name__}")
     views_of(env)  # says what to do if there are none

@@ -1,6 +1,7 @@
 """Episodes of a run's agent, played again, also with some of its cameras only."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import gymnasium as gym
 
 from manyview.agents import Agent
 from manyview.envs import Fault, View, views_of
+from manyview.envs.layers.boundary import EnvError
 from manyview.envs.suite import Levels
 from manyview.envs.views import Observation
 from manyview.train import RunConfig, RunFolder, build, checkpoint
@@ -16,6 +18,7 @@ from manyview.train.clock import Clock
 from manyview.train.config import MachineConfig
 from manyview.train.evaluation import Evaluation, evaluate, starts_after
 from manyview.train.machine import autocast, prepare, resolved
+from manyview.train.stopping import EnvCalls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,7 @@ def play(
         raise FileNotFoundError(f"{folder} holds no checkpoint, so there is no agent to play with")
     config = replace(config, machine=_usable_here(config.machine))
     prepare(config.machine)
-    env = _environment(config, cameras, levels)
+    env, calls = _environment(config, cameras, levels), EnvCalls(config.task)
     try:
         shapes = build.shapes_of(config, env)
         played_on = getattr(env.metadata.get("settings"), "levels", None)
@@ -88,10 +91,13 @@ def play(
                 seed=starts.seed if seed is None else seed,
                 in_sequence=starts.in_sequence,
                 step=clock.steps,
-                filmed=filmed,
+                calls=calls,
+                filmed_steps=config.evaluation.video_steps if filmed else 0,
+                max_steps=config.evaluation.max_steps,
             )
     finally:
-        env.close()
+        with suppress(EnvError), calls("close"):
+            env.close()
     gone = set() if cameras is None else {view.name for view in shapes.views if _camera(view) not in cameras}
     return Played(
         config=config,

@@ -1,6 +1,7 @@
 """A run, described by one frozen tree of values. Presets are named values of it: `presets.py`."""
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Literal
 
 from manyview.agents import DrQv2Config, PPOConfig, SACConfig
@@ -34,6 +35,9 @@ class EnvConfig:
     action_repeat: int | None = None
     """Simulator frames per agent step."""
     render_quality: Quality | None = None
+    step_deadline_s: float | None = None
+    """A step that takes longer ends the run, which can go on from its newest checkpoint. None: it may take for ever.
+    Actors have `scale.deadline_s`."""
     further_view: Further = "paper"
     """Of PPO: an augmentation of the first camera as one more view. `paper`: with MEM the one its table has for this
     game, otherwise none."""
@@ -99,6 +103,10 @@ class EvaluationConfig:
     """0 for no evaluations and no environment for them: there may be one robot only."""
     video: bool = True
     """Film the first episode of evaluations, about a hundred of them in a run at most (extra `video`)."""
+    max_steps: int = 27_000
+    """Agent steps after which an episode of an evaluation is cut; the field's limit for Atari, the longest of games."""
+    video_steps: int = 1_000
+    """Agent steps of an episode that are filmed: they are in memory until the video is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +231,8 @@ class RunConfig:
             ("schedule.frames", self.schedule.frames),
             ("schedule.update_every_steps", self.schedule.update_every_steps),
             ("evaluation.every_frames", self.evaluation.every_frames),
+            ("evaluation.max_steps", self.evaluation.max_steps),
+            ("evaluation.video_steps", self.evaluation.video_steps),
             ("log.every_steps", self.log.every_steps),
             ("log.checkpoint_every_frames", self.log.checkpoint_every_frames),
             ("scale.replay_shards", self.scale.replay_shards),
@@ -232,6 +242,8 @@ class RunConfig:
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if not (self.env.step_deadline_s is None or 0 < self.env.step_deadline_s < inf):
+            raise ValueError(f"env.step_deadline_s must be more than 0, got {self.env.step_deadline_s}")
         if self.evaluation.episodes < 0:
             raise ValueError(f"evaluation.episodes must be at least 0, got {self.evaluation.episodes}")
         if self.replay.batch_size % (self.scale.learners * self.scale.replay_shards):

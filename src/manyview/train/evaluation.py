@@ -1,6 +1,6 @@
 """Episodes without exploration noise; the same seed gives the same starts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,9 +16,10 @@ from manyview.envs.look.watch import Moment
 from manyview.envs.views import Image, Observation
 from manyview.methods import Episodic
 from manyview.train.build import Shapes
+from manyview.train.config import EvaluationConfig
 from manyview.train.observe import seen_alone
 from manyview.train.seeds import derived_seed
-from manyview.train.stopping import Stopped, StopRequest
+from manyview.train.stopping import EnvCalls, Stopped, StopRequest
 
 REWARDED_AT_ONCE = 512
 """Rows of a filmed episode whose r̂ is taken against each other."""
@@ -56,6 +57,8 @@ class Evaluation:
     returns: list[float]
     steps: list[int]
     film: Film | None
+    cut: int = 0
+    """Episodes that a limit ended; their returns are those so far."""
 
     @property
     def mean_return(self) -> float:
@@ -71,41 +74,71 @@ def evaluate(
     seed: int,
     step: int,
     in_sequence: bool = False,
-    filmed: bool = False,
+    filmed_steps: int = 0,
+    max_steps: int = EvaluationConfig.max_steps,
     stop: StopRequest | None = None,
+    calls: EnvCalls | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
-    """Play so many episodes without exploring; film the first. A `stop` in between raises `Stopped`.
+    """Play so many episodes without exploring. A `stop` in between raises `Stopped`.
 
     Each begins by a seed of its own, or `in_sequence`: the first does, and the others follow it as the engine has them.
+
+    Args:
+        agent: plays.
+        env: is played.
+        shapes: of its observations.
+        episodes: how many.
+        seed: of their starts.
+        step: of the agent, by which its noise falls.
+        in_sequence: see above.
+        filmed_steps: so many of the first episode are filmed.
+        max_steps: an episode that has not ended by then is cut there, and counted.
+        stop: who asks for a stop.
+        calls: marks what the environment is doing.
+        warn: is told of either limit as soon as it is met.
+
     """
     device = next(agent.parameters()).device
-    returns, steps, film = [], [], None
+    calls = calls or EnvCalls(str(env.metadata.get("task", env)))
+    returns, steps, film, cut = [], [], None, 0
     with _evaluating(agent):
         for number in range(episodes):
             own_seed = number == 0 or not in_sequence
-            observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number) if own_seed else None)
+            with calls("reset"):
+                observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number) if own_seed else None)
             seen, moments = [], []
             total, length, frame, paid, ended = 0.0, 0, 0, None, False
             while True:
                 tensors = seen_alone(observation, shapes, device, episode=number)
-                if filmed and number == 0:
+                if number == 0 and length <= filmed_steps > 0:
                     seen.append(tensors)
                     pictures = _pictures(*tensors, shapes.views)
                     moments.append(Moment(step=length, frame=frame, pictures=pictures, reward=paid, ended=ended))
                 if ended:
                     break
+                if length >= max_steps:
+                    cut += 1
+                    warn(
+                        f"an evaluation's episode had not ended after {max_steps:,} steps and was cut there; its "
+                        "return is that so far. evaluation.max_steps changes the limit"
+                    )
+                    break
+                if number == 0 and length == filmed_steps > 0:
+                    warn(f"videos end after {filmed_steps:,} steps of an episode. evaluation.video_steps changes it")
                 if stop:
                     raise Stopped
                 noise_step = step + length + EPISODES_APART * number
                 action = shapes.actions.for_env(agent.act(*tensors, step=noise_step, explore=False))[0]
-                observation, reward, terminated, truncated, info = env.step(action)
+                with calls("step"):
+                    observation, reward, terminated, truncated, info = env.step(action)
                 paid, frame = float(reward), frame + info.get("frames", 1)
                 total, length, ended = total + paid, length + 1, terminated or truncated
             if seen:
                 film = Film(moments, _rewards_int(agent, seen))
             returns.append(total)
             steps.append(length)
-    return Evaluation(returns, steps, film)
+    return Evaluation(returns, steps, film, cut)
 
 
 @contextmanager

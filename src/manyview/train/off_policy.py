@@ -80,7 +80,7 @@ class OffPolicyTrainer(FromReplay):
         config = self.config
         self.replay = build.replay(config, self.shapes)
         self.sampler = build.sampler(config, self.replay)
-        self.player = Player(config, self.env, self.shapes, self.agent, self.replay, self.clock)
+        self.player = Player(config, self.env, self.shapes, self.agent, self.replay, self.clock, self.env_calls)
 
     @property
     def data_bytes(self) -> int:
@@ -115,7 +115,8 @@ class OffPolicyTrainer(FromReplay):
 
     def close(self) -> None:
         self.sampler.close()
-        self.env.close()
+        with self.env_calls("close"):
+            self.env.close()
 
     def update(self) -> dict[str, Tensor] | None:
         """Lines 9 to 15."""

@@ -121,7 +121,8 @@ class OnPolicyTrainer(Trainer):
         return None if batch is None else Looked(batch.views, batch.mask, None)
 
     def close(self) -> None:
-        self.env.close()
+        with self.env_calls("close"):
+            self.env.close()
 
     def _now(self) -> dict[str, Any]:
         try:
@@ -133,7 +134,8 @@ class OnPolicyTrainer(Trainer):
     def _begin_episodes(self) -> None:
         # Seeds by number: how episodes begin does not depend on what was before.
         seed = derived_seed(self.config.seed, "episodes", self.clock.rollouts)
-        observation, _ = self.env.reset(seed=seed)
+        with self.env_calls("reset"):
+            observation, _ = self.env.reset(seed=seed)
         self.clock.episodes += self.config.rollout.envs
         self._begin_rollout(observation)
 
@@ -146,7 +148,9 @@ class OnPolicyTrainer(Trainer):
         envs = self.config.rollout.envs
         with autocast(self.config.machine):
             action, log_prob, value, features = self.agent.decide(*self.rollout.seen(), step=self.clock.steps)
-        observation, reward, terminated, truncated, info = self.env.step(self.shapes.actions.for_env(action))
+        chosen = self.shapes.actions.for_env(action)
+        with self.env_calls("step"):
+            observation, reward, terminated, truncated, info = self.env.step(chosen)
         views, mask = many_to_tensors(observation, self.shapes.cameras, self.device)
         self.rollout.add(  # line 10
             action,

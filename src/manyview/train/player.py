@@ -17,6 +17,7 @@ from manyview.train.config import RunConfig
 from manyview.train.machine import autocast, device_of
 from manyview.train.observe import to_tensors
 from manyview.train.seeds import derived_seed, stream
+from manyview.train.stopping import EnvCalls
 
 
 class Player:
@@ -30,15 +31,18 @@ class Player:
         agent: OffPolicyAgent,
         replay: Replay,
         clock: Clock,
+        env_calls: EnvCalls | None = None,
     ) -> None:
         self.config, self.env, self.shapes, self.agent = config, env, shapes, agent
+        self._env_calls = env_calls or EnvCalls(config.task)
         self.replay, self.clock, self._device = replay, clock, device_of(config.machine)
         self.begin_episode()
 
     def step(self) -> Sequence[dict[str, Any]]:
         """One agent step; return, steps and frames of the episode, if it ended."""
         action = self._action()
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        with self._env_calls("step"):
+            observation, reward, terminated, truncated, info = self.env.step(action)
         self.replay.add(action, float(reward), terminated, observation)  # line 8
         self.observation = observation
         self.clock.steps += 1
@@ -50,7 +54,8 @@ class Player:
     def begin_episode(self) -> None:
         # Seeds by number: how an episode begins does not depend on what was before.
         seed = derived_seed(self.config.seed, "episode", self.clock.episodes)
-        self.observation, _ = self.env.reset(seed=seed)
+        with self._env_calls("reset"):
+            self.observation, _ = self.env.reset(seed=seed)
         self.replay.begin(self.observation)
         self.clock.episodes += 1
 

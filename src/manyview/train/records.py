@@ -7,15 +7,22 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from queue import Full, Queue
+from threading import Event, Lock, Thread
 from typing import Any, Literal, Protocol
 
 from manyview.data.durable import flush_names
 from manyview.envs.optional import optional
 from manyview.utils.files import retry_transient
+from manyview.utils.text import printable
 
 BLOCK_BYTES = 2**20
 Kind = Literal["start", "resume", "train", "episode", "evaluation", "warning", "end"]
+
+MOST_WAITING = 10_000
+"""Records that wait for a service."""
+START_S, STOP_S, FINISH_S = 3.0, 2.0, 60.0
+"""A run waits so long for a service: at its begin, after a stop, and at its end."""
 
 
 class Listener(Protocol):
@@ -116,30 +123,68 @@ class TensorBoard:
     def __init__(self, folder: Path, *, since_frames: int | None = None) -> None:
         """With `since_frames`, what was written of later ones counts no more."""
         optional("tensorboard", extra="track")
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer: Any = SummaryWriter(str(folder), purge_step=since_frames)
+        self._folder, self._since_frames = folder, since_frames
+        self._writer: Any = None
 
     def record(self, record: Mapping[str, Any]) -> None:
+        if self._writer is None:  # here: a failure is a warning of the run, like any later one
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(self._folder), purge_step=self._since_frames)
         for name, value in _numbers(record):
             self._writer.add_scalar(f"{record['kind']}/{name}", value, global_step=record["frames"])
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 class WeightsAndBiases:
+    """Hands figures to a thread, which alone waits for the service: a run never does."""
+
     def __init__(self, folder: Path, *, name: str, id: str, config: Mapping[str, Any]) -> None:  # noqa: A002
-        wandb = optional("wandb", extra="track")
-        self._run: Any = wandb.init(
-            project="manyview", dir=str(folder), name=name, id=id, resume="allow", config=dict(config)
-        )
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would wait for the server when the process ends
+        self._wandb = optional("wandb", extra="track")
+        self._figures: Queue[dict[str, float] | None] = Queue(MOST_WAITING)
+        self._failure: Exception | None = None
+        self._begun, self._patience_s = Event(), STOP_S
+        options = {"dir": str(folder), "name": name, "id": id, "resume": "allow", "config": dict(config)}
+        self._thread = Thread(target=self._send, args=(options,), daemon=True, name="wandb")
+        self._thread.start()
 
     def record(self, record: Mapping[str, Any]) -> None:
-        self._run.log({f"{record['kind']}/{name}": value for name, value in _numbers(record)})
+        if record["kind"] in ("start", "resume"):
+            self._begun.wait(START_S)  # a key that is missing is said at the begin
+        if self._failure is not None:
+            raise self._failure
+        self._patience_s = FINISH_S if record.get("state") == "finished" else STOP_S
+        with suppress(Full):  # the file has them all
+            self._figures.put_nowait({f"{record['kind']}/{name}": value for name, value in _numbers(record)})
 
     def close(self) -> None:
-        self._run.finish()
+        with suppress(Full):
+            self._figures.put_nowait(None)
+        self._thread.join(self._patience_s)
+
+    def _send(self, options: Mapping[str, Any]) -> None:
+        try:
+            self._check_key()
+            run: Any = self._wandb.init(project="manyview", **options)
+            self._begun.set()
+            while (figures := self._figures.get()) is not None:
+                run.log(figures)
+            run.finish()
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._begun.set()
+
+    def _check_key(self) -> None:
+        """Without one, wandb would ask for it in a terminal that shows the run."""
+        if self._wandb.setup().settings.mode == "online":
+            with suppress(TypeError):  # versions without `prompt`
+                if not self._wandb.login(prompt=False):
+                    raise ValueError("no API key. Run `wandb login`, or set WANDB_API_KEY or WANDB_MODE=offline")
 
 
 class Listeners:
@@ -158,7 +203,7 @@ class Listeners:
             except Exception as error:
                 self._others.remove(listener)
                 self._close(listener)
-                text = f"{type(listener).__name__} is told no more: {error!r}"
+                text = f"{type(listener).__name__} is told no more: {printable(repr(error))}"
                 self.record({**_times(record), "kind": "warning", "text": text})
 
     def close(self) -> None:

@@ -1,12 +1,16 @@
 """A whole run: Algorithm 1 or 2 with evaluations, records, videos and checkpoints around it, stopped and resumed."""
 
+import os
+import signal
+import sys
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from threading import get_ident
 from time import perf_counter
-from traceback import format_exc
+from traceback import format_exc, format_stack
 from typing import IO, Any
 
 import gymnasium as gym
@@ -14,6 +18,7 @@ import torch
 from torch import Tensor
 
 from manyview.data import Log, Scribe
+from manyview.envs.layers.boundary import EnvError
 from manyview.envs.views import Observation
 from manyview.methods import Healthy
 from manyview.train import checkpoint
@@ -25,11 +30,12 @@ from manyview.train.folder import RunFolder
 from manyview.train.machine import autocast
 from manyview.train.records import JsonLines, Kind, Listeners
 from manyview.train.resume import Resumed, promise_of, segments_of
-from manyview.train.stopping import Stopped, StopRequest, set_current_request, stop_request
+from manyview.train.stopping import Stopped, StopRequest, Watchdog, set_current_request, stop_request
 from manyview.train.trainer import Trainer
 
 SKIPS_BEFORE_GOING_BACK = 3
 KEPT_CHECKPOINTS = 3
+MOST_STACK = 20_000
 FILMS = 100
 """About so many in a run."""
 
@@ -89,21 +95,28 @@ class Session:
         self._edge = before
         """The diary at the last moment of which a state can be taken."""
         self._films = self.config.evaluation.video
+        self._warned: set[str] = set()
         self._asks_to_stop, self._stop = stop, stop or StopRequest()
+        self._watchdog: Watchdog | None = None
+        self._thread, self._saved = get_ident(), False
 
     def close(self) -> None:
         self.desk.scribe.close()  # first: its jobs flush the records
         set_current_request(None)
         self.told.close()
         for env in self.evaluation_envs.values():
-            env.close()
-        self.trainer.close()
+            with suppress(EnvError), self.trainer.env_calls("close"):  # all that matters is written
+                env.close()
+        with suppress(EnvError):
+            self.trainer.close()
         self.desk.lock.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
 
     def play(self) -> bool:
         """To the end, or to where somebody asks for a stop by SIGTERM or Ctrl-C; whether it is the end."""
         # From the first record to the last: whoever reads that a run is under way can ask it to stop.
-        with stop_request() if self._asks_to_stop is None else nullcontext(self._asks_to_stop) as self._stop:
+        with self._heard_stops() as self._stop:
             set_current_request(self._stop)
             self._tell_begin()
             try:
@@ -112,12 +125,43 @@ class Session:
                 self._tell("end", state="stopped", reason="at once, without a checkpoint")
                 raise
             except Exception as error:
-                self._tell("end", state="failed", reason=repr(error), traceback=format_exc())
+                reason = str(error) if isinstance(error, EnvError) else repr(error)
+                self._tell("end", state="failed", reason=reason, traceback=_bounded(format_exc()))
                 raise
             self._tell("end", state="finished" if finished else "stopped")
             if finished:
                 self._finish()
             return finished
+
+    def _heard_stops(self) -> AbstractContextManager[StopRequest]:
+        """Signals, or whoever else asks for stops."""
+        if self._asks_to_stop is not None:
+            return nullcontext(self._asks_to_stop)
+        self._thread, deadline_s = get_ident(), self.config.env.step_deadline_s
+        self._watchdog = Watchdog(self.trainer.env_calls, self._leave, step_deadline_s=deadline_s)
+        return stop_request(self._watchdog.last_resort)
+
+    def _leave(self, call: str, seconds: float, number: int | None) -> None:
+        """Keep what is complete and end the process: its thread does not come back from the environment.
+
+        The state of this moment cannot be taken, so the run goes on from its newest checkpoint.
+        """
+        reason = f"{self.config.task}: env.{call} has not returned for {seconds:.0f} s"
+        if not self._saved:
+            newest = next(iter(checkpoint.every(self.folder.checkpoints)), None)
+            reason += ". Saved are the records and whole segments, not this moment: the same command goes on from " + (
+                "the begin" if newest is None else f"checkpoint {newest.name}"
+            )
+        stack = "".join(format_stack(sys._current_frames().get(self._thread)))
+        state = "failed" if number is None else "stopped"
+        with suppress(Exception):
+            self._tell("end", state=state, reason=reason, traceback=_bounded(stack))
+        for finish in (self.desk.lines.flush, self.desk.scribe.wait, self.told.close):
+            with suppress(Exception):
+                finish()
+        os.write(2, f"{reason}\n".encode())
+        interrupted = 128 + signal.SIGINT
+        os._exit(interrupted if number == signal.SIGINT else 0 if self._saved else 1)
 
     def _play(self) -> bool:
         """All steps, or those up to a stop, and the last checkpoint on the disk; whether it was all."""
@@ -126,11 +170,14 @@ class Session:
         self._edge = self._diary()
         while not (trainer.done or self._stop):
             self.advance()
+        if self._watchdog is not None:
+            self._watchdog.settle()
         finished = trainer.done and not self._due  # then whoever asks for a stop asks too late
         last = checkpoint.name_of(trainer.edge_frames, stop=not finished)
         if not finished:
             self.save(last)
         self._expect(last)
+        self._saved = True
         return finished
 
     def _expect(self, last: str) -> None:
@@ -210,6 +257,8 @@ class Session:
                 f"{levels}_lengths": other.steps,
                 "gap": first.mean_return - other.mean_return,
             }
+        if cut := first.cut + sum(other.cut for other in found.values()):
+            figures["cut"] = cut
         self._tell("evaluation", **figures)
         if first.film is not None:
             self._write_film(first.film)
@@ -227,9 +276,17 @@ class Session:
                 seed=starts.seed,
                 in_sequence=starts.in_sequence,
                 step=trainer.clock.steps,
-                filmed=levels != "test" and self._film_is_due,
+                filmed_steps=config.evaluation.video_steps if levels != "test" and self._film_is_due else 0,
+                max_steps=config.evaluation.max_steps,
                 stop=self._stop,
+                calls=trainer.env_calls,
+                warn=self._warn_once,
             )
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._tell("warning", text=text)
 
     @property
     def _film_is_due(self) -> bool:
@@ -337,6 +394,11 @@ class Session:
         clock = self.trainer.clock
         seconds = round(perf_counter() - self._began_s, 3)
         self.told.record({"kind": kind, **clock.times(), "seconds": seconds, **figures})
+
+
+def _bounded(stack: str) -> str:
+    """Its end, as text that any file can hold: what an environment says may be long, and anything."""
+    return stack[-MOST_STACK:].encode(errors="backslashreplace").decode()
 
 
 def _not_saved(what: str, reason: object) -> str:

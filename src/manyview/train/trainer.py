@@ -16,6 +16,7 @@ from manyview.train.clock import Clock
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast, device_of, resolved
 from manyview.train.rehearsal import update_bytes
+from manyview.train.stopping import EnvCalls
 
 Metrics = dict[str, Tensor]
 
@@ -50,6 +51,7 @@ class Trainer(ABC):
 
     def __init__(self, config: RunConfig, build_env: Callable[[RunConfig], Any]) -> None:
         self.config = config = replace(config, machine=resolved(config.machine))
+        self.env_calls = EnvCalls(config.task)
         self.env = build_env(config)
         self.shapes = build.shapes_of(config, self.env)
         self.device = device_of(config.machine)
@@ -114,7 +116,8 @@ class Trainer(ABC):
     @property
     def renderer(self) -> str | None:
         """What draws through OpenGL; None where nothing does."""
-        return next(iter(attribute_of_each(self.env, "renderer")), None)
+        # An environment from outside may have something else of this name.
+        return next((name for name in attribute_of_each(self.env, "renderer") if isinstance(name, str)), None)
 
     @property
     def changed_views(self) -> list[str]:

@@ -9,10 +9,12 @@ what came. What they put right instead:
 - an action of another float or integer type is converted to the space's, if that loses nothing but digits;
 - a reward or flag of numpy's becomes Python's;
 - the pixels of an absent view become zeros;
+- what `info` says of errors becomes one line of plain text, and names in it that are ours or Gymnasium's are left out;
 - an episode in which no camera sees anything any more is truncated (`info["blind"]`), since no policy can go on.
 """
 
 import math
+from traceback import extract_tb, format_exception_only
 from typing import Any, cast
 
 import gymnasium as gym
@@ -29,13 +31,42 @@ from manyview.envs.views import (
     observation_space,
     space_of,
 )
+from manyview.utils.text import printable
 
 ROUNDING = 1e-5
 RESET_ATTEMPTS = 3
+MAX_FRAMES = 10_000
+"""Simulator frames of one agent step: more is a mistake, and would end or name a run by it."""
+NOT_TAKEN_FROM_INFO = frozenset(
+    f"{mark}{name}" for mark in ("", "_") for name in ("episode", "final_info", "final_obs")
+) | {"_frames"}
+"""Ours, or a vector environment's. Gymnasium's `RecordEpisodeStatistics` has an `episode` of another form."""
 
 
 class ContractError(ValueError):
     """An environment or its caller broke the contract: a wrong action, observation, reward, or call."""
+
+
+class EnvError(RuntimeError):
+    """An environment failed: its own code raised something, or tried to end the process."""
+
+
+class Terminated(SystemExit):
+    """A signal ends the process, in the midst of whatever it is doing."""
+
+
+def is_foreign(error: BaseException | None) -> bool:
+    """Whether an environment's own code raised this: not our checks, nor a signal."""
+    ours = ContractError | EnvError | Terminated
+    return isinstance(error, Exception | SystemExit | GeneratorExit) and not isinstance(error, ours)
+
+
+def env_error(env: str, call: str, error: BaseException) -> EnvError:
+    """Say in one line which call raised what, and where."""
+    said = printable(" ".join(format_exception_only(error)).strip())
+    places = extract_tb(error.__traceback__)
+    where = f" ({printable(places[-1].filename)}:{places[-1].lineno})" if places else ""
+    return EnvError(f"{env}: {call} raised {said}{where}")
 
 
 def refuse(env: str, field: str, expected: str, got: str) -> ContractError:
@@ -45,8 +76,7 @@ def refuse(env: str, field: str, expected: str, got: str) -> ContractError:
 def described(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
+    return f"{type(value).__name__} {printable(repr(value), max_chars=80)}"
 
 
 def checked_action(action: Any, space: spaces.Space[Any], env: str) -> Any:
@@ -111,7 +141,26 @@ def checked_flag(flag: Any, field: str, env: str) -> bool:
 def checked_info(info: Any, env: str) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise refuse(env, "info", "a dict", described(info))
-    return info
+    taken: dict[str, Any] = {name: value for name, value in info.items() if name not in NOT_TAKEN_FROM_INFO}
+    if "frames" in taken:
+        taken["frames"] = _checked_frames(taken["frames"], env)
+    if "physics_error" in taken and (reason := taken.pop("physics_error")) is not None:
+        taken["physics_error"] = printable(reason)
+    if "camera_failures" in taken:
+        failures = taken["camera_failures"]
+        if not isinstance(failures, dict):
+            raise refuse(env, 'info["camera_failures"]', "a dict of reasons by camera", described(failures))
+        taken["camera_failures"] = {printable(name): printable(reason) for name, reason in failures.items()}
+    if "blind" in taken:
+        taken["blind"] = checked_flag(taken["blind"], 'info["blind"]', env)
+    return taken
+
+
+def _checked_frames(frames: Any, env: str) -> int:
+    value = _as_array(frames)
+    if value is None or value.shape != () or value.dtype.kind not in "iu" or not 1 <= int(value) <= MAX_FRAMES:
+        raise refuse(env, 'info["frames"]', f"a whole number from 1 to {MAX_FRAMES:,}", described(frames))
+    return int(value)
 
 
 def checked_observation(returned: Any, space: spaces.Dict, env: str) -> Observation:
