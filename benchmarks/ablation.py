@@ -68,7 +68,7 @@ def run(variant: str, task: str) -> None:
     under_way = kept.with_suffix(".part")
     with under_way.open("w") as out:
         command = [sys.executable, "-m", "benchmarks.unrewarded", task, *VARIANTS[variant]]
-        subprocess.run(command, check=True, stdout=out, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        subprocess.run(command, check=True, stdout=out, timeout=24 * 3600, env={**os.environ, "OMP_NUM_THREADS": "1"})
     under_way.replace(kept)
     print(f"done: {variant}, {task}", flush=True)
 

@@ -118,7 +118,7 @@ def _bare(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None
     env.reset(seed=1)
     for _ in range(3):
         env.step(env.action_space.sample())
-    barrier.wait()
+    barrier.wait(timeout=120)
     began_s, steps = monotonic(), 0
     while monotonic() - began_s < seconds:
         _, _, terminated, truncated, _ = env.step(env.action_space.sample())
@@ -136,7 +136,7 @@ def bare_rates(config: RunConfig, *, loops: int, seconds: float) -> list[float]:
         process.start()
     found = [answers.get(timeout=seconds + 120) for _ in processes]
     for process in processes:
-        process.join()
+        process.join(60)
     return found
 
 

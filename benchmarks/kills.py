@@ -96,7 +96,9 @@ def undisturbed(case: Case, folder: Path, launcher: Launcher) -> Whole:
 
 def by_the_real_command(case: Case, folder: Path) -> RunFolder:
     """In a process of its own, by `python -m manyview`."""
-    subprocess.run([sys.executable, "-m", "manyview", *case.command(folder)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "manyview", *case.command(folder)], check=True, stdout=subprocess.DEVNULL, timeout=600
+    )
     return RunFolder(folder)
 
 

@@ -12,9 +12,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
+from select import select
 from time import monotonic, sleep
 from types import TracebackType
 
@@ -23,6 +24,25 @@ from benchmarks.file_operations import WRITES, Operation, watched
 COUNT_ONLY, COUNTED = 0, "file operations"
 """For `Request.dies_at`, and what is said then."""
 READY = "ready"
+START_S, ANSWER_S, CHILD_S = 180.0, 300.0, 600
+"""So long the launcher may take to start, a child to end once it is waited for, and a child to live at all."""
+
+
+def read_line(process: "subprocess.Popen[bytes]", *, at_most_s: float) -> str:
+    """Return the next line that a process writes to an unbuffered pipe.
+
+    Raises TimeoutError if it writes none in time, ChildProcessError if it has ended.
+    """
+    assert process.stdout
+    line, end_s = b"", monotonic() + at_most_s
+    while not line.endswith(b"\n"):
+        if not select([process.stdout], [], [], max(0.0, end_s - monotonic()))[0]:
+            raise TimeoutError(f"no line from {process.args!r} in {at_most_s} s")
+        byte = os.read(process.stdout.fileno(), 1)
+        if not byte:
+            raise ChildProcessError(f"{process.args!r} ended, status {process.poll()}, before it wrote a line")
+        line += byte
+    return line.decode().removesuffix("\n")
 
 
 @dataclass(frozen=True)
@@ -37,6 +57,8 @@ class Request:
     """Of which of them it dies: SIGKILL before it happens, or in the middle of it if it is a write."""
     patches: str | None = None
     """A function to be called before the command, as module:name."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables it has beside those of the launcher."""
 
 
 class Ended:
@@ -53,8 +75,9 @@ class Ended:
 class Running:
     """A process that was asked for; `wait` gives its status, negative if a signal ended it."""
 
-    def __init__(self, pid: int, output: Path, status: Callable[[], int]) -> None:
+    def __init__(self, pid: int, output: Path, status: Callable[[float], int]) -> None:
         self.pid, self.output, self._status = pid, output, status
+        self._ended: int | None = None
 
     def wait_for(self, seen: Callable[[], bool], *, at_most_s: float = 60) -> None:
         """Until something can be seen, or the process has ended."""
@@ -72,8 +95,20 @@ class Running:
         if self._is_running():
             os.kill(self.pid, number)
 
-    def wait(self) -> Ended:
-        return Ended(self._status(), self.output)
+    def wait(self, *, at_most_s: float = ANSWER_S) -> Ended:
+        if self._ended is None:
+            try:
+                self._ended = self._status(at_most_s)
+            except TimeoutError:
+                self.kill()
+                raise TimeoutError(f"still there after {at_most_s} s; it said {self.output.read_text()!r}") from None
+        return Ended(self._ended, self.output)
+
+    def kill(self) -> None:
+        """End it, if it has not ended, and take its status: the next line is another's."""
+        if self._ended is None:
+            self.send(signal.SIGKILL)
+            self._ended = self._status(ANSWER_S)
 
     def _said(self) -> bool:
         return self.output.stat().st_size > 0
@@ -95,29 +130,41 @@ class Launcher:
             [sys.executable, "-m", "benchmarks.launcher"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,
             env=environment,
         )
-        assert self._process.stdout
-        assert self._process.stdout.readline() == f"{READY}\n"
+        self._running: Running | None = None
+        assert read_line(self._process, at_most_s=START_S) == READY
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._end_last()
+            self._process.wait(timeout=30)
+        except (subprocess.TimeoutExpired, TimeoutError, ChildProcessError):
+            self._process.kill()
+            self._process.wait(timeout=30)
         self._process.stdout.close()
 
     def start(self, request: Request) -> Running:
         """One at a time: the next may be asked for when this one has ended."""
         assert self._process.stdin
-        assert self._process.stdout
+        self._end_last()
         Path(request.output).unlink(missing_ok=True)
-        self._process.stdin.write(json.dumps(asdict(request)) + "\n")
-        self._process.stdin.flush()
-        lines = self._process.stdout
-        return Running(int(lines.readline()), Path(request.output), lambda: int(lines.readline()))
+        self._process.stdin.write((json.dumps(asdict(request)) + "\n").encode())
+        pid = int(read_line(self._process, at_most_s=ANSWER_S))
+        self._running = Running(
+            pid, Path(request.output), lambda at_most_s: int(read_line(self._process, at_most_s=at_most_s))
+        )
+        return self._running
+
+    def _end_last(self) -> None:
+        """A test that failed may have left one."""
+        if self._running is not None:
+            self._running.kill()
 
 
 def serve() -> None:
@@ -148,10 +195,15 @@ def _run(request: Request) -> int:
     from manyview.cli.main import main
 
     os.setsid()
+    signal.alarm(CHILD_S)  # nobody may be left to end it
+    for number in (signal.SIGTERM, signal.SIGHUP):  # whatever was ignored where the tests were started
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     output = os.open(request.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for place, file in enumerate((nothing, output, output)):
         os.dup2(file, place)
+    os.environ.update(request.environment)
     if request.patches is not None:
         module, name = request.patches.split(":")
         getattr(import_module(module), name)()

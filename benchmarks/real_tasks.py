@@ -112,6 +112,7 @@ def train(run: Run) -> None:
             stdout=output,
             stderr=output,
             check=False,
+            timeout=7 * 24 * 3600,
         )
     finished = ended.returncode == 0 and RunFolder(work).finished  # one that was asked to stop ends well too
     print(f"{run.where}: {'kept' if finished else f'not finished, see {log}'}", flush=True)
@@ -131,7 +132,9 @@ def played_on(levels: str) -> str:
 
 def evaluated(run: Path, levels: str) -> str:
     arguments = ["evaluate", str(run), "--levels", levels, "--episodes", str(EPISODES), "--json"]
-    ended = subprocess.run([sys.executable, "-m", "manyview", *arguments], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-m", "manyview", *arguments], capture_output=True, text=True, check=True, timeout=24 * 3600
+    )
     return ended.stdout
 
 

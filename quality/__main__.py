@@ -3,13 +3,18 @@
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from quality.rows import ROWS, Row
+
+ROW_S = 6 * 3600.0
+"""The longest rows train for hours; each test has a limit of its own beside this."""
 
 
 @dataclass
@@ -55,12 +60,36 @@ def run(row: Row, root: Path) -> Outcome:
         report.touch()
         command = [sys.executable, "-m", "pytest", "tests", f"--quality={row.id}", f"--quality-report={report}"]
         environment = {**os.environ, "PYTEST_ADDOPTS": ""}  # nobody's habits may leave a test out
-        ended = subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment)
+        status, said = run_bounded(command, root, environment, Path(folder) / "output", at_most_s=ROW_S)
         for line in report.read_text().splitlines():
             outcome.add(**json.loads(line))
-    if ended.returncode != 0 and not outcome.failures:
-        outcome.failures.append(f"pytest could not run the tests: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+    if status is None:
+        outcome.failures.append(f"the tests did not end within {ROW_S / 3600:g} h: {said}")
+    elif status != 0 and not outcome.failures:
+        outcome.failures.append(f"pytest could not run the tests: {said}")
     return outcome
+
+
+def run_bounded(
+    command: list[str], cwd: Path, environment: dict[str, str], output: Path, *, at_most_s: float
+) -> tuple[int | None, str]:
+    """Run a command and everything it starts; its status, None if it was ended, and the last it wrote.
+
+    It writes to a file: a pipe would be waited for as long as any process that it started holds the other end.
+    """
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command, cwd=cwd, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        status = None
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout=at_most_s)
+        finally:
+            if status is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(timeout=60)
+    return status, output.read_text(errors="replace")[-4000:]
 
 
 def main(root: Path = Path(__file__).parents[1]) -> int:

@@ -6,7 +6,7 @@ import signal
 from time import sleep
 from typing import Any
 
-from manyview.train import RunConfig
+from manyview.train import RunConfig, stopping
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.session import Session
 
@@ -14,6 +14,17 @@ SMALL_BYTES = 8_000
 """Enough for records and manifests, too little for a checkpoint."""
 HELD_AT_FRAMES = 100
 """Of 120, and after the evaluation at 60, so that there is a record of being under way."""
+
+
+def impatient() -> None:
+    """A call that does not return is given up soon, so that tests of it are quick."""
+    stopping.PATIENCE_S, stopping.LAST_RESORT_S = 0.5, 1.5
+
+
+def ignores_hangups() -> None:
+    """What `nohup` does before it runs a command."""
+    impatient_and_held()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def small_files_only() -> None:
@@ -53,6 +64,11 @@ def held_until_a_stop() -> None:
             sleep(0.01)
 
     Session.advance = held  # type: ignore[method-assign]
+
+
+def impatient_and_held() -> None:
+    impatient()
+    held_until_a_stop()
 
 
 def control_c_when_all_is_done() -> None:

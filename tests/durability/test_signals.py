@@ -38,7 +38,8 @@ def ended_by_its_own(patch: str, folder: RunFolder, launcher: Launcher, figure: 
 
 
 def frames_of(folder: RunFolder) -> int:
-    return max((r["frames"] for r in records(folder.metrics_file)), default=0) if folder.metrics_file.exists() else 0
+    there = folder.metrics_file.exists()
+    return max((record["frames"] for record in records(folder.metrics_file)), default=0) if there else 0
 
 
 def ended_in_training(folder: RunFolder, launcher: Launcher, number: signal.Signals) -> tuple[Ended, float]:

@@ -228,5 +228,7 @@ def test_a_rollout_of_16384_rows_needs_no_full_distance_matrix() -> None:
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; knn_distance(points, 3)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
-    extra_kib = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    extra_kib = int(
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=300).stdout
+    )
     assert extra_kib * 1024 <= 200e6

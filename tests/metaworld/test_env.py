@@ -128,7 +128,7 @@ def test_closing_one_environment_leaves_the_pictures_of_another() -> None:
 
 def test_an_environment_that_was_never_closed_leaves_in_silence() -> None:
     code = "import manyview; env = manyview.make('metaworld/reach', render_quality='fast'); env.reset(seed=0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert (done.stdout, done.stderr) == ("", "")
 
 
@@ -215,8 +215,9 @@ def test_a_grasped_object_is_restored_exactly_in_another_process() -> None:
     process = multiprocessing.get_context("spawn").Process(target=_play_on, args=(state, actions, send))
     process.start()
     send.close()
+    assert receive.poll(300)
     seen, physics = receive.recv()
-    process.join()
+    process.join(60)
     assert seen == expected
     assert np.array_equal(physics, inside(env).physics_state())
     env.close()

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def quality(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "quality", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "quality", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
 
 
 def test_a_row_prints_one_line_with_its_figure_and_bar() -> None:
@@ -84,7 +86,7 @@ def falling_short(tmp_path: Path) -> Path:
 def test_a_row_that_falls_short_says_so_and_fails(falling_short: Path, *, as_json: bool) -> None:
     code = "import pathlib, sys, quality.__main__ as runner; sys.exit(runner.main(pathlib.Path.cwd()))"
     command = [sys.executable, "-c", code, "P3", *["--json"] * as_json]
-    result = subprocess.run(command, cwd=falling_short, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=falling_short, capture_output=True, text=True, timeout=300)
     if as_json:
         found = json.loads(result.stdout)
         assert (found["ok"], found["figures"]) == (False, {"": 3.4})
@@ -97,4 +99,4 @@ def test_a_row_that_falls_short_says_so_and_fails(falling_short: Path, *, as_jso
 def test_pytest_lets_a_figure_miss_its_bar_by_the_slack(falling_short: Path, slack: str, status: int) -> None:
     """3.4, where the bar is 2.95."""
     command = [sys.executable, "-m", "pytest", "tests", "--slack", slack]
-    assert subprocess.run(command, cwd=falling_short, capture_output=True).returncode == status
+    assert subprocess.run(command, cwd=falling_short, capture_output=True, timeout=300).returncode == status

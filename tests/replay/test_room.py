@@ -60,7 +60,7 @@ print((resident() - before) / bytes_needed(THREE_VIEWS, action_shape=(6,), capac
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
 def test_a_full_replay_takes_the_memory_that_was_predicted(figure: Figure) -> None:
     """In a process of its own, where nothing else takes or frees any."""
-    ran = subprocess.run([sys.executable, "-c", FILLING], capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", FILLING], capture_output=True, text=True, check=True, timeout=300)
     figure(abs(float(ran.stdout) - 1), "prediction off by")
 
 

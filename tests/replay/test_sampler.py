@@ -127,7 +127,7 @@ def test_a_batch_made_ahead_is_the_one_that_is_given_although_steps_were_added()
     counted.begin()
     for _ in range(reserve_steps(1000) - 2):
         counted.add(terminated=False)
-    assert batches.next() is made_ahead.result()
+    assert batches.next() is made_ahead.result(timeout=60)
     batches.close()
 
 
@@ -153,7 +153,7 @@ def test_what_is_added_meanwhile_by_another_thread_tears_no_batch() -> None:
             seen.append((batch, counted.replay.inserted))
     finally:
         stop.set()
-        writer.join()
+        writer.join(60)
         batches.close()
     assert counted.replay.inserted > 3000, "the ring was overwritten meanwhile"
     truth = Truth.of(counted)

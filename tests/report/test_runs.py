@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.launcher import read_line
 from manyview.report.alive import LOCK, is_training
 from manyview.report.runs import CONFIG, MANIFEST, METRICS, Run, find_runs, summaries, summarise
 from manyview.train import RunFolder, preset_config, run
@@ -67,9 +68,8 @@ def test_a_real_run_is_listed_as_it_ended(ended: Path) -> None:
 
 def test_a_run_is_running_while_its_process_is_there_and_killed_when_it_is_gone(tmp_path: Path) -> None:
     command = [sys.executable, "-c", BEGIN_AND_WAIT, str(tmp_path / "run")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert read_line(process, at_most_s=120) == "begun"
         running = summarise(tmp_path / "run")
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has taken notice of it

@@ -77,7 +77,7 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
     found = Learner(tmp_path)
     yield found
     found.process.kill()
-    found.process.wait()
+    found.process.wait(timeout=60)
 
 
 def wait_for_the_end_of(processes: list[int], *, seconds: float) -> None:
@@ -113,7 +113,7 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     ours = [pid for pid, name in below(learner.process.pid).items() if "SendingCollector" in name or "Shard" in name]
     assert len(ours) >= 3  # one may just be about to be replaced
     learner.process.send_signal(signal.SIGKILL)  # L4
-    learner.process.wait()
+    learner.process.wait(timeout=60)
     wait_for_the_end_of(ours, seconds=10)
 
     again = Learner(tmp_path)
@@ -166,7 +166,7 @@ def test_a_damaged_segment_of_a_shard_costs_one_checkpoint(tmp_path: Path) -> No
     learner.until(lambda: (checkpoints / "000001000").exists())
     family = list(below(learner.process.pid))
     learner.process.kill()
-    learner.process.wait()
+    learner.process.wait(timeout=60)
     wait_for_the_end_of(family, seconds=90)  # two of Ray's own look for it once a minute only
     flip_a_bit(max((tmp_path / "run" / "replay" / "shard1").glob("*.segment")))
     again = Learner(tmp_path)

@@ -201,7 +201,7 @@ def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> No
         assert monotonic() < deadline_s, (tmp_path / "said.log").read_text()
         sleep(0.1)
     driver.send_signal(signal.SIGKILL)
-    driver.wait()
+    driver.wait(timeout=60)
     assert started(tmp_path, file).wait(timeout=300) == 1
 
     said = (tmp_path / "said.log").read_text()

@@ -34,4 +34,4 @@ def test_a_step_costs_what_dm_control_needs_for_the_same_pixels(task: str, figur
 def test_environments_leave_nothing_behind(figure: Figure) -> None:
     """In a process of its own: this one still frees and takes what other tests needed."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        figure(process.submit(left_behind, "dmc/cheetah_run").result(), "MB each")
+        figure(process.submit(left_behind, "dmc/cheetah_run").result(timeout=600), "MB each")

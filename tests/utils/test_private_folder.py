@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from benchmarks.launcher import read_line
 from manyview.utils import private_folder as module
 from manyview.utils.private_folder import private_folder
 
@@ -56,9 +57,9 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        bufsize=0,
     )
-    assert holding.stdout
-    held = Path(holding.stdout.readline().decode().strip())
+    held = Path(read_line(holding, at_most_s=30).strip())
     (held / "file").touch()
     with private_folder(str(tmp_path), "held-", max_chars=1000) as ours:
         assert held.is_dir()
