@@ -1,7 +1,7 @@
 """Run every attack on manyview that is kept: hostile files, kills, hung parts, misbehaving environments.
 
     python -m benchmarks.attacks                     those of the gate, at most 90 s
-    python -m benchmarks.attacks --all               the long ones too
+    python -m benchmarks.attacks --all               the slow and long ones too
     python -m benchmarks.attacks --all --record results/attacks.jsonl
     python -m benchmarks.attacks --list
 
@@ -73,7 +73,7 @@ class AttackPlugin:
 
 def run(*, everything: bool, list_only: bool, keyword: str = "") -> tuple[int, list[Attack]]:
     """Run pytest on the marked tests and return its exit status and the outcome of each attack."""
-    marks = "attack" if everything else "attack and not long"
+    marks = "attack" if everything else "attack and not slow and not long"
     plugin = AttackPlugin()
     options = ["-m", marks, "-q", "--tb=short", "-p", "no:cacheprovider"]
     options += ["-k", keyword] if keyword else []
@@ -88,7 +88,7 @@ def run(*, everything: bool, list_only: bool, keyword: str = "") -> tuple[int, l
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
-    parser.add_argument("--all", action="store_true", help="run the long attacks too")
+    parser.add_argument("--all", action="store_true", help="run the slow and long attacks too")
     parser.add_argument("--list", action="store_true", help="list the attacks, run nothing")
     parser.add_argument("-k", default="", metavar="WORD", help="only tests whose name holds this, as in pytest")
     parser.add_argument("--record", type=Path, metavar="JSONL", help="write the outcome of each attack to a file")

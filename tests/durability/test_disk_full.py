@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks.compared import comparable, different, replay_of
 from benchmarks.file_operations import WRITES, Operation, watched
+from benchmarks.kills import CASES, undisturbed
 from benchmarks.launcher import Launcher, Request
 from manyview.report.lines import records
 from manyview.train import RunFolder, checkpoint, run
@@ -22,6 +24,7 @@ from tests.train.test_session import poisoning
 
 CONFIG = quick_run()
 NEED_ROOM = ("create", "mkdir", "rename", "fsync", *WRITES)
+FULL_DISK = pytest.mark.attack("A full disk costs a run nothing but a checkpoint, and is told")
 FULL_FOR = 5
 """Operations that fail before there is room again."""
 
@@ -84,6 +87,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
+@FULL_DISK
 @pytest.mark.quality("D5")
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: RunFolder, tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: 
     assert warned > (len(operations) - second) / 4
 
 
-@pytest.mark.attack("A full disk costs a run nothing but a checkpoint, and is told")
+@FULL_DISK
 @pytest.mark.quality("D5")
 def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
@@ -123,7 +127,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFold
     assert same_end(whole, folder) == []
 
 
-@pytest.mark.attack("A full disk costs a run nothing but a checkpoint, and is told")
+@FULL_DISK
 @pytest.mark.quality("D5")
 def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
@@ -148,7 +152,7 @@ def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, mon
     assert [text for text in warnings_of(folder) if text.endswith("; back to the agent of 000000020")]
 
 
-@pytest.mark.attack("A full disk costs a run nothing but a checkpoint, and is told")
+@FULL_DISK
 @pytest.mark.quality("D5")
 @pytest.mark.xdist_group("processes")
 def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: Launcher) -> None:
@@ -165,3 +169,31 @@ def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: 
     assert "60 frames  return" in ended.said, "it trained to the end"
     assert launcher.start(Request(command, output=said, watched=[])).wait().status == 0
     assert folder.finished
+
+
+@FULL_DISK
+@pytest.mark.long
+@pytest.mark.quality("D5")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+@pytest.mark.xdist_group("processes")
+def test_a_run_on_a_file_system_that_is_full_trains_on_and_is_saved_once_there_is_room(
+    tmp_path: Path, launcher: Launcher
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=128k", "none", str(disk)]
+    subprocess.run(mount, check=True, timeout=30)
+    try:
+        case, folder = CASES[0], RunFolder(disk / "run")
+        whole = undisturbed(case, tmp_path / "whole", launcher).folder
+        request = Request(case.command(folder.path), output=str(tmp_path / "said"), watched=[])
+        ended = launcher.start(request).wait()
+        assert ended.status == 1, ended.said
+        assert "No space left on device" in ended.said
+        subprocess.run(["/bin/mount", "-o", "remount,size=64m", str(disk)], check=True, timeout=30)
+        ended = launcher.start(request).wait()
+        assert ended.status == 0, ended.said
+        newest = [checkpoint.every(run.checkpoints)[0] for run in (whole, folder)]
+        assert different(*(comparable(path) for path in newest)) == []
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", str(disk)], check=True, timeout=30)

@@ -16,6 +16,7 @@ KILLS = 5
 pytestmark = pytest.mark.xdist_group("processes")
 
 
+@pytest.mark.attack("SIGKILL at any moment, and the same command again: bit-identical with a run nobody disturbed")
 @pytest.mark.quality("D1")
 @pytest.mark.slow
 @pytest.mark.parametrize(

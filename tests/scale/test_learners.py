@@ -145,6 +145,7 @@ def started(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 @pytest.mark.long
+@pytest.mark.attack("a learner among several is killed: the group resumes from its checkpoint")
 @pytest.mark.quality("L6")
 @pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize("leads", [True, False])

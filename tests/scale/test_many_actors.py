@@ -87,6 +87,8 @@ def wait_for_the_end_of(processes: list[int], *, seconds: float) -> None:
         sleep(0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.attack("actors and the learner are killed or hang: actors are replaced, and the same command resumes")
 @pytest.mark.quality("L1")
 @pytest.mark.quality("L2")
 @pytest.mark.quality("L3")
@@ -177,6 +179,7 @@ def test_a_damaged_segment_of_a_shard_costs_one_checkpoint(tmp_path: Path) -> No
 
 
 @pytest.mark.long
+@pytest.mark.attack("a shard that dies ends the run with a line, and the same command resumes")
 def test_a_shard_that_dies_ends_the_run_with_a_line_and_the_same_command_goes_on(tmp_path: Path) -> None:
     learner = Learner(tmp_path)
     learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
