@@ -245,6 +245,7 @@ def test_seconds_go_on_where_they_stopped(folder: RunFolder, monkeypatch: pytest
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.attack("a listener of a run that fails is left out with a warning, and the run goes on")
 def test_whoever_watches_may_fail_without_harm(folder: RunFolder) -> None:
     class Breaks(Heard):
         def record(self, record: Any) -> None:

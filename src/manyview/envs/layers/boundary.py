@@ -157,6 +157,8 @@ def checked_info(info: Any, env: str) -> dict[str, Any]:
 
 
 def _checked_frames(frames: Any, env: str) -> int:
+    if type(frames) is int and 1 <= frames <= MAX_FRAMES:  # quickly: it comes with every step
+        return frames
     value = _as_array(frames)
     if value is None or value.shape != () or value.dtype.kind not in "iu" or not 1 <= int(value) <= MAX_FRAMES:
         raise refuse(env, 'info["frames"]', f"a whole number from 1 to {MAX_FRAMES:,}", described(frames))
