@@ -190,8 +190,8 @@ class Session:
     def _finish(self) -> None:
         """Nothing goes on from here, so the replay is needed no more."""
         check_held(self.folder, self.desk.lock)
-        self._tidy(self._good)  # a kill may have come between the last checkpoint and this
         try:
+            self._tidy(self._good)  # a kill may have come between the last checkpoint and this
             self.desk.lines.flush()  # a manifest that says so must not outlive the record of the end
             self.folder.mark_finished()
         except OSError as error:
