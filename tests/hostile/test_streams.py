@@ -107,9 +107,9 @@ SWEEP = f'tasks = ["{TASK}"]\nmethods = ["drqv2+mem"]\n'
     [
         (SWEEP + "set = " + "[" * 100_000, "nested too deeply"),
         (SWEEP + "[set]\na" + ".a" * 50_000 + " = 1", "nested too deeply"),
-        (SWEEP + "preset = 5", "preset must be a name, got 5"),
-        (SWEEP + "out = 2020-01-01", "out must be a folder"),
-        (SWEEP + "variants = 5", "variants must be a table of tables"),
+        (SWEEP + "preset = 5", "invalid preset: expected a name, got 5"),
+        (SWEEP + "out = 2020-01-01", "invalid out: expected a folder"),
+        (SWEEP + "variants = 5", "invalid variants: expected a table of tables"),
         (SWEEP + "cpus = nan", "cpus must be a number"),
         (SWEEP + "cpus = inf", "cpus must be a number"),
         (SWEEP + "retries = true", "retries must be a number"),

@@ -72,7 +72,7 @@ def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nmemory_gb = -1\n', "memory_gb must be a number"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\ncpus = inf\n', "cpus must be a number"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nretries = nan\n', "retries must be a number"),
-        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nvariants = ["a"]\n', "invalid variants: expected tables"),
+        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nvariants = ["a"]\n', "invalid variants: expected a table"),
         ("tasks = [", "Invalid value"),
         ("tasks = " + "[" * 20_000, "nested too deeply"),
     ],

@@ -188,7 +188,7 @@ def _sweep(plain: dict[str, Any]) -> Sweep:
             raise ValueError(f"{name} must be a list of {'numbers' if kind is int else 'names'}, got {values!r}")
     for name, (kind, expected) in KINDS.items():
         if name in plain and not isinstance(plain[name], kind):
-            raise ValueError(f"{name} must be {expected}, got {plain[name]!r}")
+            raise ValueError(f"invalid {name}: expected {expected}, got {plain[name]!r}")
     for name in ("cpus", "gpus", "memory_gb", "retries"):
         if name in plain and not is_number(plain[name]):
             raise ValueError(f"{name} must be a number that is at least 0, got {plain[name]!r}")
