@@ -152,6 +152,7 @@ def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, mon
     assert [text for text in warnings_of(folder) if text.endswith("; back to the agent of 000000020")]
 
 
+@pytest.mark.slow
 @FULL_DISK
 @pytest.mark.quality("D5")
 @pytest.mark.xdist_group("processes")

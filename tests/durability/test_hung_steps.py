@@ -55,6 +55,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.attack(HUNG)
 @pytest.mark.quality("L8")
 def test_sigterm_ends_a_run_that_hangs_in_c_code_and_it_goes_on_bit_for_bit(
@@ -93,6 +94,7 @@ def test_sigterm_ends_a_run_that_hangs_in_python_code(
     assert (ended.status, "env.step has not returned for" in ended.said) == (1, True), ended.said
 
 
+@pytest.mark.slow
 @pytest.mark.attack(HUNG)
 @pytest.mark.quality("L8")
 def test_sigterm_ends_an_evaluation_that_hangs(

@@ -40,6 +40,7 @@ def train(folder: RunFolder, config: RunConfig, *options: str, **variables: str)
     )
 
 
+@pytest.mark.slow
 @HOLDS
 @pytest.mark.quality("D8")
 @pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA=SSE41", "MKL_CBWR=COMPATIBLE"])
@@ -54,6 +55,7 @@ def test_variables_that_choose_other_kernels_are_refused(tmp_path: Path, variabl
     assert "--accept-changes" in ended.stderr
 
 
+@pytest.mark.slow
 @HOLDS
 @pytest.mark.quality("D8")
 @pytest.mark.simulator
@@ -69,6 +71,7 @@ def test_variables_that_choose_another_driver_are_refused(tmp_path: Path, variab
     assert "renderer was llvmpipe" in ended.stderr
 
 
+@pytest.mark.slow
 @HOLDS
 @pytest.mark.quality("D8")
 @pytest.mark.simulator

@@ -40,6 +40,7 @@ def started(folder: RunFolder, launcher: Launcher) -> Running:
     return launcher.start(Request(command, output=f"{folder.path}.said", watched=[]))
 
 
+@pytest.mark.slow
 @pytest.mark.attack("A trainer that is killed leaves no process, shared memory or file behind")
 @pytest.mark.quality("L4")
 @pytest.mark.parametrize("moment", ["training", "a video is written"])

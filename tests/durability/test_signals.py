@@ -48,6 +48,7 @@ def ended_in_training(folder: RunFolder, launcher: Launcher, number: signal.Sign
     return ended_by(running, number)
 
 
+@pytest.mark.slow
 @pytest.mark.attack("SIGTERM at any moment of a run saves it within 10 s, and the same command goes on bit for bit")
 @pytest.mark.quality("D6")
 def test_sigterm_in_training_saves_and_the_same_command_goes_on(
