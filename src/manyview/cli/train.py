@@ -23,7 +23,6 @@ from manyview.cli.display import display_for
 from manyview.cli.following import shown
 from manyview.cli.planned import print_plan
 from manyview.data import NoRoomError
-from manyview.data.plain import read_object
 from manyview.envs.layers.boundary import ContractError, EnvError
 from manyview.train import RunConfig, RunFolder, preset_config
 from manyview.train.folder import default_folder
@@ -35,6 +34,7 @@ from manyview.train.session import DivergedError, NotSavedError, Session
 from manyview.train.stopping import ended_by_sigterm
 from manyview.train.trainer import EngineError, Trainer
 from manyview.train.tree import changed, from_plain, nested
+from manyview.utils.json_io import read_object
 
 EXIT_S = 4.0
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from manyview.data.durable import make_folder, remove, write_whole
-from manyview.data.plain import is_count
 from manyview.data.replay import Replay
 from manyview.data.scribe import Scribe
 from manyview.data.segments import MOST_STEPS, Segment, SegmentError, pack
 from manyview.utils.files import UNFINISHED, read_bounded
+from manyview.utils.json_io import is_count
 
 MOST_BYTES = 2**31
 NAME = re.compile(rf"[0-9]{{12}}-[0-9]{{12}}\.segment({re.escape(UNFINISHED)})?")

@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 from manyview.data.cutting import cut_out, flattened
 from manyview.data.entry import NAME, Entry, EntryCheck
 from manyview.data.layout import MAX_AGE, bytes_needed, check_records, frame_shape, replayable, step_record
-from manyview.data.plain import is_count
 from manyview.data.room import check_room
 from manyview.envs.layers.boundary import refuse
 from manyview.envs.views import Observation, View
+from manyview.utils.json_io import is_count
 
 BLOCK_BYTES = 2**20
 """Stacks are built so many bytes at a time: what a derived view is cut out of is then still in the core's cache.

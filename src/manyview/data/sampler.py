@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from manyview.data.batch import Batch
-from manyview.data.plain import is_count
 from manyview.data.replay import Replay
 from manyview.data.windows import draw, least_capacity, reserve_steps
+from manyview.utils.json_io import is_count
 
 CPU = torch.device("cpu")
 

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any
 
-from manyview.data.plain import is_count
+from manyview.utils.json_io import is_count
 
 
 class Backlog:

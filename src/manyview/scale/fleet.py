@@ -7,7 +7,6 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from manyview.data.plain import is_count
 from manyview.scale.collector import Collected, Collector
 from manyview.scale.engine import Handle, answers_of, cause_of, ray
 from manyview.scale.shard import Receipt, sign_incarnation
@@ -15,6 +14,7 @@ from manyview.scale.shared import go_to
 from manyview.train import RunConfig
 from manyview.train.build import Shapes
 from manyview.train.trainer import EngineError
+from manyview.utils.json_io import is_count
 
 CALLS = 2
 """That wait at each actor, so that it never waits for a learner in mid-update."""

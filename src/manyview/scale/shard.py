@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from manyview.data import Scribe, SegmentError, SegmentLog
 from manyview.data.log import Entry
 from manyview.data.pieces import Piece, add_piece, read_piece
-from manyview.data.plain import is_count
 from manyview.scale.shared import look_for
 from manyview.train import RunConfig, build
 from manyview.train.build import Shapes
 from manyview.train.seeds import derived_seed
+from manyview.utils.json_io import is_count
 
 FAIR_SHARES = 2
 """An actor may have so many times what it would have if all had the same."""

@@ -32,8 +32,8 @@ from manyview.data.durable import (
     rename,
     write_new,
 )
-from manyview.data.plain import MOST_BYTES, MOST_VALUES, as_json, parsed, value_count
 from manyview.utils.files import UNFINISHED, read_bounded
+from manyview.utils.json_io import MOST_BYTES, MOST_VALUES, as_json, parsed, value_count
 
 TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
 FORMAT = 1

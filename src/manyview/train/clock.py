@@ -2,8 +2,8 @@
 
 from dataclasses import asdict, dataclass
 
-from manyview.data.plain import is_count
 from manyview.mem.reward import BetaUnit
+from manyview.utils.json_io import is_count
 
 LATER = {"rollouts"}
 """Counts that the first checkpoints did not have."""

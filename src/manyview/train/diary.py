@@ -4,8 +4,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from manyview.data.plain import is_count
 from manyview.train.checkpoint import NAME
+from manyview.utils.json_io import is_count
 
 DUE = ("evaluation", "checkpoint")
 

@@ -28,11 +28,11 @@ from typing import IO, Any
 import torch
 
 from manyview.data.durable import make_folder, remove, rename, write_whole
-from manyview.data.plain import as_json, read_object
 from manyview.train.config import RunConfig
 from manyview.train.machine import compute_fingerprint, device_of, numeric_environment
 from manyview.train.tree import from_plain, to_plain
 from manyview.utils.files import UNFINISHED, open_own
+from manyview.utils.json_io import as_json, read_object
 from manyview.utils.text import printable
 
 NAME_BYTES = 255
