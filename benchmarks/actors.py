@@ -27,16 +27,16 @@ import ray
 
 import manyview
 from benchmarks.processes import ACTING, below
-from manyview.data import Scribe
-from manyview.scale.cluster import connected
-from manyview.scale.collector import weights_of
-from manyview.scale.fleet import Delivered, Fleet, Lost
-from manyview.scale.shard import Shard
-from manyview.scale.trainer import ManyActors
-from manyview.train import OffPolicyTrainer, RunConfig, build, preset_config
-from manyview.train.machine import prepare
-from manyview.train.trainer import Advance, Trainer
-from manyview.train.tree import changed
+from manyview.data import AsyncWriter
+from manyview.scale.cluster import connect
+from manyview.scale.collector import get_policy_weights
+from manyview.scale.fleet import ActorLost, ActorPool, Delivery
+from manyview.scale.shard import ReplayShard
+from manyview.scale.trainer import ActorLearnerTrainer
+from manyview.train import OffPolicyTrainer, RunConfig, build, load_preset
+from manyview.train.machine import configure_torch
+from manyview.train.trainer import AdvanceResult, Trainer
+from manyview.train.tree import apply_overrides
 
 RENDERED = "dmc/quadruped_run"
 """Nine tenths of a step of it are spent on drawing, without a graphics card."""
@@ -60,13 +60,13 @@ def robot() -> gym.Env[Any, Any]:
 
 def config_of(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) -> RunConfig:
     """The policy acts from the first step; nobody learns unless asked to."""
-    base = preset_config("cpu" if task.startswith("dmc") else "minute", task=task, method="drqv2+mem", seed=1)
+    base = load_preset("cpu" if task.startswith("dmc") else "minute", task=task, method="drqv2+mem", seed=1)
     settings = {
         "schedule": {"random_steps": 0, "frames": MANY},
         "scale": {"actors": actors, "chunk_steps": chunk_steps},
         "machine": {"device": "cpu", "threads": 1},
     }
-    return changed(changed(base, settings), changes)
+    return apply_overrides(apply_overrides(base, settings), changes)
 
 
 @dataclass
@@ -82,38 +82,38 @@ class Watched:
 
 
 @contextmanager
-def fleet_of(config: RunConfig) -> Iterator[tuple[Fleet, Any]]:
+def fleet_of(config: RunConfig) -> Iterator[tuple[ActorPool, Any]]:
     """Actors and one shard, without a learner, and weights for them."""
-    env = build.environment(config)
-    shapes = build.shapes_of(config, env)
+    env = build.make_env(config)
+    shapes = build.infer_shapes(config, env)
     env.close()
-    shard: Any = ray.remote(Shard).options(num_cpus=0).remote(config, shapes, index=0, count=1, key=KEY)
-    fleet = Fleet(config, shapes, [shard], key=KEY)
+    shard: Any = ray.remote(ReplayShard).options(num_cpus=0).remote(config, shapes, index=0, count=1, key=KEY)
+    fleet = ActorPool(config, shapes, [shard], key=KEY)
     try:
-        yield fleet, ray.put(weights_of(build.agent(config, shapes)))
+        yield fleet, ray.put(get_policy_weights(build.build_agent(config, shapes)))
     finally:
         fleet.close()
         ray.kill(shard)
 
 
-def watched(fleet: Fleet, weights: Any, config: RunConfig, *, seconds: float) -> Watched:
+def watched(fleet: ActorPool, weights: Any, config: RunConfig, *, seconds: float) -> Watched:
     """For so long after every actor has delivered once."""
     found = Watched({}, {})
     began_s: float | None = None
     while began_s is None or monotonic() - began_s < seconds:
-        fleet.ask(weights, step=0, most_steps=MANY, chunk_steps=config.scale.chunk_steps)
-        for one in fleet.tend(wait_s=0.05):
-            if isinstance(one, Delivered) and not one.receipt.refused:
+        fleet.request_chunks(weights, step=0, max_steps=MANY, chunk_steps=config.scale.chunk_steps)
+        for one in fleet.poll(wait_s=0.05):
+            if isinstance(one, Delivery) and not one.result.rejection:
                 found.at_s.setdefault(one.actor, []).append(monotonic())
                 found.steps.setdefault(one.actor, []).append(config.scale.chunk_steps)
-        if began_s is None and len(found.at_s) == len(fleet.members):
+        if began_s is None and len(found.at_s) == len(fleet.slots):
             began_s = monotonic()
     return found
 
 
 def _bare(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None:
-    prepare(config.machine)
-    env = build.environment(config)
+    configure_torch(config.machine)
+    env = build.make_env(config)
     env.action_space.seed(1)
     env.reset(seed=1)
     for _ in range(3):
@@ -146,7 +146,7 @@ def collecting(*, task: str, seconds: float, rounds: int) -> None:
         config, ratios = config_of(task, actors=actors), []
         for _ in range(rounds):
             bare = sum(bare_rates(config, loops=actors, seconds=seconds)) / actors
-            with connected(None, cpus=actors + 1), fleet_of(config) as (fleet, weights):
+            with connect(None, cpus=actors + 1), fleet_of(config) as (fleet, weights):
                 ours = sum(watched(fleet, weights, config, seconds=seconds).rates()) / actors
             ratios.append(ours / bare)
             print(f"  {actors} actors: {ours:6.1f}, bare loops {bare:6.1f}, ratio {ours / bare:.3f}", flush=True)
@@ -156,16 +156,16 @@ def collecting(*, task: str, seconds: float, rounds: int) -> None:
 def chunks(*, seconds: float) -> None:
     for steps in (1, 10, 50, 200):
         config = config_of(QUICK, actors=1, chunk_steps=steps, replay={"n_step": 1})
-        with connected(None, cpus=2), fleet_of(config) as (fleet, weights):
+        with connect(None, cpus=2), fleet_of(config) as (fleet, weights):
             (rate,) = watched(fleet, weights, config, seconds=seconds).rates()
         print(f"chunks of {steps:3} steps: {rate:8.1f} steps a second", flush=True)
 
 
 def waiting(*, updates: int) -> None:
     config = config_of(QUICK, actors=1, chunk_steps=200)
-    prepare(config.machine)
-    with connected(None, cpus=2), logged(ManyActors(config)) as trainer:
-        waited_s, batches = 0.0, trainer.batches.next
+    configure_torch(config.machine)
+    with connect(None, cpus=2), logged(ActorLearnerTrainer(config)) as trainer:
+        waited_s, batches = 0.0, trainer.batch_loader.sample
 
         def timed() -> Any:
             nonlocal waited_s
@@ -174,7 +174,7 @@ def waiting(*, updates: int) -> None:
             waited_s += perf_counter() - began_s
             return batch
 
-        trainer.batches.next = timed
+        trainer.batch_loader.sample = timed
         while trainer.clock.updates < 200:
             trainer.advance()
         began_s, idle_s, waited_s = perf_counter(), 0.0, 0.0
@@ -194,12 +194,12 @@ def overhead(*, steps: int) -> None:
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     alone, many = (config_of(QUICK, actors=actors, chunk_steps=200) for actors in (0, 1))
-    prepare(alone.machine)
+    configure_torch(alone.machine)
     begun, ratios = 600, []
     for _ in range(3):
         with logged(OffPolicyTrainer(alone)) as trainer:
             one_s = _seconds_between(trainer, begun, begun + steps)
-        with connected(None, cpus=2), logged(ManyActors(many)) as acted:
+        with connect(None, cpus=2), logged(ActorLearnerTrainer(many)) as acted:
             many_s = _seconds_between(acted, begun, begun + steps)
         ratios.append(many_s / one_s)
         print(
@@ -213,13 +213,13 @@ def overhead(*, steps: int) -> None:
 def logged(trainer: Trainer) -> Iterator[Any]:
     """With its steps written down, as a run has it."""
     with TemporaryDirectory() as folder:
-        scribe = Scribe()
-        log = trainer.log(Path(folder), scribe)
+        scribe = AsyncWriter()
+        log = trainer.open_log(Path(folder), scribe)
         advance = trainer.advance
 
-        def followed() -> Advance:
+        def followed() -> AdvanceResult:
             advanced = advance()
-            log.follow()
+            log.flush_full_segments()
             return advanced
 
         trainer.advance = followed  # type: ignore[method-assign]
@@ -245,22 +245,22 @@ def killing(*, task: str = ROBOT, seconds: float = 60.0) -> tuple[float, float]:
     A share is what is delivered a second and living actor, against the same time without kills.
     """
     config = config_of(task, actors=4, chunk_steps=20)
-    with connected(None, cpus=6), fleet_of(config) as (fleet, weights):
+    with connect(None, cpus=6), fleet_of(config) as (fleet, weights):
         peace = sum(watched(fleet, weights, config, seconds=seconds).rates())
         delivered, kills, dead_s = 0, 0, 0.0
         killed_s: dict[int, float] = {}
         back_s: list[float] = []
         began_s = last_s = monotonic()
         while monotonic() - began_s < seconds:
-            fleet.ask(weights, step=0, most_steps=MANY, chunk_steps=config.scale.chunk_steps)
-            for one in fleet.tend(wait_s=0.05):
-                if isinstance(one, Lost):
+            fleet.request_chunks(weights, step=0, max_steps=MANY, chunk_steps=config.scale.chunk_steps)
+            for one in fleet.poll(wait_s=0.05):
+                if isinstance(one, ActorLost):
                     killed_s.setdefault(one.actor, last_s)  # killed again before it was back: dead all along
                     continue
-                delivered += 0 if one.receipt.refused else config.scale.chunk_steps
+                delivered += 0 if one.result.rejection else config.scale.chunk_steps
                 if one.actor in killed_s:
                     back_s.append(monotonic() - killed_s.pop(one.actor))
-                    dead_s += back_s[-1] - one.collected.seconds  # it was alive while it made this chunk
+                    dead_s += back_s[-1] - one.stats.seconds  # it was alive while it made this chunk
             if monotonic() - last_s >= KILL_EVERY_S:
                 living = [pid for pid, name in below(os.getpid()).items() if ACTING in name]
                 os.kill(living[kills % len(living)], signal.SIGKILL)

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from manyview.data.augment import AUGMENTATIONS, augment
-from manyview.data.draws import keys
+from manyview.data.draws import derive_keys
 from manyview.envs import make
-from manyview.envs.look import Row, draw_grid, save_picture, watch
+from manyview.envs.look import Row, draw_grid, record_random_steps, save_image
 
 ROOT = Path(__file__).parents[1]
 TASK, STEPS, FRAMES = "procgen/coinrun", 30, 3
@@ -18,19 +18,19 @@ TASK, STEPS, FRAMES = "procgen/coinrun", 30, 3
 
 def main() -> None:
     env = make(TASK)
-    moment = watch(env, STEPS, seed=3)[-1]
+    moment = record_random_steps(env, STEPS, seed=3)[-1]
     env.close()
-    screen = moment.pictures["screen"]
+    screen = moment.images["screen"]
     assert screen is not None
     images = torch.from_numpy(screen.transpose(2, 0, 1).copy()).expand(FRAMES, -1, -1, -1).contiguous()
-    key = keys(1, torch.arange(FRAMES))
+    key = derive_keys(1, torch.arange(FRAMES))
     made = {how: augment(images, key, how).permute(0, 2, 3, 1).numpy() for how in AUGMENTATIONS}
     rows = [
         Row("one screen,\nthree keys" if frame == 0 else "", [screen, *(pictures[frame] for pictures in made.values())])
         for frame in range(FRAMES)
     ]
-    picture = draw_grid(rows, columns=["screen", *made], cell_px=96)
-    save_picture(picture, ROOT / "docs" / "images" / "augmentations.png")
+    picture = draw_grid(rows, column_labels=["screen", *made], cell_px=96)
+    save_image(picture, ROOT / "docs" / "images" / "augmentations.png")
 
 
 if __name__ == "__main__":

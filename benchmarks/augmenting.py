@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from manyview.data.augment import AUGMENTATIONS, Augmentation, augment
-from manyview.data.draws import keys
+from manyview.data.draws import derive_keys
 from manyview.train.memory import keep_freed_memory
 
 ROUNDS = 101
@@ -30,7 +30,7 @@ def copies(how: Augmentation, rounds: int) -> float:
 
 
 def _with_copying(how: Augmentation) -> tuple[Callable[[], object], Callable[[], object]]:
-    images, key = torch.randint(256, (256, 3, 64, 64), dtype=torch.uint8), keys(1, torch.arange(256))
+    images, key = torch.randint(256, (256, 3, 64, 64), dtype=torch.uint8), derive_keys(1, torch.arange(256))
     return lambda: augment(images, key, how), lambda: _copied(images)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from manyview.data.log import NAME, Entry
+from manyview.data.log import SEGMENT_NAME, SegmentRef
 from manyview.data.segments import Segment
-from manyview.report.lines import records
-from manyview.train import RunFolder, checkpoint
-from manyview.train.resume import entries_of
+from manyview.report.lines import read_records
+from manyview.train import RunDir, checkpoint
+from manyview.train.resume import parse_segments
 
 OF_A_PROCESS = {"id", "began", "pid", "host", "commit"}
 """In a manifest."""
@@ -19,9 +19,9 @@ OF_A_CLOCK = ("seconds", "metrics_bytes", "metrics_sha256")
 """In a session's state: records hold seconds."""
 
 
-def differences(one: RunFolder, other: RunFolder) -> list[str]:
+def differences(one: RunDir, other: RunDir) -> list[str]:
     """What is not the same in two runs: their checkpoints, what their replays hold, and their records."""
-    checkpoints = [checkpoint.every(run.checkpoints) for run in (one, other)]
+    checkpoints = [checkpoint.list_checkpoints(run.checkpoints_dir) for run in (one, other)]
     names = [[path.name for path in found] for found in checkpoints]
     if names[0] != names[1]:
         return [f"checkpoints {names[0]} and {names[1]}"]
@@ -57,27 +57,29 @@ def different(one: Any, other: Any, *, path: str = "") -> list[str]:
     return [] if one == other or (one != one and other != other) else [f"{path}: {one} and {other}"]
 
 
-def leftovers(run: RunFolder) -> list[str]:
+def leftovers(run: RunDir) -> list[str]:
     """Files that nothing needs and nobody would ever remove."""
-    named = {entry.name for path in checkpoint.every(run.checkpoints) for entry in _entries(path)}
-    segments = [path for path in run.replay.glob("*") if NAME.fullmatch(path.name) and path.name not in named]
+    named = {entry.name for path in checkpoint.list_checkpoints(run.checkpoints_dir) for entry in _entries(path)}
+    segments = [
+        path for path in run.replay_dir.glob("*") if SEGMENT_NAME.fullmatch(path.name) and path.name not in named
+    ]
     return [str(path.relative_to(run.path)) for path in (*run.path.rglob("*.unfinished"), *segments)]
 
 
 def comparable(folder: Path) -> dict[str, Any]:
-    found = checkpoint.load(folder)
-    session = {name: value for name, value in found.tree["session"].items() if name not in OF_A_CLOCK}
+    found = checkpoint.load_checkpoint(folder)
+    session = {name: value for name, value in found.state["session"].items() if name not in OF_A_CLOCK}
     manifest = {name: value for name, value in found.manifest.items() if name not in OF_A_PROCESS}
-    return {"tree": {**found.tree, "session": session}, "manifest": manifest}
+    return {"tree": {**found.state, "session": session}, "manifest": manifest}
 
 
-def _entries(folder: Path) -> list[Entry]:
-    return entries_of(checkpoint.manifest_of(folder))
+def _entries(folder: Path) -> list[SegmentRef]:
+    return parse_segments(checkpoint.read_checkpoint_manifest(folder))
 
 
-def replay_of(run: RunFolder, folder: Path) -> dict[str, Any]:
+def replay_of(run: RunDir, folder: Path) -> dict[str, Any]:
     """Every step that the replay of a checkpoint holds, in order, from its segments."""
-    tree = checkpoint.load(folder).tree
+    tree = checkpoint.load_checkpoint(folder).state
     if "replay" not in tree:  # on-policy
         return {}
     state = tree["replay"]
@@ -87,7 +89,7 @@ def replay_of(run: RunFolder, folder: Path) -> dict[str, Any]:
     steps = np.zeros(entries[-1].end, record)
     frames = [np.zeros((len(steps), *shape), np.uint8) for shape in of["frames"].values()]
     for entry in entries:
-        Segment((run.replay / entry.name).read_bytes()).unpack(steps, frames, oldest=0)
+        Segment((run.replay_dir / entry.name).read_bytes()).unpack_into(steps, frames, oldest=0)
     held = slice(max(0, state["inserted"] - of["capacity"]), None)
     return {
         "steps": {name: steps[name][held] for name in record.names or ()},
@@ -95,8 +97,8 @@ def replay_of(run: RunFolder, folder: Path) -> dict[str, Any]:
     }
 
 
-def _told(run: RunFolder) -> Iterator[dict[str, Any]]:
+def _told(run: RunDir) -> Iterator[dict[str, Any]]:
     """Records but for those of a process, and for their seconds."""
-    for record in records(run.metrics_file):
+    for record in read_records(run.metrics_file):
         if record["kind"] not in ("start", "resume"):
             yield {name: value for name, value in record.items() if name != "seconds"}

@@ -20,9 +20,9 @@ import ray
 
 from benchmarks.actors import KEY, config_of
 from benchmarks.processes import below, own_mb
-from manyview.scale.cluster import connected
-from manyview.scale.collector import Collector, weights_of
-from manyview.scale.shard import Parcel, Shard, sign_incarnation
+from manyview.scale.cluster import connect
+from manyview.scale.collector import ChunkCollector, get_policy_weights
+from manyview.scale.shard import Chunk, ReplayShard, sign_incarnation
 from manyview.train import RunConfig, build
 
 HERTZ = 10.0
@@ -35,7 +35,7 @@ CAPACITY = 100_000
 class Crowd:
     """Every so manyth actor of a crowd, from the `first` on."""
 
-    def __init__(self, parcel: Parcel, shards: list[Any], *, first: int, every: int, actors: int) -> None:
+    def __init__(self, parcel: Chunk, shards: list[Any], *, first: int, every: int, actors: int) -> None:
         self._parcel, self._shards, self._actors = parcel, shards, range(first, actors, every)
 
     def send(self, seconds: float, chunk_steps: int) -> tuple[int, int, float]:
@@ -48,13 +48,13 @@ class Crowd:
         while (now_s := monotonic()) < began_s + seconds or waiting:
             while due and due[0][0] <= now_s < began_s + seconds:
                 _, actor, number = heappop(due)
-                secret = sign_incarnation(KEY, actor, self._parcel.life)
-                parcel = self._parcel._replace(actor=actor, number=number, secret=secret)
+                secret = sign_incarnation(KEY, actor, self._parcel.incarnation)
+                parcel = self._parcel._replace(actor=actor, sequence_number=number, secret=secret)
                 waiting[self._shards[actor % len(self._shards)].insert.remote(parcel)] = (now_s, actor, number)
             answered, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0.02) if waiting else ([], [])
             for answer in answered:
                 sent_s, actor, number = waiting.pop(answer)
-                refusal = ray.get(answer).refused
+                refusal = ray.get(answer).rejection
                 taken, refused = taken + (not refusal), refused + bool(refusal)
                 slowest_s = max(slowest_s, monotonic() - sent_s)
                 heappush(due, (max(sent_s + period_s, monotonic()), actor, number + 1))
@@ -63,9 +63,9 @@ class Crowd:
         return taken, refused, slowest_s
 
 
-def recorded(config: RunConfig, shapes: Any) -> Parcel:
-    collector = Collector(config, shapes, actor=0, life=0)
-    weights = weights_of(build.agent(config, shapes))
+def recorded(config: RunConfig, shapes: Any) -> Chunk:
+    collector = ChunkCollector(config, shapes, actor=0, incarnation=0)
+    weights = get_policy_weights(build.build_agent(config, shapes))
     parcel, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
     collector.close()
     return parcel
@@ -78,20 +78,20 @@ def held_mb(name: str) -> float:
 
 def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: int) -> None:
     config = config_of(task, actors=actors, chunk_steps=chunk_steps, replay={"capacity": CAPACITY})
-    env = build.environment(config)
-    shapes = build.shapes_of(config, env)
+    env = build.make_env(config)
+    shapes = build.infer_shapes(config, env)
     env.close()
     parcel = recorded(config, shapes)
-    size_kb, steps_a_second = len(parcel.piece) / 1024, actors * HERTZ
+    size_kb, steps_a_second = len(parcel.payload) / 1024, actors * HERTZ
     print(
         f"{actors} actors at {HERTZ:g} steps a second in chunks of {chunk_steps} ({size_kb:.0f} kB), {shards} shards: "
         f"{steps_a_second:,.0f} steps and {steps_a_second / chunk_steps * size_kb / 1024:.1f} MB a second"
     )
-    with TemporaryDirectory() as folder, connected(None, cpus=SENDERS + 1):  # shards write until they end
-        remote: Any = ray.remote(Shard).options(num_cpus=0)
+    with TemporaryDirectory() as folder, connect(None, cpus=SENDERS + 1):  # shards write until they end
+        remote: Any = ray.remote(ReplayShard).options(num_cpus=0)
         holding = [remote.remote(config, shapes, index=index, count=shards, key=KEY) for index in range(shards)]
-        ray.get([shard.keep_log.remote(Path(folder), sign=Path(folder)) for shard in holding])
-        ray.get([shard.expect.remote(actors // shards) for shard in holding])
+        ray.get([shard.open_log.remote(Path(folder), marker=Path(folder)) for shard in holding])
+        ray.get([shard.set_senders.remote(actors // shards) for shard in holding])
         senders: list[Any] = [
             ray.remote(Crowd).options(num_cpus=0).remote(parcel, holding, first=first, every=SENDERS, actors=actors)
             for first in range(SENDERS)
@@ -107,7 +107,7 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
                 sleep(1.0)
             if monotonic() - looked_s < LOOK_EVERY_S:
                 continue
-            states = ray.get([shard.state.remote() for shard in holding])
+            states = ray.get([shard.get_state.remote() for shard in holding])
             taken, now_s = sum(state["ledger"]["transitions"] for state in states), monotonic()
             print(
                 f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, "

@@ -21,10 +21,10 @@ import torch
 from manyview.train import build
 from manyview.train import config as known
 from manyview.train.config import RunConfig
-from manyview.train.evaluation import evaluate
-from manyview.train.opening import trainer_for
-from manyview.train.presets import preset_config
-from manyview.train.tree import changed, from_plain, merged, to_plain
+from manyview.train.evaluation import evaluate_policy
+from manyview.train.opening import make_trainer
+from manyview.train.presets import load_preset
+from manyview.train.tree import apply_overrides, from_plain, merge_overrides, to_plain
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep_sea.jsonl"
 SEEDS = range(1, 11)
@@ -103,28 +103,30 @@ def config_of(method: str, seed: int) -> RunConfig:
     name, changes = METHODS[method]
     on_policy = name.startswith("ppo")
     task = "toy/deep_sea" if on_policy else "toy/deep_sea_continuous"
-    config = preset_config("minute", task=task, method=name, seed=seed)
-    return changed(config, merged(ON_POLICY if on_policy else OFF_POLICY, changes))
+    config = load_preset("minute", task=task, method=name, seed=seed)
+    return apply_overrides(config, merge_overrides(ON_POLICY if on_policy else OFF_POLICY, changes))
 
 
 def attempt(method: str, seed: int) -> Attempt:
     torch.set_num_threads(1)
     config = config_of(method, seed)
-    trainer, env = trainer_for(config), build.environment(config)
+    trainer, env = make_trainer(config), build.make_env(config)
     found, solved, in_a_row, evaluated = None, None, 0, 0
-    while solved is None and not trainer.done:
+    while solved is None and not trainer.is_done:
         episodes = trainer.advance().episodes
-        frames = trainer.clock.frames
+        frames = trainer.counters.frames
         if found is None and any(_is_treasure(episode["return"]) for episode in episodes):
             found = frames
-        if frames // EVALUATE_EVERY_FRAMES > evaluated and trainer.at_edge:
+        if frames // EVALUATE_EVERY_FRAMES > evaluated and trainer.can_checkpoint:
             evaluated = frames // EVALUATE_EVERY_FRAMES
-            played = evaluate(trainer.agent, env, trainer.shapes, episodes=1, seed=0, step=trainer.clock.steps)
+            played = evaluate_policy(
+                trainer.agent, env, trainer.shapes, episodes=1, seed=0, step=trainer.counters.steps
+            )
             in_a_row = in_a_row + 1 if _is_treasure(played.mean_return) else 0
             solved = frames if in_a_row == EVALUATIONS_IN_A_ROW else None
     trainer.close()
     env.close()
-    return Attempt(method, seed, solved, found, trainer.clock.frames, to_plain(config))
+    return Attempt(method, seed, solved, found, trainer.counters.frames, to_plain(config))
 
 
 def attempts(wanted: Iterable[tuple[str, int]], *, processes: int) -> Iterable[Attempt]:

@@ -23,10 +23,10 @@ from typing import Any, cast
 import gymnasium as gym
 import numpy as np
 
-from manyview.envs import make, make_vector, views_of
+from manyview.envs import get_views, make, make_vector
 from manyview.envs.dmc.suite import PAPER_TASKS
-from manyview.envs.look import Row, below, draw_grid, save_picture, watch
-from manyview.envs.suite import Quality
+from manyview.envs.look import Row, draw_grid, record_random_steps, save_image, stack_vertically
+from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Image, Observation
 
 SIZE, ACTION_REPEAT = 84, 2
@@ -45,15 +45,15 @@ def our_steps(env: gym.Env[Observation, Any], action: Any) -> Step:
     return step
 
 
-def bare_steps(task: str, names: tuple[str, ...], quality: Quality, action: Any) -> Step:
+def bare_steps(task: str, names: tuple[str, ...], quality: RenderQuality, action: Any) -> Step:
     """dm_control alone: its environment, its kept cameras, its segmentation; frames stacked as DrQ-v2 does."""
     from collections import deque
 
     from dm_control import mujoco as engine
 
-    from manyview.envs.dmc.simulation import load
+    from manyview.envs.dmc.simulation import load_dmc_env
 
-    env = load(task, np.random.RandomState(0))
+    env = load_dmc_env(task, np.random.RandomState(0))
     env.reset()
     physics = env.physics
     overrides = None
@@ -97,11 +97,11 @@ def alternate(sides: list[Step], *, blocks: int, steps: int) -> list[float]:
     return best
 
 
-def speed(task: str, quality: Quality, *, blocks: int = 5, steps: int = 20) -> tuple[float, float]:
+def speed(task: str, quality: RenderQuality, *, blocks: int = 5, steps: int = 20) -> tuple[float, float]:
     """Milliseconds of an agent step with three views: ours, bare."""
     env = make(f"dmc/{task}", render_quality=quality)
     action = np.zeros(env.action_space.shape or (), np.float32)
-    names = tuple(view.name for view in views_of(env) if view.derived_from is None)
+    names = tuple(view.name for view in get_views(env) if view.derived_from is None)
     sides = [our_steps(env, action), bare_steps(task, names, quality, action)]
     ours, bare = alternate(sides, blocks=blocks, steps=steps)
     env.close()
@@ -117,10 +117,10 @@ def quality_table(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
             env.reset(seed=0)
             env.action_space.seed(0)
             seen = [env.step(env.action_space.sample())[0] for _ in range(steps)]
-            names = [view.name for view in views_of(env)]
+            names = [view.name for view in get_views(env)]
             pictures.append(np.stack([[observation[name] for name in names] for observation in seen]).astype(float))
             simulated: Any = env.unwrapped
-            costs.append(1e3 * alternate([simulated.draw], blocks=3, steps=5)[0] / len(names))
+            costs.append(1e3 * alternate([simulated.render_views], blocks=3, steps=5)[0] / len(names))
             env.close()
         yield task, costs[0], costs[1], float(np.abs(pictures[0] - pictures[1]).mean())
 
@@ -130,8 +130,8 @@ def draw_qualities() -> None:
     shown: dict[str, list[Image]] = {"standard": [], "fast": []}
     for task in PAPER_TASKS:
         for quality, pictures in shown.items():
-            env = make(f"dmc/{task}", render_quality=cast("Quality", quality), frame_stack=1)
-            picture = watch(env, 10, seed=0)[-1].pictures[views_of(env)[1].name]
+            env = make(f"dmc/{task}", render_quality=cast("RenderQuality", quality), frame_stack=1)
+            picture = record_random_steps(env, 10, seed=0)[-1].images[get_views(env)[1].name]
             assert picture is not None
             pictures.append(picture)
             env.close()
@@ -140,10 +140,10 @@ def draw_qualities() -> None:
         for one, other in zip(shown["standard"], shown["fast"], strict=True)
     ]
     parts = [
-        draw_grid([Row(name, pictures[half]) for name, pictures in shown.items()], columns=PAPER_TASKS[half])
+        draw_grid([Row(name, pictures[half]) for name, pictures in shown.items()], column_labels=PAPER_TASKS[half])
         for half in (slice(6), slice(6, 12))
     ]
-    save_picture(below(parts), Path(__file__).parents[1] / "docs" / "images" / "qualities.png")
+    save_image(stack_vertically(parts), Path(__file__).parents[1] / "docs" / "images" / "qualities.png")
 
 
 def workers() -> float:

@@ -21,15 +21,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from manyview.agents.agent import no_bonus
+from manyview.agents.agent import zero_beta
 from manyview.agents.drqv2 import DrQv2
 from manyview.data.batch import Batch
-from manyview.mem.encoder import orthogonal_init
-from manyview.mem.knn import Reference, knn_distance
-from manyview.mem.running import reward_moments
+from manyview.mem.encoder import init_orthogonal
+from manyview.mem.knn import ReferenceSet, knn_distance
+from manyview.mem.running import make_reward_moments
 from manyview.train.config import RunConfig
-from manyview.train.presets import preset_config
-from manyview.train.tree import changed, from_plain, to_plain
+from manyview.train.presets import load_preset
+from manyview.train.tree import apply_overrides, from_plain, to_plain
 
 Array = NDArray[np.float32]
 RESULTS = Path(__file__).parents[1] / "results" / "from_state.jsonl"
@@ -56,12 +56,12 @@ class StateEncoder(nn.Module):
         self.layers = nn.Sequential(
             nn.Linear(numbers, 128), nn.ReLU(), nn.Linear(128, state_dim), nn.LayerNorm(state_dim), nn.Tanh()
         )
-        self.apply(orthogonal_init)
+        self.apply(init_orthogonal)
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> StateFeatures:  # noqa: ARG002
         return StateFeatures(self.layers(views))
 
-    def loss(self, features: StateFeatures, later: StateFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
+    def compute_loss(self, features: StateFeatures, next_features: StateFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
         return features.state.new_zeros(()), {}
 
 
@@ -96,21 +96,21 @@ class TrueNovelty(nn.Module):
     def __init__(self, steps: Steps, rng: np.random.Generator, *, k: int, among: int) -> None:
         super().__init__()
         self.steps, self.rng, self.k, self.among = steps, rng, k, among
-        self.moments = reward_moments("centered")
+        self.reward_moments = make_reward_moments("centered")
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Tensor:  # noqa: ARG002
         return views
 
     @torch.no_grad()
-    def reward(self, features: Tensor, *, rows: Tensor | None = None, **_: Any) -> Tensor:
-        assert rows is not None
+    def compute_reward(self, features: Tensor, *, indices: Tensor | None = None, **_: Any) -> Tensor:
+        assert indices is not None
         others = self.rng.integers(0, self.steps.count, self.among)
         points = torch.cat([features, torch.as_tensor(self.steps.states[others])])
-        all_rows = torch.cat([rows, torch.as_tensor(others)])
-        among = Reference(points[None], torch.ones(1, len(points), dtype=torch.bool), all_rows)
-        reward = knn_distance(features[None], self.k, rows=rows, among=among)[0].log1p()
-        self.moments.update(reward.unsqueeze(1))
-        return self.moments.scaled(reward, "centered")
+        all_rows = torch.cat([indices, torch.as_tensor(others)])
+        among = ReferenceSet(points[None], torch.ones(1, len(points), dtype=torch.bool), all_rows)
+        reward = knn_distance(features[None], self.k, indices=indices, reference=among)[0].log1p()
+        self.reward_moments.update(reward.unsqueeze(1))
+        return self.reward_moments.scale_reward(reward, "centered")
 
 
 class Control:
@@ -142,8 +142,8 @@ class Control:
 
 
 def settings(task: str, seed: int) -> RunConfig:
-    config = preset_config("cpu", task=task, method="drqv2+mem", seed=seed)
-    return changed(config, {"drqv2": {"shift_pixels": 0}})  # whatever the preset has: there are no pictures
+    config = load_preset("cpu", task=task, method="drqv2+mem", seed=seed)
+    return apply_overrides(config, {"drqv2": {"shift_pixels": 0}})  # whatever the preset has: there are no pictures
 
 
 def run(task: str, bonus: str, seed: int) -> dict[str, Any]:
@@ -159,8 +159,8 @@ def run(task: str, bonus: str, seed: int) -> dict[str, Any]:
         StateEncoder(env.numbers, config.mem.latent_dim),
         env.actions,
         config.drqv2,
-        intrinsic=TrueNovelty(steps, rng, k=config.mem.k, among=config.mem.bank) if paid else None,
-        beta=config.bonus if paid else no_bonus,
+        bonus=TrueNovelty(steps, rng, k=config.mem.k, among=config.mem.bank) if paid else None,
+        beta=config.bonus if paid else zero_beta,
         seed=seed,
     )
 

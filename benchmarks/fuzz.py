@@ -19,14 +19,14 @@ from time import thread_time
 import numpy as np
 import torch
 
-from manyview.data import Replay, SegmentError
-from manyview.data.segments import DIGEST_BYTES, Segment, pack
+from manyview.data import ReplayBuffer, SegmentError
+from manyview.data.segments import DIGEST_BYTES, Segment, pack_segment
 from manyview.envs import View
 from manyview.train import checkpoint
-from manyview.train.checkpoint import MANIFEST, SUMS, TENSORS, VALUES, CheckpointError
-from manyview.train.clock import Clock
-from manyview.train.diary import Diary
-from manyview.train.resume import changes_since, entries_of, misfits_refused
+from manyview.train.checkpoint import CHECKSUMS_FILE, MANIFEST_FILE, TENSORS_FILE, VALUES_FILE, CheckpointError
+from manyview.train.clock import Counters
+from manyview.train.diary import RunnerState
+from manyview.train.resume import convert_load_errors, list_changes, parse_segments
 
 BLOCK = 50_000
 STEPS = 6
@@ -69,39 +69,46 @@ class Files:
     """A segment and a checkpoint, as small as they come."""
 
     def __init__(self) -> None:
-        self.replay = Replay([View("a", 4, 4, 1, fill=(0,))], action_shape=(1,), capacity=2 * STEPS, frame_stack=1)
+        self.replay = ReplayBuffer(
+            [View("a", 4, 4, 1, fill=(0,))], action_shape=(1,), capacity=2 * STEPS, frame_stack=1
+        )
         frames = np.random.default_rng(0).integers(256, size=(STEPS, 1, 4, 4), dtype=np.uint8)
-        self.segment, _ = pack(0, np.zeros(STEPS, self.replay.steps.dtype), [frames])
+        self.segment, _ = pack_segment(0, np.zeros(STEPS, self.replay.steps.dtype), [frames])
         tree = {
-            "clock": Clock().state(),
-            "session": Diary().plain(),
+            "clock": Counters().get_state(),
+            "session": RunnerState().to_plain(),
             "agent": {"weight": torch.ones(2, 3), "picture": np.zeros((2, 2), np.uint8)},
         }
-        self.checkpoint = checkpoint.packed(tree, {"format": 1, "versions": {}, "segments": [[0, STEPS, "0" * 64]]})
+        self.checkpoint = checkpoint.serialize_checkpoint(
+            tree, {"format": 1, "versions": {}, "segments": [[0, STEPS, "0" * 64]]}
+        )
 
     def harm(self, rng: Random) -> Callable[[], None]:
         """Something to read that was changed at random."""
-        fits, name = rng.random() < 0.5, (SUMS, TENSORS, VALUES, MANIFEST, "segment")[rng.integers(5)]
+        fits, name = (
+            rng.random() < 0.5,
+            (CHECKSUMS_FILE, TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, "segment")[rng.integers(5)],
+        )
         if name == "segment":
             body = harmed(self.segment[:-DIGEST_BYTES], rng)
             packed = body + (hashlib.sha256(body).digest() if fits else self.segment[-DIGEST_BYTES:])
             return lambda: self._read_segment(packed)
         contents = {**self.checkpoint, name: harmed(self.checkpoint[name], rng)}
-        if fits and name != SUMS:
-            contents[SUMS] = checkpoint.sums_of(contents)
+        if fits and name != CHECKSUMS_FILE:
+            contents[CHECKSUMS_FILE] = checkpoint.format_checksums(contents)
         return lambda: _read_checkpoint(contents)
 
     def _read_segment(self, packed: bytes) -> None:
-        Segment(packed).unpack(self.replay.steps, self.replay.frames, oldest=0)
+        Segment(packed).unpack_into(self.replay.steps, self.replay.frames, oldest=0)
 
 
 def _read_checkpoint(contents: dict[str, bytes]) -> None:
-    found = checkpoint.unpacked(contents)
-    with misfits_refused():
-        changes_since(found.manifest, {"versions": {}})
-        entries_of(found.manifest)
-        Diary.of(found.tree["session"])
-        Clock().load_state(found.tree["clock"])
+    found = checkpoint.deserialize_checkpoint(contents)
+    with convert_load_errors():
+        list_changes(found.manifest, {"versions": {}})
+        parse_segments(found.manifest)
+        RunnerState.from_plain(found.state["session"])
+        Counters().load_state(found.state["clock"])
 
 
 def harmed(content: bytes, rng: Random) -> bytes:

@@ -15,9 +15,9 @@ from typing import Any
 
 import manyview
 from manyview.data.durable import remove
-from manyview.train import RunConfig, RunFolder, checkpoint, preset_config
-from manyview.train.opening import begin
-from manyview.train.tree import changed
+from manyview.train import RunConfig, RunDir, checkpoint, load_preset
+from manyview.train.opening import build_runner
+from manyview.train.tree import apply_overrides
 
 RELEASES = Path(__file__).parents[1] / "tests" / "data" / "releases"
 STOP_FRAMES, FRAMES = 40, 60
@@ -26,8 +26,8 @@ NEUTRAL = {"host": "somewhere", "platform": "Linux", "pid": 1, "commit": None}
 
 
 def config() -> RunConfig:
-    return changed(
-        preset_config("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1),
+    return apply_overrides(
+        load_preset("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1),
         {
             "schedule": {"frames": FRAMES, "random_steps": 15, "seed_frames": 20},
             "replay": {"capacity": 100, "batch_size": 8},
@@ -51,15 +51,15 @@ class StopsThere:
         pass
 
 
-def scrub(folder: RunFolder) -> None:
+def scrub(folder: RunDir) -> None:
     """Leave nothing of the machine in it; the checksums are made anew."""
     remove(folder.path / "lock")
-    folder.write_manifest({**folder.manifest(), **NEUTRAL})
-    for path in checkpoint.every(folder.checkpoints):
+    folder.write_manifest({**folder.read_manifest(), **NEUTRAL})
+    for path in checkpoint.list_checkpoints(folder.checkpoints_dir):
         contents = {name: (path / name).read_bytes() for name in checkpoint.FILES}
-        manifest = {**json.loads(contents[checkpoint.MANIFEST]), **NEUTRAL}
-        contents[checkpoint.MANIFEST] = json.dumps(manifest, indent=1).encode()
-        contents[checkpoint.SUMS] = checkpoint.sums_of(contents)
+        manifest = {**json.loads(contents[checkpoint.MANIFEST_FILE]), **NEUTRAL}
+        contents[checkpoint.MANIFEST_FILE] = json.dumps(manifest, indent=1).encode()
+        contents[checkpoint.CHECKSUMS_FILE] = checkpoint.format_checksums(contents)
         for name, content in contents.items():
             (path / name).write_bytes(content)
 
@@ -67,12 +67,12 @@ def scrub(folder: RunFolder) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.keep_release", description=__doc__)
     parser.add_argument("--version", default=manyview.__version__.split(".dev")[0])
-    folder = RunFolder(RELEASES / parser.parse_args().version)
-    if folder.taken:
+    folder = RunDir(RELEASES / parser.parse_args().version)
+    if folder.has_run:
         raise SystemExit(f"{folder.path} is kept already, and never made again")
-    session = begin(config(), folder, StopsThere())
+    session = build_runner(config(), folder, StopsThere())
     try:
-        session.play()
+        session.run()
     finally:
         session.close()
     scrub(folder)

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.compared import differences
 from benchmarks.launcher import COUNT_ONLY, COUNTED, Ended, Launcher, Request
-from manyview.train import RunFolder
+from manyview.train import RunDir
 
 TINY = {
     "schedule.frames": 120,
@@ -81,7 +81,7 @@ class Whole:
     """A run that nobody disturbed."""
 
     case: Case
-    folder: RunFolder
+    folder: RunDir
     seconds: float
     operations: int
 
@@ -91,15 +91,15 @@ def undisturbed(case: Case, folder: Path, launcher: Launcher) -> Whole:
     ended = launcher.start(replace(_request(case, folder), dies_at=COUNT_ONLY)).wait()
     assert ended.status == 0, ended.said
     operations = int(ended.said.removesuffix(f" {COUNTED}\n").split()[-1])
-    return Whole(case, RunFolder(folder), perf_counter() - began_s, operations)
+    return Whole(case, RunDir(folder), perf_counter() - began_s, operations)
 
 
-def by_the_real_command(case: Case, folder: Path) -> RunFolder:
+def by_the_real_command(case: Case, folder: Path) -> RunDir:
     """In a process of its own, by `python -m manyview`."""
     subprocess.run(
         [sys.executable, "-m", "manyview", *case.command(folder)], check=True, stdout=subprocess.DEVNULL, timeout=600
     )
-    return RunFolder(folder)
+    return RunDir(folder)
 
 
 def killed(whole: Whole, folder: Path, launcher: Launcher, random: Random, *, kills: int) -> tuple[int, int]:
@@ -131,8 +131,8 @@ def _killed_once(whole: Whole, folder: Path, launcher: Launcher, random: Random,
 
 
 def _request(case: Case, folder: Path) -> Request:
-    run = RunFolder(folder)
-    saves = [str(run.checkpoints), str(run.replay)]
+    run = RunDir(folder)
+    saves = [str(run.checkpoints_dir), str(run.replay_dir)]
     return Request(case.command(folder), output=f"{folder}.said", watched=saves)
 
 
@@ -171,7 +171,7 @@ def _rounds(
         began_s, folder = perf_counter(), scratch / f"{name}-{number}"
         random = Random(number)  # noqa: S311
         died, in_saves = killed(whole, folder, launcher, random, kills=min(most, wanted - kills))
-        found = differences(whole.folder, RunFolder(folder))
+        found = differences(whole.folder, RunDir(folder))
         seconds = round(perf_counter() - began_s, 1)
         counts = {"round": number, "kills": died, "inside a save": in_saves, "differences": found, "seconds": seconds}
         yield {"task": case.task, "method": case.method, **counts}

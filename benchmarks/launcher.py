@@ -180,7 +180,7 @@ def serve() -> None:
 
 
 def _import_everything() -> None:
-    from manyview.train import preset_config
+    from manyview.train import load_preset
     from manyview.train.off_policy import OffPolicyTrainer
 
     for name in ("manyview.cli.train", "dm_control.suite", "imageio.v2", "imageio_ffmpeg"):
@@ -188,7 +188,7 @@ def _import_everything() -> None:
             import_module(name)
 
     # Building one imports what is only imported when it is used.
-    OffPolicyTrainer(preset_config("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1)).close()
+    OffPolicyTrainer(load_preset("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1)).close()
 
 
 def _run(request: Request) -> int:

@@ -16,12 +16,12 @@ from time import process_time
 
 import torch
 
-from manyview.train import OffPolicyTrainer, RunConfig, RunFolder, preset_config
+from manyview.train import OffPolicyTrainer, RunConfig, RunDir, load_preset
 from manyview.train.memory import keep_freed_memory
 from manyview.train.observe import to_tensors
-from manyview.train.opening import begin
-from manyview.train.session import Session
-from manyview.train.tree import changed
+from manyview.train.opening import build_runner
+from manyview.train.session import Runner
+from manyview.train.tree import apply_overrides
 
 STEPS = 40
 
@@ -29,8 +29,8 @@ STEPS = 40
 def loop_config(task: str, preset: str) -> RunConfig:
     """A run that is past its begin, and does not come to an evaluation."""
     never = 10**9
-    return changed(
-        preset_config(preset, task=task, method="drqv2+mem", seed=1),
+    return apply_overrides(
+        load_preset(preset, task=task, method="drqv2+mem", seed=1),
         {
             "schedule": {"frames": never, "random_steps": 0, "seed_frames": 100},
             "replay": {"capacity": 2_000},
@@ -51,16 +51,16 @@ class Bare:
     def __call__(self) -> None:
         trainer, every = self.trainer, self.trainer.config.schedule.update_every_steps
         for _ in range(STEPS):
-            views, mask = to_tensors(trainer.player.observation, trainer.shapes.views, torch.device("cpu"))
+            views, mask = to_tensors(trainer.collector.observation, trainer.shapes.views, torch.device("cpu"))
             action = trainer.agent.act(views, mask, step=1000, explore=True)[0].numpy()
             observation, _, terminated, truncated, _ = trainer.env.step(action)
-            trainer.player.observation = trainer.env.reset()[0] if terminated or truncated else observation
+            trainer.collector.observation = trainer.env.reset()[0] if terminated or truncated else observation
             self._steps += 1
             if self._steps % every == 0:
-                trainer.agent.update(trainer.sampler.next(), 1000)
+                trainer.agent.update(trainer.sampler.sample(), 1000)
 
 
-def whole(session: Session) -> Callable[[], None]:
+def whole(session: Runner) -> Callable[[], None]:
     def work() -> None:
         for _ in range(STEPS):
             session.advance()
@@ -73,11 +73,11 @@ def ratio(config: RunConfig, *, rounds: int) -> float:
     keep_freed_memory()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
-        session = begin(config, RunFolder(Path(place)))
+        session = build_runner(config, RunDir(Path(place)))
         one, other = session.trainer, OffPolicyTrainer(config)
         looped, bare = whole(session), Bare(other)
         for trainer in (one, other):
-            while trainer.clock.updates < 5:
+            while trainer.counters.updates < 5:
                 trainer.advance()
         ratios = []
         for _ in range(rounds):

@@ -14,13 +14,13 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image, ImageDraw
 
-from manyview.envs import make, views_of
-from manyview.envs.suite import Quality
+from manyview.envs import get_views, make
+from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Observation
 
-Pair = dict[Quality, gym.Env[Observation, Any]]
+Pair = dict[RenderQuality, gym.Env[Observation, Any]]
 
-QUALITIES: tuple[Quality, ...] = get_args(Quality)
+QUALITIES: tuple[RenderQuality, ...] = get_args(RenderQuality)
 TASKS = ("drawer-open", "pick-place", "hammer", "door-open", "window-close")
 SEED = 3
 MARGIN_PIXELS, GAP_PIXELS = (84, 26), 3
@@ -30,9 +30,9 @@ def both_qualities(task: str) -> Pair:
     return {quality: make(f"metaworld/{task}", render_quality=quality, frame_stack=1) for quality in QUALITIES}
 
 
-def ms_per_view(envs: Pair, repeats: int) -> dict[Quality, float]:
+def ms_per_view(envs: Pair, repeats: int) -> dict[RenderQuality, float]:
     """The shortest of several times, both qualities in turn: what else runs on the machine only adds."""
-    taken: dict[Quality, list[float]] = {quality: [] for quality in envs}
+    taken: dict[RenderQuality, list[float]] = {quality: [] for quality in envs}
     for _ in range(repeats):
         for quality, env in envs.items():
             base: Any = env.unwrapped
@@ -47,7 +47,7 @@ def pictures(envs: Pair) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for quality, env in envs.items():
         observation, _ = env.reset(seed=SEED)
-        shown |= {f"{view.name}\n{quality}": observation[view.name] for view in views_of(env)}
+        shown |= {f"{view.name}\n{quality}": observation[view.name] for view in get_views(env)}
     return shown
 
 

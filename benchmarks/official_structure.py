@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks.sampling import drqv2_shift
 from benchmarks.update import ACTIONS, CHANNELS, SIZE, PlainUpdate, random_batch, side_by_side
-from manyview.agents.networks import TwinCritic, frozen, mlp
+from manyview.agents.networks import TwinCritic, freeze, mlp
 from manyview.data.shift import random_shift
 from manyview.methods.follow import soft_update
 from manyview.train.memory import keep_freed_memory
@@ -156,7 +156,7 @@ def pieces_of_ours(update: PlainUpdate) -> dict[str, Piece]:
 
     pixels = converted()
     with torch.no_grad():
-        encoded, later = (plain.convolutions(image) for image in pixels)
+        encoded, later = (plain.trunk(image) for image in pixels)
         state = plain.head(encoded)
     wide = encoded.clone().requires_grad_()
 
@@ -166,17 +166,17 @@ def pieces_of_ours(update: PlainUpdate) -> dict[str, Piece]:
         plain.head(wide).sum().backward()
 
     def heads_without_waste() -> None:
-        heads(agent.actor, agent.critic, agent.target, state, batch.action, frozen_for_actor=[agent.critic])
+        heads(agent.actor, agent.critic, agent.target_critic, state, batch.action, frozen_for_actor=[agent.critic])
 
     def optimise() -> None:
-        agent.learn_critic.step()
-        agent.learn_actor.step()
-        soft_update(agent.critic, agent.target, TARGET_RATE)
+        agent.critic_optimizer.step()
+        agent.actor_optimizer.step()
+        soft_update(agent.critic, agent.target_critic, TARGET_RATE)
 
     return {
         "augmentation, from uint8": lambda: [random_shift(views, SHIFT, agent.generator) for views in both],
         "conversion and scale": converted,
-        "convolutions": lambda: forward_and_backward(plain.convolutions, pixels),
+        "convolutions": lambda: forward_and_backward(plain.trunk, pixels),
         "trunks": trunks,
         "actor and critics": heads_without_waste,
         "optimisers, soft update": optimise,
@@ -204,7 +204,7 @@ def heads(
     with torch.no_grad():
         target(state, actor(state))
     critic(state.clone().requires_grad_(), action).sum().backward()
-    with frozen(nn.ModuleList(frozen_for_actor)):
+    with freeze(nn.ModuleList(frozen_for_actor)):
         critic(state, actor(state)).sum().backward()
 
 

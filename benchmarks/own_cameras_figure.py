@@ -10,8 +10,8 @@ from typing import Any, get_args
 import gymnasium as gym
 import numpy as np
 
-from manyview.envs import MASK, Fault, Faults, MujocoCamera, MultiView, Orbit, ViewWarning, views_of
-from manyview.envs.layers.faults import Kind
+from manyview.envs import MASK, Fault, FaultInjector, MujocoCamera, MultiView, Orbit, ViewWarning, get_views
+from manyview.envs.layers.faults import FaultKind
 from manyview.envs.views import Image
 
 ROOT = Path(__file__).parents[1]
@@ -28,13 +28,13 @@ def film(faults: list[Fault]) -> list[dict[str, Image | None]]:
     """What every view shows at `STEPS`, None where it is absent; the same actions every time."""
     env: gym.Env[Any, Any] = MultiView(gym.make("Ant-v5"), views=VIEWS)
     if faults:
-        env = Faults(env, faults)
+        env = FaultInjector(env, faults)
     env.action_space.seed(4)
     observation, _ = env.reset(seed=4)
     shown = []
     for step in range(STEPS[-1] + 1):
         if step in STEPS:
-            mask = dict(zip((view.name for view in views_of(env)), observation[MASK], strict=True))
+            mask = dict(zip((view.name for view in get_views(env)), observation[MASK], strict=True))
             shown.append({name: observation[name] if mask[name] else None for name in mask})
         observation, *_ = env.step(env.action_space.sample())
     env.close()
@@ -50,7 +50,7 @@ def main() -> None:
     warnings.simplefilter("ignore", ViewWarning)
     healthy = film([])
     rows: list[tuple[str, list[Image | None]]] = [(name, [shown[name] for shown in healthy]) for name in VIEWS]
-    for kind in get_args(Kind):
+    for kind in get_args(FaultKind):
         fault = Fault(view="side", kind=kind, lasts="episode", at_step=FAULT_AT, late_frames=12)
         rows.append((f"side, {kind}", [shown["side"] for shown in film([fault])]))
     figure, axes = plt.subplots(len(rows), len(STEPS), figsize=(7.2, 9.4), layout="constrained")

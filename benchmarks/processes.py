@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-ACTING = "SendingCollector.collect"
+ACTING = "RemoteCollector.collect"
 """What an actor is called while it is busy; one that stands by has a shorter name."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyview.envs.procgen import ProcgenVector
-from manyview.envs.procgen.suite import PAPER
+from manyview.envs.procgen.suite import PAPER_GAMES
 
 NUM_ENVS, NUM_THREADS, SEED = 64, 2, 0
 STEPS_PER_TURN = 10
@@ -94,7 +94,7 @@ def table(speeds: dict[str, Speed]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", default=PAPER)
+    parser.add_argument("--games", nargs="+", default=PAPER_GAMES)
     parser.add_argument("--rounds", type=int, default=200)
     asked = parser.parse_args()
     print(table({game: measure(game, rounds=asked.rounds) for game in asked.games}))

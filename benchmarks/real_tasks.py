@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 
 from manyview.envs import make_vector
-from manyview.envs.many import episodes_ended
-from manyview.train.folder import RunFolder
+from manyview.envs.many import extract_finished_episodes
+from manyview.train.folder import RunDir
 
 KEPT, WORK = Path("results"), Path("runs")
 FILES = ("config.json", "manifest.json", "metrics.jsonl")
@@ -114,7 +114,7 @@ def train(run: Run) -> None:
             check=False,
             timeout=7 * 24 * 3600,
         )
-    finished = ended.returncode == 0 and RunFolder(work).finished  # one that was asked to stop ends well too
+    finished = ended.returncode == 0 and RunDir(work).is_finished  # one that was asked to stop ends well too
     print(f"{run.where}: {'kept' if finished else f'not finished, see {log}'}", flush=True)
     if finished:
         kept.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,9 @@ def play_at_random() -> None:
         games.reset(seed=1)
         while left.any():
             _, _, terminated, truncated, info = games.step(rng.integers(0, 15, envs))
-            for place, episode in zip(np.flatnonzero(terminated | truncated), episodes_ended(info), strict=True):
+            for place, episode in zip(
+                np.flatnonzero(terminated | truncated), extract_finished_episodes(info), strict=True
+            ):
                 if left[place]:
                     left[place] -= 1
                     returns.append(episode["return"])

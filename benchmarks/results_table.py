@@ -28,11 +28,11 @@ from benchmarks.real_tasks import (
     RANDOM,
     played_on,
 )
-from manyview.report.curves import Curve, grouped, read_curve
-from manyview.report.lines import records
-from manyview.report.published import read_published
-from manyview.report.runs import METRICS, find_runs, read_config
-from manyview.report.statistics import interval_of_mean
+from manyview.report.curves import Curve, group_curves, read_curve
+from manyview.report.lines import read_records
+from manyview.report.published import read_published_results
+from manyview.report.runs import METRICS_FILE, find_runs, read_config
+from manyview.report.statistics import bootstrap_interval
 
 ROOT = Path(__file__).parents[1]
 HEAD = ("task", "method", "each seed", "mean at the end", "mean over the second half", "paid in each fifth")
@@ -43,7 +43,7 @@ CONTROL_TASKS = tuple(dict.fromkeys(task for task, _ in CELLS["dmc"]))
 def by_cell(suite: str) -> dict[tuple[str, str], tuple[Curve, ...]]:
     """The curves of each task and method, by seed."""
     folder = ROOT / KEPT / f"{suite}_cpu"
-    groups = grouped(read_curve(path, "frames") for path in find_runs(folder))
+    groups = group_curves(read_curve(path, "frames") for path in find_runs(folder))
     ours = {(group.task, group.curves[0].method): group.curves for group in groups}
     if len(ours) < len(groups):
         raise ValueError(f"runs of one task and method have different settings in {folder}")
@@ -68,7 +68,7 @@ def control() -> Iterator[tuple[str, ...]]:
 
 
 def _published(task: str, *, frames: int) -> Iterator[tuple[str, ...]]:
-    for row in read_published(ROOT / KEPT / "published.json"):
+    for row in read_published_results(ROOT / KEPT / "published.json"):
         if (row.task, row.frames) == (task, frames):
             each = ", ".join(f"{one:.0f}" for one in row.returns)
             yield f"`{task}`", f"{row.method}, published", each, _with_interval(row.returns), "", ""
@@ -83,7 +83,7 @@ def _paid(seeds: Sequence[Curve], *, frames: int) -> str:
     shares = []
     for curve in seeds:
         paid: list[list[bool]] = [[] for _ in range(PARTS)]
-        for episode in records(curve.path / METRICS):
+        for episode in read_records(curve.path / METRICS_FILE):
             if episode["kind"] == "episode" and episode["frames"] <= frames:
                 paid[PARTS * (episode["frames"] - 1) // frames].append(episode["return"] > 0)
         shares.append([np.mean(part) for part in paid])
@@ -94,7 +94,7 @@ def _with_interval(values: Sequence[float], *, digits: int = 0) -> str:
     mean = _rounded(np.mean(values), digits)
     if len(values) < 3:
         return mean
-    low, high = (_rounded(end, digits) for end in interval_of_mean(values))
+    low, high = (_rounded(end, digits) for end in bootstrap_interval(values))
     return f"{mean} ({low} to {high})"
 
 
@@ -123,7 +123,7 @@ def meters() -> Iterator[tuple[str, ...]]:
 
 
 def _trained(curve: Curve) -> list[dict[str, Any]]:
-    return [record for record in records(curve.path / METRICS) if record["kind"] == "train"]
+    return [record for record in read_records(curve.path / METRICS_FILE) if record["kind"] == "train"]
 
 
 def _middle(told: Sequence[Mapping[str, Any]], metric: str) -> str:
@@ -232,7 +232,7 @@ def trials(folder: str) -> Iterator[tuple[str, ...]]:
 
 def _trial(path: Path) -> tuple[str, ...]:
     config = json.loads((path / "config.json").read_text())
-    told = list(records(path / METRICS))
+    told = list(read_records(path / METRICS_FILE))
     every, repeat = config["schedule"]["update_every_steps"], config["env"]["action_repeat"]
     parts = {*config["method"].split("+")} | ({"bonus"} if not config["method"].endswith("+none") else set())
     further = [
@@ -266,7 +266,7 @@ def game_trials() -> Iterator[tuple[str, ...]]:
     tried = find_runs(ROOT / KEPT / "procgen_trials")
     for path in sorted(tried, key=lambda path: (path.name != "nothing", path)):
         config = json.loads((path / "config.json").read_text())
-        episodes = [record for record in records(path / METRICS) if record["kind"] == "episode"]
+        episodes = [record for record in read_records(path / METRICS_FILE) if record["kind"] == "episode"]
         returns: dict[int, list[float]] = {}
         for episode in episodes:
             returns.setdefault(episode["frames"] // 100_000, []).append(episode["return"])

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from manyview.train import OnPolicyTrainer, preset_config
+from manyview.train import OnPolicyTrainer, load_preset
 from manyview.train.memory import keep_freed_memory
-from manyview.train.tree import changed, merged
+from manyview.train.tree import apply_overrides, merge_overrides
 
 TASK = "procgen/bigfish"
 STEPS = 32
@@ -37,9 +37,9 @@ class Costs:
 
 
 def trainer_of(**changes: Any) -> OnPolicyTrainer:
-    config = preset_config("paper/procgen/ppo", task=TASK, method="ppo+mem", seed=1)
+    config = load_preset("paper/procgen/ppo", task=TASK, method="ppo+mem", seed=1)
     settings = {"rollout": {"steps": STEPS}, "machine": {"device": "cpu", "threads": torch.get_num_threads()}}
-    return OnPolicyTrainer(changed(config, merged(settings, changes)))
+    return OnPolicyTrainer(apply_overrides(config, merge_overrides(settings, changes)))
 
 
 def bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
@@ -51,7 +51,7 @@ def bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     pool = envpool.make_gymnasium("BigfishEasy-v0", num_envs=envs, num_threads=threads, seed=0, num_levels=200)
     pool.reset()
     rng = np.random.default_rng(0)
-    views, mask = (part.clone() for part in trainer.rollout.seen())
+    views, mask = (part.clone() for part in trainer.rollout.get_observation())
 
     @torch.no_grad()
     def act() -> None:
@@ -69,7 +69,7 @@ def our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
         while not trainer._minibatches:
             trainer.advance()
         trainer._minibatches = []
-        trainer.rollout.begin(trainer.rollout.frames[-1].clone(), trainer.rollout.mask[-1].clone(), first_step=0)
+        trainer.rollout.reset(trainer.rollout.frames[-1].clone(), trainer.rollout.mask[-1].clone(), first_step=0)
 
     return act
 
@@ -90,13 +90,13 @@ def our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     rows = torch.arange(trainer.config.ppo.batch_size)
 
     def learn() -> None:
-        trainer.agent.update(trainer.rollout.minibatch(rows))
+        trainer.agent.update(trainer.rollout.get_minibatch(rows))
 
     return learn
 
 
 def _some_minibatch(trainer: OnPolicyTrainer) -> Any:
-    return trainer.rollout.minibatch(torch.arange(trainer.config.ppo.batch_size))
+    return trainer.rollout.get_minibatch(torch.arange(trainer.config.ppo.batch_size))
 
 
 def measure(*, rounds: int) -> Costs:
@@ -117,7 +117,7 @@ def _knn_share(*, step_s: float, update_s: float) -> float:
     pooled = trainer_of(rollout={"steps": 256}, ppo={"neighbours": "pooled"})
     config, agent, rollout = pooled.config, pooled.agent, pooled.rollout
     rows = config.rollout.envs * config.rollout.steps
-    some: Any = agent.representation.encode(*rollout.seen())
+    some: Any = agent.representation.encode(*rollout.get_observation())
     grown = type(some)(
         *(
             part.detach().unsqueeze(0).expand(257, *part.shape).clone()
@@ -127,7 +127,7 @@ def _knn_share(*, step_s: float, update_s: float) -> float:
         )
     )
     rollout.features = grown
-    knn_s = median(_seconds(lambda: agent._reward_int(rollout)) for _ in range(2))
+    knn_s = median(_seconds(lambda: agent._compute_bonus(rollout)) for _ in range(2))
     pooled.close()
     updates = config.ppo.epochs * rows / config.ppo.batch_size
     return knn_s / (256 * step_s + updates * update_s)

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.update import side_by_side
-from manyview.data import Replay, Sampler
-from manyview.data.shift import shift
+from manyview.data import ReplayBuffer, Sampler
+from manyview.data.shift import shift_views
 from manyview.envs import MASK, View
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Observation
@@ -36,10 +36,10 @@ def three_views(size: int = SIZE) -> tuple[View, ...]:
     return View("side", size, size), View("back", size, size), View("cut", size, size, derived_from="side")
 
 
-def full_replay(*, capacity: int, size: int = SIZE) -> Replay:
+def full_replay(*, capacity: int, size: int = SIZE) -> ReplayBuffer:
     """Full of one noisy picture a slot, in episodes; written past `add`, which would take minutes for millions."""
     rng = np.random.default_rng(0)
-    replay = Replay(three_views(size), action_shape=(6,), capacity=capacity, frame_stack=STACK)
+    replay = ReplayBuffer(three_views(size), action_shape=(6,), capacity=capacity, frame_stack=STACK)
     for ring in replay.frames:
         ring[:] = rng.integers(256, size=(1, *ring.shape[1:]), dtype=np.uint8)
         ring.reshape(capacity, -1)[:, 0] = np.arange(capacity)
@@ -51,17 +51,17 @@ def full_replay(*, capacity: int, size: int = SIZE) -> Replay:
     return replay
 
 
-def sampler_of(replay: Replay) -> Sampler:
+def sampler_of(replay: ReplayBuffer) -> Sampler:
     return Sampler(replay, batch_size=BATCH, n_step=N_STEP, discount=0.99, seed=0)
 
 
 class BareTake:
     """As many bytes of the same frames by `numpy.take`, as if all three views were kept as pixels."""
 
-    def __init__(self, replay: Replay) -> None:
+    def __init__(self, replay: ReplayBuffer) -> None:
         side, back, _ = replay.frames
         self._rings = [side, back, side.copy()]
-        self._out = [replay.new_stacks(BATCH) for _ in range(2)]
+        self._out = [replay.allocate_stacks(BATCH) for _ in range(2)]
         self._rng = np.random.default_rng(0)
         self._back = np.arange(1 - STACK, 1)
 
@@ -76,14 +76,14 @@ class BareTake:
 def against_take(*, capacity: int = 10_000, rounds: int = 20) -> tuple[float, float]:
     """Seconds of a batch, and of a bare take of the same bytes."""
     replay = full_replay(capacity=capacity)
-    ours, bare = side_by_side(sampler_of(replay).next, BareTake(replay), rounds=rounds)
+    ours, bare = side_by_side(sampler_of(replay).sample, BareTake(replay), rounds=rounds)
     return ours, bare
 
 
 def against_size(*, large: int = 5_000_000, small: int = 50_000, rounds: int = 300) -> tuple[float, float]:
     """Seconds of a batch from a large and from a small ring, of frames so small that 5 million steps are 2 GB."""
     replays = [full_replay(capacity=capacity, size=TINY_SIZE) for capacity in (large, small)]
-    one, other = side_by_side(*(sampler_of(replay).next for replay in replays), rounds=rounds)
+    one, other = side_by_side(*(sampler_of(replay).sample for replay in replays), rounds=rounds)
     return one, other
 
 
@@ -91,12 +91,12 @@ def inserting(*, size: int = SIZE, steps: int = 500, rounds: int = 5) -> float:
     """Seconds to add a step, checks included."""
     rng = np.random.default_rng(0)
     frames = [_frame(rng, size) for _ in range(steps)]
-    replay = Replay(three_views(size), action_shape=(6,), capacity=2000, frame_stack=STACK)
+    replay = ReplayBuffer(three_views(size), action_shape=(6,), capacity=2000, frame_stack=STACK)
     observations = [_stacked(frames[max(0, step - STACK + 1) : step + 1]) for step in range(steps)]
     action = np.zeros(6, np.float32)
 
     def episode() -> None:
-        replay.begin(observations[0])
+        replay.start_episode(observations[0])
         for observation in observations[1:]:
             replay.add(action, 0.0, False, observation)
 
@@ -141,7 +141,7 @@ def shifting(*, size: int = SIZE, images: int = 3 * BATCH, rounds: int = 3) -> t
     views = torch.randint(256, (images, 1, 3 * STACK, size, size), dtype=torch.uint8)
     moves = torch.randint(-4, 5, (2, images, 1))
     ours, theirs = side_by_side(
-        lambda: shift(views, moves),
+        lambda: shift_views(views, moves),
         lambda: drqv2_shift(views.flatten(0, 1).float(), moves.flatten(1), 4),
         rounds=rounds,
     )
@@ -161,7 +161,7 @@ def batch_lines(*, size: int, capacity: int, rounds: int) -> list[Line]:
     replay = full_replay(capacity=capacity, size=size)
     frame = 3 * size * size / 1e3
     sides: list[tuple[str, Callable[[], object], float]] = [
-        ("the replay", sampler_of(replay).next, replay.nbytes / capacity / 1e3),
+        ("the replay", sampler_of(replay).sample, replay.nbytes / capacity / 1e3),
         ("bare `numpy.take` of as many bytes, one thread", BareTake(replay), 3 * frame),
     ]
     try:

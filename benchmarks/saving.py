@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from manyview import make, views_of
-from manyview.data import Replay, Scribe, SegmentLog
-from manyview.data.log import Job
-from manyview.data.segments import MOST_STEPS, Segment, pack
+from manyview import get_views, make
+from manyview.data import AsyncWriter, ReplayBuffer, SegmentLog
+from manyview.data.log import SegmentJob
+from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, pack_segment
 from manyview.envs import View
-from manyview.train import RunFolder, preset_config
+from manyview.train import RunDir, load_preset
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.opening import begin
-from manyview.train.session import Session
-from manyview.train.tree import changed
+from manyview.train.opening import build_runner
+from manyview.train.session import Runner
+from manyview.train.tree import apply_overrides
 
 RUN_SAVES_EVERY_STEPS = 2_500
 """Of the cpu preset: 10,000 frames."""
@@ -38,28 +38,28 @@ QUIET: dict[str, dict[str, Any]] = {
 }
 
 
-def recorded(task: str, *, steps: int, image_size: int = 84) -> Replay:
+def recorded(task: str, *, steps: int, image_size: int = 84) -> ReplayBuffer:
     """A replay of random actions, as the paper's settings store it."""
     env = make(f"dmc/{task}", image_size=image_size, frame_stack=3, render_quality="fast")
-    replay = Replay(views_of(env), action_shape=env.action_space.shape or (), capacity=steps + 10, frame_stack=3)
+    replay = ReplayBuffer(get_views(env), action_shape=env.action_space.shape or (), capacity=steps + 10, frame_stack=3)
     actions = np.random.default_rng(0)
-    replay.begin(env.reset(seed=0)[0])
+    replay.start_episode(env.reset(seed=0)[0])
     for number in range(steps):
         action = actions.uniform(-1, 1, env.action_space.shape).astype(np.float32)
         observation, reward, terminated, truncated, _ = env.step(action)
         replay.add(action, float(reward), terminated, observation)
         if terminated or truncated:
-            replay.begin(env.reset(seed=number)[0])
+            replay.start_episode(env.reset(seed=number)[0])
     env.close()
     return replay
 
 
-def log_kb_a_step(replay: Replay, *, steps: int) -> float:
+def log_kb_a_step(replay: ReplayBuffer, *, steps: int) -> float:
     """In segments of the size that the log writes."""
     sizes = [
-        len(pack(first, replay.steps[first:end], [ring[first:end] for ring in replay.frames])[0])
-        for first in range(0, steps, MOST_STEPS)
-        for end in [min(steps, first + MOST_STEPS)]
+        len(pack_segment(first, replay.steps[first:end], [ring[first:end] for ring in replay.frames])[0])
+        for first in range(0, steps, MAX_SEGMENT_STEPS)
+        for end in [min(steps, first + MAX_SEGMENT_STEPS)]
     ]
     return sum(sizes) / steps / 1000
 
@@ -70,10 +70,10 @@ def print_log(steps: int) -> None:
         replay = recorded(task, steps=steps)
         steps_of, frames = replay.steps[:steps], [ring[:steps] for ring in replay.frames]
         began = process_time()
-        packed, _ = pack(0, steps_of, frames)
+        packed, _ = pack_segment(0, steps_of, frames)
         packed_s = process_time() - began
         began = process_time()
-        Segment(packed).unpack(replay.steps, replay.frames, oldest=0)
+        Segment(packed).unpack_into(replay.steps, replay.frames, oldest=0)
         unpacked_s = process_time() - began
         raw = replay.nbytes / replay.capacity
         kb = log_kb_a_step(replay, steps=steps)
@@ -84,12 +84,12 @@ def print_log(steps: int) -> None:
 
 
 @contextmanager
-def session_of(**changes: object) -> Iterator[Session]:
-    config = changed(
-        preset_config("cpu", task="dmc/ball_in_cup_catch", method="drqv2+mem", seed=1), {**QUIET, **changes}
+def session_of(**changes: object) -> Iterator[Runner]:
+    config = apply_overrides(
+        load_preset("cpu", task="dmc/ball_in_cup_catch", method="drqv2+mem", seed=1), {**QUIET, **changes}
     )
     with tempfile.TemporaryDirectory() as place:
-        session = begin(config, RunFolder(Path(place) / "run"))
+        session = build_runner(config, RunDir(Path(place) / "run"))
         yield session
         session.close()
 
@@ -101,7 +101,7 @@ def loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int) -> tupl
     often = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
     never = {**QUIET["log"], "checkpoint_every_frames": 10**9}
     with session_of(schedule=schedule, log=often) as kept, session_of(schedule=schedule, log=never) as bare:
-        bare.desk.log.follow = lambda: None  # type: ignore[method-assign]
+        bare.io.segment_log.flush_full_segments = lambda: None  # type: ignore[method-assign]
         for session in (kept, bare):
             for _ in range(110):
                 session.advance()
@@ -112,7 +112,7 @@ def loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int) -> tupl
                 began = process_time()
                 for _ in range(block_steps):
                     session.advance()
-                session.desk.scribe.wait()
+                session.io.writer.wait()
                 spent[-1].append(process_time() - began)
     with_s, without_s = (sum(times) for times in zip(*spent, strict=True))
     return with_s / without_s, without_s / rounds / block_steps
@@ -136,9 +136,9 @@ def kept_share(*, steps: int, saves_every_steps: int) -> tuple[float, float]:
 
     log = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
     with session_of(schedule={"random_steps": 50, "seed_frames": 400}, log=log) as session:
-        scribe, ask = session.desk.scribe, session.desk.scribe.ask
-        scribe.ask = lambda job: ask(timed(job, "segment" if isinstance(job, Job) else "checkpoint"))  # type: ignore[method-assign]
-        session.desk.log.follow = timed(session.desk.log.follow, "follow")  # type: ignore[method-assign]
+        scribe, ask = session.io.writer, session.io.writer.submit
+        scribe.submit = lambda job: ask(timed(job, "segment" if isinstance(job, SegmentJob) else "checkpoint"))  # type: ignore[method-assign]
+        session.io.segment_log.flush_full_segments = timed(session.io.segment_log.flush_full_segments, "follow")  # type: ignore[method-assign]
         session.save = timed(session.save, "save")  # type: ignore[method-assign]
         for _ in range(110):
             session.advance()
@@ -161,9 +161,9 @@ def print_loop() -> None:
     print(f"counted, with one every {every} steps: {share:.2%} of the loop; one takes {checkpoint_s:.3f} s of CPU")
 
 
-def noise_replay(*, capacity: int, size: int) -> Replay:
+def noise_replay(*, capacity: int, size: int) -> ReplayBuffer:
     views = (View("side", size, size), View("back", size, size), View("cut", size, size, derived_from="side"))
-    return Replay(views, action_shape=(6,), capacity=capacity, frame_stack=3)
+    return ReplayBuffer(views, action_shape=(6,), capacity=capacity, frame_stack=3)
 
 
 def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
@@ -171,8 +171,8 @@ def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
     paper's size.
     """
     torch.set_num_threads(1)
-    config = changed(
-        preset_config("paper/dmc/drqv2", task="dmc/ball_in_cup_catch", method="drqv2+mem", seed=1),
+    config = apply_overrides(
+        load_preset("paper/dmc/drqv2", task="dmc/ball_in_cup_catch", method="drqv2+mem", seed=1),
         {
             **QUIET,
             "replay": {"capacity": steps, "batch_size": 8},
@@ -181,24 +181,24 @@ def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
     )
     found = []
     with tempfile.TemporaryDirectory() as place:
-        session = begin(config, RunFolder(Path(place) / "run"))
+        session = build_runner(config, RunDir(Path(place) / "run"))
         trainer = session.trainer
         assert isinstance(trainer, OffPolicyTrainer)
         for _ in range(20):
             trainer.advance()
         trainer.update()  # optimisers have moments then
-        observation = trainer.player.observation
+        observation = trainer.collector.observation
         while trainer.replay.inserted < steps:
-            trainer.replay.begin(observation)
-            session.desk.log.follow()
+            trainer.replay.start_episode(observation)
+            session.io.segment_log.flush_full_segments()
         for number in range(saves):
             for _ in range(300):
-                trainer.replay.begin(observation)
-                session.desk.log.follow()
+                trainer.replay.start_episode(observation)
+                session.io.segment_log.flush_full_segments()
             began = perf_counter()
             session.save(f"{number:09d}")
             found.append(perf_counter() - began)
-            session.desk.scribe.wait()
+            session.io.writer.wait()
         session.close()
     return found
 
@@ -213,7 +213,7 @@ def print_resume(steps: int) -> None:
     source = recorded("cheetah_run", steps=1000)
     replay = noise_replay(capacity=steps + 1, size=84)
     with tempfile.TemporaryDirectory() as place:
-        scribe = Scribe()
+        scribe = AsyncWriter()
         log = SegmentLog(Path(place), replay, scribe)
         for number in range(0, steps, 1000):
             many = min(1000, steps - number)
@@ -221,12 +221,12 @@ def print_resume(steps: int) -> None:
             for ring, other in zip(replay.frames, source.frames, strict=True):
                 ring[number : number + many] = other[:many]
             replay.inserted = number + many + 1
-            log.cut()
+            log.flush()
         scribe.wait()
-        entries = log.entries(inserted=replay.inserted)
+        entries = log.list_segments(inserted=replay.inserted)
         size = sum(path.stat().st_size for path in Path(place).iterdir())
         began, began_cpu = perf_counter(), process_time()
-        log.read(entries)
+        log.load(entries)
         seconds, cpu = perf_counter() - began, process_time() - began_cpu
         began = perf_counter()
         segments = [Segment((Path(place) / entry.name).read_bytes()) for entry in entries]
@@ -248,7 +248,7 @@ def main() -> None:
     torch.set_num_threads(1)
     match arguments.what:
         case "log":
-            print_log(arguments.steps or MOST_STEPS)
+            print_log(arguments.steps or MAX_SEGMENT_STEPS)
         case "loop":
             print_loop()
         case "wait":

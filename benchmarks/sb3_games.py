@@ -18,8 +18,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import Tensor, nn
 
 from manyview.envs import make_vector
-from manyview.methods import Plain
-from manyview.train import preset_config
+from manyview.methods import PixelEncoder
+from manyview.train import load_preset
 
 EVERY = 50_000
 
@@ -76,7 +76,7 @@ class OurNetwork(BaseFeaturesExtractor):
 
     def __init__(self, space: spaces.Box, config: Any) -> None:
         super().__init__(space, config.latent_dim)
-        self.plain = Plain(1, (3, 64, 64), config)
+        self.plain = PixelEncoder(1, (3, 64, 64), config)
 
     def forward(self, observations: Tensor) -> Tensor:
         return self.plain.encode(observations.to(torch.uint8).unsqueeze(1)).state
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    run = preset_config("cpu", task=f"procgen/{arguments.game}", method="ppo+none", seed=arguments.seed)
+    run = load_preset("cpu", task=f"procgen/{arguments.game}", method="ppo+none", seed=arguments.seed)
     ppo, envs = run.ppo, run.rollout.envs
     games = VecNormalize(Games(run.task, envs, arguments.seed), norm_obs=False, gamma=ppo.discount)
     model = PPO(

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from manyview.data.shift import random_shift
-from manyview.train import build, preset_config
-from manyview.train.tree import changed
+from manyview.train import build, load_preset
+from manyview.train.tree import apply_overrides
 
 PRESETS = {"cpu": (1, 2, 4), "paper/dmc/drqv2": (4,)}
 TASKS = ("dmc/ball_in_cup_catch", "dmc/pendulum_swingup")
@@ -23,22 +23,22 @@ class Pictures:
     """Of steps of two episodes with random actions, and a new encoder for them."""
 
     def __init__(self, task: str, preset: str) -> None:
-        config = preset_config(preset, task=task, method="drqv2+mem", seed=1)
-        self.config = changed(config, {"replay": {"capacity": 2_000}})
-        env = build.environment(self.config)
-        shapes = build.shapes_of(self.config, env)
-        self.encoder = build.agent(self.config, shapes).representation
-        replay, rng = build.replay(self.config, shapes), np.random.default_rng(0)
+        config = load_preset(preset, task=task, method="drqv2+mem", seed=1)
+        self.config = apply_overrides(config, {"replay": {"capacity": 2_000}})
+        env = build.make_env(self.config)
+        shapes = build.infer_shapes(self.config, env)
+        self.encoder = build.build_agent(self.config, shapes).representation
+        replay, rng = build.build_replay_buffer(self.config, shapes), np.random.default_rng(0)
         for episode in range(2):
-            replay.begin(env.reset(seed=episode)[0])
+            replay.start_episode(env.reset(seed=episode)[0])
             over = False
             while not over:
-                action = rng.uniform(-1, 1, shapes.actions.count).astype(np.float32)
+                action = rng.uniform(-1, 1, shapes.actions.size).astype(np.float32)
                 seen, reward, terminated, truncated, _ = env.step(action)
                 replay.add(action, float(reward), terminated, seen)
                 over = terminated or truncated
         env.close()
-        views, mask = replay.stacks(np.sort(rng.choice(len(replay), STATES, replace=False)))
+        views, mask = replay.stack_frames(np.sort(rng.choice(len(replay), STATES, replace=False)))
         self.views, self.mask = torch.from_numpy(np.ascontiguousarray(views)), torch.from_numpy(mask)
 
     @torch.no_grad()

@@ -27,11 +27,11 @@ import torch
 
 from manyview.envs import ViewWarning
 from manyview.envs.dmc.env import DeepMindControl
-from manyview.envs.drawing import _Painter
-from manyview.train import RunConfig, RunFolder, preset_config
-from manyview.train.opening import begin
-from manyview.train.session import Session
-from manyview.train.tree import changed, merged
+from manyview.envs.drawing import _GLRenderer
+from manyview.train import RunConfig, RunDir, load_preset
+from manyview.train.opening import build_runner
+from manyview.train.session import Runner
+from manyview.train.tree import apply_overrides, merge_overrides
 
 SAMPLE_S = 60.0
 WARM_UP = 0.2
@@ -45,9 +45,9 @@ class Breakage:
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.physics_errors = 0
-        paint, play = _Painter.paint, DeepMindControl.play
+        paint, play = _GLRenderer.render, DeepMindControl.step_simulation
 
-        def failing_camera(painter: _Painter, model: Any, data: Any, camera: Any, shape: Any) -> Any:
+        def failing_camera(painter: _GLRenderer, model: Any, data: Any, camera: Any, shape: Any) -> Any:
             if camera == "side" and rng.random() < 0.01:
                 raise RuntimeError("the cable is out")
             return paint(painter, model, data, camera, shape)
@@ -58,7 +58,7 @@ class Breakage:
                 env._env.physics.data.qvel[0] = np.inf
             return play(env, action)
 
-        self.places = [(_Painter, "paint", failing_camera), (DeepMindControl, "play", failing_physics)]
+        self.places = [(_GLRenderer, "render", failing_camera), (DeepMindControl, "step_simulation", failing_physics)]
         """What stands for what, for `setattr`."""
 
 
@@ -80,12 +80,12 @@ def endless(task: str, **changes: Any) -> RunConfig:
         "drqv2": {"hidden": 32},
         "mem": {"latent_dim": 8},
     }
-    config = preset_config("minute", task=task, method="drqv2+mem", seed=1)
-    return changed(config, merged(settings, changes))
+    config = load_preset("minute", task=task, method="drqv2+mem", seed=1)
+    return apply_overrides(config, merge_overrides(settings, changes))
 
 
-def session_in(folder: Path) -> Session:
-    return begin(endless("dmc/cheetah_run"), RunFolder(folder))
+def session_in(folder: Path) -> Runner:
+    return build_runner(endless("dmc/cheetah_run"), RunDir(folder))
 
 
 def fixed_work() -> None:
@@ -95,7 +95,7 @@ def fixed_work() -> None:
         torch.relu(torch.nn.functional.conv2d(pictures, weights)).sum().item()
 
 
-def sample(session: Session, began: float) -> dict[str, float]:
+def sample(session: Runner, began: float) -> dict[str, float]:
     """A minute of training in turns with the fixed work, and what the process holds after it."""
     ours, fixed, rounds = 0.0, 0.0, 0
     ends = perf_counter() + SAMPLE_S
@@ -106,10 +106,10 @@ def sample(session: Session, began: float) -> dict[str, float]:
         between = process_time()
         fixed_work()
         ours, fixed, rounds = ours + between - before, fixed + process_time() - between, rounds + 1
-    session.desk.scribe.wait()
+    session.io.writer.wait()
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    counts = session.trainer.clock
+    counts = session.trainer.counters
     return {
         "minute": round((perf_counter() - began) / 60, 2),
         "steps": counts.steps,
@@ -166,7 +166,7 @@ def main() -> None:
             print(samples[-1], flush=True)
         session.close()
         found = verdict(samples)
-        out.write(json.dumps({"verdict": found, "manifest": dict(session.desk.made_with)}) + "\n")
+        out.write(json.dumps({"verdict": found, "manifest": dict(session.io.process_manifest)}) + "\n")
     for name, value in found.items():
         print(f"{name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if name in BARS else ""))
 

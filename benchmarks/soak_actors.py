@@ -27,15 +27,15 @@ import torch
 import manyview
 from benchmarks.processes import ACTING, below, descriptors, of_status, own_mb
 from benchmarks.soak import BARS, broken, endless, sample, verdict
-from manyview.scale.cluster import connected, cpus_of
-from manyview.train import RunFolder
-from manyview.train.opening import begin
+from manyview.scale.cluster import connect, count_cpus
+from manyview.train import RunDir
+from manyview.train.opening import build_runner
 
 TROUBLE_EVERY_S = 10.0
 HANGS_EVERY = 3
 TASK = "benchmarks.soak_actors:breaking"
 SCALE = {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0}
-FAMILY = {"shards": "ray::Shard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
+FAMILY = {"shards": "ray::ReplayShard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
 
 
 def breaking() -> gym.Env[Any, Any]:
@@ -93,18 +93,22 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as place,
         arguments.out.open("w") as out,
-        connected(None, cpus=cpus_of(config, spares=1)),
+        connect(None, cpus=count_cpus(config, spares=1)),
     ):
-        from manyview.scale.trainer import ManyActors
+        from manyview.scale.trainer import ActorLearnerTrainer
 
-        session = begin(config, RunFolder(Path(place) / "run"), build_trainer=ManyActors)
+        session = build_runner(config, RunDir(Path(place) / "run"), build_trainer=ActorLearnerTrainer)
         trouble.start()
         began = perf_counter()
         while perf_counter() - began < 60 * arguments.minutes:
-            updates = session.trainer.clock.updates
+            updates = session.trainer.counters.updates
             one = {**sample(session, began), **held_by_family()}
             one["threads"] = of_status(os.getpid(), "Threads")  # Ray's too
-            one |= {"updates": session.trainer.clock.updates - updates, "kills": trouble.kills, "hangs": trouble.hangs}
+            one |= {
+                "updates": session.trainer.counters.updates - updates,
+                "kills": trouble.kills,
+                "hangs": trouble.hangs,
+            }
             # Of an update: looks at actors are no work.
             one["CPU against fixed work"] *= one["rounds"] / max(1, one["updates"])
             samples.append(one)
@@ -112,11 +116,11 @@ def main() -> None:
             out.flush()
             print(one, flush=True)
         trouble.over.set()
-        clock = session.trainer.clock
+        clock = session.trainer.counters
         session.close()
         found = {"learner": verdict(samples), **{who: verdict_of(who, samples) for who in FAMILY}}
         ratio = clock.updates * config.schedule.update_every_steps / (clock.steps - config.schedule.seed_frames)
-        last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.desk.made_with)}
+        last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.io.process_manifest)}
         out.write(json.dumps(last) + "\n")
     for who, figures in found.items():
         for name, value in figures.items():

@@ -23,8 +23,8 @@ from benchmarks.recording import VIEWS, Recording, Shift, shifted
 from manyview.mem import MEM, Features, MEMConfig, knn_distance
 from manyview.mem.bank import FeatureBank
 from manyview.mem.health import effective_rank
-from manyview.mem.knn import Combine, Reference
-from manyview.mem.reward import intrinsic_reward, reward_distances
+from manyview.mem.knn import Combine, ReferenceSet
+from manyview.mem.reward import compute_distances, intrinsic_reward
 from manyview.train.memory import keep_freed_memory
 
 FIDELITY_BATCH, FIDELITY_BATCHES, BANK = 256, 6, 2048
@@ -60,14 +60,16 @@ def spearman(a: Tensor, b: Tensor) -> float:
 def true_rarity(recording: Recording, rows: Tensor, others: Tensor) -> Tensor:
     """3-NN distance of each row among these and the other rows, in the true physics state."""
     everything = recording.state[torch.cat([rows, others])].unsqueeze(0)
-    among = Reference(everything, torch.ones(everything.shape[:2], dtype=torch.bool), torch.arange(everything.shape[1]))
-    return knn_distance(recording.state[rows].unsqueeze(0), 3, among=among)[0]
+    among = ReferenceSet(
+        everything, torch.ones(everything.shape[:2], dtype=torch.bool), torch.arange(everything.shape[1])
+    )
+    return knn_distance(recording.state[rows].unsqueeze(0), 3, reference=among)[0]
 
 
 def plain_reward(
-    features: Features, k: int, entropy: Combine, rows: Tensor | None = None, among: Reference | None = None
+    features: Features, k: int, entropy: Combine, rows: Tensor | None = None, among: ReferenceSet | None = None
 ) -> Tensor:
-    return intrinsic_reward(*reward_distances(features, k=k, entropy=entropy, rows=rows, among=among))
+    return intrinsic_reward(*compute_distances(features, k=k, entropy=entropy, indices=rows, reference=among))
 
 
 def unrewarded(
@@ -99,13 +101,13 @@ def unrewarded(
         if config.temporal_coef:
             with torch.no_grad():
                 later = mem.encode(shifted(recording.stacks(rows + ahead), generator, shift))
-        loss, _ = mem.loss(features, later)
+        loss, _ = mem.compute_loss(features, later)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
         mem.update_discriminator(features)
         if config.distance_scale != "raw" or config.reward_scale != "raw":
-            mem.reward(features)  # moves the running scales as training would
+            mem.compute_reward(features)  # moves the running scales as training would
         if slow_rate:
             with torch.no_grad():
                 for old, new in zip(slow.parameters(), mem.encoder.parameters(), strict=True):
@@ -135,7 +137,7 @@ def measure(
             among_all = true_rarity(recording, rows, bank_rows)
             for entropy in COMBINES:
                 in_batch = plain_reward(features, mem.config.k, entropy)
-                in_bank = plain_reward(features, mem.config.k, entropy, rows, bank.reference(features, rows))
+                in_bank = plain_reward(features, mem.config.k, entropy, rows, bank.make_reference(features, rows))
                 for name, figure in (
                     ("batch", spearman(in_batch, among_batch)),
                     ("batch for all", spearman(in_batch, among_all)),
@@ -144,8 +146,8 @@ def measure(
                     fidelity.setdefault(f"{how} {entropy} {name}", []).append(figure)
     stacks = recording.stacks(batches[-1])
     features, paid = mem.encode(stacks), rewarding(stacks)
-    health = mem.health(features, beta=1.0)
-    paid_health = mem.health(paid, beta=1.0)
+    health = mem.diagnose(features, beta=1.0)
+    paid_health = mem.diagnose(paid, beta=1.0)
     mem.train()
     per_view = range(len(VIEWS))
     return Measurement(

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyview.agents import DrQv2, DrQv2Config
-from manyview.agents.networks import frozen
+from manyview.agents.networks import freeze
 from manyview.agents.options import RewardFrames
 from manyview.data import Batch
 from manyview.data.shift import random_shift
 from manyview.mem import MEM, BetaSchedule
-from manyview.methods import Plain, PlainConfig
+from manyview.methods import PixelEncoder, PixelEncoderConfig
 from manyview.methods.follow import soft_update
 from manyview.train.memory import keep_freed_memory
 
@@ -40,7 +40,7 @@ def random_batch(*, views: int, batch: int) -> Batch:
         discount=torch.full((batch,), 0.99**3),
         next_views=pixels[1],
         next_mask=mask,
-        rows=torch.arange(batch),
+        indices=torch.arange(batch),
     )
 
 
@@ -51,7 +51,7 @@ class MEMUpdate:
         torch.manual_seed(0)
         self.mem = MEM([f"camera {i}" for i in range(views)], (CHANNELS, SIZE, SIZE))
         config = DrQv2Config(reward_frames=reward_frames)
-        self.agent = DrQv2(self.mem, ACTIONS, config, intrinsic=self.mem, beta=BetaSchedule())
+        self.agent = DrQv2(self.mem, ACTIONS, config, bonus=self.mem, beta=BetaSchedule())
         self.batch = random_batch(views=views, batch=batch)
 
     def __call__(self) -> None:
@@ -63,7 +63,7 @@ class PlainUpdate:
 
     def __init__(self, *, views: int, batch: int, latent_dim: int = 64) -> None:
         torch.manual_seed(0)
-        representation = Plain(views, (CHANNELS, SIZE, SIZE), PlainConfig(latent_dim=latent_dim))
+        representation = PixelEncoder(views, (CHANNELS, SIZE, SIZE), PixelEncoderConfig(latent_dim=latent_dim))
         self.agent = DrQv2(representation, ACTIONS, DrQv2Config())
         self.representation, self.batch = representation, random_batch(views=views, batch=batch)
 
@@ -92,12 +92,12 @@ class Bare:
         state = self._state(self.views)
         with torch.no_grad():
             later = self._state(self.next_views)
-            target = agent.target(later, agent.actor(later)).amin(0)
-        agent.learn_critic.zero_grad(set_to_none=True)
+            target = agent.target_critic(later, agent.actor(later)).amin(0)
+        agent.critic_optimizer.zero_grad(set_to_none=True)
         (agent.critic(state, self.action) - target).pow(2).mean().backward()
         state = state.detach()
-        agent.learn_actor.zero_grad(set_to_none=True)
-        with frozen(agent.critic):
+        agent.actor_optimizer.zero_grad(set_to_none=True)
+        with freeze(agent.critic):
             agent.critic(state, agent.actor(state)).amin(0).mean().backward()
 
     def _state(self, pixels: Tensor) -> Tensor:
@@ -122,12 +122,12 @@ def parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
         "random shifts": lambda: [
             random_shift(pixels, 4, agent.generator) for pixels in (batch.views, batch.next_views)
         ],
-        "MEM's losses, both ways": lambda: mem.loss(leaf, later)[0].backward(),
-        "reward and k-NN": lambda: mem.reward(encoded, rows=batch.rows),
+        "MEM's losses, both ways": lambda: mem.compute_loss(leaf, later)[0].backward(),
+        "reward and k-NN": lambda: mem.compute_reward(encoded, indices=batch.indices),
         "discriminator": lambda: mem.update_discriminator(encoded),
-        "Adam, critic and encoder": agent.learn_critic.step,
-        "Adam, actor": agent.learn_actor.step,
-        "soft update": lambda: soft_update(agent.critic, agent.target, 0.01),
+        "Adam, critic and encoder": agent.critic_optimizer.step,
+        "Adam, actor": agent.actor_optimizer.step,
+        "soft update": lambda: soft_update(agent.critic, agent.target_critic, 0.01),
     }
 
 

@@ -9,11 +9,11 @@ TYPE_CHECKING = False  # that of `typing`, without its import
 if TYPE_CHECKING:
     from typing import Any
 
-    from manyview.envs import Fault, MultiView, make, make_vector, views_of, wrap
+    from manyview.envs import Fault, MultiView, get_views, make, make_vector, wrap
 
     __version__: str
 
-__all__ = ["Fault", "MultiView", "make", "make_vector", "views_of", "wrap"]
+__all__ = ["Fault", "MultiView", "get_views", "make", "make_vector", "wrap"]
 
 
 def __getattr__(name: str) -> "Any":

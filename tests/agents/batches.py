@@ -8,7 +8,7 @@ from manyview.agents import SAC, DrQv2, DrQv2Config, SACConfig
 from manyview.agents.options import RewardFrames
 from manyview.data import Batch
 from manyview.mem import MEM, MEMConfig
-from manyview.methods import CURL, RE3, CURLConfig, Intrinsic, Plain, PlainConfig, RE3Config, Representation
+from manyview.methods import CURL, RE3, Bonus, CURLConfig, PixelEncoder, PixelEncoderConfig, RE3Config, Representation
 
 VIEWS, SHAPE, ACTIONS = ("side", "back"), (3, 20, 20), 2
 
@@ -25,7 +25,7 @@ def batch(count: int = 16, *, seed: int = 0) -> Batch:
         discount=torch.full((count,), 0.99),
         next_views=pixels[1],
         next_mask=mask.clone(),
-        rows=torch.arange(count),
+        indices=torch.arange(count),
     )
 
 
@@ -40,8 +40,8 @@ def agent(
 ) -> DrQv2 | SAC:
     torch.manual_seed(seed)
     mem = MEM(VIEWS, SHAPE, MEMConfig(trunk="tiny", latent_dim=8))
-    plain = Plain(len(VIEWS), SHAPE, PlainConfig(trunk="tiny", latent_dim=8))
-    compositions: dict[str, tuple[Representation, Intrinsic | None]] = {
+    plain = PixelEncoder(len(VIEWS), SHAPE, PixelEncoderConfig(trunk="tiny", latent_dim=8))
+    compositions: dict[str, tuple[Representation, Bonus | None]] = {
         "mem": (mem, mem),
         "none": (plain, None),
         "re3": (plain, RE3(SHAPE, RE3Config(trunk="tiny"))),
@@ -56,5 +56,5 @@ def agent(
         "critic_trains_encoder": critic_trains_encoder,
     }
     if kind == "drqv2":
-        return DrQv2(representation, ACTIONS, DrQv2Config(**shared), intrinsic=intrinsic, beta=beta, seed=seed)
-    return SAC(representation, ACTIONS, SACConfig(**shared), intrinsic=intrinsic, beta=beta, seed=seed)
+        return DrQv2(representation, ACTIONS, DrQv2Config(**shared), bonus=intrinsic, beta=beta, seed=seed)
+    return SAC(representation, ACTIONS, SACConfig(**shared), bonus=intrinsic, beta=beta, seed=seed)

@@ -2,24 +2,24 @@
 
 import torch
 
-from manyview.agents.policies import Actions, Categorical, Gaussian
-from manyview.data.draws import keys
+from manyview.agents.policies import ActionSpec, Categorical, Gaussian
+from manyview.data.draws import derive_keys
 
-KEY = keys(4, torch.arange(50_000))
+KEY = derive_keys(4, torch.arange(50_000))
 
 
 def test_a_categorical_policy_is_torchs() -> None:
     logits = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
     policy, oracle = Categorical(logits), torch.distributions.Categorical(logits=logits)
-    action = policy.drawn(KEY[:20])
+    action = policy.sample(KEY[:20])
     assert torch.allclose(policy.log_prob(action), oracle.log_prob(action), atol=1e-6)
     assert torch.allclose(policy.entropy(), oracle.entropy(), atol=1e-6)
-    assert torch.equal(policy.likeliest(), logits.argmax(1))
+    assert torch.equal(policy.mode(), logits.argmax(1))
 
 
 def test_actions_are_drawn_as_often_as_they_are_likely() -> None:
     logits = torch.tensor([2.0, 0.0, -1.0, 1.0])
-    drawn = Categorical(logits.expand(len(KEY), -1)).drawn(KEY)
+    drawn = Categorical(logits.expand(len(KEY), -1)).sample(KEY)
     often = torch.bincount(drawn, minlength=4) / len(KEY)
     assert (often - logits.softmax(0)).abs().max() < 0.01
 
@@ -28,13 +28,13 @@ def test_a_gaussian_policy_is_torchs() -> None:
     mean, log_std = torch.randn(len(KEY), 2, generator=torch.Generator().manual_seed(0)), torch.tensor([-1.0, 0.3])
     policy = Gaussian(mean, log_std)
     oracle = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp().expand_as(mean)), 1)
-    action = policy.drawn(KEY)
+    action = policy.sample(KEY)
     assert torch.allclose(policy.log_prob(action), oracle.log_prob(action), atol=1e-4)
     assert torch.allclose(policy.entropy(), oracle.entropy(), atol=1e-5)
     assert torch.allclose((action - mean).std(0), log_std.exp(), rtol=0.02)
 
 
 def test_an_environment_gets_numbers_within_its_bounds() -> None:
-    many = Actions(2, discrete=False).for_env(torch.tensor([[-3.0, 0.5], [0.2, 9.0]]))
+    many = ActionSpec(2, discrete=False).to_env(torch.tensor([[-3.0, 0.5], [0.2, 9.0]]))
     assert many.tolist() == [[-1.0, 0.5], [0.20000000298023224, 1.0]]
-    assert Actions(5, discrete=True).for_env(torch.tensor([3, 4])).tolist() == [3, 4]
+    assert ActionSpec(5, discrete=True).to_env(torch.tensor([3, 4])).tolist() == [3, 4]

@@ -7,19 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyview.agents import PPO, Actions, NonFiniteError, PPOConfig
-from manyview.agents.advantages import EpisodeSums, explained_share
-from manyview.data import Derived, Minibatch, Rollout
-from manyview.data.rollout import of_rows
+from manyview.agents import PPO, ActionSpec, NonFiniteError, PPOConfig
+from manyview.agents.advantages import EpisodeReturns, explained_variance
+from manyview.data import DerivedViews, Minibatch, RolloutBuffer
+from manyview.data.rollout import map_features
 from manyview.mem import MEM, MEMConfig
-from manyview.methods import RE3, RIDE, Plain, PlainConfig, RE3Config, RIDEConfig
+from manyview.methods import RE3, RIDE, PixelEncoder, PixelEncoderConfig, RE3Config, RIDEConfig
 
 IMAGE, ENVS, STEPS = (1, 20, 20), 4, 8
 
 
 def agent_of(method: str = "none", *, discrete: bool = True, **config: Any) -> PPO:
     torch.manual_seed(0)
-    plain = Plain(2, IMAGE, PlainConfig(latent_dim=8, trunk="tiny"))
+    plain = PixelEncoder(2, IMAGE, PixelEncoderConfig(latent_dim=8, trunk="tiny"))
     representation: Any = MEM(["a", "b"], IMAGE, MEMConfig(latent_dim=8, trunk="tiny")) if method == "mem" else plain
     intrinsic: Any = {
         "mem": representation,
@@ -29,10 +29,10 @@ def agent_of(method: str = "none", *, discrete: bool = True, **config: Any) -> P
     }[method]
     settings = PPOConfig(**{"hidden": 16, "batch_size": 16, **config})
     beta = (lambda _: 0.1) if intrinsic is not None else (lambda _: 0.0)
-    return PPO(representation, Actions(3, discrete=discrete), settings, envs=ENVS, intrinsic=intrinsic, beta=beta)
+    return PPO(representation, ActionSpec(3, discrete=discrete), settings, num_envs=ENVS, bonus=intrinsic, beta=beta)
 
 
-def rollout_of(agent: PPO, *, seed: int = 0) -> Rollout:
+def rollout_of(agent: PPO, *, seed: int = 0) -> RolloutBuffer:
     """Random pictures and rewards, answered by the agent."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -40,22 +40,22 @@ def rollout_of(agent: PPO, *, seed: int = 0) -> Rollout:
         shape = (ENVS, 2, *IMAGE)
         return torch.randint(256, shape, dtype=torch.uint8, generator=generator), torch.ones(ENVS, 2).bool()
 
-    rollout = Rollout(
-        steps=STEPS,
-        envs=ENVS,
-        image=IMAGE,
-        cameras=2,
-        action_shape=agent.actions.shape,
-        action_dtype=agent.actions.dtype,
-        derived=Derived(seed=0),
+    rollout = RolloutBuffer(
+        num_steps=STEPS,
+        num_envs=ENVS,
+        image_shape=IMAGE,
+        num_cameras=2,
+        action_shape=agent.action_spec.shape,
+        action_dtype=agent.action_spec.dtype,
+        derived_views=DerivedViews(seed=0),
         device=torch.device("cpu"),
     )
-    rollout.begin(*pictures(), first_step=0)
+    rollout.reset(*pictures(), first_step=0)
     for step in range(STEPS + 1):
-        action, log_prob, value, features = agent.decide(*rollout.seen(), step=step)
-        kept = features if agent.pays_what_it_encodes else None
+        action, log_prob, value, features = agent.act_and_value(*rollout.get_observation(), step=step)
+        kept = features if agent.has_shared_encoder else None
         if step == STEPS:
-            rollout.close(value, kept)
+            rollout.finish(value, kept)
             break
         views, mask = pictures()
         ended = torch.rand(2, ENVS, generator=generator) < 0.2
@@ -71,7 +71,7 @@ def rollout_of(agent: PPO, *, seed: int = 0) -> Rollout:
             views=views,
             mask=mask,
         )
-    agent.appraise(rollout, 0)
+    agent.compute_advantages(rollout, 0)
     return rollout
 
 
@@ -79,17 +79,17 @@ def rollout_of(agent: PPO, *, seed: int = 0) -> Rollout:
 def test_who_goes_back_takes_no_bonus_along_that_is_no_number() -> None:
     agent = agent_of("re3")
     rollout_of(agent)
-    good = deepcopy(agent.state())
-    agent.bonus_sums.sums[:2] = torch.tensor([float("nan"), float("inf")])
-    agent.return_scale.sums[3] = 2.5
-    agent.go_back(good)
-    agent.load_state(agent.state())
-    assert agent.bonus_sums.sums[:2].tolist() == [0, 0]
-    assert agent.return_scale.sums[3] == 2.5, "episodes go on with what they have been paid"
+    good = deepcopy(agent.get_state())
+    agent.bonus_returns.returns[:2] = torch.tensor([float("nan"), float("inf")])
+    agent.reward_normalizer.returns[3] = 2.5
+    agent.rollback(good)
+    agent.load_state(agent.get_state())
+    assert agent.bonus_returns.returns[:2].tolist() == [0, 0]
+    assert agent.reward_normalizer.returns[3] == 2.5, "episodes go on with what they have been paid"
 
 
 def batch_of(agent: PPO, *, rows: int = 16, seed: int = 0) -> Minibatch:
-    return rollout_of(agent, seed=seed).minibatch(torch.arange(rows), with_next=True)
+    return rollout_of(agent, seed=seed).get_minibatch(torch.arange(rows), with_next=True)
 
 
 def moved(agent: PPO) -> PPO:
@@ -156,7 +156,7 @@ def test_policy_value_and_entropy_terms_are_those_of_torchrl(discrete: bool) -> 
     assert float(2 * agent.config.value_coef * metrics["value_loss"]) == pytest.approx(
         expected["loss_critic"], rel=1e-5
     )
-    assert float(metrics["clipped"]) > 0.1, "the bound was felt"
+    assert float(metrics["clip_fraction"]) > 0.1, "the bound was felt"
 
 
 class _Call(torch.nn.Module):
@@ -193,10 +193,10 @@ def test_the_reward_has_no_gradient_and_the_discriminator_is_left_to_itself() ->
         mem.update_discriminator,
     )
     mem.update_discriminator = lambda _: {}
-    agent.update(rollout.minibatch(torch.arange(16)))
+    agent.update(rollout.get_minibatch(torch.arange(16)))
     assert all(map(torch.equal, discriminator, mem.discriminator.parameters()))
     mem.update_discriminator = own_step
-    agent.update(rollout.minibatch(torch.arange(16)))
+    agent.update(rollout.get_minibatch(torch.arange(16)))
     assert not all(map(torch.equal, discriminator, mem.discriminator.parameters()))
 
 
@@ -218,7 +218,7 @@ def test_rewards_are_scaled_and_the_bonus_is_not() -> None:
     bare.beta = lambda _: 0.0
     rollout, without = rollout_of(agent), rollout_of(bare)
     assert torch.allclose(rollout.advantage[-1] - without.advantage[-1], 0.1 * rollout.reward_int[-1], atol=1e-5)
-    unit = agent_of("re3").return_scale(without.reward_ext, without.ended)
+    unit = agent_of("re3").reward_normalizer(without.reward_ext, without.done)
     unscaled = rollout_of(agent_of("none", scale_rewards=False))
     assert torch.allclose(without.advantage[-1] - unscaled.advantage[-1], unit[-1] - unscaled.reward_ext[-1], atol=1e-5)
     assert not torch.allclose(unit, without.reward_ext, atol=1e-2)
@@ -230,31 +230,31 @@ def test_each_environment_is_searched_by_itself_or_all_together() -> None:
     assert torch.equal(first.frames, second.frames)
     mem: Any = alone.representation
     features: Any = first.features
-    one = of_rows(features, lambda part: part[:STEPS, 2])
-    assert torch.allclose(first.reward_int[:, 2], mem.reward(one), atol=1e-6)
+    one = map_features(features, lambda part: part[:STEPS, 2])
+    assert torch.allclose(first.reward_int[:, 2], mem.compute_reward(one), atol=1e-6)
     assert (second.reward_int <= first.reward_int + 1e-6).all(), "among more states none is farther from its neighbours"
     assert (second.reward_int < first.reward_int - 1e-3).any()
 
 
 def test_the_bonus_of_an_episode_is_counted_over_its_rollouts() -> None:
-    sums = EpisodeSums(2)
+    sums = EpisodeReturns(2)
     ended = torch.zeros(3, 2, dtype=torch.bool)
     ended[1, 0] = True
     reward = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
     assert sums(reward, ended).tolist() == [3.0]
     assert sums(reward, ended.roll(1, 1)).tolist() == [100.0]  # 70 of the rollout before
-    assert sums.sums.tolist() == [11.0, 40.0]
+    assert sums.returns.tolist() == [11.0, 40.0]
 
 
 def test_going_back_keeps_what_running_episodes_have_been_paid() -> None:
     agent = agent_of("re3")
-    before = deepcopy(agent.state())
+    before = deepcopy(agent.get_state())
     rollout_of(agent)
-    paid = [agent.return_scale.sums.clone(), agent.bonus_sums.sums.clone()]
+    paid = [agent.reward_normalizer.returns.clone(), agent.bonus_returns.returns.clone()]
     assert all(sums.any() for sums in paid)
-    agent.go_back(before)
-    assert torch.equal(agent.return_scale.sums, paid[0])
-    assert torch.equal(agent.bonus_sums.sums, paid[1])
+    agent.rollback(before)
+    assert torch.equal(agent.reward_normalizer.returns, paid[0])
+    assert torch.equal(agent.bonus_returns.returns, paid[1])
 
 
 @pytest.mark.quality("S3")
@@ -262,10 +262,10 @@ def test_going_back_keeps_what_running_episodes_have_been_paid() -> None:
 def test_an_update_that_is_not_finite_changes_nothing(field: str) -> None:
     agent = agent_of("mem")
     batch = batch_of(agent)
-    before = agent.state()
+    before = agent.get_state()
     with pytest.raises(NonFiniteError):
         agent.update(batch._replace(**{field: torch.full((16,), torch.nan)}))
-    after = agent.state()
+    after = agent.get_state()
     for name, tensor in before["tensors"].items():
         assert torch.equal(tensor, after["tensors"][name]), name
 
@@ -284,13 +284,13 @@ def test_noise_is_by_step_and_row_and_another_one_in_evaluations() -> None:
 
 def test_a_minibatch_of_one_row_is_learned_from_too() -> None:
     agent = agent_of("mem")
-    metrics = agent.update(rollout_of(agent).minibatch(torch.tensor([3])))
+    metrics = agent.update(rollout_of(agent).get_minibatch(torch.tensor([3])))
     assert all(metric.isfinite() for metric in metrics.values())
 
 
 def test_explained_is_the_share_of_the_returns_that_the_values_knew() -> None:
     returns = torch.arange(12.0).view(3, 4)
-    assert explained_share(returns, torch.zeros(3, 4)) == 1
-    assert explained_share(torch.full((3, 4), 7.0), returns - 7) == 0
-    assert explained_share(-returns, 2 * returns) < 0
-    assert explained_share(torch.zeros(3, 4), torch.zeros(3, 4)) == 1  # nothing was to be known
+    assert explained_variance(returns, torch.zeros(3, 4)) == 1
+    assert explained_variance(torch.full((3, 4), 7.0), returns - 7) == 0
+    assert explained_variance(-returns, 2 * returns) < 0
+    assert explained_variance(torch.zeros(3, 4), torch.zeros(3, 4)) == 1  # nothing was to be known

@@ -69,16 +69,16 @@ def test_under_a_common_shift_equal_states_stay_equal(kind: str, monkeypatch: py
     data = batch()
     data.views[:] = data.views[0].clone()
     learner = agent(kind, "mem", reward_frames="shifted")
-    assert learner.shift_draw == "common"
+    assert learner.shift_mode == "common"
     assert learner.update(data, 0)["reward_int"] < 1e-3
-    monkeypatch.setattr(type(learner), "shift_draw", "each")
+    monkeypatch.setattr(type(learner), "shift_mode", "each")
     assert learner.update(data, 0)["reward_int"] > 0.1
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("method", "frames"), [("mem", "clean"), ("none", "shifted"), ("re3", "shifted")])
 def test_images_are_shifted_one_by_one_where_no_reward_sees_it(kind: str, method: str, frames: RewardFrames) -> None:
-    assert agent(kind, method, reward_frames=frames).shift_draw == "each"
+    assert agent(kind, method, reward_frames=frames).shift_mode == "each"
 
 
 @pytest.mark.parametrize("config", [DrQv2Config, SACConfig])

@@ -25,7 +25,7 @@ def test_the_scale_is_the_variance_of_the_targets(kind: str) -> None:
     data = batch(64)._replace(reward_ext=1000 * batch(64).reward_ext, discount=torch.zeros(64))
     learner = agent(kind, "none")
     learner.update(data, 0)
-    assert learner.critic_scale == pytest.approx(data.reward_ext.var(correction=0).item(), rel=1e-4)
+    assert learner.representation_loss_scale == pytest.approx(data.reward_ext.var(correction=0).item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
@@ -33,7 +33,7 @@ def test_small_rewards_are_left_as_they_are(kind: str) -> None:
     learner = agent(kind, "mem")
     for step in range(3):
         learner.update(batch(), step)
-    assert learner.critic_scale == 1
+    assert learner.representation_loss_scale == 1
 
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
@@ -43,9 +43,9 @@ def test_a_critic_that_learns_alone_learns_the_same(kind: str) -> None:
     seen, plain = agent(kind, "none"), agent(kind, "none")
     for step in range(6):
         now = data._replace(reward_ext=(100.0 if step > 3 else 1.0) * data.reward_ext)
-        seen.see_targets(300 * data.reward_ext)
+        seen.update_target_stats(300 * data.reward_ext)
         for learner in (seen, plain):
             learner.update(now, step)
-    assert seen.critic_scale > 1000
+    assert seen.representation_loss_scale > 1000
     for one, other in zip(seen.critic.parameters(), plain.critic.parameters(), strict=True):
         assert one.equal(other)

@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_agent(kind: str, method: str) -> None:
 def test_the_actor_never_trains_the_encoder(kind: str) -> None:
     """Without the critic's and the method's loss nothing moves it, however the actor learns."""
     learner = agent(kind, "none")
-    learner.learn_critic.param_groups[0]["lr"] = 0.0
+    learner.critic_optimizer.param_groups[0]["lr"] = 0.0
     encoder, actor = parameters(learner.representation), parameters(learner.actor)
     learner.update(batch(), 0)
     assert not changed(encoder, learner.representation)
@@ -80,21 +80,21 @@ def test_the_critic_trains_the_encoder_unless_it_is_told_not_to(kind: str, train
 def test_the_actors_loss_leaves_no_gradient_on_the_critic(kind: str) -> None:
     learner = agent(kind, "none")
     after: dict[str, list[torch.Tensor]] = {}
-    for name in ("learn_critic", "learn_actor"):
+    for name in ("critic_optimizer", "actor_optimizer"):
         optimizer: torch.optim.Optimizer = getattr(learner, name)
         optimizer.register_step_post_hook(lambda *_, name=name: after.update({name: gradients(learner.critic)}))
     learner.update(batch(), 0)
-    assert all(torch.equal(*pair) for pair in zip(after["learn_critic"], after["learn_actor"], strict=True))
+    assert all(torch.equal(*pair) for pair in zip(after["critic_optimizer"], after["actor_optimizer"], strict=True))
 
 
 @pytest.mark.quality("S9")
 def test_drqv2s_target_moves_by_its_rule_alone() -> None:
     learner = agent("drqv2", "mem")
     assert isinstance(learner, DrQv2)
-    target = parameters(learner.target)
+    target = parameters(learner.target_critic)
     learner.update(batch(), 0)
     rate = learner.config.target_rate
-    for old, new, online in zip(target, learner.target.parameters(), learner.critic.parameters(), strict=True):
+    for old, new, online in zip(target, learner.target_critic.parameters(), learner.critic.parameters(), strict=True):
         assert torch.allclose(new, old + rate * (online - old), atol=1e-7)
 
 
@@ -119,18 +119,18 @@ def test_sacs_targets_move_every_second_update_each_at_its_own_rate() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_re3s_encoder_never_changes(kind: str) -> None:
     learner = agent(kind, "re3")
-    before = parameters(learner.intrinsic)
+    before = parameters(learner.bonus)
     learner.update(batch(), 0)
-    assert not changed(before, learner.intrinsic)
+    assert not changed(before, learner.bonus)
 
 
 def test_noise_falls_along_its_schedule() -> None:
     learner = agent("drqv2", "none")
     assert isinstance(learner, DrQv2)
     config = learner.config
-    assert config.std(0) == config.std_start
-    assert config.std(config.std_steps // 2) == pytest.approx((config.std_start + config.std_end) / 2)
-    assert config.std(10 * config.std_steps) == config.std_end
+    assert config.compute_std(0) == config.std_start
+    assert config.compute_std(config.std_steps // 2) == pytest.approx((config.std_start + config.std_end) / 2)
+    assert config.compute_std(10 * config.std_steps) == config.std_end
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,7 +147,7 @@ def test_sacs_log_probability_is_that_of_the_squashed_normal() -> None:
     learner = agent("sac", "none")
     assert isinstance(learner, SAC)
     state = torch.randn(64, learner.representation.state_dim)
-    action, log_prob = learner._sampled(state)
+    action, log_prob = learner._sample_action(state)
     mean, log_std = learner.actor(state).chunk(2, dim=1)
     std = (-10 + 6 * (log_std.tanh() + 1)).exp()
     base = torch.distributions.Normal(mean, std)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from manyview.cli.drawing import Drawing
+from manyview.cli.drawing import RenderTest
 from manyview.cli.finding import Finding
-from manyview.cli.machine import Machine, Torch
+from manyview.cli.machine import MachineInfo, TorchInfo
 
-HEALTHY = Machine(
+HEALTHY = MachineInfo(
     system="Linux",
     python="3.11.7",
     versions={
@@ -30,21 +30,21 @@ HEALTHY = Machine(
     cpu_flags=frozenset({"avx2", "avx512_bf16", "amx_bf16"}),
     nvidia=False,
     libraries=frozenset({"EGL", "OSMesa"}),
-    torch=Torch(threads=2, built_for="cpu"),
-    drawing=Drawing(
+    torch=TorchInfo(threads=2, built_for="cpu"),
+    render_test=RenderTest(
         backend="egl",
         driver="llvmpipe (LLVM 15.0.6, 256 bits)",
         standard_ms=40.0,
         fast_ms=0.7,
         contrast=236,
-        changed=0.2,
+        changed_fraction=0.2,
     ),
     qt_error=None,
 )
-CUDA = Torch(threads=2, built_for="CUDA 13.0")
+CUDA = TorchInfo(threads=2, built_for="CUDA 13.0")
 
 
-def with_versions(**changed: str | None) -> Machine:
+def with_versions(**changed: str | None) -> MachineInfo:
     """HEALTHY with other versions; None uninstalls, and `_` stands for `-`."""
     versions = {**HEALTHY.versions, **{name.replace("_", "-"): v for name, v in changed.items() if v is not None}}
     gone = {name.replace("_", "-") for name, v in changed.items() if v is None}

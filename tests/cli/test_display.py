@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from manyview.cli.display import LiveDisplay, PlainDisplay
-from manyview.train import RunFolder, preset_config
+from manyview.train import RunDir, load_preset
 
 INERT = pytest.mark.attack("names in a foreign run move no cursor, forge no row and are no formula in a plot")
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202e"
@@ -30,8 +30,8 @@ RECORDS: list[dict[str, Any]] = [
 @INERT
 @pytest.mark.quality("X6")
 def test_foreign_text_makes_no_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = preset_config("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
-    display = PlainDisplay(config, RunFolder(tmp_path / f"run{ESCAPES}\n"))
+    config = load_preset("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
+    display = PlainDisplay(config, RunDir(tmp_path / f"run{ESCAPES}\n"))
     for record in RECORDS:
         display.record({**TIMES, **record})
     lines = capsys.readouterr().out.split("\n")[:-1]
@@ -42,13 +42,13 @@ def test_foreign_text_makes_no_line_of_its_own(tmp_path: Path, capsys: pytest.Ca
 @INERT
 @pytest.mark.quality("X6")
 def test_the_panel_shows_foreign_text_as_it_is(tmp_path: Path) -> None:
-    config = preset_config("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
+    config = load_preset("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
     console = Console(file=StringIO(), force_terminal=False, width=200)
-    display = LiveDisplay(config, RunFolder(tmp_path / f"run{ESCAPES}"), console)
+    display = LiveDisplay(config, RunDir(tmp_path / f"run{ESCAPES}"), console)
     for record in RECORDS:
-        display._seen.take({**TIMES, **record})
+        display._state.update({**TIMES, **record})
     with console.capture() as captured:
-        console.print(display._panel())
+        console.print(display._render_panel())
     shown = captured.get()
     assert all(line.isprintable() for line in shown.split("\n"))
     assert "[bold]" in shown

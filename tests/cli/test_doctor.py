@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from manyview.cli.doctor import accelerator, diagnose, exit_status, print_table, threads
+from manyview.cli.doctor import check_accelerator, check_threads, get_exit_status, print_findings, run_checks
 from manyview.cli.finding import Finding
-from manyview.cli.machine import Torch, examine
-from manyview.cli.packages import matches
-from manyview.envs.cores import cores_of_quota
+from manyview.cli.machine import TorchInfo, inspect_machine
+from manyview.cli.packages import is_matching_version
+from manyview.envs.cores import parse_cpu_quota
 from tests.cli.machines import CUDA, HEALTHY, only, with_versions
 
 
@@ -30,9 +30,9 @@ def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_healthy_machine_is_ok_in_every_row_and_needs_no_fix() -> None:
-    findings = diagnose(HEALTHY)
+    findings = run_checks(HEALTHY)
     assert {(finding.status, finding.fix) for finding in findings} == {("ok", None)}
-    assert exit_status(findings) == 0
+    assert get_exit_status(findings) == 0
 
 
 def test_everything_that_is_not_ok_has_a_fix() -> None:
@@ -41,33 +41,33 @@ def test_everything_that_is_not_ok_has_a_fix() -> None:
         versions={},
         environment={},
         libraries=frozenset(),
-        torch=Torch(threads=8, built_for="cpu"),
+        torch=TorchInfo(threads=8, built_for="cpu"),
         nvidia=True,
     )
-    broken = replace(HEALTHY, drawing="crashed with SIGSEGV", qt_error="libGL.so.1: cannot open shared object file")
+    broken = replace(HEALTHY, render_test="crashed with SIGSEGV", qt_error="libGL.so.1: cannot open shared object file")
     for machine in (bare, broken):
-        findings = diagnose(machine)
+        findings = run_checks(machine)
         assert all(finding.fix for finding in findings if finding.status != "ok")
-        assert exit_status(findings) == 1
+        assert get_exit_status(findings) == 1
 
 
 # Threads
 
 
 def test_more_torch_threads_than_cores_is_a_note_with_the_right_number() -> None:
-    finding = only(threads(replace(HEALTHY, cores=4, torch=Torch(threads=64, built_for="cpu"))))
+    finding = only(check_threads(replace(HEALTHY, cores=4, torch=TorchInfo(threads=64, built_for="cpu"))))
     assert (finding.status, finding.fix) == ("note", "export OMP_NUM_THREADS=4")
     assert finding.found == "64 torch threads on 4 cores, OMP_NUM_THREADS unset"
 
 
 def test_fewer_torch_threads_than_cores_is_a_choice_and_ok() -> None:
-    machine = replace(HEALTHY, torch=Torch(threads=1, built_for="cpu"), environment={"OMP_NUM_THREADS": "1"})
-    assert only(threads(machine)) == Finding("threads", "ok", "1 torch thread on 2 cores, OMP_NUM_THREADS 1")
+    machine = replace(HEALTHY, torch=TorchInfo(threads=1, built_for="cpu"), environment={"OMP_NUM_THREADS": "1"})
+    assert only(check_threads(machine)) == Finding("threads", "ok", "1 torch thread on 2 cores, OMP_NUM_THREADS 1")
 
 
 @pytest.mark.parametrize(("cpu_max", "cores"), [("max 100000\n", None), ("200000 100000\n", 2), ("50000 100000", 1)])
 def test_the_quota_of_a_container_counts_in_cores(cpu_max: str, cores: int | None) -> None:
-    assert cores_of_quota(cpu_max) == cores
+    assert parse_cpu_quota(cpu_max) == cores
 
 
 # Accelerator
@@ -75,42 +75,44 @@ def test_the_quota_of_a_container_counts_in_cores(cpu_max: str, cores: int | Non
 
 def test_a_torch_that_does_not_import_is_bad_and_shows_the_error() -> None:
     machine = replace(HEALTHY, torch="OSError: libcudart.so.13: cannot open shared object file")
-    finding = only(accelerator(machine))
+    finding = only(check_accelerator(machine))
     assert (finding.check, finding.status) == ("import torch", "bad")
     assert "libcudart" in finding.found
     assert finding.fix is not None
-    assert {finding.status for finding in threads(machine)} == {"ok"}
+    assert {finding.status for finding in check_threads(machine)} == {"ok"}
 
 
 def test_a_torch_that_is_not_installed_is_reported_once() -> None:
     machine = replace(with_versions(torch=None), torch="ModuleNotFoundError: No module named 'torch'")
-    assert only([finding for finding in diagnose(machine) if finding.status == "bad"]).check == "core packages"
+    assert only([finding for finding in run_checks(machine) if finding.status == "bad"]).check == "core packages"
 
 
 def test_a_cpu_only_torch_beside_an_nvidia_device_is_bad() -> None:
-    finding = only(accelerator(replace(HEALTHY, nvidia=True)))
+    finding = only(check_accelerator(replace(HEALTHY, nvidia=True)))
     assert (finding.status, finding.fix) == ("bad", "pip uninstall -y torch && pip install torch")
 
 
 def test_a_cuda_torch_that_finds_no_device_is_a_note() -> None:
-    finding = only(accelerator(replace(HEALTHY, nvidia=True, torch=CUDA)))
+    finding = only(check_accelerator(replace(HEALTHY, nvidia=True, torch=CUDA)))
     assert (finding.status, finding.fix) == ("note", "nvidia-smi")
 
 
 def test_a_device_hidden_on_purpose_is_ok() -> None:
     machine = replace(HEALTHY, nvidia=True, torch=CUDA, environment={"CUDA_VISIBLE_DEVICES": ""})
-    assert only(accelerator(machine)).status == "ok"
+    assert only(check_accelerator(machine)).status == "ok"
 
 
 def test_an_accelerator_is_named() -> None:
     machine = replace(HEALTHY, nvidia=True, torch=replace(CUDA, accelerator="2 x cuda NVIDIA L4"))
-    assert only(accelerator(machine)) == Finding("accelerator", "ok", "2 x cuda NVIDIA L4, torch built for CUDA 13.0")
+    assert only(check_accelerator(machine)) == Finding(
+        "accelerator", "ok", "2 x cuda NVIDIA L4, torch built for CUDA 13.0"
+    )
 
 
 def test_a_cpu_says_whether_bf16_pays() -> None:
-    assert "bf16 is native (amx_bf16, avx512_bf16)" in only(accelerator(HEALTHY)).found
-    assert "does not pay" in only(accelerator(replace(HEALTHY, cpu_flags=frozenset({"avx2"})))).found
-    assert "unknown" in only(accelerator(replace(HEALTHY, cpu_flags=None))).found
+    assert "bf16 is native (amx_bf16, avx512_bf16)" in only(check_accelerator(HEALTHY)).found
+    assert "does not pay" in only(check_accelerator(replace(HEALTHY, cpu_flags=frozenset({"avx2"})))).found
+    assert "unknown" in only(check_accelerator(replace(HEALTHY, cpu_flags=None))).found
 
 
 # Output
@@ -127,28 +129,31 @@ def test_every_fix_is_one_unbroken_line_at_80_columns(
         replace(HEALTHY, torch="OSError: " + "x" * 200),
         replace(HEALTHY, nvidia=True, torch=CUDA),
         replace(
-            HEALTHY, libraries=frozenset({"EGL"}), drawing="crashed with SIGSEGV", qt_error="libGL.so.1: " + "x" * 99
+            HEALTHY,
+            libraries=frozenset({"EGL"}),
+            render_test="crashed with SIGSEGV",
+            qt_error="libGL.so.1: " + "x" * 99,
         ),
     )
     for machine in machines:
-        findings = diagnose(machine)
-        print_table(findings)
+        findings = run_checks(machine)
+        print_findings(findings)
         lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
         for finding in findings:
             assert finding.fix is None or f"fix: {finding.fix}" in lines
 
 
 def test_the_last_line_counts_what_is_bad(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table([Finding("a", "bad", "x", "y"), Finding("b", "note", "x", "y")])
+    print_findings([Finding("a", "bad", "x", "y"), Finding("b", "note", "x", "y")])
     assert capsys.readouterr().out.splitlines()[-1] == "1 bad, 1 note."
-    print_table([Finding("a", "ok", "x")])
+    print_findings([Finding("a", "ok", "x")])
     assert capsys.readouterr().out.splitlines()[-1] == "Nothing bad, no notes."
 
 
 def test_this_machine_can_be_examined() -> None:
-    machine = examine([])
+    machine = inspect_machine([])
     assert machine.cores >= 1
-    assert all(matches(machine.versions[name], wanted) for name, wanted in machine.required.items())
+    assert all(is_matching_version(machine.versions[name], wanted) for name, wanted in machine.required.items())
     assert {"torch", "rich", "tyro"} <= machine.required.keys()
     assert "manyview" in machine.versions
 
@@ -156,7 +161,7 @@ def test_this_machine_can_be_examined() -> None:
 def test_the_json_tells_what_the_exit_status_tells() -> None:
     shown = run("--json")
     findings = [Finding(**finding) for finding in json.loads(shown.stdout)]
-    assert shown.returncode == exit_status(findings)
+    assert shown.returncode == get_exit_status(findings)
     assert {"python", "core packages", "threads"} <= {finding.check for finding in findings}
 
 

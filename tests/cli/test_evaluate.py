@@ -9,11 +9,11 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.envs import View
-from manyview.report.episodes import absent_cameras, play
-from manyview.report.lines import records
-from manyview.train import RunFolder, preset_config, run
-from manyview.train.film import captions
-from manyview.train.tree import changed
+from manyview.report.episodes import list_absent_cameras, play_episodes
+from manyview.report.lines import read_records
+from manyview.train import RunDir, load_preset, run
+from manyview.train.film import format_captions
+from manyview.train.tree import apply_overrides
 from tests.report.folders import TASK, TINY, kept
 
 CAMERAS = ("upright", "lying")
@@ -22,7 +22,7 @@ CAMERAS = ("upright", "lying")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained")
-    run(changed(preset_config("minute", task=TASK, method="drqv2+mem", seed=3), TINY), RunFolder(path))
+    run(apply_overrides(load_preset("minute", task=TASK, method="drqv2+mem", seed=3), TINY), RunDir(path))
     return path
 
 
@@ -35,7 +35,7 @@ def evaluated(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 def test_the_agent_does_what_it_did_at_the_end_of_its_training(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    last = [record for record in records(trained / "metrics.jsonl") if record["kind"] == "evaluation"][-1]
+    last = [record for record in read_records(trained / "metrics.jsonl") if record["kind"] == "evaluation"][-1]
     found = evaluated(capsys, str(trained), "--episodes", str(len(last["returns"])))
     assert found["returns"] == last["returns"]
     assert found["last_return_in_training"] == last["return"]
@@ -58,11 +58,11 @@ def test_the_words_tell_mean_interval_extremes_and_the_last_return(
 
 def test_only_the_named_cameras_are_present(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for camera in CAMERAS:
-        played = play(trained, episodes=1, cameras=[camera], filmed=True)
-        assert played.present == (camera,)
-        assert played.evaluation.film is not None
-        for moment in played.evaluation.film.moments:
-            assert [name for name, picture in moment.pictures.items() if picture is not None] == [camera]
+        played = play_episodes(trained, episodes=1, cameras=[camera], record_video=True)
+        assert played.present_views == (camera,)
+        assert played.evaluation.recording is not None
+        for moment in played.evaluation.recording.moments:
+            assert [name for name, picture in moment.images.items() if picture is not None] == [camera]
     alone = [evaluated(capsys, str(trained), "--episodes", "3", "--views", camera) for camera in CAMERAS]
     both = evaluated(capsys, str(trained), "--episodes", "3", "--views", *CAMERAS)
     assert both["returns"] == evaluated(capsys, str(trained), "--episodes", "3")["returns"]
@@ -89,18 +89,18 @@ def test_a_video_of_the_first_episode_is_written(
 
 
 def test_a_film_ends_with_what_the_last_step_was_paid(trained: Path) -> None:
-    evaluation = play(trained, episodes=1, filmed=True).evaluation
-    assert evaluation.film is not None
-    moments = evaluation.film.moments
+    evaluation = play_episodes(trained, episodes=1, record_video=True).evaluation
+    assert evaluation.recording is not None
+    moments = evaluation.recording.moments
     assert len(moments) == evaluation.steps[0] + 1
-    assert [moment.ended for moment in moments] == [False] * evaluation.steps[0] + [True]
+    assert [moment.is_last for moment in moments] == [False] * evaluation.steps[0] + [True]
     assert sum(moment.reward or 0.0 for moment in moments) == pytest.approx(evaluation.returns[0])
 
 
 def test_what_is_written_on_a_video_is_in_letters_that_its_font_has(trained: Path) -> None:
-    film = play(trained, episodes=1, filmed=True).evaluation.film
+    film = play_episodes(trained, episodes=1, record_video=True).evaluation.recording
     assert film is not None
-    shown = captions(film, beta=0.05)
+    shown = format_captions(film, beta=0.05)
     assert all(caption.isascii() and "beta 0.05" in caption for caption in shown)
 
 
@@ -110,7 +110,7 @@ def test_a_run_of_a_device_that_is_not_here_is_played_on_what_there_is(trained: 
     config = json.loads((moved / "config.json").read_text())
     config["machine"]["device"] = "cuda:63"
     (moved / "config.json").write_text(json.dumps(config))
-    assert play(moved, episodes=1).evaluation.returns == play(trained, episodes=1).evaluation.returns
+    assert play_episodes(moved, episodes=1).evaluation.returns == play_episodes(trained, episodes=1).evaluation.returns
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys:
 
 def test_a_derived_view_goes_with_its_camera() -> None:
     views = [View("side", 8, 8), View("back", 8, 8), View("side_foreground", 8, 8, derived_from="side")]
-    assert absent_cameras(views, ["side"]) == ["back"]
-    assert absent_cameras(views, ["back"]) == ["side"]
+    assert list_absent_cameras(views, ["side"]) == ["back"]
+    assert list_absent_cameras(views, ["back"]) == ["side"]
     with pytest.raises(ValueError, match="name side to have both"):
-        absent_cameras(views, ["side_foreground"])
+        list_absent_cameras(views, ["side_foreground"])
     with pytest.raises(ValueError, match="at least one"):
-        absent_cameras(views, [])
+        list_absent_cameras(views, [])
 
 
 @pytest.mark.simulator
@@ -176,10 +176,10 @@ def test_a_derived_view_goes_with_its_camera() -> None:
 def test_the_background_removed_view_of_a_simulated_camera_is_masked_with_it(
     camera: str, present: tuple[str, ...], walker: Path
 ) -> None:
-    played = play(walker, episodes=1, cameras=[camera], filmed=True)
-    assert played.evaluation.film is not None
-    shown = played.evaluation.film.moments[-1].pictures
-    assert tuple(name for name, picture in shown.items() if picture is not None) == present == played.present
+    played = play_episodes(walker, episodes=1, cameras=[camera], record_video=True)
+    assert played.evaluation.recording is not None
+    shown = played.evaluation.recording.moments[-1].images
+    assert tuple(name for name, picture in shown.items() if picture is not None) == present == played.present_views
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = {**TINY, "schedule": {"frames": 8, "random_steps": 9, "seed_frames": 9}, "replay": {"capacity": 600}}
     few["evaluation"] = {**TINY["evaluation"], "episodes": 1}
     few["env"] = {"image_size": 16}
-    run(changed(preset_config("minute", task="dmc/walker_walk", method="drqv2+mem", seed=1), few), RunFolder(path))
+    run(apply_overrides(load_preset("minute", task="dmc/walker_walk", method="drqv2+mem", seed=1), few), RunDir(path))
     return path
 
 

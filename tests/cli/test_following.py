@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manyview.cli import following
-from manyview.cli.following import Lines, shown
+from manyview.cli.following import TailReader, stream_records
 
 
 def line(kind: str, **more: Any) -> str:
@@ -21,14 +21,14 @@ def kinds(lines: list[bytes]) -> list[str]:
 def test_only_whole_and_new_lines_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text(line("begin"))
-    lines = Lines(file)
-    assert lines.new() == []
+    lines = TailReader(file)
+    assert lines.read_new_lines() == []
     with file.open("a") as more:
         more.write(line("train") + '{"kind": "epi')
-    assert kinds(lines.new()) == ["train"]
+    assert kinds(lines.read_new_lines()) == ["train"]
     with file.open("a") as more:
         more.write('sode"}\n')
-    assert kinds(lines.new()) == ["episode"]
+    assert kinds(lines.read_new_lines()) == ["episode"]
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_is_followed_from_there(tmp_path: Path) -> None:
@@ -36,13 +36,13 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_followed_from_there(tmp_path: P
     for further in (0, 1, 200):
         file = tmp_path / f"{further}.jsonl"
         file.write_text(line("begin"))
-        lines = Lines(file)
+        lines = TailReader(file)
         with file.open("a") as more:
             more.write(line("train") + line("episode", text="x" * 100) + line("end"))
-        assert kinds(lines.new()) == ["train", "episode", "end"]
+        assert kinds(lines.read_new_lines()) == ["train", "episode", "end"]
         file.write_text(line("begin") + line("train") + line("resume") + line("train") * further)
-        assert kinds(lines.new()) == ["resume"] + ["train"] * further
-        assert lines.new() == []
+        assert kinds(lines.read_new_lines()) == ["resume"] + ["train"] * further
+        assert lines.read_new_lines() == []
 
 
 def test_a_run_that_goes_on_is_followed_also_if_nothing_was_read_before(tmp_path: Path) -> None:
@@ -50,10 +50,10 @@ def test_a_run_that_goes_on_is_followed_also_if_nothing_was_read_before(tmp_path
     for further in (0, 1, 200):
         file = tmp_path / f"{further}.jsonl"
         file.write_text(line("begin") + line("train") + line("episode", text="x" * 100) + line("end"))
-        lines = Lines(file)
+        lines = TailReader(file)
         file.write_text(line("begin") + line("train") + line("resume") + line("train") * further)
-        assert kinds(lines.new()) == ["resume"] + ["train"] * further
-        assert lines.new() == []
+        assert kinds(lines.read_new_lines()) == ["resume"] + ["train"] * further
+        assert lines.read_new_lines() == []
 
 
 HOSTILE = pytest.mark.attack(
@@ -78,7 +78,7 @@ class Kinds:
 @pytest.mark.quality("X5")
 def test_lines_that_are_no_records_are_passed_over(tmp_path: Path) -> None:
     file, listener = tmp_path / "metrics.jsonl", Kinds()
-    with shown(file, listener):
+    with stream_records(file, listener):
         file.write_text(line("start") + "{}\n\x00\n[1]\n" + "[" * 100_000 + "\n" + line("end"))
     assert listener.seen == ["start", "end"]
 
@@ -89,10 +89,10 @@ def test_a_line_without_end_is_read_in_parts(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(following, "MAX_TAIL_BYTES", 100)
     file = tmp_path / "metrics.jsonl"
     file.write_text("x" * 1000)
-    lines = Lines(file)
+    lines = TailReader(file)
     with file.open("a") as more:
         more.write("\n" + line("train"))
-    come = [one for _ in range(20) for one in lines.new()]
+    come = [one for _ in range(20) for one in lines.read_new_lines()]
     assert json.loads(come[-1])["kind"] == "train"
     assert max(map(len, come)) <= 100
 
@@ -101,4 +101,4 @@ def test_a_line_without_end_is_read_in_parts(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.quality("X5")
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
-    assert Lines(tmp_path / "metrics.jsonl").new() == []
+    assert TailReader(tmp_path / "metrics.jsonl").read_new_lines() == []

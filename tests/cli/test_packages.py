@@ -4,30 +4,38 @@ from dataclasses import replace
 
 import pytest
 
-from manyview.cli.packages import DMC_PIN, EXTRAS, Extra, core_packages, extras, known_bad, matches
+from manyview.cli.packages import (
+    DMC_PIN,
+    EXTRAS,
+    Extra,
+    check_core_packages,
+    check_extras,
+    check_known_bad,
+    is_matching_version,
+)
 from tests.cli.machines import HEALTHY, only, with_versions
 
 
 def test_a_missing_core_package_is_bad_and_the_fix_names_its_least_version() -> None:
-    finding = only(core_packages(with_versions(torch=None)))
+    finding = only(check_core_packages(with_versions(torch=None)))
     assert (finding.status, finding.fix) == ("bad", 'pip install "torch>=2.10"')
     assert "needed: torch>=2.10" in finding.found
 
 
 def test_a_core_package_that_is_too_old_is_bad() -> None:
-    finding = only(core_packages(with_versions(torch="2.9.1+cu128", tyro="0.9.9")))
+    finding = only(check_core_packages(with_versions(torch="2.9.1+cu128", tyro="0.9.9")))
     assert (finding.status, finding.fix) == ("bad", 'pip install "torch>=2.10" "tyro>=1.0"')
 
 
 def test_a_core_package_that_is_too_new_is_bad_and_the_fix_keeps_the_upper_bound() -> None:
     machine = replace(with_versions(numpy="3.0.0"), required={"numpy": "<3,>=2", "rich": ""})
-    finding = only(core_packages(machine))
+    finding = only(check_core_packages(machine))
     assert (finding.status, finding.fix) == ("bad", 'pip install "numpy<3,>=2"')
 
 
 def test_numpy_is_named_when_there_and_not_missed_when_not() -> None:
-    assert "numpy 2.4.6" in only(core_packages(HEALTHY)).found
-    without = only(core_packages(with_versions(numpy=None)))
+    assert "numpy 2.4.6" in only(check_core_packages(HEALTHY)).found
+    without = only(check_core_packages(with_versions(numpy=None)))
     assert without.status == "ok"
     assert "numpy" not in without.found
 
@@ -35,12 +43,12 @@ def test_numpy_is_named_when_there_and_not_missed_when_not() -> None:
 @pytest.mark.parametrize("extra", EXTRAS, ids=lambda extra: extra.name)
 def test_a_missing_optional_package_is_a_note_with_its_pip_line(extra: Extra) -> None:
     machine = with_versions(**{name.replace("-", "_"): None for name in extra.packages})
-    finding = only([finding for finding in extras(machine) if finding.status != "ok"])
+    finding = only([finding for finding in check_extras(machine) if finding.status != "ok"])
     assert (finding.check, finding.status, finding.fix) == (extra.name, "note", extra.fix)
 
 
 def test_half_an_extra_says_which_half_is_missing() -> None:
-    finding = only([finding for finding in extras(with_versions(mujoco=None)) if finding.status != "ok"])
+    finding = only([finding for finding in check_extras(with_versions(mujoco=None)) if finding.status != "ok"])
     assert finding.found == "dm-control 1.0.49; mujoco not installed"
 
 
@@ -48,32 +56,32 @@ def test_half_an_extra_says_which_half_is_missing() -> None:
 
 
 def test_mujoco_4_with_dm_control_is_bad_and_names_the_fix() -> None:
-    finding = only(known_bad(with_versions(mujoco="4.0.0")))
+    finding = only(check_known_bad(with_versions(mujoco="4.0.0")))
     assert (finding.check, finding.status) == ("mujoco with dm-control", "bad")
     assert finding.found.startswith("mujoco 4.0.0 with dm-control 1.0.49: every suite.load fails")
     assert finding.fix == DMC_PIN == 'pip install "dm-control==1.0.49" "mujoco==3.16.0"'
 
 
 def test_mujoco_4_is_bad_with_any_dm_control_and_fine_without_one() -> None:
-    assert only(known_bad(with_versions(mujoco="4.1.0", dm_control="1.0.50"))).status == "bad"
-    assert only(known_bad(with_versions(mujoco="4.0.0", dm_control=None))).status == "ok"
+    assert only(check_known_bad(with_versions(mujoco="4.1.0", dm_control="1.0.50"))).status == "bad"
+    assert only(check_known_bad(with_versions(mujoco="4.0.0", dm_control=None))).status == "ok"
 
 
 @pytest.mark.parametrize("dm_control", ["1.0.50", "1.0.49", None])
 def test_mujoco_3_17_is_bad_whatever_is_beside_it(dm_control: str | None) -> None:
-    finding = only(known_bad(with_versions(mujoco="3.17.1", dm_control=dm_control)))
+    finding = only(check_known_bad(with_versions(mujoco="3.17.1", dm_control=dm_control)))
     assert (finding.check, finding.status, finding.fix) == ("mujoco", "bad", DMC_PIN)
     assert "garbage images" in finding.found
 
 
 @pytest.mark.parametrize("mujoco", ["3.15.0", "3.18.0", "3.3.0"])
 def test_dm_control_1_0_49_is_bad_with_another_mujoco_than_3_16(mujoco: str) -> None:
-    finding = only(known_bad(with_versions(mujoco=mujoco)))
+    finding = only(check_known_bad(with_versions(mujoco=mujoco)))
     assert (finding.check, finding.status, finding.fix) == ("mujoco with dm-control", "bad", DMC_PIN)
 
 
 def test_an_older_pair_that_belongs_together_is_not_called_bad() -> None:
-    assert only(known_bad(with_versions(mujoco="3.3.0", dm_control="1.0.28"))).status == "ok"
+    assert only(check_known_bad(with_versions(mujoco="3.3.0", dm_control="1.0.28"))).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -100,4 +108,4 @@ def test_an_older_pair_that_belongs_together_is_not_called_bad() -> None:
     ],
 )
 def test_versions_compare_by_number(version: str, wanted: str, expected: bool) -> None:
-    assert matches(version, wanted) is expected
+    assert is_matching_version(version, wanted) is expected

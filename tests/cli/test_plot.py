@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from manyview.cli.main import main
-from manyview.report.picture import AXES
-from manyview.report.runs import CONFIG, METRICS
+from manyview.report.picture import X_LABELS
+from manyview.report.runs import CONFIG_FILE, METRICS_FILE
 from tests.report.folders import TASK, kept, record
 
 
@@ -40,12 +40,12 @@ def test_all_runs_below_a_folder_are_drawn_and_told(
         assert len(picture.convert("RGB").getcolors(2**24) or []) > 10
 
 
-@pytest.mark.parametrize("unit", AXES)
+@pytest.mark.parametrize("unit", X_LABELS)
 def test_the_axis_names_its_unit_and_the_legend_the_seeds(unit: Any, three_seeds: Path, tmp_path: Path) -> None:
     out = tmp_path / "curves.svg"
     assert main(["plot", str(three_seeds), "--out", str(out), "--x", unit]) == 0
     words = words_of(out)
-    assert AXES[unit] in words
+    assert X_LABELS[unit] in words
     assert "drqv2+mem (3 seeds)" in words
     assert TASK in words
 
@@ -54,7 +54,7 @@ def test_episodes_that_were_trained_on_are_drawn_if_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = kept(tmp_path / "run", [7.0], end=None), tmp_path / "curves.svg"
-    with (path / METRICS).open("a") as file:
+    with (path / METRICS_FILE).open("a") as file:
         file.writelines(record("episode", frames, **{"return": frames / 1000}) for frames in (1000, 2000))
     assert main(["plot", str(path), "--out", str(out), "--of", "episodes"]) == 0
     assert "1 seed: 2.0 after 2,000 frames" in capsys.readouterr().out
@@ -103,7 +103,7 @@ def test_a_run_named_twice_is_drawn_once(three_seeds: Path, tmp_path: Path, caps
 def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
     three_seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (kept(tmp_path / "runs" / "torn") / CONFIG).write_text("{")
+    (kept(tmp_path / "runs" / "torn") / CONFIG_FILE).write_text("{")
     kept(tmp_path / "runs" / "young")
     kept(tmp_path / "runs" / "again", [0.0, 1.0], seed=3)
     assert main(["plot", str(three_seeds), "--out", str(tmp_path / "a.png")]) == 0

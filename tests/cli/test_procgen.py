@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from manyview.cli.main import main
-from manyview.report.lines import records
-from manyview.train import RunFolder, checkpoint
+from manyview.report.lines import read_records
+from manyview.train import RunDir, checkpoint
 
 pytestmark = pytest.mark.simulator
 
@@ -37,15 +37,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_tells_of_both_views_and_of_both_kinds_of_levels(trained: Path) -> None:
-    folder = RunFolder(trained)
-    told = list(records(folder.metrics_file))
+    folder = RunDir(trained)
+    told = list(read_records(folder.metrics_file))
     (*_, evaluation) = [record for record in told if record["kind"] == "evaluation"]
     assert evaluation["gap"] == pytest.approx(evaluation["return"] - evaluation["test_return"])
     (*_, train) = [record for record in told if record["kind"] == "train"]
     assert {"share/screen", "share/screen_crop", "policy_loss", "reward_int"} <= train.keys()
-    assert folder.manifest()["views"] == ["screen", "screen_crop"]
-    assert list(folder.videos.glob("*.mp4"))
-    _, newest = checkpoint.newest(folder.checkpoints)
+    assert folder.read_manifest()["views"] == ["screen", "screen_crop"]
+    assert list(folder.videos_dir.glob("*.mp4"))
+    _, newest = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)
     assert newest.manifest["promise"] == "fresh episode"
 
 
@@ -59,10 +59,10 @@ def test_the_base_alone_sees_the_screen_alone(tmp_path: Path, capsys: pytest.Cap
 def test_it_goes_on_at_an_edge_with_fresh_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert main(command(out)) == 0
-    folder = RunFolder(out)
-    manifest = folder.manifest()
+    folder = RunDir(out)
+    manifest = folder.read_manifest()
     folder.write_manifest({name: value for name, value in manifest.items() if name != "finished"})
-    for path in checkpoint.every(folder.checkpoints)[:1]:
+    for path in checkpoint.list_checkpoints(folder.checkpoints_dir)[:1]:
         (path / "state.json").write_text("damaged")
     capsys.readouterr()
     assert main(command(out)) == 0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from manyview.cli.main import main
-from manyview.cli.runs import age_in_words
-from manyview.report.runs import CONFIG
+from manyview.cli.runs import format_age
+from manyview.report.runs import CONFIG_FILE
 from tests.report.folders import TASK, kept
 
 
@@ -46,7 +46,7 @@ def test_json_has_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_broken_run_is_a_line_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (kept(tmp_path / "[red]", [1.0]) / CONFIG).write_text("{")  # brackets are no colours
+    (kept(tmp_path / "[red]", [1.0]) / CONFIG_FILE).write_text("{")  # brackets are no colours
     assert main(["runs", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
@@ -84,4 +84,4 @@ assert "torch" not in sys.modules
     ("seconds", "words"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (3 * 86_400, "3 d")]
 )
 def test_ages_are_short(seconds: float, words: str) -> None:
-    assert age_in_words(seconds) == words
+    assert format_age(seconds) == words

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from manyview.cli.tasks import VIEWS, entries, facts, print_tables
-from manyview.envs import tasks
-from manyview.envs.make import SUITES, suite
-from manyview.envs.suite import Settings, Suite, Task
+from manyview.cli.tasks import VIEWS, describe_tasks, format_task, print_tables
+from manyview.envs import list_tasks
+from manyview.envs.make import SUITES, load_suite
+from manyview.envs.suite import Suite, Task, TaskSettings
 
 SIMULATORS = ("torch", "dm_control", "mujoco", "envpool", "metaworld")
 
 
-def never_made(task: Task, settings: Settings) -> Any:
+def never_made(task: Task, settings: TaskSettings) -> Any:
     raise AssertionError(f"listing made {task.id} with {settings}")
 
 
-def described(*settings: Settings, packages: tuple[str, ...] = ()) -> Suite:
+def described(*settings: TaskSettings, packages: tuple[str, ...] = ()) -> Suite:
     """A suite of as many tasks as settings."""
     named = {f"lab/task_{number}": each for number, each in enumerate(settings)}
     return Suite(
@@ -34,7 +34,7 @@ def described(*settings: Settings, packages: tuple[str, ...] = ()) -> Suite:
     )
 
 
-TWO_VIEWS = Settings(views=("top", "left"), image_size=84, frame_stack=3, action_repeat=2)
+TWO_VIEWS = TaskSettings(views=("top", "left"), image_size=84, frame_stack=3, action_repeat=2)
 
 
 def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -47,7 +47,7 @@ def test_every_task_has_a_line_that_begins_with_its_id() -> None:
     shown = run()
     assert shown.returncode == 0
     begins = [line.split()[0] for line in shown.stdout.splitlines() if line.strip()]
-    assert [name for name in begins if name in tasks()] == list(tasks())
+    assert [name for name in begins if name in list_tasks()] == list(list_tasks())
 
 
 def test_the_list_is_plain_and_fits_80_columns_when_piped() -> None:
@@ -59,7 +59,7 @@ def test_the_list_is_plain_and_fits_80_columns_when_piped() -> None:
 @pytest.mark.parametrize("name", SUITES)
 def test_one_suite_can_be_asked_for(name: str) -> None:
     listed = [task["id"] for task in json.loads(run("--suite", name, "--json").stdout)]
-    assert listed == [task.id for task in suite(name).tasks.values()]
+    assert listed == [task.id for task in load_suite(name).tasks.values()]
 
 
 def test_an_unknown_suite_is_answered_with_those_there_are() -> None:
@@ -70,12 +70,12 @@ def test_an_unknown_suite_is_answered_with_those_there_are() -> None:
 
 def test_the_json_has_every_task_with_its_settings() -> None:
     listed = json.loads(run("--json").stdout)
-    assert [task["id"] for task in listed] == list(tasks())
-    for task, known in zip(listed, tasks().values(), strict=True):
+    assert [task["id"] for task in listed] == list(list_tasks())
+    for task, known in zip(listed, list_tasks().values(), strict=True):
         settings = {**task["settings"], "views": tuple(task["settings"]["views"])}
-        assert Settings(**settings) == known.settings
+        assert TaskSettings(**settings) == known.settings
         assert (tuple(task["cameras"]), task["in_paper"]) == (known.cameras, known.in_paper)
-        assert task["installed"] is suite(task["suite"]).installed
+        assert task["installed"] is load_suite(task["suite"]).is_installed
 
 
 def test_listing_imports_no_simulator_and_no_torch() -> None:
@@ -114,8 +114,8 @@ def test_a_setting_that_only_some_tasks_have_is_blank_for_the_others(capsys: pyt
 
 def test_cameras_beyond_the_views_stand_in_brackets() -> None:
     some, every = described(TWO_VIEWS, replace(TWO_VIEWS, views=("top", "left", "right"))).tasks.values()
-    assert facts(some)[VIEWS] == "top, left (right)"
-    assert facts(every)[VIEWS] == "top, left, right"
+    assert format_task(some)[VIEWS] == "top, left (right)"
+    assert format_task(every)[VIEWS] == "top, left, right"
 
 
 def test_a_suite_that_is_not_installed_names_the_command_in_one_line(
@@ -126,7 +126,7 @@ def test_a_suite_that_is_not_installed_names_the_command_in_one_line(
     print_tables([lab])
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["lab: A laboratory (not installed)", f"install it: {lab.install}"]
-    assert entries(lab)[0]["install"] == lab.install
+    assert describe_tasks(lab)[0]["install"] == lab.install
 
 
 def test_a_suite_that_is_installed_names_no_command(capsys: pytest.CaptureFixture[str]) -> None:

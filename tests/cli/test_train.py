@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from manyview.cli.display import LiveDisplay, PlainDisplay, sparkline
+from manyview.cli.display import LiveDisplay, PlainDisplay, draw_sparkline
 from manyview.cli.main import main
-from manyview.train import RunFolder
+from manyview.train import RunDir
 from tests.train.runs import short_run
 
 TASK = "toy/hidden_goal_continuous"
@@ -40,7 +40,7 @@ def test_settings_reach_the_run(tmp_path: Path) -> None:
     assert (
         main(["train", TASK, "--method", "sac+re3", "--seed", "5", "--out", str(out), "--set", *SHORT, "re3.k=5"]) == 0
     )
-    config = RunFolder(out).config()
+    config = RunDir(out).read_config()
     assert (config.method, config.seed, config.re3.k, config.replay.batch_size) == ("sac+re3", 5, 5, 8)
 
 
@@ -50,7 +50,7 @@ def test_a_config_can_be_given_back(tmp_path: Path) -> None:
     assert main(["train", TASK, *asked, "--out", str(first), "--set", *SHORT]) == 0
     again = ["train", TASK, "--out", str(second), "--config", str(first / "config.json")]
     assert main(again) == 0
-    assert RunFolder(first).config() == RunFolder(second).config()
+    assert RunDir(first).read_config() == RunDir(second).read_config()
     figures = [
         [json.loads(line).get("critic_loss") for line in (folder / "metrics.jsonl").read_text().splitlines()]
         for folder in (first, second)
@@ -152,7 +152,7 @@ RECORDS = [
 
 def test_the_panel_shows_progress_return_bonus_losses_and_health(tmp_path: Path) -> None:
     console = Console(force_terminal=True, width=120, record=True, file=StringIO())
-    display = LiveDisplay(short_run(), RunFolder(tmp_path), console)
+    display = LiveDisplay(short_run(), RunDir(tmp_path), console)
     for record in RECORDS:
         display.record(record)
     display.close()
@@ -162,7 +162,7 @@ def test_the_panel_shows_progress_return_bonus_losses_and_health(tmp_path: Path)
 
 
 def test_plain_lines_name_pace_and_time_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    display = PlainDisplay(short_run(), RunFolder(tmp_path))
+    display = PlainDisplay(short_run(), RunDir(tmp_path))
     for record in RECORDS:
         display.record(record)
     display.close()
@@ -173,12 +173,12 @@ def test_plain_lines_name_pace_and_time_left(capsys: pytest.CaptureFixture[str],
 
 
 def test_a_bonus_is_shown_before_its_scale(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    display = PlainDisplay(short_run(), RunFolder(tmp_path))
+    display = PlainDisplay(short_run(), RunDir(tmp_path))
     display.record({**RECORDS[3], "reward_int": 1e-8, "reward_mean": 0.75})
     assert "r̂ 0.75 " in capsys.readouterr().out
 
 
 def test_returns_are_drawn_as_a_line_of_bars() -> None:
-    assert sparkline([0.0, 5.0, 10.0]) == "▁▅█"
-    assert sparkline([3.0]) == "▁"
-    assert sparkline([]) == ""
+    assert draw_sparkline([0.0, 5.0, 10.0]) == "▁▅█"
+    assert draw_sparkline([3.0]) == "▁"
+    assert draw_sparkline([]) == ""

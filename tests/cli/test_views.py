@@ -14,8 +14,8 @@ from PIL import Image as PillowImage
 
 from manyview.cli.main import main
 from manyview.envs import MultiViewEnv, View
-from manyview.envs.layers.faults import Kind
-from manyview.envs.make import SUITES, suite
+from manyview.envs.layers.faults import FaultKind
+from manyview.envs.make import SUITES, load_suite
 from manyview.envs.views import Observation
 
 
@@ -88,7 +88,7 @@ def test_faults_are_drawn_below_the_views(tmp_path: Path) -> None:
     for name, options in (("plain.png", []), ("faults.png", ["--faults"])):
         assert main(["views", "toy/identity", "--out", str(tmp_path / name), *options]) == 0
     below = size(tmp_path / "faults.png")[1] - size(tmp_path / "plain.png")[1]
-    assert below > len(get_args(Kind)) * 160
+    assert below > len(get_args(FaultKind)) * 160
 
 
 def test_warnings_and_absent_cameras_are_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,11 +156,11 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, capsys: pytest
     assert main(["views", "toy/identity", "--out", str(tmp_path)]) == 2
 
 
-@pytest.mark.parametrize("name", [name for name in SUITES if suite(name).packages])
+@pytest.mark.parametrize("name", [name for name in SUITES if load_suite(name).packages])
 def test_a_missing_simulator_names_the_command_that_installs_it(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = suite(name)
+    found = load_suite(name)
     monkeypatch.setattr("manyview.envs.suite.find_spec", lambda _: None)
     assert main(["views", next(iter(found.tasks)), "--out", str(tmp_path / "sheet.png")]) == 2
     assert found.install in capsys.readouterr().err

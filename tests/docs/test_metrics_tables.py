@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 
 from manyview.mem import MEM
-from manyview.train import trainer_for
-from manyview.train.records import Kind
+from manyview.train import make_trainer
+from manyview.train.records import RecordKind
 from tests.train.runs import short_rollouts, short_run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,17 +23,17 @@ def explained(page: str) -> set[str]:
 def logged(method: str) -> set[str]:
     """What the `train` records of a run hold beside clock and β."""
     whole_episodes = {"steps": 100}
-    trainer = trainer_for(
+    trainer = make_trainer(
         short_rollouts(method, rollout=whole_episodes) if method.startswith("ppo") else short_run(method)
     )
     told = None
     while told is None:
         told = trainer.advance().metrics
     metrics = set(told)
-    representation, looked = trainer.agent.representation, trainer.looked_at()
+    representation, looked = trainer.agent.representation, trainer.get_last_batch()
     if isinstance(representation, MEM) and looked is not None:
-        health = representation.health(representation.encode(looked.views, looked.mask), beta=0.0)
-        metrics |= {re.sub("/.*", "/VIEW", name) for name in health.metrics()} | {"health"}
+        health = representation.diagnose(representation.encode(looked.views, looked.mask), beta=0.0)
+        metrics |= {re.sub("/.*", "/VIEW", name) for name in health.to_metrics()} | {"health"}
     trainer.close()
     return metrics
 
@@ -48,4 +48,4 @@ def test_the_pages_explain_what_is_logged_and_nothing_else(method: str) -> None:
 
 
 def test_the_training_page_has_a_line_for_every_kind_of_record() -> None:
-    assert set(get_args(Kind)) <= explained("training.md")
+    assert set(get_args(RecordKind)) <= explained("training.md")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manyview.train import PRESETS, preset_config
+from manyview.train import PRESETS, load_preset
 from manyview.train.tree import to_plain
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
@@ -55,7 +55,7 @@ def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 def settings(preset: str, number: int) -> dict[str, Any]:
     """All that such a run uses: the other kind of agent has settings of its own."""
     task, method = TABLES[number][1]
-    config = preset_config(preset, task=task, method=method, seed=1)
+    config = load_preset(preset, task=task, method=method, seed=1)
     unused = ("preset", *(NOT_OFF_POLICY, NOT_ON_POLICY)[number])
     return {name: value for name, value in flat(to_plain(config)) if not name.startswith(unused)}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from manyview.train import RunConfig, stopping
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.session import Session
+from manyview.train.session import Runner
 
 SMALL_BYTES = 8_000
 """Enough for records and manifests, too little for a checkpoint."""
@@ -18,7 +18,7 @@ HELD_AT_FRAMES = 100
 
 def impatient() -> None:
     """A call that does not return is given up soon, so that tests of it are quick."""
-    stopping.PATIENCE_S, stopping.LAST_RESORT_S = 0.5, 1.5
+    stopping.STOP_TIMEOUT_S, stopping.FORCED_EXIT_S = 0.5, 1.5
 
 
 def ignores_hangups() -> None:
@@ -44,26 +44,26 @@ def sigterm_while_it_begins() -> None:
 
 def sigterm_at_its_first_record() -> None:
     """Somebody reads that the run has begun, and stops it."""
-    tell = Session._tell
+    tell = Runner._log
 
-    def asked_to_stop(self: Session, kind: Any, **figures: Any) -> None:
+    def asked_to_stop(self: Runner, kind: Any, **figures: Any) -> None:
         tell(self, kind, **figures)
         if kind == "start":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Session._tell = asked_to_stop  # type: ignore[method-assign]
+    Runner._log = asked_to_stop  # type: ignore[method-assign]
 
 
 def held_until_a_stop() -> None:
     """So that it cannot be over before it is stopped, however late the signal comes."""
-    advance = Session.advance
+    advance = Runner.advance
 
-    def held(self: Session) -> None:
+    def held(self: Runner) -> None:
         advance(self)
-        while self.trainer.clock.frames == HELD_AT_FRAMES and not self._stop:
+        while self.trainer.counters.frames == HELD_AT_FRAMES and not self._stop:
             sleep(0.01)
 
-    Session.advance = held  # type: ignore[method-assign]
+    Runner.advance = held  # type: ignore[method-assign]
 
 
 def impatient_and_held() -> None:
@@ -73,10 +73,10 @@ def impatient_and_held() -> None:
 
 def control_c_when_all_is_done() -> None:
     """Too late: the last step has been made, only its checkpoint is still being written."""
-    expect = Session._expect
+    expect = Runner._check_saved
 
-    def interrupted(self: Session, last: str) -> None:
+    def interrupted(self: Runner, last: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         expect(self, last)
 
-    Session._expect = interrupted  # type: ignore[method-assign]
+    Runner._check_saved = interrupted  # type: ignore[method-assign]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.file_operations import Operation, watched
-from manyview.report.lines import records
-from manyview.train import RunConfig, RunFolder
-from manyview.train.opening import begin
-from manyview.train.session import Session
-from manyview.train.tree import merged
+from manyview.report.lines import read_records
+from manyview.train import RunConfig, RunDir
+from manyview.train.opening import build_runner
+from manyview.train.session import Runner
+from manyview.train.tree import merge_overrides
 from tests.train.runs import short_run
 
 QUICK: dict[str, Any] = {
@@ -23,28 +23,28 @@ QUICK: dict[str, Any] = {
 
 
 def quick_run(**changes: Any) -> RunConfig:
-    return short_run(**merged(QUICK, changes))
+    return short_run(**merge_overrides(QUICK, changes))
 
 
 class Crash(BaseException):
     """What a dead process does: nothing more, and no `except` helps."""
 
 
-def abandon(session: Session) -> None:
+def abandon(session: Runner) -> None:
     """What the system does for a process that is gone."""
-    session.desk.scribe._thread.shutdown()
+    session.io.writer._executor.shutdown()
     with suppress(Crash, OSError):
-        session.told.close()
+        session.loggers.close()
     for env in session.evaluation_envs.values():
         env.close()
     session.trainer.close()
-    session.desk.lock.close()
+    session.io.lock.close()
 
 
 @contextmanager
-def opened(config: RunConfig, folder: RunFolder, *, at: int) -> Iterator[Session]:
+def opened(config: RunConfig, folder: RunDir, *, at: int) -> Iterator[Runner]:
     """A session that has come to these frames, closed however this ends."""
-    session = begin(config, folder)
+    session = build_runner(config, folder)
     try:
         advance_to(session, at)
         yield session
@@ -52,13 +52,13 @@ def opened(config: RunConfig, folder: RunFolder, *, at: int) -> Iterator[Session
         session.close()
 
 
-def advance_to(session: Session, frames: int) -> None:
+def advance_to(session: Runner, frames: int) -> None:
     """As `play` does, and as if it was killed there, when everything before is written."""
-    session._tell_begin()
-    session._do_what_is_due()
-    while session.trainer.clock.frames < frames:
+    session._log_start()
+    session._run_pending_jobs()
+    while session.trainer.counters.frames < frames:
         session.advance()
-    session.desk.scribe.wait()
+    session.io.writer.wait()
 
 
 @contextmanager
@@ -83,5 +83,5 @@ def dying(folder: Path, dies: Callable[[Operation], bool], *, torn: bool) -> Ite
         yield
 
 
-def warnings_of(folder: RunFolder) -> list[str]:
-    return [record["text"] for record in records(folder.metrics_file) if record["kind"] == "warning"]
+def warnings_of(folder: RunDir) -> list[str]:
+    return [record["text"] for record in read_records(folder.metrics_file) if record["kind"] == "warning"]

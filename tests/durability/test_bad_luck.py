@@ -11,10 +11,10 @@ import pytest
 from benchmarks.compared import differences
 from benchmarks.soak import Breakage
 from manyview.envs import Fault
-from manyview.envs.layers.faults import Kind
-from manyview.report.lines import records
-from manyview.train import RunFolder, build, run
-from manyview.train.opening import begin
+from manyview.envs.layers.faults import FaultKind
+from manyview.report.lines import read_records
+from manyview.train import RunDir, build, run
+from manyview.train.opening import build_runner
 from tests.durability.sessions import abandon, advance_to, warnings_of
 from tests.train.runs import short_run
 from tests.train.test_session import poisoning
@@ -22,21 +22,21 @@ from tests.train.test_session import poisoning
 # Cameras that are broken on purpose are also warned of; tests/envs/test_sanity.py has that.
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
-def of_kind(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
-    return [record for record in records(folder.metrics_file) if record["kind"] == kind]
+def of_kind(folder: RunDir, kind: str) -> list[dict[str, Any]]:
+    return [record for record in read_records(folder.metrics_file) if record["kind"] == kind]
 
 
 @pytest.mark.quality("S4")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_with_a_broken_camera_ends_with_a_finite_bonus(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: FaultKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.1)]
-    monkeypatch.setattr(build, "environment", partial(build.environment, faults=faults))
-    folder = RunFolder(tmp_path / "run")
+    monkeypatch.setattr(build, "make_env", partial(build.make_env, faults=faults))
+    folder = RunDir(tmp_path / "run")
     assert run(short_run(), folder)
     train = of_kind(folder, "train")
     assert train
@@ -62,7 +62,7 @@ def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
         evaluation={"every_frames": steps * repeat, "episodes": 1},
         log={"checkpoint_every_frames": steps},
     )
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     assert run(config, folder)
     episodes = of_kind(folder, "episode")
     assert 0 < sum("physics_error" in record for record in episodes) <= breakage.physics_errors
@@ -76,9 +76,9 @@ def test_bad_updates_after_a_resume_lead_back_to_the_same_checkpoint(
 ) -> None:
     config = short_run(log={"keep_replay": True})
     poisoning(monkeypatch, range(40, 43))
-    whole, folder = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    whole, folder = RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
-    session = begin(config, folder)
+    session = build_runner(config, folder)
     advance_to(session, 42)
     abandon(session)
     run(config, folder)

@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 
 from manyview.cli.main import main
-from manyview.report.lines import records
-from manyview.train import RunFolder
+from manyview.report.lines import read_records
+from manyview.train import RunDir
 from manyview.train import folder as folders
-from manyview.train.opening import begin
+from manyview.train.opening import build_runner
 from tests.durability.sessions import abandon, advance_to, quick_run
 
 CONFIG = quick_run()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path: Path) -> RunDir:
     """Of a run that was killed."""
-    found = RunFolder(tmp_path / "run")
-    session = begin(CONFIG, found)
+    found = RunDir(tmp_path / "run")
+    session = build_runner(CONFIG, found)
     advance_to(session, 45)
     abandon(session)
     return found
 
 
-def train(folder: RunFolder, *options: str) -> int:
+def train(folder: RunDir, *options: str) -> int:
     """The same command again."""
     return main(["train", CONFIG.task, "--config", str(folder.config_file), "--out", str(folder.path), *options])
 
@@ -44,10 +44,10 @@ def test_what_has_changed_is_said_refused_and_accepted_only_aloud(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if change == "version":
-        real = folders._version
-        monkeypatch.setattr(folders, "_version", lambda name: "2.0.0-other" if name == "torch" else real(name))
-    folder = RunFolder(tmp_path / "run")
-    session = begin(CONFIG, folder)
+        real = folders._find_version
+        monkeypatch.setattr(folders, "_find_version", lambda name: "2.0.0-other" if name == "torch" else real(name))
+    folder = RunDir(tmp_path / "run")
+    session = build_runner(CONFIG, folder)
     advance_to(session, 45)
     abandon(session)
     monkeypatch.undo()
@@ -62,25 +62,25 @@ def test_what_has_changed_is_said_refused_and_accepted_only_aloud(
 
     assert train(folder, *options, "--accept-changes") == 0
     assert "resumed on other versions or another machine than before, so not bit for bit" in capsys.readouterr().out
-    assert folder.finished
-    assert folder.manifest()["resumed_at"] == {"frames": 40, "promise": "changed"}
-    told = [record["promise"] for record in records(folder.metrics_file) if record["kind"] == "resume"]
+    assert folder.is_finished
+    assert folder.read_manifest()["resumed_at"] == {"frames": 40, "promise": "changed"}
+    told = [record["promise"] for record in read_records(folder.metrics_file) if record["kind"] == "resume"]
     assert told == ["changed"]
 
 
-def contents(folder: RunFolder) -> dict[str, Any]:
+def contents(folder: RunDir) -> dict[str, Any]:
     return {str(path): path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
 
 
 @pytest.mark.quality("D8")
-def test_a_change_that_was_accepted_stays_in_the_manifest(folder: RunFolder) -> None:
+def test_a_change_that_was_accepted_stays_in_the_manifest(folder: RunDir) -> None:
     other = replace(CONFIG, machine=replace(CONFIG.machine, precision="bfloat16"))
-    session = begin(other, folder, accept_changes=True)
+    session = build_runner(other, folder, accept_changes=True)
     advance_to(session, 60)
     abandon(session)
-    session = begin(other, folder)
-    session.play()
+    session = build_runner(other, folder)
+    session.run()
     session.close()
-    manifest = folder.manifest()
+    manifest = folder.read_manifest()
     assert manifest["resumed_at"]["promise"] == "strict"
     assert [process.get("resumed_at", {}).get("promise") for process in manifest["earlier"]] == [None, "changed"]

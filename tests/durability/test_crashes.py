@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.compared import differences
 from benchmarks.file_operations import WRITES, Operation, watched
-from manyview.train import RunFolder, checkpoint, run
-from manyview.train.opening import begin
-from manyview.train.session import Session
+from manyview.train import RunDir, checkpoint, run
+from manyview.train.opening import build_runner
+from manyview.train.session import Runner
 from tests.durability.sessions import Crash, abandon, advance_to, dying, quick_run
 
 CONFIG = quick_run()
@@ -24,21 +24,21 @@ KILLED_AT, SAVED_AT = 45, 40
 class Begun:
     """A run that was killed once, and what it does after that."""
 
-    whole: RunFolder
+    whole: RunDir
     folder: Path
     operations: list[Operation]
 
-    def fresh_copy(self, folder: Path) -> RunFolder:
+    def fresh_copy(self, folder: Path) -> RunDir:
         copytree(self.folder, folder)
-        return RunFolder(folder)
+        return RunDir(folder)
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
     folder = tmp_path_factory.mktemp("crashes")
-    whole, killed = RunFolder(folder / "whole"), RunFolder(folder / "killed")
+    whole, killed = RunDir(folder / "whole"), RunDir(folder / "killed")
     run(CONFIG, whole)
-    session = begin(CONFIG, killed)
+    session = build_runner(CONFIG, killed)
     advance_to(session, KILLED_AT)
     abandon(session)
     operations: list[Operation] = []
@@ -48,17 +48,17 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
     return Begun(whole, killed.path, operations)
 
 
-def crashed(folder: RunFolder, number: int, *, torn: bool) -> None:
+def crashed(folder: RunDir, number: int, *, torn: bool) -> None:
     """Resume the run and let it die of its file operation of this number."""
     numbers = count()
     dies: Callable[[Operation], bool] = lambda _: next(numbers) == number  # noqa: E731
     with dying(folder.path, dies, torn=torn), pytest.raises(Crash):
-        die_in(begin(CONFIG, folder))
+        die_in(build_runner(CONFIG, folder))
 
 
-def die_in(session: Session) -> None:
+def die_in(session: Runner) -> None:
     try:
-        session.play()
+        session.run()
     finally:
         abandon(session)
 
@@ -75,10 +75,10 @@ def test_after_a_crash_at_any_file_operation_there_is_a_checkpoint_to_go_on_from
             folder = begun.fresh_copy(tmp_path / f"{number}{torn}")
             crashed(folder, number, torn=torn)
             at = f"{number} {operation.name} {operation.path.name}{' torn' if torn else ''}"
-            newest, _ = checkpoint.newest(folder.checkpoints)
+            newest, _ = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)
             if int(newest.name) < SAVED_AT:
                 wrong[at] = [f"goes on from {newest.name}"]
-            if not folder.finished:
+            if not folder.is_finished:
                 run(CONFIG, folder)
             if found := differences(begun.whole, folder):
                 wrong[at] = found
@@ -88,20 +88,20 @@ def test_after_a_crash_at_any_file_operation_there_is_a_checkpoint_to_go_on_from
 @pytest.mark.quality("D2")
 def test_an_older_checkpoint_that_becomes_unreadable_does_not_end_a_run(begun: Begun, tmp_path: Path) -> None:
     folder = begun.fresh_copy(tmp_path / "copy")
-    session = begin(CONFIG, folder)
-    (folder.checkpoints / "000000020" / "manifest.json").write_bytes(b"\0")
+    session = build_runner(CONFIG, folder)
+    (folder.checkpoints_dir / "000000020" / "manifest.json").write_bytes(b"\0")
     try:
-        assert session.play()
+        assert session.run()
     finally:
         session.close()
-    assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000060", "000000040"]
+    assert [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)] == ["000000060", "000000040"]
 
 
 def test_a_crash_that_is_not_survived_would_be_found(begun: Begun, tmp_path: Path) -> None:
     """The test above could not fail otherwise: here the checkpoint is gone that it went on from."""
     folder = begun.fresh_copy(tmp_path / "copy")
-    (folder.checkpoints / checkpoint.name_of(SAVED_AT) / "SHA256SUMS").unlink()
+    (folder.checkpoints_dir / checkpoint.format_checkpoint_name(SAVED_AT) / "SHA256SUMS").unlink()
     with suppress(Crash):
         crashed(folder, len(begun.operations) // 2, torn=False)
-    newest, _ = checkpoint.newest(folder.checkpoints)
+    newest, _ = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)
     assert int(newest.name) < SAVED_AT

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from manyview.report.lines import records
-from manyview.train import RunFolder, run
-from manyview.train.opening import begin
+from manyview.report.lines import read_records
+from manyview.train import RunDir, run
+from manyview.train.opening import build_runner
 from tests.durability.sessions import abandon, advance_to, quick_run, warnings_of
 
 CONFIG = quick_run()
@@ -16,12 +16,12 @@ HOLDS = pytest.mark.attack("Records or a manifest that were cut, removed or chan
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path: Path) -> RunDir:
     """A run that was killed."""
-    session = begin(CONFIG, RunFolder(tmp_path / "run"))
+    session = build_runner(CONFIG, RunDir(tmp_path / "run"))
     advance_to(session, 45)
     abandon(session)
-    return session.folder
+    return session.run_dir
 
 
 def flip(path: Path, place: int) -> None:
@@ -40,7 +40,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
 @HOLDS
 @pytest.mark.quality("D3")
 @pytest.mark.parametrize("harm", HARMS)
-def test_damaged_records_are_told_of_and_the_next_ones_are_whole(folder: RunFolder, harm: str) -> None:
+def test_damaged_records_are_told_of_and_the_next_ones_are_whole(folder: RunDir, harm: str) -> None:
     damage, says = HARMS[harm]
     damage(folder.metrics_file)
     run(CONFIG, folder)
@@ -49,22 +49,22 @@ def test_damaged_records_are_told_of_and_the_next_ones_are_whole(folder: RunFold
     assert sum(b'"resume"' in line for line in lines) == 1
     after = next(place for place, line in enumerate(lines) if b'"resume"' in line)
     assert all(json.loads(line)["kind"] for line in lines[after:]), "none is glued to what was cut"
-    assert list(records(folder.metrics_file))[-1]["state"] == "finished"
+    assert list(read_records(folder.metrics_file))[-1]["state"] == "finished"
 
 
 @pytest.mark.quality("D3")
-def test_whole_records_are_not_warned_of(folder: RunFolder) -> None:
+def test_whole_records_are_not_warned_of(folder: RunDir) -> None:
     run(CONFIG, folder)
     assert warnings_of(folder) == []
 
 
 @HOLDS
 @pytest.mark.quality("D3")
-def test_a_missing_manifest_is_rebuilt_from_the_checkpoint(folder: RunFolder) -> None:
-    before = folder.manifest()
+def test_a_missing_manifest_is_rebuilt_from_the_checkpoint(folder: RunDir) -> None:
+    before = folder.read_manifest()
     folder.manifest_file.unlink()
     run(CONFIG, folder)
-    after = folder.manifest()
+    after = folder.read_manifest()
     assert after["id"] == before["id"]
     assert after["earlier"][0]["began"] == before["began"]
     assert "manifest.json was missing: rebuilt from checkpoint 000000040" in warnings_of(folder)

@@ -14,10 +14,10 @@ from benchmarks.compared import comparable, different, replay_of
 from benchmarks.file_operations import WRITES, Operation, watched
 from benchmarks.kills import CASES, undisturbed
 from benchmarks.launcher import Launcher, Request
-from manyview.report.lines import records
-from manyview.train import RunFolder, checkpoint, run
-from manyview.train.opening import begin
-from manyview.train.session import NotSavedError
+from manyview.report.lines import read_records
+from manyview.train import RunDir, checkpoint, run
+from manyview.train.opening import build_runner
+from manyview.train.session import SaveFailedError
 from manyview.train.tree import to_plain
 from tests.durability.sessions import opened, quick_run, warnings_of
 from tests.train.test_session import poisoning
@@ -34,7 +34,7 @@ def no_room() -> None:
 
 
 @contextmanager
-def full(folder: RunFolder, when: Callable[[int], bool]) -> Iterator[list[Operation]]:
+def full(folder: RunDir, when: Callable[[int], bool]) -> Iterator[list[Operation]]:
     """A disk that is full at these operations, counted from 0: of a write, half is done."""
     met: list[Operation] = []
 
@@ -52,37 +52,37 @@ def full(folder: RunFolder, when: Callable[[int], bool]) -> Iterator[list[Operat
         yield met
 
 
-def played(folder: RunFolder, when: Callable[[int], bool]) -> bool:
+def played(folder: RunDir, when: Callable[[int], bool]) -> bool:
     """Whether a run got to its end with such a disk."""
-    session = begin(CONFIG, folder)
+    session = build_runner(CONFIG, folder)
     try:
         with full(folder, when):
-            return session.play()
-    except NotSavedError:
+            return session.run()
+    except SaveFailedError:
         return False
     finally:
         session.close()
 
 
-def same_end(one: RunFolder, other: RunFolder) -> list[str]:
+def same_end(one: RunDir, other: RunDir) -> list[str]:
     """Differences in what two runs have become; their segments may be cut elsewhere, and warnings are told."""
-    newest = [checkpoint.newest(run.checkpoints)[0] for run in (one, other)]
+    newest = [checkpoint.load_newest_checkpoint(run.checkpoints_dir)[0] for run in (one, other)]
     trees = [comparable(folder)["tree"] for folder in newest]
     replays = replay_of(one, newest[0]), replay_of(other, newest[1])
     return different(*trees) + different(*replays) + different(told(one), told(other))
 
 
-def told(folder: RunFolder) -> list[object]:
+def told(folder: RunDir) -> list[object]:
     return [
         {name: value for name, value in record.items() if name != "seconds"}
-        for record in records(folder.metrics_file)
+        for record in read_records(folder.metrics_file)
         if record["kind"] not in ("start", "resume", "warning")
     ]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = RunFolder(tmp_path_factory.mktemp("disk") / "whole")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    folder = RunDir(tmp_path_factory.mktemp("disk") / "whole")
     run(CONFIG, folder)
     return folder
 
@@ -90,19 +90,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @FULL_DISK
 @pytest.mark.quality("D5")
 @pytest.mark.slow
-def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: RunFolder, tmp_path: Path) -> None:
-    plain = RunFolder(tmp_path / "plain")
-    session = begin(CONFIG, plain)
+def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: RunDir, tmp_path: Path) -> None:
+    plain = RunDir(tmp_path / "plain")
+    session = build_runner(CONFIG, plain)
     with full(plain, lambda _: False) as operations:
-        session.play()
+        session.run()
     session.close()
     wrong, warned = {}, 0
     second = next(number for number, operation in enumerate(operations) if operation.path.match("000000020.*"))
     for first in range(second, len(operations), 2):  # the first save is as the second
-        folder = RunFolder(tmp_path / str(first))
+        folder = RunDir(tmp_path / str(first))
         finished = played(folder, lambda number, first=first: first <= number < first + FULL_FOR)  # type: ignore[misc]
         warned += bool(warnings_of(folder))
-        if not (finished or folder.finished):  # its last checkpoint could not be written: the same command goes on
+        if not (finished or folder.is_finished):  # its last checkpoint could not be written: the same command goes on
             run(CONFIG, folder)
         if found := same_end(whole, folder):
             wrong[f"{first} {operations[first].name} {operations[first].path.name}"] = found
@@ -112,29 +112,33 @@ def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: 
 
 @FULL_DISK
 @pytest.mark.quality("D5")
-def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunFolder, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
+def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunDir, tmp_path: Path) -> None:
+    folder = RunDir(tmp_path / "run")
     with opened(CONFIG, folder, at=25) as session:
         with full(folder, lambda _: True):
-            while session.trainer.clock.frames < 45:
+            while session.trainer.counters.frames < 45:
                 session.advance()
-            session.desk.scribe.wait()
-        assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000020", "000000000"]
-        assert checkpoint.newest(folder.checkpoints)[0].name == "000000020"
-        session.play()
+            session.io.writer.wait()
+        assert [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)] == ["000000020", "000000000"]
+        assert checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[0].name == "000000020"
+        session.run()
     assert any("No space left on device" in text for text in warnings_of(folder))
-    assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000060", "000000020", "000000000"]
+    assert [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)] == [
+        "000000060",
+        "000000020",
+        "000000000",
+    ]
     assert same_end(whole, folder) == []
 
 
 @FULL_DISK
 @pytest.mark.quality("D5")
-def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: RunFolder, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    refused = pytest.raises(NotSavedError, match=r"000000060 .*No space left .* same")
+def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: RunDir, tmp_path: Path) -> None:
+    folder = RunDir(tmp_path / "run")
+    refused = pytest.raises(SaveFailedError, match=r"000000060 .*No space left .* same")
     with opened(CONFIG, folder, at=59) as session, full(folder, lambda _: True), refused:
-        session.play()
-    assert not folder.finished
+        session.run()
+    assert not folder.is_finished
     assert run(CONFIG, folder)
     assert same_end(whole, folder) == []
 
@@ -143,12 +147,12 @@ def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: R
 def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one could not be written."""
     poisoning(monkeypatch, range(50, 53))
-    config, folder = quick_run(schedule={"seed_frames": 48}), RunFolder(tmp_path / "run")
+    config, folder = quick_run(schedule={"seed_frames": 48}), RunDir(tmp_path / "run")
     with opened(config, folder, at=39) as session:
         with full(folder, lambda _: True):
             session.advance()
-            session.desk.scribe.wait()
-        assert session.play()
+            session.io.writer.wait()
+        assert session.run()
     assert [text for text in warnings_of(folder) if text.endswith("; back to the agent of 000000020")]
 
 
@@ -158,7 +162,7 @@ def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, mon
 @pytest.mark.xdist_group("processes")
 def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: Launcher) -> None:
     """A real refusal of the system, in place of the injected ones."""
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     command = ["train", CONFIG.task, "--config", str(tmp_path / "config.json"), "--out", str(folder.path)]
     (tmp_path / "config.json").write_text(json.dumps(to_plain(CONFIG)))
     said = str(tmp_path / "said")
@@ -169,7 +173,7 @@ def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: 
     assert "the same command goes on" in ended.said
     assert "60 frames  return" in ended.said, "it trained to the end"
     assert launcher.start(Request(command, output=said, watched=[])).wait().status == 0
-    assert folder.finished
+    assert folder.is_finished
 
 
 @FULL_DISK
@@ -185,7 +189,7 @@ def test_a_run_on_a_file_system_that_is_full_trains_on_and_is_saved_once_there_i
     mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=128k", "none", str(disk)]
     subprocess.run(mount, check=True, timeout=30)
     try:
-        case, folder = CASES[0], RunFolder(disk / "run")
+        case, folder = CASES[0], RunDir(disk / "run")
         whole = undisturbed(case, tmp_path / "whole", launcher).folder
         request = Request(case.command(folder.path), output=str(tmp_path / "said"), watched=[])
         ended = launcher.start(request).wait()
@@ -194,7 +198,7 @@ def test_a_run_on_a_file_system_that_is_full_trains_on_and_is_saved_once_there_i
         subprocess.run(["/bin/mount", "-o", "remount,size=64m", str(disk)], check=True, timeout=30)
         ended = launcher.start(request).wait()
         assert ended.status == 0, ended.said
-        newest = [checkpoint.every(run.checkpoints)[0] for run in (whole, folder)]
+        newest = [checkpoint.list_checkpoints(run.checkpoints_dir)[0] for run in (whole, folder)]
         assert different(*(comparable(path) for path in newest)) == []
     finally:
         subprocess.run(["/bin/umount", "--lazy", str(disk)], check=True, timeout=30)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.compared import differences
-from manyview.report.lines import records
-from manyview.train import RunFolder, run
+from manyview.report.lines import read_records
+from manyview.train import RunDir, run
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.opening import begin
+from manyview.train.opening import build_runner
 from tests.durability.sessions import abandon, advance_to
 from tests.train.runs import short_run
 
@@ -19,28 +19,28 @@ from tests.train.runs import short_run
 def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_path: Path, prefetch: bool) -> None:
     replay = {"capacity": 35, "prefetch": prefetch}
     config = short_run(schedule={"frames": 75}, replay=replay, log={"every_steps": 1, "keep_replay": True})
-    folder, whole = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "whole")
+    folder, whole = RunDir(tmp_path / "run"), RunDir(tmp_path / "whole")
     run(config, whole)
-    session = begin(config, folder)
+    session = build_runner(config, folder)
     advance_to(session, 60)
     trainer = session.trainer
     assert isinstance(trainer, OffPolicyTrainer)
     held = [trainer.replay.steps.copy(), *(ring.copy() for ring in trainer.replay.frames)]
-    inserted, updates = trainer.replay.inserted, trainer.clock.updates
-    while trainer.clock.frames < 71:
+    inserted, updates = trainer.replay.inserted, trainer.counters.updates
+    while trainer.counters.frames < 71:
         session.advance()
     assert trainer.replay.inserted > inserted
     abandon(session)
 
-    resumed = begin(config, folder)
+    resumed = build_runner(config, folder)
     assert isinstance(resumed.trainer, OffPolicyTrainer)
     replay_again = resumed.trainer.replay
-    assert (replay_again.inserted, resumed.trainer.clock.updates) == (inserted, updates)
+    assert (replay_again.inserted, resumed.trainer.counters.updates) == (inserted, updates)
     for before, now in zip(held, [replay_again.steps, *replay_again.frames], strict=True):
         assert np.array_equal(before, now)
-    resumed.play()
+    resumed.run()
     resumed.close()
-    train = [record for record in records(folder.metrics_file) if record["kind"] == "train"]
+    train = [record for record in read_records(folder.metrics_file) if record["kind"] == "train"]
     told = [(record["steps"], record["updates"]) for record in train]
     assert told == [(steps, steps - 29) for steps in range(30, 76)], "an update a step, before and after"
     assert differences(whole, folder) == []

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.compared import differences
 from benchmarks.kills import CASES, Case, by_the_real_command, killed, undisturbed
 from benchmarks.launcher import Launcher
-from manyview.train import RunFolder
+from manyview.train import RunDir
 
 KILLS = 5
 """Of each case: twenty-five in all. `python -m benchmarks.kills` makes two hundred."""
@@ -36,7 +36,7 @@ def test_killed_runs_end_as_if_nothing_had_happened(
         folder = tmp_path / f"killed{kills}"
         died, in_saves = killed(whole, folder, launcher, random, kills=KILLS - kills)
         kills, inside_a_save = kills + died, inside_a_save + in_saves
-        assert differences(whole.folder, RunFolder(folder)) == []
+        assert differences(whole.folder, RunDir(folder)) == []
     assert inside_a_save >= KILLS // 3
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.kills import Case
 from manyview.cli.main import main
-from manyview.envs.layers.boundary import MAX_FRAMES, ContractError, checked_info
-from manyview.report.lines import records
-from manyview.train import RunFolder
+from manyview.envs.layers.boundary import MAX_FRAMES, ContractError, validate_info
+from manyview.report.lines import read_records
+from manyview.train import RunDir
 
 FAILS = "an environment that raises or exits ends the run with status 1 and one line; the log has the traceback"
 NEVER_ENDS = "an environment that never ends an episode: evaluations and videos are cut, and the limit is named"
@@ -20,16 +20,16 @@ TASKS = "tests.durability.misbehaving"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path / "run")
+def folder(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "run")
 
 
-def train(folder: RunFolder, task: str, *settings: str) -> int:
+def train(folder: RunDir, task: str, *settings: str) -> int:
     return main([*Case(f"{TASKS}:{task}", "drqv2+mem").command(folder.path), "schedule.frames=60", *settings])
 
 
-def of_kind(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
-    return [record for record in records(folder.metrics_file) if record["kind"] == kind]
+def of_kind(folder: RunDir, kind: str) -> list[dict[str, Any]]:
+    return [record for record in read_records(folder.metrics_file) if record["kind"] == kind]
 
 
 @pytest.mark.attack(FAILS)
@@ -43,7 +43,7 @@ def of_kind(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
     ],
 )
 def test_a_step_that_fails_is_a_line_and_its_traceback_is_in_the_log(
-    task: str, raised: str, folder: RunFolder, capsys: pytest.CaptureFixture[str]
+    task: str, raised: str, folder: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(folder, task) == 1
     shown = capsys.readouterr()
@@ -67,20 +67,20 @@ def test_a_step_that_fails_is_a_line_and_its_traceback_is_in_the_log(
     ],
 )
 def test_a_task_that_fails_before_the_run_begins_is_a_line(
-    task: str, said: str, folder: RunFolder, capsys: pytest.CaptureFixture[str]
+    task: str, said: str, folder: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(folder, task) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"{TASKS}:{task}: {said}")
     assert len(error.splitlines()) == 1
-    assert not folder.taken
+    assert not folder.has_run
 
 
 @pytest.mark.attack(FAILS)
 @pytest.mark.quality("S11")
 @pytest.mark.parametrize("how", ["exits", "raises"])
 def test_an_evaluation_of_such_a_task_fails_in_a_line(
-    how: str, folder: RunFolder, capsys: pytest.CaptureFixture[str]
+    how: str, folder: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(folder, how)
     capsys.readouterr()
@@ -94,7 +94,7 @@ def test_an_evaluation_of_such_a_task_fails_in_a_line(
 @pytest.mark.attack(NEVER_ENDS)
 @pytest.mark.quality("S11")
 def test_evaluations_and_videos_of_an_episode_without_an_end_are_cut_and_counted(
-    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+    folder: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     limits = ("evaluation.max_steps=20", "evaluation.video=true", "evaluation.video_steps=5")
@@ -104,7 +104,7 @@ def test_evaluations_and_videos_of_an_episode_without_an_end_are_cut_and_counted
     warnings = [record["text"] for record in of_kind(folder, "warning")]
     assert ["evaluation.video_steps" in warnings[0], "evaluation.max_steps" in warnings[1]] == [True, True]
     assert len(warnings) == 2  # each once in a run
-    video = min(folder.videos.iterdir())
+    video = min(folder.videos_dir.iterdir())
     assert ffmpeg.count_frames_and_secs(str(video))[0] == 6  # the begin, and what each step led to
     capsys.readouterr()
     command = ["evaluate", str(folder.path), "--own-task", f"{TASKS}:NeverEnds", "--episodes", "2"]
@@ -119,7 +119,7 @@ def test_evaluations_and_videos_of_an_episode_without_an_end_are_cut_and_counted
 @pytest.mark.parametrize("frames", [0, -1, 0.5, float("nan"), "4", 10**30, MAX_FRAMES + 1, True, None, np.ones(2), [1]])
 def test_frames_that_are_no_count_are_refused(frames: Any) -> None:
     with pytest.raises(ContractError, match=r'robot: info\["frames"\]: expected a whole number from 1 to 10,000, got '):
-        checked_info({"frames": frames}, "robot")
+        validate_info({"frames": frames}, "robot")
 
 
 @pytest.mark.attack(NONSENSE)
@@ -134,17 +134,17 @@ def test_what_info_says_of_errors_is_text_and_what_is_not_ours_is_left_out() -> 
         "_frames": "x",
         "success": True,
     }
-    assert checked_info(said, "robot") == {
+    assert validate_info(said, "robot") == {
         "frames": 4,
         "physics_error": "bad [31m ",
         "camera_failures": {"side": "gone"},
         "success": True,
     }
-    assert type(checked_info(said, "robot")["frames"]) is int
-    assert checked_info({"physics_error": None}, "robot") == {}
+    assert type(validate_info(said, "robot")["frames"]) is int
+    assert validate_info({"physics_error": None}, "robot") == {}
     for field, value in (("camera_failures", 3), ("blind", "no")):
         with pytest.raises(ContractError, match=rf'robot: info\["{field}"\]: expected '):
-            checked_info({field: value}, "robot")
+            validate_info({field: value}, "robot")
 
 
 @pytest.mark.attack(NONSENSE)
@@ -152,7 +152,7 @@ def test_what_info_says_of_errors_is_text_and_what_is_not_ours_is_left_out() -> 
 def test_a_run_counts_frames_by_numpy_and_refuses_what_is_no_count_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counted, wrong = RunFolder(tmp_path / "counted"), RunFolder(tmp_path / "wrong")
+    counted, wrong = RunDir(tmp_path / "counted"), RunDir(tmp_path / "wrong")
     assert train(counted, "counts_frames_by_numpy") == 0
     assert of_kind(counted, "end")[0]["frames"] == 60
     episodes = of_kind(counted, "episode")

@@ -16,10 +16,10 @@ import torch
 
 from benchmarks.compared import different
 from manyview.envs import Fault
-from manyview.envs.layers.faults import Kind
-from manyview.train import RunFolder, build
-from manyview.train.opening import begin
-from manyview.train.session import Session
+from manyview.envs.layers.faults import FaultKind
+from manyview.train import RunDir, build
+from manyview.train.opening import build_runner
+from manyview.train.session import Runner
 from tests.durability.graph import values
 from tests.durability.sessions import abandon, advance_to
 from tests.train.runs import short_rollouts, short_run
@@ -27,14 +27,14 @@ from tests.train.runs import short_rollouts, short_run
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 
 MAY_DIFFER = {
-    r"\._began_s": "seconds",
-    r"\._resumed\b.*": "what the session went on from",
-    r"\.told\..*|\.desk\.(lines|lock|scribe)\..*": "files and threads; the length of the records is in the checkpoint",
-    r"\.desk\.made_with\b.*": "of a process: its number and when it began",
+    r"\._start_s": "seconds",
+    r"\._resume_info\b.*": "what the session went on from",
+    r"\.loggers\..*|\.io\.(metrics_logger|lock|writer)\..*": "files, threads; the length of the records is saved",
+    r"\.io\.process_manifest\b.*": "of a process: its number and when it began",
     r"\.evaluation_envs\b.*": "every evaluation begins with seeded resets",
-    r"\._edge\b.*": "the diary of the last edge, with its seconds; it is in the checkpoint",
+    r"\._checkpoint_state\b.*": "the runner state of the last edge, with its seconds; it is in the checkpoint",
     r"\.trainer\.last_batch\b.*": "looked at only after an update, which replaces it",
-    r"\.trainer\.sampler\._(desks|pending|prefetcher|other_half)\b.*": "where a batch is put together, and threads",
+    r"\.trainer\.sampler\._(buffers|pending|prefetcher|next_views_executor)\b.*": "buffers of a batch, and threads",
     r".*\.grad": "an update begins without gradients",
     r"\.trainer\.env\.env\.env\._\w+([#[.].*)?": "the layer that warns of views: it warns anew",
     r"\.trainer\.env\..*\._np_random_seed": "a note of gymnasium's; the generator itself is restored",
@@ -52,15 +52,15 @@ def forgotten(one: Any, other: Any) -> list[str]:
 
 
 @contextmanager
-def two_sessions(folder: RunFolder, **changes: Any) -> Iterator[tuple[Session, Session]]:
+def two_sessions(folder: RunDir, **changes: Any) -> Iterator[tuple[Runner, Runner]]:
     """One that is at a checkpoint in mid-episode, and one that has just been resumed from it."""
     config = short_run(
         **{"schedule": {"frames": 90}, "replay": {"capacity": 40}, "log": {"checkpoint_every_frames": 57}, **changes}
     )
-    one = begin(config, folder)
+    one = build_runner(config, folder)
     advance_to(one, 57)
-    one.desk.lock.close()
-    other = begin(config, folder)
+    one.io.lock.close()
+    other = build_runner(config, folder)
     try:
         yield one, other
     finally:
@@ -69,7 +69,7 @@ def two_sessions(folder: RunFolder, **changes: Any) -> Iterator[tuple[Session, S
 
 
 OF_ROLLOUTS = {
-    r"\.trainer\._(last_batch|metrics|edge)\b.*": "made anew in every rollout; the state itself is what is compared",
+    r"\.trainer\._(last_batch|metrics|checkpoint_state)\b.*": "made anew in every rollout; the state is compared",
     r"\.trainer\.env\.envs\[\d+\]\.env\.env\._\w+([#[.].*)?": "the layer that warns of views: it warns anew",
     r"\.trainer\.env\._.*": "where gymnasium puts observations together",
     r"\.trainer\.env\..*_space(\[.*\])?\._np_random": "nobody draws from a space",
@@ -82,22 +82,22 @@ UNTIL_OVERWRITTEN = {r"\.trainer\.rollout\..*": "all of a rollout is written bef
 def test_every_value_of_a_session_with_rollouts_comes_back(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, folder = short_rollouts(method), RunFolder(tmp_path / "run")
-    one = begin(config, folder)
+    config, folder = short_rollouts(method), RunDir(tmp_path / "run")
+    one = build_runner(config, folder)
     advance_to(one, 60)
     trainer: Any = one.trainer
-    while not trainer.at_edge:
+    while not trainer.can_checkpoint:
         one.advance()
-    one.desk.scribe.wait()
-    one.desk.lock.close()
-    other = begin(config, folder)
+    one.io.writer.wait()
+    one.io.lock.close()
+    other = build_runner(config, folder)
     try:
         assert len(values(one)) > 500
         monkeypatch.setattr(__name__ + ".MAY_DIFFER", MAY_DIFFER | OF_ROLLOUTS | UNTIL_OVERWRITTEN)
         assert forgotten(one, other) == []
         for session in (one, other):
             session.trainer.advance()
-            while not session.trainer.at_edge:
+            while not session.trainer.can_checkpoint:
                 session.trainer.advance()
         monkeypatch.setattr(__name__ + ".MAY_DIFFER", MAY_DIFFER | OF_ROLLOUTS)
         assert forgotten(one, other) == [], "and a rollout later"
@@ -112,7 +112,7 @@ METHODS = ("drqv2+mem", "sac+mem", "drqv2+curl+re3", "sac+none")
 @pytest.mark.quality("D1")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_value_of_a_session_comes_back(method: str, tmp_path: Path) -> None:
-    with two_sessions(RunFolder(tmp_path / "run"), method=method) as sessions:
+    with two_sessions(RunDir(tmp_path / "run"), method=method) as sessions:
         assert len(values(sessions[0])) > 500
         assert forgotten(*sessions) == []
         for _ in range(5):
@@ -123,9 +123,9 @@ def test_every_value_of_a_session_comes_back(method: str, tmp_path: Path) -> Non
 
 @pytest.mark.quality("D1")
 def test_every_value_of_failing_cameras_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.05) for kind in get_args(Kind)]
-    monkeypatch.setattr(build, "environment", partial(build.environment, faults=faults))
-    with two_sessions(RunFolder(tmp_path / "run")) as sessions:
+    faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.05) for kind in get_args(FaultKind)]
+    monkeypatch.setattr(build, "make_env", partial(build.make_env, faults=faults))
+    with two_sessions(RunDir(tmp_path / "run")) as sessions:
         assert forgotten(*sessions) == []
 
 
@@ -165,18 +165,18 @@ def test_a_forgotten_value_is_found(what: str) -> None:
 
 def test_every_exception_is_still_needed(tmp_path: Path) -> None:
     """What no longer exists comes off the list."""
-    with two_sessions(RunFolder(tmp_path / "run")) as (one, other):
+    with two_sessions(RunDir(tmp_path / "run")) as (one, other):
         paths = values(one).keys() | values(other).keys()
     assert [allowed for allowed in MAY_DIFFER if not any(re.fullmatch(allowed, path) for path in paths)] == []
 
 
 @pytest.mark.quality("D1")
 def test_a_state_that_is_being_written_does_not_change_while_training_goes_on(tmp_path: Path) -> None:
-    session = begin(short_run(), RunFolder(tmp_path / "run"))
+    session = build_runner(short_run(), RunDir(tmp_path / "run"))
     advance_to(session, 35)
-    state = session.trainer.state()
+    state = session.trainer.get_state()
     then = deepcopy(state)
-    while session.trainer.clock.frames < 60:
+    while session.trainer.counters.frames < 60:
         session.advance()
     abandon(session)
     assert different(state, then) == []
@@ -185,8 +185,8 @@ def test_a_state_that_is_being_written_does_not_change_while_training_goes_on(tm
 @pytest.mark.quality("D1")
 def test_nobody_draws_from_a_generator_of_the_process(tmp_path: Path) -> None:
     """Those are not in the checkpoint."""
-    session = begin(short_run(), RunFolder(tmp_path / "run"))
+    session = build_runner(short_run(), RunDir(tmp_path / "run"))
     before = [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]
-    session.play()
+    session.run()
     session.close()
     assert different(before, [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]) == []

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from benchmarks.keep_release import RELEASES
-from manyview.envs.drawing import Drawing, Drawn
-from manyview.train import RunConfig, RunFolder
+from manyview.envs.drawing import MujocoRenderer, RenderedViews
+from manyview.train import RunConfig, RunDir
 from manyview.train.machine import compute_fingerprint
-from manyview.train.opening import begin
-from manyview.train.resume import ChangedError
+from manyview.train.opening import build_runner
+from manyview.train.resume import MachineChangedError
 from tests.durability.sessions import abandon, advance_to, quick_run
 
 HOLDS = pytest.mark.attack("A resume with other numerics or another OpenGL driver is refused, never called bit for bit")
@@ -24,14 +24,14 @@ LIMIT_S = 120
 SEEN = quick_run(task="dmc/ball_in_cup_catch", env={"image_size": 16})
 
 
-def killed(config: RunConfig, folder: RunFolder) -> RunFolder:
-    session = begin(config, folder)
+def killed(config: RunConfig, folder: RunDir) -> RunDir:
+    session = build_runner(config, folder)
     advance_to(session, 25)
     abandon(session)
     return folder
 
 
-def train(folder: RunFolder, config: RunConfig, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def train(folder: RunDir, config: RunConfig, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Give the same command again, in an environment with these variables."""
     command = [sys.executable, "-m", "manyview", "train", config.task, "--config", str(folder.config_file)]
     command += ["--out", str(folder.path), *options]
@@ -46,7 +46,7 @@ def train(folder: RunFolder, config: RunConfig, *options: str, **variables: str)
 @pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA=SSE41", "MKL_CBWR=COMPATIBLE"])
 def test_variables_that_choose_other_kernels_are_refused(tmp_path: Path, variable: str) -> None:
     config, (name, value) = quick_run(), variable.split("=")
-    folder = killed(config, RunFolder(tmp_path / "run"))
+    folder = killed(config, RunDir(tmp_path / "run"))
     ended = train(folder, config, **{name: value})
     assert ended.returncode == 2, ended.stderr
     assert f"environment.{name} was None, is {value}" in ended.stderr
@@ -64,7 +64,7 @@ def test_variables_that_choose_other_kernels_are_refused(tmp_path: Path, variabl
 )
 def test_variables_that_choose_another_driver_are_refused(tmp_path: Path, variable: str) -> None:
     name, value = variable.split("=")
-    folder = killed(SEEN, RunFolder(tmp_path / "run"))
+    folder = killed(SEEN, RunDir(tmp_path / "run"))
     ended = train(folder, SEEN, **{name: value})
     assert ended.returncode == 2, ended.stderr
     assert f"environment.{name} was None, is {value}" in ended.stderr
@@ -79,30 +79,30 @@ def test_a_picture_that_is_drawn_otherwise_is_refused_and_accepted_only_aloud(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the cause: no name and no variable says so here."""
-    folder = killed(SEEN, RunFolder(tmp_path / "run"))
-    real = Drawing.draw_views
+    folder = killed(SEEN, RunDir(tmp_path / "run"))
+    real = MujocoRenderer.render_views
 
-    def draw_otherwise(self: Drawing, views: Any) -> Drawn:
+    def draw_otherwise(self: MujocoRenderer, views: Any) -> RenderedViews:
         pictures, failures = real(self, views)
-        return Drawn(
+        return RenderedViews(
             {name: picture if picture is None else picture[::-1] for name, picture in pictures.items()}, failures
         )
 
-    monkeypatch.setattr(Drawing, "draw_views", draw_otherwise)
-    with pytest.raises(ChangedError, match="view cam0 is not drawn as before"):
-        begin(SEEN, folder)
-    session = begin(SEEN, folder, accept_changes=True)
+    monkeypatch.setattr(MujocoRenderer, "draw_views", draw_otherwise)
+    with pytest.raises(MachineChangedError, match="view cam0 is not drawn as before"):
+        build_runner(SEEN, folder)
+    session = build_runner(SEEN, folder, accept_changes=True)
     session.close()
-    assert folder.manifest()["resumed_at"]["promise"] == "changed"
+    assert folder.read_manifest()["resumed_at"]["promise"] == "changed"
 
 
 @HOLDS
 @pytest.mark.quality("D8")
 def test_what_an_older_version_did_not_keep_is_not_called_the_same(tmp_path: Path) -> None:
     release = min(RELEASES.iterdir())
-    folder = RunFolder(shutil.copytree(release, tmp_path / "run"))
-    with pytest.raises(ChangedError, match="numerics was None, is "):
-        begin(folder.config(), folder)
+    folder = RunDir(shutil.copytree(release, tmp_path / "run"))
+    with pytest.raises(MachineChangedError, match="numerics was None, is "):
+        build_runner(folder.read_config(), folder)
 
 
 def test_a_fingerprint_is_the_same_twice_and_draws_from_no_generator_of_the_process() -> None:

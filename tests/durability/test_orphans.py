@@ -10,7 +10,7 @@ import pytest
 from benchmarks.compared import leftovers
 from benchmarks.kills import CASES
 from benchmarks.launcher import Launcher, Request, Running
-from manyview.train import RunFolder
+from manyview.train import RunDir
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 OF_A_RUN = {"config.json", "manifest.json", "metrics.jsonl", "lock", "checkpoints", "replay", "videos"}
@@ -34,7 +34,7 @@ def is_soon_gone(group: int, *, within_s: float = 5) -> bool:
     return is_gone(group)
 
 
-def started(folder: RunFolder, launcher: Launcher) -> Running:
+def started(folder: RunDir, launcher: Launcher) -> Running:
     film = ["--set", "evaluation.video=true", "log.keep_replay=false"]
     command = [*CASES[0].command(folder.path), *film]
     return launcher.start(Request(command, output=f"{folder.path}.said", watched=[]))
@@ -46,12 +46,12 @@ def started(folder: RunFolder, launcher: Launcher) -> Running:
 @pytest.mark.parametrize("moment", ["training", "a video is written"])
 def test_a_killed_trainer_leaves_nothing_behind(tmp_path: Path, launcher: Launcher, moment: str) -> None:
     pytest.importorskip("imageio_ffmpeg")
-    folder, shared = RunFolder(tmp_path / "run"), set(SHARED_MEMORY.iterdir())
+    folder, shared = RunDir(tmp_path / "run"), set(SHARED_MEMORY.iterdir())
     running = started(folder, launcher)
     if moment == "training":
-        running.wait_for(lambda: (folder.checkpoints / "000000045").exists())
+        running.wait_for(lambda: (folder.checkpoints_dir / "000000045").exists())
     else:
-        running.wait_for(lambda: folder.videos.exists() and any(folder.videos.iterdir()))
+        running.wait_for(lambda: folder.videos_dir.exists() and any(folder.videos_dir.iterdir()))
     running.send(signal.SIGKILL)
     assert running.wait().killed
     assert is_soon_gone(running.pid)
@@ -60,15 +60,15 @@ def test_a_killed_trainer_leaves_nothing_behind(tmp_path: Path, launcher: Launch
     assert ended.status == 0, ended.said
     assert leftovers(folder) == []
     assert {path.name for path in folder.path.iterdir()} <= OF_A_RUN
-    assert not folder.replay.exists() or not any(folder.replay.iterdir())
+    assert not folder.replay_dir.exists() or not any(folder.replay_dir.iterdir())
 
 
 @pytest.mark.quality("L4")
 def test_what_a_kill_at_the_very_end_left_goes_with_the_next_command(tmp_path: Path, launcher: Launcher) -> None:
     """Between the mark that a run has finished, and the removal of its replay."""
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     assert started(folder, launcher).wait().status == 0
-    folder.replay.mkdir(exist_ok=True)
-    (folder.replay / "000000000000-000000000015.segment").write_bytes(b"left")
+    folder.replay_dir.mkdir(exist_ok=True)
+    (folder.replay_dir / "000000000000-000000000015.segment").write_bytes(b"left")
     assert "has finished" in started(folder, launcher).wait().said
-    assert not folder.replay.exists()
+    assert not folder.replay_dir.exists()

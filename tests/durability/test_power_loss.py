@@ -9,8 +9,8 @@ import pytest
 from benchmarks.compared import differences
 from benchmarks.file_operations import Operation, watched
 from benchmarks.power_loss import Disk, power_losses
-from manyview.report.runs import summarise
-from manyview.train import RunFolder, checkpoint, run
+from manyview.report.runs import summarize_run
+from manyview.train import RunDir, checkpoint, run
 from tests.durability.sessions import quick_run
 
 CONFIG = quick_run()
@@ -23,7 +23,7 @@ HOLDS = pytest.mark.attack("A power loss at any moment costs no checkpoint, and 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    folder: RunFolder
+    folder: RunDir
     operations: int
     """File operations of the run."""
 
@@ -33,8 +33,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     disk = tmp_path_factory.mktemp("disk")
     operations: list[Operation] = []
     with watched([disk], lambda operation: operations.append(operation)):
-        run(CONFIG, RunFolder(disk))
-    return Undisturbed(RunFolder(disk), len(operations))
+        run(CONFIG, RunDir(disk))
+    return Undisturbed(RunDir(disk), len(operations))
 
 
 def cut_power(undisturbed: Undisturbed, folder: Path, times: int, luck: Random | None) -> dict[str, list[str]]:
@@ -46,12 +46,12 @@ def cut_power(undisturbed: Undisturbed, folder: Path, times: int, luck: Random |
     disk.mkdir()
     images.mkdir()
     with power_losses(disk, moments, images, luck):
-        run(CONFIG, RunFolder(disk))
+        run(CONFIG, RunDir(disk))
     wrong = {}
     for image in sorted(images.iterdir(), key=lambda path: int(path.name)):
-        left = RunFolder(image)
-        if left.finished:
-            assert summarise(left.path).state == "finished"
+        left = RunDir(image)
+        if left.is_finished:
+            assert summarize_run(left.path).state == "finished"
         else:
             run(CONFIG, left)
         if found := differences(undisturbed.folder, left):
@@ -80,13 +80,13 @@ def test_at_each_checkpoint_all_before_it_and_the_names_above_it_are_on_the_disk
     """A run that starts over would end the same: here it must not have to."""
     root, lost = tmp_path / "disk", []
     root.mkdir()
-    disk, folder = Disk(root), RunFolder(root / WITHIN)
+    disk, folder = Disk(root), RunDir(root / WITHIN)
 
     def meet(operation: Operation) -> None:
-        if operation.name == "rename" and checkpoint.NAME.fullmatch(operation.path.stem):
-            written = [path.name for path in checkpoint.every(folder.checkpoints)]
+        if operation.name == "rename" and checkpoint.NAME_PATTERN.fullmatch(operation.path.stem):
+            written = [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)]
             disk.write_to(image := tmp_path / f"{operation.path.stem}", None)
-            left = [path.name for path in checkpoint.every(RunFolder(image / WITHIN).checkpoints)]
+            left = [path.name for path in checkpoint.list_checkpoints(RunDir(image / WITHIN).checkpoints_dir)]
             if not set(written) <= set(left):
                 lost.append((operation.path.name, written, left))
         if operation.name == "fsync":

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from manyview.train.records import JsonLines
+from manyview.train.records import JsonLinesLogger
 
 RECORDS = 3_000
 
@@ -24,7 +24,7 @@ def hurried() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hurried")
 def test_a_checkpoint_that_flushes_meanwhile_loses_no_record(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "metrics.jsonl")
+    lines = JsonLinesLogger(tmp_path / "metrics.jsonl")
     over: list[bool] = []
 
     def flush() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from benchmarks.launcher import Running
-from manyview.report.lines import records
-from manyview.train import RunFolder, run
+from manyview.report.lines import read_records
+from manyview.train import RunDir, run
 from manyview.train import records as records_module
-from manyview.train.records import WeightsAndBiases
+from manyview.train.records import WandbLogger
 from quality.plugin import Figure
 from tests.durability.sessions import quick_run, warnings_of
 
@@ -26,8 +26,8 @@ TRACKER = "a tracker without a key, or whose server never answers: a warning, th
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path / "run")
+def folder(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "run")
 
 
 def put_in_place_of_wandb(monkeypatch: pytest.MonkeyPatch, *, has_key: bool, init: Callable[..., Any]) -> None:
@@ -52,7 +52,7 @@ def never(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
 @pytest.mark.usefixtures("never")
 def test_a_service_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
     began_s = perf_counter()
-    service = WeightsAndBiases(tmp_path, name="a", id="b", config={})
+    service = WandbLogger(tmp_path, name="a", id="b", config={})
     service.record({"kind": "start", "frames": 0})
     for frames in range(20_000):  # more than wait for it
         service.record({"kind": "train", "frames": frames})
@@ -63,7 +63,7 @@ def test_a_service_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.attack(TRACKER)
 @pytest.mark.quality("L8")
-def test_without_a_key_a_run_warns_and_goes_on(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_a_run_warns_and_goes_on(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place_of_wandb(monkeypatch, has_key=False, init=refuse)
     assert run(quick_run(log={"wandb": True}), folder)
     (warning,) = warnings_of(folder)
@@ -76,10 +76,10 @@ def refuse(**_: Any) -> None:
 
 @pytest.mark.attack(TRACKER)
 @pytest.mark.quality("L8")
-def test_tensorboard_that_cannot_write_is_a_warning(folder: RunFolder) -> None:
+def test_tensorboard_that_cannot_write_is_a_warning(folder: RunDir) -> None:
     pytest.importorskip("tensorboard")
     folder.path.mkdir()
-    folder.tensorboard.touch()  # a file where its folder should be
+    folder.tensorboard_dir.touch()  # a file where its folder should be
     assert run(quick_run(log={"tensorboard": True}), folder)
     (warning,) = warnings_of(folder)
     assert warning.startswith("TensorBoard is told no more: FileExistsError(")
@@ -126,5 +126,5 @@ def test_the_real_wandb_with_a_server_that_never_answers_delays_nothing(
     figure(perf_counter() - asked_s, "s from SIGTERM")
     assert ended.status == 0, ended.said
     assert "Traceback" not in ended.said
-    warned = [record["text"] for record in records(metrics) if record["kind"] == "warning"]
+    warned = [record["text"] for record in read_records(metrics) if record["kind"] == "warning"]
     assert ["no API key" in text for text in warned] == ([] if key else [True])

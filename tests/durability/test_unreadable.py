@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.compared import differences
 from benchmarks.file_operations import Operation, watched
-from manyview.report.lines import records
-from manyview.train import RunFolder, checkpoint, run
-from manyview.train.opening import begin
+from manyview.report.lines import read_records
+from manyview.train import RunDir, checkpoint, run
+from manyview.train.opening import build_runner
 from manyview.utils import files
 from tests.durability.sessions import abandon, advance_to, quick_run
 
@@ -21,12 +21,12 @@ HOLDS = pytest.mark.attack("A checkpoint that cannot be read for a moment is rea
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path: Path) -> RunDir:
     """A run that was killed, with checkpoints of 0, 20 and 40 frames."""
-    session = begin(CONFIG, RunFolder(tmp_path / "run"))
+    session = build_runner(CONFIG, RunDir(tmp_path / "run"))
     advance_to(session, 45)
     abandon(session)
-    return session.folder
+    return session.run_dir
 
 
 @contextmanager
@@ -44,73 +44,75 @@ def failing_reads(folder: Path, number: int, *, fails: Callable[[int], bool]) ->
         yield
 
 
-def resumed_at(folder: RunFolder) -> list[str]:
-    return [record["checkpoint"] for record in records(folder.metrics_file) if record["kind"] == "resume"]
+def resumed_at(folder: RunDir) -> list[str]:
+    return [record["checkpoint"] for record in read_records(folder.metrics_file) if record["kind"] == "resume"]
 
 
 @HOLDS
 @pytest.mark.quality("D3")
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
-def test_an_error_that_is_gone_a_moment_later_is_not_noticed(folder: RunFolder, tmp_path: Path, number: int) -> None:
-    with failing_reads(folder.checkpoints / "000000040", number, fails=lambda read: read < 2):
+def test_an_error_that_is_gone_a_moment_later_is_not_noticed(folder: RunDir, tmp_path: Path, number: int) -> None:
+    with failing_reads(folder.checkpoints_dir / "000000040", number, fails=lambda read: read < 2):
         run(CONFIG, folder)
     assert resumed_at(folder) == ["000000040"]
-    run(CONFIG, whole := RunFolder(tmp_path / "whole"))
+    run(CONFIG, whole := RunDir(tmp_path / "whole"))
     assert differences(whole, folder) == []
 
 
 @HOLDS
 @pytest.mark.quality("D3")
-def test_a_checkpoint_that_stays_unreadable_is_set_aside_whole(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_stays_unreadable_is_set_aside_whole(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "RETRY_PAUSES_S", (0.0,))
-    newest = folder.checkpoints / "000000040"
+    newest = folder.checkpoints_dir / "000000040"
     before = {path.name: path.read_bytes() for path in newest.iterdir()}
     with failing_reads(newest, errno.EIO, fails=lambda _: True):
-        session = begin(CONFIG, folder)
+        session = build_runner(CONFIG, folder)
     abandon(session)
-    assert session._resumed is not None
-    assert session._resumed.folder.name == "000000020"
-    (aside,) = checkpoint.unreadable(folder.checkpoints)
+    assert session._resume_info is not None
+    assert session._resume_info.checkpoint_dir.name == "000000020"
+    (aside,) = checkpoint.list_unreadable(folder.checkpoints_dir)
     assert aside.name == "000000040.unreadable"
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
-    assert "000000040" not in [path.name for path in checkpoint.every(folder.checkpoints)]
+    assert "000000040" not in [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)]
     run(CONFIG, folder)
-    assert [path.name for path in checkpoint.every(folder.checkpoints)] == ["000000060", "000000040", "000000020"]
+    assert [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)] == [
+        "000000060",
+        "000000040",
+        "000000020",
+    ]
 
 
 @HOLDS
 @pytest.mark.quality("D3")
 def test_those_that_are_set_aside_do_not_become_more_and_more(tmp_path: Path) -> None:
     for frames in range(10):
-        folder = tmp_path / checkpoint.name_of(frames)
+        folder = tmp_path / checkpoint.format_checkpoint_name(frames)
         folder.mkdir()
-        (folder / checkpoint.VALUES).write_text("{")
-        checkpoint.set_aside(folder)
-    assert checkpoint.every(tmp_path) == []
-    checkpoint.keep_newest(tmp_path, 3)
-    assert [path.name for path in checkpoint.unreadable(tmp_path)] == [
-        f"{checkpoint.name_of(frames)}.unreadable" for frames in (9, 8, 7)
+        (folder / checkpoint.VALUES_FILE).write_text("{")
+        checkpoint.move_checkpoint_aside(folder)
+    assert checkpoint.list_checkpoints(tmp_path) == []
+    checkpoint.prune_checkpoints(tmp_path, 3)
+    assert [path.name for path in checkpoint.list_unreadable(tmp_path)] == [
+        f"{checkpoint.format_checkpoint_name(frames)}.unreadable" for frames in (9, 8, 7)
     ]
 
 
 @HOLDS
 @pytest.mark.quality("D3")
 def test_a_folder_of_checkpoints_that_cannot_be_listed_does_not_look_empty(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    folder: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An empty one would begin the run anew, and cut its records off."""
     before = folder.metrics_file.read_bytes()
     real = Path.iterdir
 
     def iterdir(path: Path) -> Iterator[Path]:
-        if path == folder.checkpoints:
+        if path == folder.checkpoints_dir:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return real(path)
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
-    monkeypatch.setattr(Path, "glob", lambda path, _: iter([]) if path == folder.checkpoints else real(path))
+    monkeypatch.setattr(Path, "glob", lambda path, _: iter([]) if path == folder.checkpoints_dir else real(path))
     with pytest.raises(PermissionError, match="checkpoints"):
-        begin(CONFIG, folder)
+        build_runner(CONFIG, folder)
     assert folder.metrics_file.read_bytes() == before

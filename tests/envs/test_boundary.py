@@ -10,9 +10,9 @@ import pytest
 from gymnasium import spaces
 
 from manyview.envs import MASK, ContractError, MultiViewEnv, View, make, wrap
-from manyview.envs.layers.boundary import Boundary
-from manyview.envs.layers.choose import ChooseViews
-from manyview.envs.testing import equal
+from manyview.envs.layers.boundary import CallValidator
+from manyview.envs.layers.choose import SelectViews
+from manyview.envs.testing import are_equal
 from manyview.envs.views import Observation
 from quality.plugin import Figure
 
@@ -412,7 +412,7 @@ def test_a_blind_episode_is_truncated_with_the_last_thing_seen() -> None:
     bare.step_returns = (absent("side", "back"), 1.0, False, False, {})
     observation, _, terminated, truncated, info = env.step(0)
     assert (terminated, truncated, info["blind"]) == (False, True, True)
-    assert equal(observation, before)
+    assert are_equal(observation, before)
     assert info["episode"]["absent"] == {"side": 1, "back": 1}
 
 
@@ -447,7 +447,7 @@ def test_the_sums_of_an_episode_are_its_own_whether_the_one_before_ended_or_brok
 
 def test_chosen_views_keep_their_places_in_the_mask() -> None:
     bare = Obedient()
-    env = wrap(ChooseViews(bare, ["back", "side"]))
+    env = wrap(SelectViews(bare, ["back", "side"]))
     for name, mask in (("side", [1, 0]), ("back", [0, 1])):
         bare.reset_returns = (absent(name), {})
         observation, _ = env.reset()
@@ -461,5 +461,5 @@ def test_every_environment_of_ours_has_both_sides_of_the_boundary() -> None:
     while isinstance(env, gym.Wrapper):
         layers.append(type(env).__name__)
         env = env.env
-    assert layers[0] == Boundary.__name__
-    assert layers.index("FrameStack") < layers.index("Checked")
+    assert layers[0] == CallValidator.__name__
+    assert layers.index("FrameStack") < layers.index("OutputValidator")

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from manyview.envs import MASK, ContractError, NotRestorable, make, make_vector, restore, snapshot, views_of
+from manyview.envs import MASK, ContractError, NotRestorable, get_views, make, make_vector, restore, snapshot
 from manyview.envs.dmc.env import DeepMindControl
-from manyview.envs.dmc.suite import CAMERAS, NAMES, PAPER_TASKS, SUITE
-from manyview.envs.drawing import _Painter
-from manyview.envs.foreground import from_bits, to_bits
-from manyview.envs.suite import Options
-from manyview.envs.testing import EnvironmentContract, VectorContract, add_observation, equal
+from manyview.envs.dmc.suite import CAMERAS, PAPER_TASKS, SUITE, TASK_NAMES
+from manyview.envs.drawing import _GLRenderer
+from manyview.envs.foreground import pack_foreground, unpack_foreground
+from manyview.envs.suite import MakeOptions
+from manyview.envs.testing import EnvironmentContract, VectorContract, add_observation, are_equal
 from manyview.envs.views import Observation, ViewWarning
 
 pytestmark = pytest.mark.simulator
@@ -27,14 +27,14 @@ pytest.importorskip("dm_control", reason='pip install "manyview[dmc]"')
 
 Env = gym.Env[Observation, Any]
 RESTORED_TASKS = ("cheetah_run", "walker_run", "quadruped_run", "finger_turn_hard", "reacher_hard", "reach_duplo")
-RESTORED_OPTIONS: Options = {"render_quality": "fast", "action_repeat": 1, "image_size": 32}
+RESTORED_OPTIONS: MakeOptions = {"render_quality": "fast", "action_repeat": 1, "image_size": 32}
 
 
 class Contract(EnvironmentContract):
     """Drawn small: how it looks is tested below."""
 
-    ends = "truncated"
-    longest = 250
+    episode_end = "truncated"
+    max_episode_steps = 250
     task: ClassVar[str]
 
     def make_env(self) -> Env:
@@ -90,17 +90,17 @@ class TestReachDuplo(Contract):
 
 
 class TestVector(VectorContract):
-    num_envs, longest = 2, 500
+    num_envs, max_episode_steps = 2, 500
 
     def make_vector(self) -> VectorEnv[Any, Any, Any]:
         return make_vector("dmc/pendulum_swingup", self.num_envs, render_quality="fast", image_size=16, action_repeat=4)
 
 
 class TestVectorInProcesses(VectorContract):
-    num_envs, longest = 2, 250
+    num_envs, max_episode_steps = 2, 250
 
     def make_vector(self) -> VectorEnv[Any, Any, Any]:
-        options: Options = {"render_quality": "fast", "image_size": 16, "action_repeat": 8, "views": ["fixed"]}
+        options: MakeOptions = {"render_quality": "fast", "image_size": 16, "action_repeat": 8, "views": ["fixed"]}
         return make_vector("dmc/pendulum_swingup", self.num_envs, processes=True, **options)
 
 
@@ -123,7 +123,7 @@ def walk(env: Env, steps: int, *, seed: int) -> list[tuple[Observation, float]]:
 def test_the_table_of_tasks_is_dm_controls() -> None:
     from dm_control import suite
 
-    assert {(domain, task) for domain, tasks in NAMES.items() for task in tasks} == set(suite.ALL_TASKS)
+    assert {(domain, task) for domain, tasks in TASK_NAMES.items() for task in tasks} == set(suite.ALL_TASKS)
     assert len(SUITE.tasks) == 52
     assert sum(task.in_paper for task in SUITE.tasks.values()) == 12
 
@@ -150,7 +150,7 @@ def test_standard_is_what_dm_control_draws_and_foreground_what_segmentation_says
     env.reset(seed=0)
     observation, _ = walk(env, 3, seed=0)[-1]
     physics = bare(env)._env.physics
-    first, second, foreground = views_of(env)
+    first, second, foreground = get_views(env)
     drawn = {view.name: physics.render(84, 84, view.name) for view in (first, second)}
     for name, picture in drawn.items():
         assert np.array_equal(observation[name][..., -3:], picture)
@@ -163,7 +163,9 @@ def test_standard_is_what_dm_control_draws_and_foreground_what_segmentation_says
     assert np.array_equal(shown, expected)
     assert 0.005 < 1 - background.mean() < 0.5
 
-    assert np.array_equal(from_bits(drawn[first.name], to_bits(shown, foreground.fill), foreground.fill), shown)
+    assert np.array_equal(
+        unpack_foreground(drawn[first.name], pack_foreground(shown, foreground.fill), foreground.fill), shown
+    )
     env.close()
 
 
@@ -178,18 +180,18 @@ def test_a_restored_environment_goes_on_exactly(task: str) -> None:
     walk(env, 30, seed=2)
     state = snapshot(env)
     expected = walk(env, 200, seed=3)
-    physics = bare(env).physics_state()
+    physics = bare(env).get_physics_state()
 
     other = make(f"dmc/{task}", **RESTORED_OPTIONS)
     for restored in (other, env):
         restore(restored, state)
         went = walk(restored, 200, seed=3)
-        assert np.array_equal(bare(restored).physics_state(), physics)
+        assert np.array_equal(bare(restored).get_physics_state(), physics)
         for (observation, reward), (now, paid) in zip(expected, went, strict=True):
             assert reward == paid
-            assert equal(observation, now)
+            assert are_equal(observation, now)
     # And the episode after it: the generator went on too.
-    assert equal(other.reset()[0], env.reset()[0])
+    assert are_equal(other.reset()[0], env.reset()[0])
     env.close()
     other.close()
 
@@ -211,11 +213,11 @@ def from_json(state: Any) -> Any:
 
 
 def digest_of_walk(env: Env) -> str:
-    seen = hashlib.sha256(bare(env).physics_state().tobytes())
+    seen = hashlib.sha256(bare(env).get_physics_state().tobytes())
     for observation, reward in walk(env, 200, seed=3):
         add_observation(seen, observation)
         seen.update(np.float64(reward).tobytes())
-    seen.update(bare(env).physics_state().tobytes())
+    seen.update(bare(env).get_physics_state().tobytes())
     return seen.hexdigest()
 
 
@@ -247,8 +249,8 @@ def restored_digests(folder: str) -> dict[str, str]:
 @pytest.mark.parametrize("domain", [domain for domain in CAMERAS if domain != "dog"])
 def test_a_task_of_every_domain_can_be_restored(domain: str) -> None:
     """The last of each, which differs most from the paper's. The dogs too, in principle; they are slow to play."""
-    task = f"dmc/{domain}_{NAMES[domain][-1]}" if domain in NAMES else f"dmc/{domain}"
-    options: Options = {"render_quality": "fast", "image_size": 16, "views": [SUITE.tasks[task].cameras[0]]}
+    task = f"dmc/{domain}_{TASK_NAMES[domain][-1]}" if domain in TASK_NAMES else f"dmc/{domain}"
+    options: MakeOptions = {"render_quality": "fast", "image_size": 16, "views": [SUITE.tasks[task].cameras[0]]}
     env, other = make(task, **options), make(task, **options)
     env.reset(seed=1)
     walk(env, 3, seed=1)
@@ -257,7 +259,7 @@ def test_a_task_of_every_domain_can_be_restored(domain: str) -> None:
     restore(other, snapshot(env))
     for (one, paid), (two, earned) in zip(walk(env, 5, seed=3), walk(other, 5, seed=3), strict=True):
         assert paid == earned
-        assert equal(one, two)
+        assert are_equal(one, two)
     env.close()
     other.close()
 
@@ -306,14 +308,14 @@ def test_physics_errors_truncate_and_are_counted() -> None:
 def test_a_camera_that_cannot_be_drawn_is_masked_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
     env.reset(seed=0)
-    paint, fails = _Painter.paint, iter([False, True, True, False, False])
+    paint, fails = _GLRenderer.render, iter([False, True, True, False, False])
 
-    def failing(self: _Painter, model: Any, data: Any, camera: Any, shape: Any) -> Any:
+    def failing(self: _GLRenderer, model: Any, data: Any, camera: Any, shape: Any) -> Any:
         if camera == "side" and next(fails):
             raise RuntimeError("the cable is out")
         return paint(self, model, data, camera, shape)
 
-    monkeypatch.setattr(_Painter, "paint", failing)
+    monkeypatch.setattr(_GLRenderer, "render", failing)
     masks, infos = [], []
     env.action_space.seed(0)
     with pytest.warns(ViewWarning, match="view 'side' is absent") as said:
@@ -321,7 +323,7 @@ def test_a_camera_that_cannot_be_drawn_is_masked_counted_and_tried_again(monkeyp
             observation, *_, info = env.step(env.action_space.sample())
             masks.append(observation[MASK].tolist())
             infos.append(info)
-            for view, present in zip(views_of(env), observation[MASK], strict=True):
+            for view, present in zip(get_views(env), observation[MASK], strict=True):
                 assert observation[view.name].any() == bool(present)
     assert len(said) == 1
     # The view that is made from the failing camera goes with it.
@@ -335,8 +337,8 @@ def test_a_camera_that_cannot_be_drawn_is_masked_counted_and_tried_again(monkeyp
 def test_a_lost_gl_context_costs_an_episode_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make("dmc/cheetah_run", render_quality="fast", image_size=24)
     first, _ = env.reset(seed=0)
-    painter = bare(env)._drawing._painter  # type: ignore[union-attr]
-    lost = painter._gl
+    painter = bare(env)._renderer._renderer  # type: ignore[union-attr]
+    lost = painter._gl_context
 
     def gone() -> None:
         raise RuntimeError("the GL context was lost")
@@ -344,11 +346,11 @@ def test_a_lost_gl_context_costs_an_episode_and_is_replaced(monkeypatch: pytest.
     monkeypatch.setattr(lost, "make_current", gone)
     with pytest.warns(ViewWarning, match="the GL context was lost"):
         observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-    assert painter._gl is not lost  # the second camera already had another
+    assert painter._gl_context is not lost  # the second camera already had another
     assert (terminated, truncated) == (False, False)
     assert observation[MASK].tolist() == [0, 1, 0]
     again, _ = env.reset(seed=0)
-    assert equal(again, first)
+    assert are_equal(again, first)
     env.close()
 
 
@@ -359,11 +361,11 @@ def test_an_environment_without_any_camera_says_so(monkeypatch: pytest.MonkeyPat
     def failing(*_: Any) -> None:
         raise RuntimeError("no GL at all")
 
-    monkeypatch.setattr(_Painter, "paint", failing)
+    monkeypatch.setattr(_GLRenderer, "render", failing)
     with pytest.warns(ViewWarning):
         observation, _, terminated, truncated, info = env.step(env.action_space.sample())
     assert (terminated, truncated, info["blind"]) == (False, True, True)
-    assert equal(observation, first)
+    assert are_equal(observation, first)
     with pytest.raises(ContractError, match=r"at least one view present, got no view at all .* no GL at all"):
         env.reset(seed=0)
     env.close()
@@ -437,8 +439,8 @@ def test_rewards_of_a_repeated_action_add_up() -> None:
 
 def test_cameras_go_by_name_or_number() -> None:
     env = make("dmc/quadruped_run", views=[2, "egocentric", "2_foreground"], render_quality="fast", image_size=16)
-    assert [view.name for view in views_of(env)] == ["y", "egocentric", "y_foreground"]
-    assert views_of(env)[2].derived_from == "y"
+    assert [view.name for view in get_views(env)] == ["y", "egocentric", "y_foreground"]
+    assert get_views(env)[2].derived_from == "y"
     env.close()
     with pytest.raises(ValueError, match=r"no camera 'left'; it has 0 side, 1 back"):
         make("dmc/cheetah_run", views=["left"])
@@ -456,7 +458,7 @@ def test_two_environments_side_by_side_draw_as_if_alone() -> None:
     other.reset(seed=0)
     env.action_space.seed(0)
     for index, (observation, _) in enumerate(expected):
-        assert equal(env.step(env.action_space.sample())[0], observation)
+        assert are_equal(env.step(env.action_space.sample())[0], observation)
         if index == 2:
             other.close()  # closing one must not disturb the other
         elif index < 2:
@@ -489,7 +491,7 @@ def test_smooth_pictures_are_means_of_larger_fast_ones(task: str) -> None:
         observation, _ = env.reset(seed=3)
         for _ in range(5):
             observation, *_ = env.step(env.action_space.sample())
-        seen[quality] = (views_of(env), observation)
+        seen[quality] = (get_views(env), observation)
         env.close()
     views, small = seen["smooth"]
     large = seen["fast"][1]

@@ -7,20 +7,20 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from manyview.envs import MASK, Fault, Faults, MultiViewEnv, View, make, make_vector, restore, snapshot, wrap
-from manyview.envs.foreground import from_bits, remove_background, to_bits
-from manyview.envs.layers.faults import Kind, Lasts
-from manyview.envs.testing import EnvironmentContract, equal
+from manyview.envs import MASK, Fault, FaultInjector, MultiViewEnv, View, make, make_vector, restore, snapshot, wrap
+from manyview.envs.foreground import pack_foreground, remove_background, unpack_foreground
+from manyview.envs.layers.faults import FaultDuration, FaultKind
+from manyview.envs.testing import EnvironmentContract, are_equal
 from manyview.envs.toy import HiddenGoal
-from manyview.envs.views import Image, Observation, State, generator_state, restored_generator
+from manyview.envs.views import Image, Observation, State, get_rng_state, restore_rng
 from manyview.mem import MEM, Features, MEMConfig
-from manyview.mem.reward import reward_distances
+from manyview.mem.reward import compute_distances
 
 # Cameras that are broken on purpose are also warned of; tests/envs/test_sanity.py has that.
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
-LASTS: tuple[Lasts, ...] = get_args(Lasts)
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+LASTS: tuple[FaultDuration, ...] = get_args(FaultDuration)
 FILL = (9, 9, 9)
 
 
@@ -56,11 +56,11 @@ class Flicker(MultiViewEnv):
         return self.observe(self._pictures)
 
     def snapshot(self) -> State:
-        return {"step": self._step, "rng": generator_state(self.np_random), "pictures": dict(self._pictures)}
+        return {"step": self._step, "rng": get_rng_state(self.np_random), "pictures": dict(self._pictures)}
 
     def restore(self, state: State) -> Observation:
         self._step, self._pictures = state["step"], dict(state["pictures"])
-        self.np_random = restored_generator(state["rng"])
+        self.np_random = restore_rng(state["rng"])
         return self.observe(self._pictures)
 
 
@@ -71,7 +71,7 @@ EVERYTHING = [
 
 
 class TestFaultyContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return wrap(Flicker(), faults=EVERYTHING, frame_stack=2)
@@ -101,14 +101,14 @@ def play(
 
 
 def flickering(*faults: Fault, episodes: int = 1) -> list[list[tuple[Observation, dict[str, Any]]]]:
-    return play(Faults(Flicker(), faults), episodes)
+    return play(FaultInjector(Flicker(), faults), episodes)
 
 
 def pictures(episode: list[tuple[Observation, dict[str, Any]]], view: str) -> list[Image]:
     return [observation[view] for observation, _ in episode]
 
 
-def is_showing(lasts: Lasts, *, episode: int, step: int, begins: int) -> bool:
+def is_showing(lasts: FaultDuration, *, episode: int, step: int, begins: int) -> bool:
     match lasts:
         case "frame":
             return step == begins
@@ -134,7 +134,7 @@ def encoded(mem: MEM, observations: Sequence[Observation]) -> Features:
 @pytest.mark.quality("S4")
 @pytest.mark.parametrize("lasts", LASTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_a_camera_does_the_bonus_is_finite_and_the_mask_right(kind: Kind, lasts: Lasts) -> None:
+def test_whatever_a_camera_does_the_bonus_is_finite_and_the_mask_right(kind: FaultKind, lasts: FaultDuration) -> None:
     fault = Fault(view="row", kind=kind, lasts=lasts, at_step=BEGINS)
     env = wrap(HiddenGoal(cells=10, episode_steps=12), faults=[fault])
     episodes = play(env, EPISODES)
@@ -148,12 +148,12 @@ def test_whatever_a_camera_does_the_bonus_is_finite_and_the_mask_right(kind: Kin
     mem = MEM(("column", "row"), (1, 20, 20), MEMConfig(latent_dim=16, bank=0))
     features = encoded(mem, [observation for episode in episodes for observation, _ in episode])
     for _ in range(3):  # the running scales move too
-        assert mem.reward(features).isfinite().all()
+        assert mem.compute_reward(features).isfinite().all()
     present = np.mean([observation[MASK][1] for episode in episodes for observation, _ in episode])
-    assert mem.health(features, beta=1.0).metrics()["present/row"] == pytest.approx(present)
+    assert mem.diagnose(features, beta=1.0).to_metrics()["present/row"] == pytest.approx(present)
 
 
-def standing_still(lasts: Lasts) -> list[list[Observation]]:
+def standing_still(lasts: FaultDuration) -> list[list[Observation]]:
     """Groups of observations through which the frozen camera shows one picture."""
     fault = Fault(view="row", kind="frozen", lasts=lasts, at_step=BEGINS)
     env = wrap(HiddenGoal(cells=10, episode_steps=12), faults=[fault])
@@ -170,12 +170,12 @@ def standing_still(lasts: Lasts) -> list[list[Observation]]:
 
 @pytest.mark.quality("S4")
 @pytest.mark.parametrize("lasts", LASTS)
-def test_a_frozen_view_pays_exactly_nothing(lasts: Lasts) -> None:
+def test_a_frozen_view_pays_exactly_nothing(lasts: FaultDuration) -> None:
     mem = MEM(("column", "row"), (1, 20, 20), MEMConfig(latent_dim=16, bank=0))
     groups = standing_still(lasts)
     paid = 0.0
     for rows in groups:
-        distances, there = reward_distances(encoded(mem, rows), k=mem.config.k)
+        distances, there = compute_distances(encoded(mem, rows), k=mem.config.k)
         assert there.all()
         assert distances[:, 1].eq(0.0).all()
         paid += float(distances[:, 0].sum())
@@ -203,7 +203,7 @@ def test_a_frozen_camera_repeats_the_last_picture_it_gave() -> None:
 
 
 @pytest.mark.parametrize(("lasts", "different"), [("forever", 2), ("episode", 4)])
-def test_only_a_camera_frozen_for_ever_stays_so_over_resets(lasts: Lasts, different: int) -> None:
+def test_only_a_camera_frozen_for_ever_stays_so_over_resets(lasts: FaultDuration, different: int) -> None:
     episodes = flickering(Fault(view="side", kind="frozen", at_step=2, lasts=lasts), episodes=2)
     seen = {picture.tobytes() for episode in episodes for picture in pictures(episode, "side")}
     assert len(seen) == different  # the two pictures before it froze, once or in each episode
@@ -229,26 +229,28 @@ def test_a_camera_that_is_gone_takes_its_derived_view_along() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_derived_view_is_always_what_its_bits_cut_out_of_its_camera(kind: Kind) -> None:
+def test_a_derived_view_is_always_what_its_bits_cut_out_of_its_camera(kind: FaultKind) -> None:
     faults = [Fault(view="side", kind=kind, lasts="episode", probability=0.3)]
     for episode in flickering(*faults, episodes=5):
         for observation, _ in episode:
             if observation[MASK][0]:
-                bits = to_bits(observation["side_foreground"], FILL)
-                assert np.array_equal(observation["side_foreground"], from_bits(observation["side"], bits, FILL))
+                bits = pack_foreground(observation["side_foreground"], FILL)
+                assert np.array_equal(
+                    observation["side_foreground"], unpack_foreground(observation["side"], bits, FILL)
+                )
 
 
 def test_a_noisy_camera_shows_its_noise_in_the_derived_view_where_the_foreground_was() -> None:
     (true,), (episode,) = flickering(), flickering(Fault(view="side", kind="noise", at_step=0, lasts="episode"))
     for (was, _), (shown, _) in zip(true, episode, strict=True):
-        bits = to_bits(was["side_foreground"], FILL)
-        assert np.array_equal(shown["side_foreground"], from_bits(shown["side"], bits, FILL))
+        bits = pack_foreground(was["side_foreground"], FILL)
+        assert np.array_equal(shown["side_foreground"], unpack_foreground(shown["side"], bits, FILL))
         assert not np.array_equal(shown["side_foreground"], was["side_foreground"])
 
 
 def test_a_camera_that_is_absent_by_itself_stays_absent() -> None:
     bare = Flicker()
-    env = Faults(bare, [Fault(view="side", kind=kind, probability=0.5) for kind in KINDS])
+    env = FaultInjector(bare, [Fault(view="side", kind=kind, probability=0.5) for kind in KINDS])
     env.reset(seed=0)
     bare.side_fails = True
     for _ in range(50):
@@ -262,7 +264,7 @@ def test_faults_change_nothing_but_what_is_seen() -> None:
         env.reset(seed=3)
         return [env.step(0)[1:4] for _ in range(Flicker.episode_steps)]
 
-    assert outcome(Faults(Flicker(), EVERYTHING)) == outcome(Flicker())
+    assert outcome(FaultInjector(Flicker(), EVERYTHING)) == outcome(Flicker())
 
 
 def test_the_first_declared_of_two_faults_shows() -> None:
@@ -278,7 +280,7 @@ def test_a_fault_comes_as_often_as_its_probability_says() -> None:
 
 
 def test_noise_does_not_shift_when_other_faults_begin() -> None:
-    def times(kind: Kind) -> list[bool]:
+    def times(kind: FaultKind) -> list[bool]:
         faults = (Fault(view="side", kind=kind, probability=0.3), Fault(view="back", kind="gone", probability=0.3))
         return [bool(obs[MASK][2]) for episode in flickering(*faults, episodes=5) for obs, _ in episode]
 
@@ -286,7 +288,7 @@ def test_noise_does_not_shift_when_other_faults_begin() -> None:
 
 
 def test_a_seeded_reset_repairs_what_lasts_for_ever_and_another_reset_does_not() -> None:
-    env = Faults(Flicker(), [Fault(view="back", kind="gone", lasts="forever", at_step=1)])
+    env = FaultInjector(Flicker(), [Fault(view="back", kind="gone", lasts="forever", at_step=1)])
     env.reset(seed=0)
     env.step(0)
     assert env.reset()[0][MASK][2] == 0
@@ -294,27 +296,27 @@ def test_a_seeded_reset_repairs_what_lasts_for_ever_and_another_reset_does_not()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_environment_shows_the_broken_picture_again_and_goes_on_alike(kind: Kind) -> None:
+def test_a_restored_environment_shows_the_broken_picture_again_and_goes_on_alike(kind: FaultKind) -> None:
     fault = Fault(view="side", kind=kind, lasts="episode", at_step=2)
-    env, other = (Faults(Flicker(), [fault]) for _ in range(2))
+    env, other = (FaultInjector(Flicker(), [fault]) for _ in range(2))
     env.reset(seed=5)
     for _ in range(4):
         shown = env.step(0)[0]
     state = snapshot(env)
-    assert equal(restore(other, state), shown)
+    assert are_equal(restore(other, state), shown)
     for _ in range(4):
-        assert equal(env.step(0)[0], other.step(0)[0])
-    assert equal(env.reset()[0], other.reset()[0])
+        assert are_equal(env.step(0)[0], other.step(0)[0])
+    assert are_equal(env.reset()[0], other.reset()[0])
 
 
 def test_a_derived_view_has_no_camera_that_could_fail() -> None:
     with pytest.raises(ValueError, match="'side_foreground' has no camera of its own: declare the fault for 'side'"):
-        Faults(Flicker(), [Fault(view="side_foreground", kind="black", at_step=0)])
+        FaultInjector(Flicker(), [Fault(view="side_foreground", kind="black", at_step=0)])
 
 
 def test_a_fault_of_a_view_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match=r"a fault of 'top': .* has the views \['side', 'side_foreground', 'back'\]"):
-        Faults(Flicker(), [Fault(view="top", kind="black", at_step=0)])
+        FaultInjector(Flicker(), [Fault(view="top", kind="black", at_step=0)])
 
 
 @pytest.mark.parametrize(

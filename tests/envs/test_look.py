@@ -16,19 +16,19 @@ from PIL import ImageSequence
 
 from manyview.envs import MultiViewEnv, View, make, wrap
 from manyview.envs.look import (
-    Moment,
+    RecordedStep,
     Row,
-    broken_rows,
-    contact_sheet,
+    compute_median_step_ms,
+    draw_contact_sheet,
     draw_grid,
-    save_picture,
-    side_by_side,
-    step_ms,
-    summarise,
-    watch,
+    draw_video_frames,
+    record_random_steps,
+    render_fault_rows,
+    save_image,
+    summarize_views,
     write_video,
 )
-from manyview.envs.look.sheet import COLUMNS, moment_label, spread, view_label
+from manyview.envs.look.sheet import MAX_COLUMNS, format_step_label, format_view_label, subsample_steps
 from manyview.envs.views import Image, Observation
 
 RED, GREEN, BLUE, YELLOW = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)
@@ -46,8 +46,8 @@ def box(sheet: Image, colour: tuple[int, ...]) -> tuple[int, int, int, int]:
     return int(down.min()), int(across.min()), height, width
 
 
-def moments_of(*pictures: Image | None) -> list[Moment]:
-    return [Moment(step=step, frame=step, pictures={"top": picture}) for step, picture in enumerate(pictures)]
+def moments_of(*pictures: Image | None) -> list[RecordedStep]:
+    return [RecordedStep(step=step, frame=step, images={"top": picture}) for step, picture in enumerate(pictures)]
 
 
 def half(colour: tuple[int, ...]) -> Image:
@@ -82,7 +82,7 @@ class Blinking(MultiViewEnv):
 
 def test_pictures_stand_in_rows_and_columns_enlarged_by_a_whole_factor() -> None:
     rows = [Row("one", [plain(RED), plain(GREEN)]), Row("two", [plain(BLUE), plain(YELLOW)])]
-    sheet = draw_grid(rows, columns=["a", "b"], title="all", cell_px=25)
+    sheet = draw_grid(rows, column_labels=["a", "b"], title="all", cell_px=25)
     places = {colour: box(sheet, colour) for colour in (RED, GREEN, BLUE, YELLOW)}
     assert {place[2:] for place in places.values()} == {(30, 30)}
     assert places[RED][0] == places[GREEN][0] < places[BLUE][0] == places[YELLOW][0]
@@ -122,7 +122,7 @@ def test_a_sheet_may_consist_of_absent_pictures() -> None:
 
 def test_labels_take_the_room_they_need_and_cover_nothing() -> None:
     bare = draw_grid([Row("", [plain(RED)])])
-    labelled = draw_grid([Row("a label of some length", [plain(RED)])], columns=["two\nlines"], title="title")
+    labelled = draw_grid([Row("a label of some length", [plain(RED)])], column_labels=["two\nlines"], title="title")
     assert labelled.shape[0] > bare.shape[0]
     assert labelled.shape[1] > bare.shape[1]
     assert box(labelled, RED)[2:] == box(bare, RED)[2:]
@@ -138,63 +138,65 @@ def test_labels_take_the_room_they_need_and_cover_nothing() -> None:
 
 def test_the_same_seed_shows_the_same() -> None:
     env = make("toy/identity")
-    first, again, other = (watch(env, 8, seed=seed) for seed in (3, 3, 4))
+    first, again, other = (record_random_steps(env, 8, seed=seed) for seed in (3, 3, 4))
 
-    def seen(moments: list[Moment]) -> list[bytes]:
-        return [picture.tobytes() for m in moments for picture in m.pictures.values() if picture is not None]
+    def seen(moments: list[RecordedStep]) -> list[bytes]:
+        return [picture.tobytes() for m in moments for picture in m.images.values() if picture is not None]
 
     assert seen(first) == seen(again) != seen(other)
 
 
 def test_of_a_stack_the_newest_frame_is_shown() -> None:
-    stacked, single = (watch(make("toy/identity", frame_stack=frames), 8, seed=0) for frames in (3, 1))
+    stacked, single = (record_random_steps(make("toy/identity", frame_stack=frames), 8, seed=0) for frames in (3, 1))
     for one, other in zip(stacked, single, strict=True):
-        assert all(np.array_equal(one.pictures[name], other.pictures[name]) for name in ("upright", "lying"))  # type: ignore[arg-type]
+        assert all(np.array_equal(one.images[name], other.images[name]) for name in ("upright", "lying"))  # type: ignore[arg-type]
 
 
 def test_an_episode_that_ends_is_followed_by_the_next() -> None:
-    moments = watch(wrap(Blinking()), 6, seed=0)
+    moments = record_random_steps(wrap(Blinking()), 6, seed=0)
     assert [moment.step for moment in moments] == [0, 1, 2, 3, 4, 0, 1, 2]
-    assert [moment.step for moment in moments if moment.ended] == [4]
+    assert [moment.step for moment in moments if moment.is_last] == [4]
     assert [moment.step for moment in moments if moment.reward is None] == [0, 0]
 
 
 def test_an_absent_view_is_no_picture_and_lowers_its_presence() -> None:
     env: gym.Env[Observation, Any] = wrap(Blinking(), frame_stack=2)
-    moments = watch(env, 3, seed=0)
-    assert [moment.pictures["side"] is None for moment in moments] == [False, True, False, True]
-    top, side = summarise(env.metadata["views"], moments)
-    assert (top.present, side.present) == (1.0, 0.5)
+    moments = record_random_steps(env, 3, seed=0)
+    assert [moment.images["side"] is None for moment in moments] == [False, True, False, True]
+    top, side = summarize_views(env.metadata["views"], moments)
+    assert (top.present_fraction, side.present_fraction) == (1.0, 0.5)
     assert top.brightness == side.brightness == pytest.approx(85 / 2)
 
 
 def test_a_view_that_never_came_has_no_brightness() -> None:
-    (summary,) = summarise([View("top", 4, 4)], moments_of(None, None))
-    assert (summary.brightness, summary.present) == (None, 0.0)
+    (summary,) = summarize_views([View("top", 4, 4)], moments_of(None, None))
+    assert (summary.brightness, summary.present_fraction) == (None, 0.0)
 
 
 def test_frames_count_the_repeated_action() -> None:
-    moments = watch(wrap(Blinking()), 3, seed=0)
+    moments = record_random_steps(wrap(Blinking()), 3, seed=0)
     assert [moment.frame for moment in moments] == [0, 2, 4, 6]
-    assert moment_label(moments[0]) == "step 0\nreset"
-    assert moment_label(moments[1]) == "step 1, frame 2\nreward 0.5"
-    assert step_ms(moments) > 0
+    assert format_step_label(moments[0]) == "step 0\nreset"
+    assert format_step_label(moments[1]) == "step 1, frame 2\nreward 0.5"
+    assert compute_median_step_ms(moments) > 0
 
 
 def test_the_end_of_an_episode_is_labelled() -> None:
-    assert moment_label(Moment(step=4, frame=4, pictures={}, reward=1.0, ended=True)) == "step 4\nreward 1, end"
+    assert (
+        format_step_label(RecordedStep(step=4, frame=4, images={}, reward=1.0, is_last=True)) == "step 4\nreward 1, end"
+    )
 
 
 def test_a_derived_view_says_what_was_removed_from_where() -> None:
     derived = View("side_foreground", 8, 8, derived_from="side")
-    assert view_label(derived) == "side_foreground\nbackground removed\nfrom side"
-    assert view_label(View("screen_crop", 8, 8, derived_from="screen")) == "screen_crop\nmade of screen"
+    assert format_view_label(derived) == "side_foreground\nbackground removed\nfrom side"
+    assert format_view_label(View("screen_crop", 8, 8, derived_from="screen")) == "screen_crop\nmade of screen"
 
 
 def test_a_broken_camera_is_shown_in_every_way_it_can_fail() -> None:
     env = make("toy/identity", frame_stack=1)
-    healthy = [moment.pictures["upright"] for moment in watch(env, COLUMNS - 1, seed=0)]
-    rows = {row.label: row.pictures for row in broken_rows(env, COLUMNS - 1, seed=0)}
+    healthy = [moment.images["upright"] for moment in record_random_steps(env, MAX_COLUMNS - 1, seed=0)]
+    rows = {row.label: row.images for row in render_fault_rows(env, MAX_COLUMNS - 1, seed=0)}
     assert list(rows) == [f"upright\n{how}, from step 1" for how in ("black", "frozen", "noise", "late by 1", "gone")]
     black, frozen, noise, late, gone = rows.values()
     for pictures in rows.values():
@@ -202,35 +204,35 @@ def test_a_broken_camera_is_shown_in_every_way_it_can_fail() -> None:
     assert not np.any(black[1:])  # type: ignore[arg-type]
     assert all(np.array_equal(picture, healthy[0]) for picture in frozen)  # type: ignore[arg-type]
     assert np.array_equal(late[1:], healthy[:-1])  # type: ignore[arg-type]
-    assert gone[1:] == [None] * (COLUMNS - 1)
-    assert len({picture.tobytes() for picture in noise if picture is not None}) == COLUMNS
+    assert gone[1:] == [None] * (MAX_COLUMNS - 1)
+    assert len({picture.tobytes() for picture in noise if picture is not None}) == MAX_COLUMNS
 
 
 # Sheets and videos
 
 
-@pytest.mark.parametrize("count", [1, 2, COLUMNS, COLUMNS + 1, 100])
+@pytest.mark.parametrize("count", [1, 2, MAX_COLUMNS, MAX_COLUMNS + 1, 100])
 def test_a_sheet_shows_the_first_and_the_last_moment_and_few_between(count: int) -> None:
     moments = moments_of(*[plain(RED)] * count)
-    steps = [moment.step for moment in spread(moments, COLUMNS)]
-    assert len(steps) == min(count, COLUMNS)
+    steps = [moment.step for moment in subsample_steps(moments, MAX_COLUMNS)]
+    assert len(steps) == min(count, MAX_COLUMNS)
     assert (steps[0], steps[-1]) == (0, count - 1)
     assert steps == sorted(set(steps))
 
 
 def test_a_sheet_has_a_row_for_each_view() -> None:
     env = wrap(Blinking())
-    sheet = contact_sheet(env.metadata["views"], watch(env, 0, seed=0))
+    sheet = draw_contact_sheet(env.metadata["views"], record_random_steps(env, 0, seed=0))
     assert box(sheet, RED)[0] < box(sheet, BLUE)[0]
     assert box(sheet, RED)[1] == box(sheet, BLUE)[1]
 
 
 def test_the_frames_of_a_video_have_one_size_however_long_their_captions() -> None:
     short, long = (
-        Moment(step=step, frame=step, pictures={"top": plain(RED)}, reward=reward)
+        RecordedStep(step=step, frame=step, images={"top": plain(RED)}, reward=reward)
         for step, reward in ((1, 0.0), (10**30, 1.23456e-300))
     )
-    frames = list(side_by_side([View("top", 10, 10)], [short, long, short]))
+    frames = list(draw_video_frames([View("top", 10, 10)], [short, long, short]))
     assert len({frame.shape for frame in frames}) == 1
     assert np.array_equal(frames[0], frames[2])
     assert not np.array_equal(frames[0], frames[1])
@@ -239,7 +241,7 @@ def test_the_frames_of_a_video_have_one_size_however_long_their_captions() -> No
 @pytest.mark.parametrize("name", ["sheet.png", "a/new/folder/sheet.png"])
 def test_a_saved_picture_reads_back_as_it_was(tmp_path: Path, name: str) -> None:
     picture = np.random.default_rng(0).integers(256, size=(9, 7, 3), dtype=np.uint8)
-    save_picture(picture, tmp_path / name)
+    save_image(picture, tmp_path / name)
     with PillowImage.open(tmp_path / name) as read:
         assert np.array_equal(np.asarray(read), picture)
 

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from manyview.envs import Fault, make_vector
-from manyview.envs.many import episodes_ended
+from manyview.envs.many import extract_finished_episodes
 
 
 class OneStep(gym.Env[Any, Any]):
@@ -36,8 +36,8 @@ def test_each_episode_has_what_its_environment_told_and_no_more() -> None:
     )
     envs.reset()
     *_, info = envs.step(np.zeros(3, int))
-    assert episodes_ended(info) == told
-    assert type(episodes_ended(info)[0]["steps"]) is int
+    assert extract_finished_episodes(info) == told
+    assert type(extract_finished_episodes(info)[0]["steps"]) is int
 
 
 @pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
@@ -47,6 +47,6 @@ def test_a_camera_that_was_gone_is_told_of_in_its_episode() -> None:
     episodes: list[dict[str, Any]] = []
     while not episodes:
         *_, info = envs.step(envs.action_space.sample())
-        episodes += episodes_ended(info)
+        episodes += extract_finished_episodes(info)
     assert all(episode["absent"]["row"] >= episode["steps"] for episode in episodes)
     envs.close()

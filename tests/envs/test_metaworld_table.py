@@ -2,12 +2,12 @@
 
 import pytest
 
-from manyview.envs import make, tasks
+from manyview.envs import list_tasks, make
 from manyview.envs import suite as suites
 
 
 def test_its_fifty_tasks_are_listed_with_three_of_their_cameras() -> None:
-    found = [task for name, task in tasks().items() if name.startswith("metaworld/")]
+    found = [task for name, task in list_tasks().items() if name.startswith("metaworld/")]
     assert len(found) == 50
     for task in found:
         assert len(task.settings.views) == 3

@@ -20,14 +20,14 @@ from manyview.envs import (
     NotRestorable,
     Orbit,
     ViewWarning,
+    get_views,
     make,
     restore,
     snapshot,
-    views_of,
     wrap,
 )
-from manyview.envs.own.multiview import Source
-from manyview.envs.testing import EnvironmentContract, equal
+from manyview.envs.own.multiview import ViewSource
+from manyview.envs.testing import EnvironmentContract, are_equal
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Image, Observation, State
 
@@ -100,11 +100,11 @@ class Arm(gym.Env[Any, Any]):
 
 
 class TestWrappedContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         env = Arm()
-        views: dict[str, Source] = {
+        views: dict[str, ViewSource] = {
             "front": "pixels/front",
             "wrist": FromObservation("pixels/wrist"),
             "again": lambda env: env.camera() // 2,
@@ -117,13 +117,13 @@ class TestWrappedContract(EnvironmentContract):
         before = env.step(np.zeros(2, np.float32))[0]
         state = snapshot(env)
         after = env.step(np.zeros(2, np.float32))[0]
-        assert equal(restore(env, state), before)
-        assert equal(env.step(np.zeros(2, np.float32))[0], after)
+        assert are_equal(restore(env, state), before)
+        assert are_equal(env.step(np.zeros(2, np.float32))[0], after)
 
 
 def test_images_come_out_of_the_observation_by_their_path() -> None:
     env = MultiView(Arm(), views={"front": "pixels/front", "wrist": "pixels/wrist"})
-    assert [(view.name, view.shape) for view in views_of(env)] == [("front", (6, 8, 3)), ("wrist", (5, 5, 1))]
+    assert [(view.name, view.shape) for view in get_views(env)] == [("front", (6, 8, 3)), ("wrist", (5, 5, 1))]
     env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(np.ones(2, np.float32))
     assert env.observation_space.contains(observation)
@@ -149,7 +149,7 @@ def test_later_pictures_leave_earlier_ones_alone() -> None:
     first, _ = env.reset(seed=0)
     kept = {name: part.copy() for name, part in first.items()}
     env.step(np.zeros(2, np.float32))
-    assert equal(first, kept)
+    assert are_equal(first, kept)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_declared_shape_needs_no_picture_to_begin_with() -> None:
         raise RuntimeError("not before the first reset")
 
     env = MultiView(Arm(), views={"v": Camera(read, shape=(6, 8, 3)), "front": "pixels/front"})
-    assert views_of(env)[0].shape == (6, 8, 3)
+    assert get_views(env)[0].shape == (6, 8, 3)
 
 
 def test_a_function_of_two_things_is_no_camera() -> None:
@@ -351,7 +351,7 @@ class Robot(Arm):
 
 
 def late(camera: SlowCamera, *, deadline_s: float) -> MultiView:
-    views: dict[str, Source] = {
+    views: dict[str, ViewSource] = {
         "slow": Camera(camera.read, deadline_s=deadline_s, shape=(4, 4, 1)),
         "front": "pixels/front",
     }
@@ -386,8 +386,8 @@ def test_a_picture_from_before_the_step_is_not_new(slow: SlowCamera) -> None:
     slow.let()
     env.reset(seed=0)
     slow.let()  # while the agent thinks
-    eye: Any = env._eyes["slow"]
-    while eye._latest._slot.answers < 2:
+    eye: Any = env._readers["slow"]
+    while eye._latest_frame._slot.num_results < 2:
         time.sleep(0.001)
     env.unwrapped.pictures = 0  # type: ignore[attr-defined]
     with pytest.warns(ViewWarning, match="no new picture"):
@@ -424,7 +424,7 @@ def test_the_shape_of_a_camera_with_a_deadline_is_seen_from_its_first_picture() 
         return GREEN
 
     env = MultiView(Arm(), views={"v": Camera(read, deadline_s=1.0)})
-    assert views_of(env)[0].shape == (6, 8, 3)
+    assert get_views(env)[0].shape == (6, 8, 3)
     env.close()
 
 
@@ -441,7 +441,7 @@ def test_closing_leaves_no_thread_behind(slow: SlowCamera) -> None:
 
 def test_an_environment_that_could_not_be_made_leaves_no_thread_behind() -> None:
     before = threading.active_count()
-    views: dict[str, Source] = {"v": Camera(lambda: GREEN, deadline_s=1.0), "wrong": lambda: GREEN / 255}
+    views: dict[str, ViewSource] = {"v": Camera(lambda: GREEN, deadline_s=1.0), "wrong": lambda: GREEN / 255}
     with pytest.raises(ContractError):
         MultiView(Arm(), views=views)
     assert threading.active_count() == before
@@ -482,9 +482,9 @@ def hopper(**views: MujocoCamera) -> MultiView:
 
 @pytest.mark.simulator
 class TestHopperContract(EnvironmentContract):
-    ends = "terminated"
-    restorable = False
-    longest = 300
+    episode_end = "terminated"
+    can_restore = False
+    max_episode_steps = 300
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return wrap(hopper(), frame_stack=3)
@@ -537,7 +537,7 @@ def test_a_view_is_what_mujocos_own_renderer_draws(quality: Any) -> None:
 def _equals_mujocos_own(quality: Any) -> bool:
     import mujoco
 
-    from manyview.envs.gl import set_quality
+    from manyview.envs.gl import set_render_quality
 
     env = hopper(
         side=MujocoCamera("track", size=(30, 40), quality=quality), big=MujocoCamera(0, size=64, quality=quality)
@@ -545,7 +545,7 @@ def _equals_mujocos_own(quality: Any) -> bool:
     env.reset(seed=0)
     observation = [env.step(env.action_space.sample())[0] for _ in range(3)][-1]
     bare: Any = env.unwrapped
-    set_quality(bare.model.vis, quality, 64)
+    set_render_quality(bare.model.vis, quality, 64)
     renderer = mujoco.Renderer(bare.model, 30, 40)
     if quality == "fast":
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
@@ -577,8 +577,8 @@ def test_drawing_beside_others_in_one_process_disturbs_neither() -> None:
     twin.reset(seed=1)
     for ending in (lambda: None, twin.close, gc.collect):
         ending()
-        assert equal(env.reset(seed=0)[0], steady)
-        assert equal(control.reset(seed=0)[0], theirs)
+        assert are_equal(env.reset(seed=0)[0], steady)
+        assert are_equal(control.reset(seed=0)[0], theirs)
     env.close()
     control.close()
 

@@ -14,11 +14,11 @@ import pytest
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from manyview.envs import ContractError, NotRestorable, make, make_vector, restore, snapshot, tasks
+from manyview.envs import ContractError, NotRestorable, list_tasks, make, make_vector, restore, snapshot
 from manyview.envs.procgen import ProcgenVector
-from manyview.envs.procgen.pool import Pool
-from manyview.envs.procgen.suite import GAMES, PAPER
-from manyview.envs.testing import EnvironmentContract, VectorContract, equal
+from manyview.envs.procgen.pool import GamePool
+from manyview.envs.procgen.suite import GAMES, PAPER_GAMES
+from manyview.envs.testing import EnvironmentContract, VectorContract, are_equal
 from manyview.envs.views import Observation
 
 pytestmark = pytest.mark.simulator
@@ -29,8 +29,8 @@ NOTHING = 4
 
 class GameContract(EnvironmentContract):
     game: ClassVar[str]
-    longest = 6000
-    restorable = False
+    max_episode_steps = 6000
+    can_restore = False
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make(f"procgen/{self.game}")
@@ -43,7 +43,7 @@ class GamesContract(VectorContract):
         return make_vector(f"procgen/{self.game}", self.num_envs)
 
 
-for _game in PAPER:
+for _game in PAPER_GAMES:
     for _kind, _contract in (("", GameContract), ("Vector", GamesContract)):
         _name = f"Test{_game.capitalize()}{_kind}Contract"
         globals()[_name] = type(_name, (_contract,), {"game": _game, "__module__": __name__})
@@ -68,10 +68,10 @@ def our_streams(game: str, actions: NDArray[np.int64], *, seed: int) -> list[Str
     pool = vector._pool
     streams = [Stream() for _ in range(pool.num_games)]
     observation, info = vector.reset(seed=seed)
-    for place, number in enumerate(pool.playing):
+    for place, number in enumerate(pool.active_games):
         streams[number].beginnings.append((as_drawn(observation["screen"][place]), info["level_seed"][place]))
     for row in actions:
-        before = pool.playing.copy()
+        before = pool.active_games.copy()
         observation, rewards, terminated, truncated, info = vector.step(row)
         ended = terminated | truncated
         assert ended.any() == ("final_obs" in info)
@@ -79,7 +79,7 @@ def our_streams(game: str, actions: NDArray[np.int64], *, seed: int) -> list[Str
             stream = streams[number]
             seen = (as_drawn(observation["screen"][place]), info["level_seed"][place])
             if ended[place]:
-                streams[pool.playing[place]].beginnings.append(seen)
+                streams[pool.active_games[place]].beginnings.append(seen)
                 final = info["final_info"]
                 stream.returns.append(final["episode"]["return"][place])
                 seen = (as_drawn(info["final_obs"][place]["screen"]), final["level_seed"][place])
@@ -140,7 +140,7 @@ def assert_same_lives(game: str, actions: NDArray[np.int64]) -> None:
         assert mine.beginnings[:both] == theirs.beginnings[:both]
 
 
-@pytest.mark.parametrize("game", PAPER)
+@pytest.mark.parametrize("game", PAPER_GAMES)
 def test_the_stream_is_that_of_bare_envpool_without_its_reset_rows(game: str) -> None:
     assert_same_lives(game, np.random.default_rng(1).integers(15, size=(500, 8)))
 
@@ -181,7 +181,7 @@ def test_every_game_can_be_made_and_moves(game: str) -> None:
 def test_the_list_of_games_needs_no_simulator() -> None:
     code = "import sys, manyview.envs; print(len(manyview.envs.tasks())); assert 'envpool' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
-    games = {name: task for name, task in tasks().items() if name.startswith("procgen/")}
+    games = {name: task for name, task in list_tasks().items() if name.startswith("procgen/")}
     assert len(games) == 16
     assert sum(task.in_paper for task in games.values()) == 9
 
@@ -200,7 +200,7 @@ def test_running_out_of_time_is_a_truncation() -> None:
     assert (info["final_info"]["episode"]["frames"] == 1000).all()
 
 
-class ImpatientPool(Pool):
+class ImpatientPool(GamePool):
     """Every end of an episode comes when its time is up, as EnvPool sees it."""
 
     def _made(self, seed: int) -> Any:
@@ -209,15 +209,15 @@ class ImpatientPool(Pool):
 
 def test_a_level_completed_in_the_last_step_is_a_real_end() -> None:
     pool = ImpatientPool("procgen/coinrun", levels="train", num_envs=16)
-    pool.begin(seed=0)
+    pool.reset(seed=0)
     keys = np.random.default_rng(0).choice([7, 8], size=(300, 16)).astype(np.int32)  # right, and right with a jump
     completed, lost = 0, 0
     for actions in keys:
         state = pool.step(actions)
         assert (state.terminated == (state.level_complete == 1)).all()
         completed, lost = completed + state.terminated.sum(), lost + state.truncated.sum()
-        if state.ended.any():
-            pool.renew(np.flatnonzero(state.ended), state)
+        if state.done.any():
+            pool.reset_games(np.flatnonzero(state.done), state)
     assert completed > 0
     assert lost > 0
 
@@ -243,7 +243,7 @@ def test_later_steps_leave_pictures_alone(vector: VectorEnv[Any, Any, Any]) -> N
                 kept.append((last, {name: part.copy() for name, part in last.items()}))
                 ends += 1
     assert ends > 0
-    assert all(equal(shown, copied) for shown, copied in kept)
+    assert all(are_equal(shown, copied) for shown, copied in kept)
 
 
 def test_networks_get_envpools_memory_without_a_copy(vector: VectorEnv[Any, Any, Any]) -> None:
@@ -318,7 +318,7 @@ def test_a_wrong_action_is_named_and_changes_nothing(vector: VectorEnv[Any, Any,
         vector.step(actions)
     after = vector.step(np.zeros(8, int))[0]
     vector.reset(seed=0)
-    assert equal(after, vector.step(np.zeros(8, int))[0])
+    assert are_equal(after, vector.step(np.zeros(8, int))[0])
 
 
 def test_a_step_before_reset_is_refused(vector: VectorEnv[Any, Any, Any]) -> None:
@@ -364,7 +364,7 @@ def test_it_says_why_a_game_cannot_be_restored() -> None:
 
 def test_the_vector_environment_says_what_it_is(vector: VectorEnv[Any, Any, Any]) -> None:
     assert vector.metadata["task"] == "procgen/starpilot"
-    assert vector.metadata["settings"] == tasks()["procgen/starpilot"].settings
+    assert vector.metadata["settings"] == list_tasks()["procgen/starpilot"].settings
     assert [view.name for view in vector.metadata["views"]] == ["screen"]
 
 

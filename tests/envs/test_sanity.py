@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from manyview.envs import Fault, MultiViewEnv, Sanity, View, ViewWarning, make, tasks, wrap
-from manyview.envs.layers.sanity import FROZEN_STEPS, PATIENCE_STEPS
+from manyview.envs import Fault, MultiViewEnv, SanityCheck, View, ViewWarning, list_tasks, make, wrap
+from manyview.envs.layers.sanity import FROZEN_AFTER_STEPS, WARN_AFTER_STEPS
 from manyview.envs.views import Image, Observation
 
 Draw = Callable[[int, int], dict[str, Image | None]]  # by episode and step
@@ -53,7 +53,7 @@ def said(
     draw: Draw, *, views: tuple[View, ...] = (SIDE, BACK), episodes: int = 1, episode_steps: int = 200
 ) -> list[tuple[int, int, str]]:
     """Every warning with the episode and step in which it came."""
-    env = Sanity(Drawn(draw, views, episode_steps=episode_steps), name="robot")
+    env = SanityCheck(Drawn(draw, views, episode_steps=episode_steps), name="robot")
     heard: list[tuple[int, int, str]] = []
 
     def hear(call: Callable[[], Any], episode: int, step: int) -> Any:
@@ -95,7 +95,7 @@ def test_a_view_of_one_colour_is_named_with_the_colour_and_since_when() -> None:
 
     (episode, step, text), *others = said(draw, episodes=3)
     assert not others
-    assert (episode, step) == (2, 40 + PATIENCE_STEPS)
+    assert (episode, step) == (2, 40 + WARN_AFTER_STEPS)
     assert text.startswith("robot: view 'side' shows nothing but the colour (0, 0, 255), since step 40 of episode 2")
 
 
@@ -112,7 +112,7 @@ def test_something_small_on_a_plain_ground_is_not_one_colour() -> None:
         picture[5:7, 9] = 255
         return {"side": picture, "back": noisy("back")}
 
-    assert [text for _, _, text in said(draw, episode_steps=FROZEN_STEPS - 5)] == []
+    assert [text for _, _, text in said(draw, episode_steps=FROZEN_AFTER_STEPS - 5)] == []
 
 
 def test_a_view_that_goes_black_again_is_named_again() -> None:
@@ -147,7 +147,7 @@ def test_a_frozen_view_is_named_once_the_others_have_moved_for_long() -> None:
         return {"side": still if (episode, step) >= (2, 20) else noisy("side"), "back": noisy("back")}
 
     ((episode, step, text),) = said(draw, episodes=3)  # not in every episode again
-    assert (episode, step) == (2, 20 + FROZEN_STEPS)
+    assert (episode, step) == (2, 20 + FROZEN_AFTER_STEPS)
     assert text.startswith("robot: view 'side' has not changed at all while 'back' did, since step 20 of episode 2: ")
 
 
@@ -230,7 +230,7 @@ def test_two_cameras_at_nearly_the_same_place_are_not_swapped() -> None:
     assert said(draw, episodes=100, episode_steps=1) == []
 
 
-@pytest.mark.parametrize("task", [task for task in tasks() if task.startswith("toy/")])
+@pytest.mark.parametrize("task", [task for task in list_tasks() if task.startswith("toy/")])
 def test_no_toy_gives_a_false_alarm(task: str) -> None:
     env = make(task)
     env.action_space.seed(0)
@@ -275,7 +275,7 @@ def test_looking_costs_less_than_a_hundredth_of_a_step_of_3_ms(slack: float) -> 
         return time.perf_counter() - began
 
     bare = Drawn(draw, views, episode_steps=10**9)
-    watched = Sanity(Drawn(draw, views, episode_steps=10**9))
+    watched = SanityCheck(Drawn(draw, views, episode_steps=10**9))
     pairs = [(seconds(bare), seconds(watched)) for _ in range(7)]
     cost_s = (min(pair[1] for pair in pairs) - min(pair[0] for pair in pairs)) / 1000
     assert cost_s < 0.01 * 0.003 * slack, f"{1e6 * cost_s:.1f} µs a step"

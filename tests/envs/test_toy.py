@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from manyview.envs import ContractError, Fault, NotRestorable, make, make_vector, restore, snapshot, views_of, wrap
-from manyview.envs.testing import EnvironmentContract, VectorContract, equal
+from manyview.envs import ContractError, Fault, NotRestorable, get_views, make, make_vector, restore, snapshot, wrap
+from manyview.envs.testing import EnvironmentContract, VectorContract, are_equal
 from manyview.envs.toy import DeepSea, HiddenGoal, Identity
 from manyview.envs.views import Observation
 
 
 class TestDeepSeaContract(EnvironmentContract):
-    ends = "terminated"
+    episode_end = "terminated"
     seed_matters = False
 
     def make_env(self) -> gym.Env[Observation, Any]:
@@ -21,7 +21,7 @@ class TestDeepSeaContract(EnvironmentContract):
 
 
 class TestContinuousDeepSeaContract(EnvironmentContract):
-    ends = "terminated"
+    episode_end = "terminated"
     seed_matters = False
 
     def make_env(self) -> gym.Env[Observation, Any]:
@@ -29,28 +29,28 @@ class TestContinuousDeepSeaContract(EnvironmentContract):
 
 
 class TestIdentityContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("toy/identity")
 
 
 class TestContinuousIdentityContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("toy/identity_continuous", frame_stack=3)
 
 
 class TestHiddenGoalContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("toy/hidden_goal", views=("row",))
 
 
 class TestContinuousHiddenGoalContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("toy/hidden_goal_continuous")
@@ -69,7 +69,7 @@ class TestVectorInProcessesContract(VectorContract):
 
 
 def best_action(env: DeepSea, row: int, column: int) -> int:
-    return int(env._right[row, column])
+    return int(env._right_actions[row, column])
 
 
 @pytest.mark.parametrize("size", [4, 10])
@@ -128,8 +128,8 @@ def test_saying_what_one_sees_earns_everything() -> None:
         env.reset(seed=0)
         total = 0.0
         for _ in range(env.episode_steps):
-            target = env._numbers["target"]
-            total += env.step(target if env._discrete else np.array([env._places[target]], np.float32))[1]
+            target = env._state["target"]
+            total += env.step(target if env._discrete else np.array([env._positions[target]], np.float32))[1]
         assert total == pytest.approx(env.episode_steps)
 
 
@@ -148,14 +148,14 @@ def test_one_camera_alone_is_held_to_its_bound() -> None:
             observation, _ = env.reset()
     rates = [(tally[:, 0] / tally[:, 1]).max() for tally in paid.values()]
     assert len(rates) == 3
-    assert np.mean(rates) == pytest.approx(env.bound_with_one_view, abs=0.04)
+    assert np.mean(rates) == pytest.approx(env.max_success_single_view, abs=0.04)
 
 
 def test_both_cameras_together_reach_every_goal() -> None:
     for env in (HiddenGoal(), HiddenGoal(actions="continuous")):
         env.reset(seed=0)
         for _ in range(env.episode_steps):
-            column, row = env._numbers["column"], env._numbers["row"]
+            column, row = env._state["column"], env._state["row"]
             centre = (np.array([column, row]) + 0.5) / env.cells * 2 - 1
             assert env.step(row * env.cells + column if env._discrete else centre)[4]["success"]
 
@@ -185,9 +185,9 @@ def test_what_a_vector_calls_last_is_what_one_alone_shows_last() -> None:
     for number in range(3):
         alone.reset(seed=5 + number)
         last = [alone.step(action[number])[0] for action in actions][-1]
-        assert equal(info["final_obs"][number], last)
+        assert are_equal(info["final_obs"][number], last)
         begun = alone.reset()[0]
-        assert equal({name: part[number] for name, part in observation.items()}, begun)
+        assert are_equal({name: part[number] for name, part in observation.items()}, begun)
     vector.close()
 
 
@@ -216,7 +216,7 @@ def test_options_that_make_no_sense_are_refused(options: Any, reason: str) -> No
 
 def test_views_go_by_name_or_number() -> None:
     env = make("toy/identity", views=[1, "upright"], frame_stack=2)
-    assert [view.name for view in views_of(env)] == ["lying", "upright"]
+    assert [view.name for view in get_views(env)] == ["lying", "upright"]
     assert env.metadata["settings"].views == ("lying", "upright")
 
 

@@ -19,9 +19,9 @@ from safetensors.numpy import load, save
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from manyview.data.segments import HEAD, MAGIC, SIZE
+from manyview.data.segments import HEADER, MAGIC, PART_SIZE
 from manyview.train import checkpoint
-from manyview.train.checkpoint import MANIFEST, TENSORS, VALUES
+from manyview.train.checkpoint import MANIFEST_FILE, TENSORS_FILE, VALUES_FILE
 from tests.hostile.victim import Victim
 
 Attack = Callable[[Victim], None]
@@ -60,7 +60,7 @@ def rewrite(victim: Victim, name: str, content: bytes) -> None:
     """A file of the newest checkpoint, and checksums that fit."""
     (victim.newest / name).write_bytes(content)
     files = {name: (victim.newest / name).read_bytes() for name in checkpoint.FILES}
-    (victim.newest / checkpoint.SUMS).write_bytes(checkpoint.sums_of(files))
+    (victim.newest / checkpoint.CHECKSUMS_FILE).write_bytes(checkpoint.format_checksums(files))
 
 
 def edit(victim: Victim, name: str, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -87,7 +87,7 @@ def text(name: str, content: bytes) -> Attack:
 
 def header(tensors: Any, data: bytes = b"") -> Attack:
     """A file of tensors with this header."""
-    return lambda victim: rewrite(victim, TENSORS, safetensors(tensors, data))
+    return lambda victim: rewrite(victim, TENSORS_FILE, safetensors(tensors, data))
 
 
 def safetensors(tensors: Any, data: bytes) -> bytes:
@@ -103,9 +103,9 @@ def stored(begin: str, change: Callable[[NDArray[Any]], None]) -> Attack:
     """The first tensor whose name begins so, changed."""
 
     def attack(victim: Victim) -> None:
-        tensors = load((victim.newest / TENSORS).read_bytes())
+        tensors = load((victim.newest / TENSORS_FILE).read_bytes())
         change(next(tensors[name] for name in sorted(tensors) if name.startswith(begin)))
-        rewrite(victim, TENSORS, save(tensors))
+        rewrite(victim, TENSORS_FILE, save(tensors))
 
     return attack
 
@@ -130,21 +130,21 @@ def segment(*parts: Callable[[bytes], bytes], count: int | None = None) -> Attac
     def attack(victim: Victim) -> None:
         path = victim.segments[-1]
         old = path.read_bytes()[:-32]
-        _, begin, end, there = HEAD.unpack_from(old)
-        sizes = [SIZE.unpack_from(old, HEAD.size + SIZE.size * part)[0] for part in range(there)]
-        place, new = HEAD.size + SIZE.size * there, []
+        _, begin, end, there = HEADER.unpack_from(old)
+        sizes = [PART_SIZE.unpack_from(old, HEADER.size + PART_SIZE.size * part)[0] for part in range(there)]
+        place, new = HEADER.size + PART_SIZE.size * there, []
         for size, change in zip(sizes, [*parts, *[bytes] * there], strict=False):
             new.append(change(old[place : place + size]))
             place += size
-        head = HEAD.pack(MAGIC, begin, end, there if count is None else count)
-        body = b"".join([head, *(SIZE.pack(len(part)) for part in new), *new])
+        head = HEADER.pack(MAGIC, begin, end, there if count is None else count)
+        body = b"".join([head, *(PART_SIZE.pack(len(part)) for part in new), *new])
         digest = hashlib.sha256(body)
         path.write_bytes(body + digest.digest())
 
         def named(manifest: dict[str, Any]) -> None:
             manifest["segments"][-1][2] = digest.hexdigest()
 
-        edit(victim, MANIFEST, named)
+        edit(victim, MANIFEST_FILE, named)
 
     return attack
 
@@ -203,9 +203,9 @@ def overlap(manifest: dict[str, Any]) -> None:
 
 def half_precision(victim: Victim) -> None:
     """An array of a kind that numpy does not have."""
-    tensors = load_tensors((victim.newest / TENSORS).read_bytes())
-    rewrite(victim, TENSORS, save_tensors({**tensors, "half": torch.zeros(1, dtype=torch.bfloat16)}))
-    put(VALUES, "env/env/stacks/column", {checkpoint.ARRAY: "half"})(victim)
+    tensors = load_tensors((victim.newest / TENSORS_FILE).read_bytes())
+    rewrite(victim, TENSORS_FILE, save_tensors({**tensors, "half": torch.zeros(1, dtype=torch.bfloat16)}))
+    put(VALUES_FILE, "env/env/stacks/column", {checkpoint.ARRAY_KEY: "half"})(victim)
 
 
 def link(name: str) -> Attack:
@@ -234,8 +234,8 @@ def linked_checkpoint(victim: Victim) -> None:
 
 
 def device(victim: Victim) -> None:
-    (victim.newest / VALUES).unlink()
-    (victim.newest / VALUES).symlink_to("/dev/zero")
+    (victim.newest / VALUES_FILE).unlink()
+    (victim.newest / VALUES_FILE).symlink_to("/dev/zero")
 
 
 def linked_segment(victim: Victim) -> None:
@@ -246,7 +246,7 @@ def linked_segment(victim: Victim) -> None:
 
 def sparse(victim: Victim) -> None:
     """Terabytes that take no room on the disk."""
-    with (victim.newest / TENSORS).open("r+b") as file:
+    with (victim.newest / TENSORS_FILE).open("r+b") as file:
         file.truncate(2**42)
 
 
@@ -261,15 +261,15 @@ def nested_object(depth: int) -> dict[str, Any]:
     return {"": found, "torch": "0"}
 
 
-POINTER = {checkpoint.TENSOR: "../../etc/passwd"}
+POINTER = {checkpoint.TENSOR_KEY: "../../etc/passwd"}
 PCG = {"bit_generator": "PCG64", "state": {"state": 1, "inc": 1}, "has_uint32": 0, "uinteger": 0}
 HUGE, NAN = 10**400, float("nan")
 
 ATTACKS: dict[str, Attack] = {
     # Payloads that run when somebody loads them as Python objects.
     **{f"objects as {name}": lambda v, n=name: rewrite(v, n, payload(v)) for name in checkpoint.FILES},  # type: ignore[misc]
-    "an object array as tensors": lambda victim: rewrite(victim, TENSORS, object_array(victim)),
-    "an archive of PyTorch as tensors": lambda victim: rewrite(victim, TENSORS, torch_archive(victim)),
+    "an object array as tensors": lambda victim: rewrite(victim, TENSORS_FILE, object_array(victim)),
+    "an archive of PyTorch as tensors": lambda victim: rewrite(victim, TENSORS_FILE, torch_archive(victim)),
     "objects as a segment's records": lambda victim: segment(lambda _: payload(victim))(victim),
     "an object array as a segment's frames": lambda victim: segment(bytes, lambda _: object_array(victim))(victim),
     "a tensor type of objects": header({"x": tensor(0, 8, [1], "O")}, bytes(8)),
@@ -283,14 +283,14 @@ ATTACKS: dict[str, Attack] = {
     "four thousand million parts": segment(count=2**32 - 1),
     "actions that are not numbers": segment(raw(nan_action)),
     "neither true nor false": segment(raw(odd_truth)),
-    "a segment elsewhere": put(MANIFEST, "segments", [["../../etc", "passwd", ""]]),
-    "a segment by its path": put(MANIFEST, "segments", "/etc/passwd"),
-    "segments that overlap": lambda victim: edit(victim, MANIFEST, overlap),
-    "a segment of negative steps": put(MANIFEST, "segments", [[-5, 5, "0" * 64]]),
-    "a segment of a million million steps": put(MANIFEST, "segments", [[0, 10**12, "0" * 64]]),
-    "no segments": put(MANIFEST, "segments", []),
+    "a segment elsewhere": put(MANIFEST_FILE, "segments", [["../../etc", "passwd", ""]]),
+    "a segment by its path": put(MANIFEST_FILE, "segments", "/etc/passwd"),
+    "segments that overlap": lambda victim: edit(victim, MANIFEST_FILE, overlap),
+    "a segment of negative steps": put(MANIFEST_FILE, "segments", [[-5, 5, "0" * 64]]),
+    "a segment of a million million steps": put(MANIFEST_FILE, "segments", [[0, 10**12, "0" * 64]]),
+    "no segments": put(MANIFEST_FILE, "segments", []),
     # Tensors.
-    "a header of gigabytes": lambda victim: rewrite(victim, TENSORS, struct.pack("<Q", 2**62) + b"{}"),
+    "a header of gigabytes": lambda victim: rewrite(victim, TENSORS_FILE, struct.pack("<Q", 2**62) + b"{}"),
     "a hundred thousand tensors": header({f"{i:05d}": tensor(0, 0, [0]) for i in range(100_000)}),
     "offsets that overlap": header({"x": tensor(0, 8, [8]), "y": tensor(4, 12, [8])}, bytes(12)),
     "negative offsets": header({"x": tensor(-8, 0, [8])}, bytes(8)),
@@ -300,55 +300,60 @@ ATTACKS: dict[str, Attack] = {
     "a header that is a list": header([1, 2]),
     "one tensor twice": header(b'{"x":%b,"x":%b}' % ((json.dumps(tensor(0, 8, [8])).encode(),) * 2), bytes(8)),
     "no tensors": header({}),
-    "a tensor elsewhere": put(VALUES, "agent", POINTER),
-    "a pointer that points twice": put(VALUES, "agent", {**POINTER, checkpoint.ARRAY: "x"}),
-    "a pointer that is a list": put(VALUES, "agent", {checkpoint.TENSOR: ["x"]}),
+    "a tensor elsewhere": put(VALUES_FILE, "agent", POINTER),
+    "a pointer that points twice": put(VALUES_FILE, "agent", {**POINTER, checkpoint.ARRAY_KEY: "x"}),
+    "a pointer that is a list": put(VALUES_FILE, "agent", {checkpoint.TENSOR_KEY: ["x"]}),
     "a tensor of sixteen bits as an array": half_precision,
     # JSON.
-    "a name twice": text(VALUES, b'{"session": {}, "session": {}}'),
-    "a list": text(VALUES, b"[]"),
-    "not even text": text(MANIFEST, b"\xff\xfe\x00"),
-    "half a letter": put(MANIFEST, "format", "\ud800\x1b[2J"),
-    **{f"lists {depth} deep": text(VALUES, nested(depth, b"[", b"]")) for depth in (500, 980, 100_000)},
-    **{f"objects {depth} deep": text(MANIFEST, nested(depth, b'{"":', b"}")) for depth in (300, 100_000)},
-    "a million lists": text(VALUES, b'{"a":[' + b"[]," * 1_300_000 + b"[]]}"),
-    "an integer of a million digits": text(VALUES, b'{"a": ' + b"9" * 10**6 + b"}"),
-    "another format": put(MANIFEST, "format", 2),
+    "a name twice": text(VALUES_FILE, b'{"session": {}, "session": {}}'),
+    "a list": text(VALUES_FILE, b"[]"),
+    "not even text": text(MANIFEST_FILE, b"\xff\xfe\x00"),
+    "half a letter": put(MANIFEST_FILE, "format", "\ud800\x1b[2J"),
+    **{f"lists {depth} deep": text(VALUES_FILE, nested(depth, b"[", b"]")) for depth in (500, 980, 100_000)},
+    **{f"objects {depth} deep": text(MANIFEST_FILE, nested(depth, b'{"":', b"}")) for depth in (300, 100_000)},
+    "a million lists": text(VALUES_FILE, b'{"a":[' + b"[]," * 1_300_000 + b"[]]}"),
+    "an integer of a million digits": text(VALUES_FILE, b'{"a": ' + b"9" * 10**6 + b"}"),
+    "another format": put(MANIFEST_FILE, "format", 2),
     # Counters and the session.
-    **{f"frames {value!r:.20}": put(VALUES, "clock/frames", value) for value in (NAN, HUGE, -7, 1.5, "1", None)},
-    "another frame than its name": put(VALUES, "clock/frames", 46),
-    **{f"{value!r:.20} steps": put(VALUES, "replay/inserted", value) for value in (0, -3, 2**70, HUGE, True, "9")},
-    **{f"{value!r:.20} batches": put(VALUES, "sampler/drawn", value) for value in (-1, 2**70, 0.5, None, [1])},
-    "batches of steps that will come": put(VALUES, "sampler/horizon", 10**6),
-    **{f"good {name!r}": put(VALUES, "session/good", name) for name in ("../../x", "/etc", "000000025/..", 5, "\0")},
-    **{f"{value!r:.20} bytes of records": put(VALUES, "session/metrics_bytes", value) for value in (-1, 2.5, HUGE)},
-    **{f"{value!r:.20} seconds": put(VALUES, "session/seconds", value) for value in (NAN, float("inf"), "1")},
-    "due for ever": put(VALUES, "session/due", ["evaluation"] * 1000),
-    "no session": put(VALUES, "session", None),
+    **{f"frames {value!r:.20}": put(VALUES_FILE, "clock/frames", value) for value in (NAN, HUGE, -7, 1.5, "1", None)},
+    "another frame than its name": put(VALUES_FILE, "clock/frames", 46),
+    **{f"{value!r:.20} steps": put(VALUES_FILE, "replay/inserted", value) for value in (0, -3, 2**70, HUGE, True, "9")},
+    **{f"{value!r:.20} batches": put(VALUES_FILE, "sampler/drawn", value) for value in (-1, 2**70, 0.5, None, [1])},
+    "batches of steps that will come": put(VALUES_FILE, "sampler/horizon", 10**6),
+    **{
+        f"good {name!r}": put(VALUES_FILE, "session/good", name)
+        for name in ("../../x", "/etc", "000000025/..", 5, "\0")
+    },
+    **{
+        f"{value!r:.20} bytes of records": put(VALUES_FILE, "session/metrics_bytes", value) for value in (-1, 2.5, HUGE)
+    },
+    **{f"{value!r:.20} seconds": put(VALUES_FILE, "session/seconds", value) for value in (NAN, float("inf"), "1")},
+    "due for ever": put(VALUES_FILE, "session/due", ["evaluation"] * 1000),
+    "no session": put(VALUES_FILE, "session", None),
     # The agent.
-    "an agent of nothing": put(VALUES, "agent/tensors", {}),
+    "an agent of nothing": put(VALUES_FILE, "agent/tensors", {}),
     "weights that are not numbers": stored("agent/tensors/", not_numbers),
     "moments that are not numbers": stored("agent/optimizers/", not_numbers),
     "a generator behind its memory": stored("agent/generators/", past_its_memory),
     "a newest step that none can be": stored("replay/newest/record", all_ones),
-    "optimisers as a list": put(VALUES, "agent/optimizers", []),
+    "optimisers as a list": put(VALUES_FILE, "agent/optimizers", []),
     # The environment.
     **{
-        f"generator {name}": put(VALUES, "env/env/env/rng", {**PCG, "bit_generator": name})
+        f"generator {name}": put(VALUES_FILE, "env/env/env/rng", {**PCG, "bit_generator": name})
         for name in ("MT19937", "os.system", "__class__", 5)
     },
     "a generator before its memory": put(
-        VALUES, "env/env/env/rng", {"bit_generator": "Philox", "buffer_pos": -(2**30), "state": {}}
+        VALUES_FILE, "env/env/env/rng", {"bit_generator": "Philox", "buffer_pos": -(2**30), "state": {}}
     ),
-    "numbers that are none": put(VALUES, "env/env/env/numbers", {"column": "x"}),
-    "a column that is not there": put(VALUES, "env/env/env/numbers", {"step": 0, "column": 10**9, "row": 0}),
-    "frames of another shape": put(VALUES, "env/env/stacks/column", [[1]]),
-    "an episode of words": put(VALUES, "env/episode/return", "much"),
-    "an environment of something else": put(VALUES, "env/of/task", "toy/deep_sea"),
-    "an environment that is a list": put(VALUES, "env", [1]),
+    "numbers that are none": put(VALUES_FILE, "env/env/env/numbers", {"column": "x"}),
+    "a column that is not there": put(VALUES_FILE, "env/env/env/numbers", {"step": 0, "column": 10**9, "row": 0}),
+    "frames of another shape": put(VALUES_FILE, "env/env/stacks/column", [[1]]),
+    "an episode of words": put(VALUES_FILE, "env/episode/return", "much"),
+    "an environment of something else": put(VALUES_FILE, "env/of/task", "toy/deep_sea"),
+    "an environment that is a list": put(VALUES_FILE, "env", [1]),
     # What is no file.
-    **{f"{name} is a link": link(name) for name in (*checkpoint.FILES, checkpoint.SUMS)},
-    **{f"{name} is a pipe": pipe(name) for name in (*checkpoint.FILES, checkpoint.SUMS)},
+    **{f"{name} is a link": link(name) for name in (*checkpoint.FILES, checkpoint.CHECKSUMS_FILE)},
+    **{f"{name} is a pipe": pipe(name) for name in (*checkpoint.FILES, checkpoint.CHECKSUMS_FILE)},
     "a device": device,
     "the checkpoint is a link": linked_checkpoint,
     "a segment is a link": linked_segment,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from manyview.train import RunFolder
+from manyview.train import RunDir
 from manyview.train.off_policy import OffPolicyTrainer
 from tests.hostile.victim import Victim, config, make_run
 
@@ -11,7 +11,7 @@ from tests.hostile.victim import Victim, config, make_run
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     """The run that copies are made of; nobody harms it."""
-    folder = RunFolder(tmp_path_factory.mktemp("victim") / "run")
+    folder = RunDir(tmp_path_factory.mktemp("victim") / "run")
     make_run(folder)
     trainer = OffPolicyTrainer(config())
     yield Victim(folder, trainer)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from manyview.report.runs import CONFIG, MANIFEST, METRICS
+from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
 from tests.report.folders import kept, record
 
 Trap = Callable[[Path], object]
@@ -32,7 +32,7 @@ def write(name: str, content: bytes | str) -> Trap:
 
 def append(*lines: str) -> Trap:
     def harm(run: Path) -> None:
-        with (run / METRICS).open("a") as file:
+        with (run / METRICS_FILE).open("a") as file:
             file.writelines(lines)
 
     return harm
@@ -54,7 +54,7 @@ def replace(name: str, make: Callable[[Path], object]) -> Trap:
 def nest(run: Path) -> None:
     """Put folders into folders, deeper than Python recurses, and links in circles."""
     here = os.open(run, os.O_RDONLY)
-    for name in (CONFIG, METRICS):
+    for name in (CONFIG_FILE, METRICS_FILE):
         os.unlink(name, dir_fd=here)
     for depth in range(1200):
         os.mkdir("d", dir_fd=here)
@@ -68,58 +68,58 @@ def nest(run: Path) -> None:
 
 def long_names(run: Path) -> None:
     """Settings whose full names would take 40 GB."""
-    put(CONFIG, env={"x" * 2_000_000: dict.fromkeys(map(str, range(20_000)), 1)})(run)
+    put(CONFIG_FILE, env={"x" * 2_000_000: dict.fromkeys(map(str, range(20_000)), 1)})(run)
 
 
 NOT_NUMBERS = ("NaN", "-Infinity", "1e400", "9" * 400, "-" + "9" * 400, "true", '"1"', "[1]", "null")
 EVALUATION = record("evaluation", 2000, **{"return": 1.0})
 
 BROKEN: dict[str, Trap] = {
-    "deep": write(CONFIG, '{"a":' * 100_000),
-    "deep enough for C": write(CONFIG, '{"env":' + '{"a":' * 900 + "1" + "}" * 901),
-    "deep manifest": write(MANIFEST, "[" * 100_000),
-    "no settings": write(CONFIG, "NaN"),
-    "duplicates": write(CONFIG, '{"task": "a", "task": "b"}'),
-    "many values": write(CONFIG, "[" + "1," * 1_000_000 + "1]"),
-    "utf-16": write(CONFIG, '{"task": 1}'.encode("utf-16")),
-    "5000 digits": write(CONFIG, '{"task": "a", "method": "b", "seed": ' + "9" * 5000 + "}"),
-    "400 digits": put(CONFIG, seed=10**400),
-    "infinite seed": write(CONFIG, '{"task": "a", "method": "b", "seed": 1e400}'),
-    "seed is true": put(CONFIG, seed=True),
-    "long task": put(CONFIG, task="x" * 200_000),
-    "long method": put(CONFIG, method="x" * 200_000),
-    "task of lists": put(CONFIG, task=[["a"]]),
-    "gigabytes of settings": stretch(CONFIG, 2**34),
-    "gigabytes of manifest": stretch(MANIFEST, 2**34),
-    "config folder": replace(CONFIG, Path.mkdir),
-    "manifest folder": replace(MANIFEST, Path.mkdir),
-    "metrics folder": replace(METRICS, Path.mkdir),
-    "config pipe": replace(CONFIG, os.mkfifo),
-    "manifest pipe": replace(MANIFEST, os.mkfifo),
-    "metrics pipe": replace(METRICS, os.mkfifo),
-    "config link": replace(CONFIG, lambda path: path.symlink_to("/dev/zero")),
-    "manifest link": replace(MANIFEST, lambda path: path.symlink_to("/dev/zero")),
-    "metrics link": replace(METRICS, lambda path: path.symlink_to("/dev/zero")),
-    "link to itself": replace(CONFIG, lambda path: path.symlink_to(path)),
-    "dangling link": replace(METRICS, lambda path: path.symlink_to("nowhere")),
-    "gigabytes of metrics": lambda run: (write(METRICS, "")(run), stretch(METRICS, 2**40)(run)),
+    "deep": write(CONFIG_FILE, '{"a":' * 100_000),
+    "deep enough for C": write(CONFIG_FILE, '{"env":' + '{"a":' * 900 + "1" + "}" * 901),
+    "deep manifest": write(MANIFEST_FILE, "[" * 100_000),
+    "no settings": write(CONFIG_FILE, "NaN"),
+    "duplicates": write(CONFIG_FILE, '{"task": "a", "task": "b"}'),
+    "many values": write(CONFIG_FILE, "[" + "1," * 1_000_000 + "1]"),
+    "utf-16": write(CONFIG_FILE, '{"task": 1}'.encode("utf-16")),
+    "5000 digits": write(CONFIG_FILE, '{"task": "a", "method": "b", "seed": ' + "9" * 5000 + "}"),
+    "400 digits": put(CONFIG_FILE, seed=10**400),
+    "infinite seed": write(CONFIG_FILE, '{"task": "a", "method": "b", "seed": 1e400}'),
+    "seed is true": put(CONFIG_FILE, seed=True),
+    "long task": put(CONFIG_FILE, task="x" * 200_000),
+    "long method": put(CONFIG_FILE, method="x" * 200_000),
+    "task of lists": put(CONFIG_FILE, task=[["a"]]),
+    "gigabytes of settings": stretch(CONFIG_FILE, 2**34),
+    "gigabytes of manifest": stretch(MANIFEST_FILE, 2**34),
+    "config folder": replace(CONFIG_FILE, Path.mkdir),
+    "manifest folder": replace(MANIFEST_FILE, Path.mkdir),
+    "metrics folder": replace(METRICS_FILE, Path.mkdir),
+    "config pipe": replace(CONFIG_FILE, os.mkfifo),
+    "manifest pipe": replace(MANIFEST_FILE, os.mkfifo),
+    "metrics pipe": replace(METRICS_FILE, os.mkfifo),
+    "config link": replace(CONFIG_FILE, lambda path: path.symlink_to("/dev/zero")),
+    "manifest link": replace(MANIFEST_FILE, lambda path: path.symlink_to("/dev/zero")),
+    "metrics link": replace(METRICS_FILE, lambda path: path.symlink_to("/dev/zero")),
+    "link to itself": replace(CONFIG_FILE, lambda path: path.symlink_to(path)),
+    "dangling link": replace(METRICS_FILE, lambda path: path.symlink_to("nowhere")),
+    "gigabytes of metrics": lambda run: (write(METRICS_FILE, "")(run), stretch(METRICS_FILE, 2**40)(run)),
     "unknown end": append(record("end", 2000, state=FORGED)),
 }
 """Runs that are listed as broken, and of which `plot` says why they are left out or draws what it can."""
 
 LISTED: dict[str, Trap] = {
-    "odd settings": put(CONFIG, machine=[], evaluation=7, schedule="x", drqv2=[[[]]], mem={"lr": float("nan")}),
-    "schedule is true": put(CONFIG, schedule={"frames": True}),
-    "schedule of 400 digits": put(CONFIG, schedule={"frames": 10**400}),
+    "odd settings": put(CONFIG_FILE, machine=[], evaluation=7, schedule="x", drqv2=[[[]]], mem={"lr": float("nan")}),
+    "schedule is true": put(CONFIG_FILE, schedule={"frames": True}),
+    "schedule of 400 digits": put(CONFIG_FILE, schedule={"frames": 10**400}),
     "long names": long_names,
-    "repeated method": put(CONFIG, method="+".join(["env"] * 50), env=dict.fromkeys(map(str, range(50_000)), 1)),
-    "formula": put(CONFIG, task=r"$\frac{", method=r"$\undefined$", drqv2={"lr": "$"}),
-    "only a dollar": put(CONFIG, task="$", method="_"),
-    "escapes": put(CONFIG, task=f"toy/{FORGED}", method=f"m{FORGED}", drqv2={FORGED: FORGED}),
-    "escapes again": put(CONFIG, task=f"toy/{FORGED}", method=f"m{FORGED}", drqv2={FORGED: "x"}),
+    "repeated method": put(CONFIG_FILE, method="+".join(["env"] * 50), env=dict.fromkeys(map(str, range(50_000)), 1)),
+    "formula": put(CONFIG_FILE, task=r"$\frac{", method=r"$\undefined$", drqv2={"lr": "$"}),
+    "only a dollar": put(CONFIG_FILE, task="$", method="_"),
+    "escapes": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", drqv2={FORGED: FORGED}),
+    "escapes again": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", drqv2={FORGED: "x"}),
     "reason": append(record("end", 2000, state="failed", reason=FORGED)),
     "reason of lists": append(record("end", 2000, state="failed", reason=[[FORGED] * 1000])),
-    "host": lambda run: (put(MANIFEST, host=FORGED)(run), append(record("train", 2000))(run)),
+    "host": lambda run: (put(MANIFEST_FILE, host=FORGED)(run), append(record("train", 2000))(run)),
     "not numbers": append(
         *(f'{{"kind": "evaluation", "frames": {value}, "return": {value}}}\n' for value in NOT_NUMBERS),
         *(f'{{"kind": "evaluation", "frames": 9000, "return": {value}}}\n' for value in NOT_NUMBERS),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from manyview.train import checkpoint
-from manyview.train.resume import ChangedError
+from manyview.train.resume import MachineChangedError
 from quality.plugin import Figure
 from tests.hostile.attacks import ATTACKS, EXECUTED, edit, nested_object, put
 from tests.hostile.victim import Victim
@@ -70,9 +70,9 @@ def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
     figure(process_time() - began_s, "seconds")
     figure((memory_bytes("VmHWM") - before - files) / MB, "MB above the file")
     assert resumed is not None
-    assert resumed.folder == older
-    assert len(resumed.refused) == 1
-    assert resumed.refused[0].isprintable()
+    assert resumed.checkpoint_dir == older
+    assert len(resumed.rejected) == 1
+    assert resumed.rejected[0].isprintable()
     assert not os.path.lexists(newest)
     assert not (victim.folder.path / EXECUTED).exists()
     assert outside(victim.folder.path) == beside
@@ -87,8 +87,8 @@ def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
 )
 def test_versions_without_end_are_told_in_a_line(victim: Victim, versions: Any) -> None:
     """As with any other versions, the user decides."""
-    put(checkpoint.MANIFEST, "versions", versions)(victim)
-    with hang_refused(), pytest.raises(ChangedError) as refused:
+    put(checkpoint.MANIFEST_FILE, "versions", versions)(victim)
+    with hang_refused(), pytest.raises(MachineChangedError) as refused:
         victim.resume()
     assert len(str(refused.value)) < 1000
 
@@ -107,7 +107,7 @@ SAMPLES = 120
 @pytest.mark.quality("X1")
 def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(whole: Victim, tmp_path: Path) -> None:
     """Also: a checkpoint that was taken half is no trap for the one before."""
-    tree = json.loads((whole.newest / checkpoint.VALUES).read_bytes())
+    tree = json.loads((whole.newest / checkpoint.VALUES_FILE).read_bytes())
     every, rng = list(places(tree)), np.random.default_rng(0)
     accepted = []
     for sample in range(SAMPLES):
@@ -119,12 +119,12 @@ def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(whole: Victim, tmp_pa
                 tree = tree[name]
             tree[path[-1]] = value
 
-        edit(victim, checkpoint.VALUES, change)
+        edit(victim, checkpoint.VALUES_FILE, change)
         resumed = victim.resume()
         assert resumed is not None, path
-        if not resumed.refused:
+        if not resumed.rejected:
             accepted.append((path, value))
-        if not resumed.refused or sample % 10 == 0:
+        if not resumed.rejected or sample % 10 == 0:
             for _ in range(3):
                 victim.trainer.advance()
     assert len(accepted) < SAMPLES / 4, accepted

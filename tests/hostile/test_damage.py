@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from manyview.data import SegmentError
-from manyview.report.lines import records
+from manyview.report.lines import read_records
 from manyview.train import checkpoint
 from manyview.train.checkpoint import CheckpointError
-from manyview.train.opening import begin
-from manyview.train.resume import entries_of
+from manyview.train.opening import build_runner
+from manyview.train.resume import parse_segments
 from quality.plugin import Figure
 from tests.hostile.victim import Victim, config
 
@@ -28,9 +28,9 @@ def file_named(victim: Victim, name: str) -> Path:
 def found_out(victim: Victim) -> bool:
     """Whether the newest checkpoint is refused, with a reason, by whoever reads the files."""
     try:
-        found = checkpoint.load(victim.newest)
-        victim.trainer.replay.load_state(found.tree["replay"])
-        victim.log().read(entries_of(found.manifest))
+        found = checkpoint.load_checkpoint(victim.newest)
+        victim.trainer.replay.load_state(found.state["replay"])
+        victim.log().load(parse_segments(found.manifest))
     except (CheckpointError, SegmentError) as error:
         return bool(str(error))
     return False
@@ -103,8 +103,8 @@ def test_the_checkpoint_before_is_used_and_the_reason_is_told(victim: Victim, ha
     HARMS[harm](victim)
     resumed = victim.resume()
     assert resumed is not None
-    assert resumed.folder == older
-    (reason,) = resumed.refused
+    assert resumed.checkpoint_dir == older
+    (reason,) = resumed.rejected
     assert reason.startswith(f"checkpoint {damaged.name} is not used: ")
     assert not damaged.exists()  # it would be taken for one of the steps that come again
     assert not found_out(victim)
@@ -120,13 +120,13 @@ def test_where_nothing_is_left_this_is_said_and_nothing_removed(victim: Victim, 
         swap(victim.newest, victim.older)
     with pytest.raises(CheckpointError, match=r"000000045 is not used.*000000025 is not used.*--fresh begins again"):
         victim.resume()
-    assert len(checkpoint.every(victim.folder.checkpoints)) == len(victim.segments) == 2
+    assert len(checkpoint.list_checkpoints(victim.folder.checkpoints_dir)) == len(victim.segments) == 2
 
 
 def played(victim: Victim) -> bool:
-    session = begin(config(), victim.folder, accept_changes=True)
+    session = build_runner(config(), victim.folder, accept_changes=True)
     try:
-        return session.play()
+        return session.run()
     finally:
         session.close()
 
@@ -136,7 +136,7 @@ def played(victim: Victim) -> bool:
 def test_a_run_goes_on_from_the_checkpoint_before_and_writes_down_why(victim: Victim) -> None:
     (victim.newest / "state.safetensors").write_bytes(b"")
     assert played(victim)
-    told = [record for record in records(victim.folder.metrics_file) if record["kind"] in ("resume", "warning")]
+    told = [record for record in read_records(victim.folder.metrics_file) if record["kind"] in ("resume", "warning")]
     assert [(record["kind"], record["frames"]) for record in told[:2]] == [("resume", 25), ("warning", 25)]
     assert "000000045 is not used: state.safetensors is not the file that was written" in told[1]["text"]
 
@@ -147,4 +147,7 @@ def test_an_older_checkpoint_that_is_damaged_later_does_not_end_a_run(victim: Vi
     """The segments that it named are of no use any more."""
     (victim.older / "manifest.json").write_bytes(b"{")
     assert played(victim)
-    assert [path.name for path in checkpoint.every(victim.folder.checkpoints)] == ["000000050", "000000045"]
+    assert [path.name for path in checkpoint.list_checkpoints(victim.folder.checkpoints_dir)] == [
+        "000000050",
+        "000000045",
+    ]

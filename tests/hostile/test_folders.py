@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from manyview.cli.main import main
-from manyview.data.durable import remove, write_whole
-from manyview.envs.look import save_picture, write_video
-from manyview.train import RunFolder, checkpoint
-from manyview.train.opening import begin
+from manyview.data.durable import remove, write_atomic
+from manyview.envs.look import save_image, write_video
+from manyview.train import RunDir, checkpoint
+from manyview.train.opening import build_runner
 from tests.hostile.victim import Victim, config
 
 INSIDE = pytest.mark.attack("a run with links, pipes or devices in it reads, writes and removes nothing outside")
@@ -42,7 +42,7 @@ def test_a_run_with_a_link_in_it_is_refused(victim: Victim, treasure: Path, name
     remove(path)
     path.symlink_to(treasure / name if (treasure / name).exists() else treasure)
     with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
-        begin(config(), victim.folder)
+        build_runner(config(), victim.folder)
     assert is_whole(treasure)
 
 
@@ -53,23 +53,23 @@ def test_a_run_with_a_pipe_in_it_is_refused(victim: Victim, name: str) -> None:
     remove(victim.folder.path / name)
     os.mkfifo(victim.folder.path / name)
     with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
-        begin(config(), victim.folder)
+        build_runner(config(), victim.folder)
 
 
 @INSIDE
 @pytest.mark.quality("X1")
 def test_what_is_removed_is_a_link_and_never_what_it_leads_to(victim: Victim, treasure: Path) -> None:
-    (victim.folder.checkpoints / "000000099.unfinished").symlink_to(treasure)
-    (victim.folder.checkpoints / "000000001").symlink_to(treasure)
-    (victim.folder.replay / "000000000000-000000000009.segment").symlink_to(treasure / "state.json")
-    deep = victim.folder.replay / "000000000000-000000000008.segment"
+    (victim.folder.checkpoints_dir / "000000099.unfinished").symlink_to(treasure)
+    (victim.folder.checkpoints_dir / "000000001").symlink_to(treasure)
+    (victim.folder.replay_dir / "000000000000-000000000009.segment").symlink_to(treasure / "state.json")
+    deep = victim.folder.replay_dir / "000000000000-000000000008.segment"
     deep.mkdir()
     (deep / "in").symlink_to(treasure)
-    victim.log().forget(but=())
-    checkpoint.keep_newest(victim.folder.checkpoints, 1)
+    victim.log().truncate(keep=())
+    checkpoint.prune_checkpoints(victim.folder.checkpoints_dir, 1)
     assert is_whole(treasure)
-    assert not list(victim.folder.replay.iterdir())
-    assert len(list(victim.folder.checkpoints.iterdir())) == 1
+    assert not list(victim.folder.replay_dir.iterdir())
+    assert len(list(victim.folder.checkpoints_dir.iterdir())) == 1
 
 
 @INSIDE
@@ -86,7 +86,7 @@ def test_what_is_written_is_new_whatever_had_its_name(tmp_path: Path, treasure: 
     for trap in traps:
         target.unlink(missing_ok=True)
         trap()
-        write_whole(target, [b"ours"])
+        write_atomic(target, [b"ours"])
         assert target.read_bytes() == b"ours"
         assert not target.is_symlink()
     assert is_whole(treasure)
@@ -96,7 +96,7 @@ def test_what_is_written_is_new_whatever_had_its_name(tmp_path: Path, treasure: 
 @pytest.mark.quality("X1")
 def test_a_run_is_not_set_aside_onto_a_link(victim: Victim, tmp_path: Path) -> None:
     tmp_path.joinpath("run.old1").symlink_to(tmp_path / "nowhere")
-    assert victim.folder.set_aside() == tmp_path / "run.old2"
+    assert victim.folder.move_aside() == tmp_path / "run.old2"
 
 
 PLACES = ["videos/000000300.mp4", "checkpoints/000000045/state.json", "checkpoints/000000099", "tensorboard/events"]
@@ -116,14 +116,14 @@ def test_a_link_or_a_pipe_at_any_level_is_refused(victim: Victim, treasure: Path
     else:
         os.mkfifo(path)
     with pytest.raises(ValueError, match=f"{path.name} is neither a file nor a folder"):
-        begin(config(), victim.folder)
+        build_runner(config(), victim.folder)
     assert is_whole(treasure)
 
 
 def test_links_that_weights_and_biases_makes_are_none_of_ours(victim: Victim) -> None:
     (victim.folder.path / "wandb").mkdir()
     (victim.folder.path / "wandb" / "latest-run").symlink_to("run-1")
-    victim.folder.refuse_links()
+    victim.folder.check_no_links()
 
 
 @INSIDE
@@ -141,7 +141,7 @@ def test_a_picture_or_film_replaces_what_has_its_name(tmp_path: Path, treasure: 
     else:
         path.symlink_to(treasure / ("state.json" if kind == "link" else "nowhere"))
     if path.suffix == ".png":
-        save_picture(frame, path)
+        save_image(frame, path)
     else:
         write_video(path, [frame, frame])
     assert stat.S_ISREG(path.lstat().st_mode)
@@ -151,10 +151,10 @@ def test_a_picture_or_film_replaces_what_has_its_name(tmp_path: Path, treasure: 
 
 
 def test_a_film_that_a_kill_cut_off_goes_with_the_next_start(victim: Victim) -> None:
-    left = victim.folder.videos / ".abc.unfinished"
+    left = victim.folder.videos_dir / ".abc.unfinished"
     left.mkdir(parents=True)
     (left / "000000000.mp4").touch()
-    victim.folder.begin(config(), victim.folder.manifest())
+    victim.folder.initialize(config(), victim.folder.read_manifest())
     assert not left.exists()
 
 
@@ -164,12 +164,12 @@ def test_a_lock_is_neither_a_link_nor_a_pipe(tmp_path: Path) -> None:
     lock, elsewhere = tmp_path / "lock", tmp_path / "elsewhere"
     lock.symlink_to(elsewhere)
     with pytest.raises(OSError, match="lock"):
-        RunFolder(tmp_path).hold()
+        RunDir(tmp_path).lock()
     assert not elsewhere.exists()
     lock.unlink()
     os.mkfifo(lock)
     with pytest.raises(OSError, match="lock"):
-        RunFolder(tmp_path).hold()
+        RunDir(tmp_path).lock()
 
 
 HOSTILE_CONFIGS: dict[str, Any] = {
@@ -190,20 +190,20 @@ HOSTILE_CONFIGS: dict[str, Any] = {
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize("content", HOSTILE_CONFIGS.values(), ids=HOSTILE_CONFIGS.keys())
 def test_a_hostile_file_of_settings_is_a_readable_error(tmp_path: Path, content: bytes) -> None:
-    folder = RunFolder(tmp_path)
+    folder = RunDir(tmp_path)
     folder.config_file.write_bytes(content)
     with pytest.raises((ValueError, OSError), match=r"config\.json"):
-        folder.config()
+        folder.read_config()
 
 
 @SETTINGS
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize("name", ["a list", "nothing", "not text", "deep", "large", "a name twice"])
 def test_a_hostile_manifest_is_a_readable_error(tmp_path: Path, name: str) -> None:
-    folder = RunFolder(tmp_path)
+    folder = RunDir(tmp_path)
     folder.manifest_file.write_bytes(HOSTILE_CONFIGS[name])
     with pytest.raises((ValueError, OSError), match=r"manifest\.json"):
-        folder.manifest()
+        folder.read_manifest()
 
 
 @pytest.mark.attack("no file in the working directory is executed but the user's own task")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyview.cli.main import main
-from manyview.report.runs import CONFIG, MANIFEST, METRICS
+from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
 from tests.report.folders import kept
 
 RUNS = 150
@@ -85,7 +85,7 @@ def test_generated_runs_are_listed_and_drawn(tmp_path: Path, capsys: pytest.Capt
     rng, runs = random.Random(0), tmp_path / "runs"  # noqa: S311
     for number in range(RUNS):
         path = kept(runs / str(number), [1.0, 2.0, 3.0], seed=number, end=rng.choice(["finished", "failed", None]))
-        for name in rng.sample([CONFIG, MANIFEST, METRICS], rng.randint(1, 3)):
+        for name in rng.sample([CONFIG_FILE, MANIFEST_FILE, METRICS_FILE], rng.randint(1, 3)):
             (path / name).write_bytes(mutate(rng, (path / name).read_bytes()))
     kept(runs / "whole", [1.0], task="toy/whole")
     assert main(["runs", str(runs)]) == 0

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from manyview.cli.main import main
-from manyview.data import NoRoomError
-from manyview.train import RunConfig, build, preset_config
-from manyview.train.rehearsal import forget_peak, resident_bytes
-from manyview.train.tree import changed, from_plain, nested, to_plain
+from manyview.data import InsufficientSpaceError
+from manyview.train import RunConfig, build, load_preset
+from manyview.train.rehearsal import read_resident_bytes, reset_peak_memory
+from manyview.train.tree import apply_overrides, from_plain, nest_overrides, to_plain
 from tests.hostile.victim import Victim, config
 from tests.train.runs import short_rollouts, short_run
 
@@ -38,11 +38,11 @@ def test_a_size_that_nobody_trains_with_is_refused(
     *group, setting = name.split(".")
     (plain[group[0]] if group else plain)[setting] = SIZES[name]
     victim.folder.config_file.write_text(json.dumps(plain))
-    known = forget_peak()
-    before, begun_s = resident_bytes("VmRSS"), perf_counter()
+    known = reset_peak_memory()
+    before, begun_s = read_resident_bytes("VmRSS"), perf_counter()
     assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
     assert perf_counter() - begun_s < 20
-    assert not known or resident_bytes("VmHWM") - before < 2**26
+    assert not known or read_resident_bytes("VmHWM") - before < 2**26
     said = capsys.readouterr().err
     assert setting in said
     assert "config.json: " in said
@@ -66,11 +66,11 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
     plain = json.loads(victim.folder.config_file.read_text())
     plain["drqv2"]["hidden"] = 4096
     victim.folder.config_file.write_text(json.dumps(plain))
-    known = forget_peak()
-    before, begun_s = resident_bytes("VmRSS"), perf_counter()
+    known = reset_peak_memory()
+    before, begun_s = read_resident_bytes("VmRSS"), perf_counter()
     assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
     assert perf_counter() - begun_s < 20
-    assert not known or resident_bytes("VmHWM") - before < 2**26
+    assert not known or read_resident_bytes("VmHWM") - before < 2**26
     assert "cannot be loaded: the state is of another build" in capsys.readouterr().err
 
 
@@ -78,19 +78,19 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
 @pytest.mark.quality("X5")
 def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = short_run("drqv2+none", drqv2={"hidden": 4096})
-    env = build.environment(settings)
+    env = build.make_env(settings)
     monkeypatch.setattr("manyview.data.room.free_memory_bytes", lambda _: 2**26)
-    with pytest.raises(NoRoomError, match=r"the agent needs 0\.3 GB of memory, and 67\.1 MB are free"):
-        build.agent(settings, build.shapes_of(settings, env))
+    with pytest.raises(InsufficientSpaceError, match=r"the agent needs 0\.3 GB of memory, and 67\.1 MB are free"):
+        build.build_agent(settings, build.infer_shapes(settings, env))
     env.close()
 
 
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl", "drqv2+none+re3", "ppo+mem", "ppo+ride", "sac+mem"])
 def test_the_outline_of_an_agent_has_its_tensors_and_takes_its_state(method: str) -> None:
     settings = short_rollouts(method) if method.startswith("ppo") else short_run(method)
-    env = build.environment(settings)
-    shapes = build.shapes_of(settings, env)
-    outline, built = build.outline(settings, shapes), build.agent(settings, shapes)
+    env = build.make_env(settings)
+    shapes = build.infer_shapes(settings, env)
+    outline, built = build.build_agent_outline(settings, shapes), build.build_agent(settings, shapes)
     tensors = [dict((*agent.named_parameters(), *agent.named_buffers())) for agent in (outline, built)]
     there, expected = ({name: (t.shape, t.dtype) for name, t in each.items()} for each in tensors)
     assert there == expected
@@ -103,4 +103,6 @@ def test_the_outline_of_an_agent_has_its_tensors_and_takes_its_state(method: str
 def test_what_people_train_with_is_far_inside_the_bounds() -> None:
     large = {"env.image_size": 512, "env.frame_stack": 4, "env.views": ["0", "1", "2"], "env.action_repeat": 50}
     wide = {"drqv2.hidden": 4096, "mem.latent_dim": 1024, "machine.threads": 512, "rollout.envs": 65_536}
-    changed(preset_config("cpu", task="dmc/hopper_hop", method="drqv2+mem", seed=1), nested({**large, **wide}.items()))
+    apply_overrides(
+        load_preset("cpu", task="dmc/hopper_hop", method="drqv2+mem", seed=1), nest_overrides({**large, **wide}.items())
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from manyview.cli.main import main
-from manyview.train import RunFolder
+from manyview.train import RunDir
 from tests.report.folders import TASK, kept
 
 STREAMS = pytest.mark.attack("a closed or full stdout or stderr, or a reader that leaves, never ends in a traceback")
@@ -191,7 +191,7 @@ def test_a_lock_that_cannot_be_taken_is_an_error_that_names_it(tmp_path: Path, m
     os.mkfifo(tmp_path / "pipe" / "lock")
     for name, reason in (("folder", "Is a directory"), ("pipe", "No such device or address")):
         with pytest.raises(OSError, match=rf"{name}/lock cannot be locked: {reason}\. It must be a file"):
-            RunFolder(tmp_path / name).hold()
+            RunDir(tmp_path / name).lock()
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with pytest.raises(OSError, match=r"nolocks/lock cannot be locked: No locks available"):
-        RunFolder(tmp_path / "nolocks").hold()
+        RunDir(tmp_path / "nolocks").lock()

@@ -4,10 +4,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from manyview.data import Scribe, SegmentLog
-from manyview.train import RunConfig, RunFolder, checkpoint
+from manyview.data import AsyncWriter, SegmentLog
+from manyview.train import RunConfig, RunDir, checkpoint
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.resume import Resumed, resume
+from manyview.train.resume import ResumeInfo, resume
 from tests.train.checkpoints import save_moment
 from tests.train.runs import short_run
 
@@ -19,43 +19,43 @@ def config() -> RunConfig:
     return short_run("drqv2+none", schedule={"frames": 50, "random_steps": 15, "seed_frames": 20})
 
 
-def make_run(folder: RunFolder) -> None:
-    trainer, scribe = OffPolicyTrainer(config()), Scribe()
-    folder.begin(trainer.config, {"id": "0", "began": "long ago"})
+def make_run(folder: RunDir) -> None:
+    trainer, scribe = OffPolicyTrainer(config()), AsyncWriter()
+    folder.initialize(trainer.config, {"id": "0", "began": "long ago"})
     folder.metrics_file.touch()
-    log = SegmentLog(folder.replay, trainer.replay, scribe)
-    while trainer.clock.steps < MOMENTS[-1]:
+    log = SegmentLog(folder.replay_dir, trainer.replay, scribe)
+    while trainer.counters.steps < MOMENTS[-1]:
         trainer.advance()
-        if trainer.clock.steps in MOMENTS:
-            save_moment(trainer, log, scribe, folder.checkpoints)
+        if trainer.counters.steps in MOMENTS:
+            save_moment(trainer, log, scribe, folder.checkpoints_dir)
     scribe.close()
     trainer.close()
 
 
 @dataclass(frozen=True)
 class Victim:
-    folder: RunFolder
+    folder: RunDir
     trainer: OffPolicyTrainer
     """Goes on from whatever is left."""
 
     @property
     def newest(self) -> Path:
-        return checkpoint.every(self.folder.checkpoints)[0]
+        return checkpoint.list_checkpoints(self.folder.checkpoints_dir)[0]
 
     @property
     def older(self) -> Path:
-        return checkpoint.every(self.folder.checkpoints)[1]
+        return checkpoint.list_checkpoints(self.folder.checkpoints_dir)[1]
 
     @property
     def segments(self) -> list[Path]:
-        return sorted(self.folder.replay.iterdir())
+        return sorted(self.folder.replay_dir.iterdir())
 
     def copy(self, path: Path) -> "Victim":
         shutil.copytree(self.folder.path, path)
-        return Victim(RunFolder(path), self.trainer)
+        return Victim(RunDir(path), self.trainer)
 
     def log(self) -> SegmentLog:
-        return SegmentLog(self.folder.replay, self.trainer.replay, Scribe())
+        return SegmentLog(self.folder.replay_dir, self.trainer.replay, AsyncWriter())
 
-    def resume(self) -> Resumed | None:
-        return resume(self.trainer, self.log(), self.folder.checkpoints, {}, accept_changes=False)
+    def resume(self) -> ResumeInfo | None:
+        return resume(self.trainer, self.log(), self.folder.checkpoints_dir, {}, accept_changes=False)

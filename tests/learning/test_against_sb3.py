@@ -11,9 +11,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from manyview.envs import make
-from manyview.methods import Plain, PlainConfig
-from manyview.train import OnPolicyTrainer, preset_config
-from manyview.train.tree import changed, merged
+from manyview.methods import PixelEncoder, PixelEncoderConfig
+from manyview.train import OnPolicyTrainer, load_preset
+from manyview.train.tree import apply_overrides, merge_overrides
 
 TASK, SEEDS = "toy/identity", range(1, 6)
 ENVS, STEPS, BATCH, EPOCHS, HIDDEN, LATENT = 16, 32, 128, 4, 64, 16
@@ -44,7 +44,7 @@ def sb3_rewards(seed: int) -> list[float]:
     class PlainExtractor(BaseFeaturesExtractor):
         def __init__(self, space: spaces.Box) -> None:
             super().__init__(space, 2 * LATENT)
-            self.plain = Plain(2, (1, 20, 20), PlainConfig(latent_dim=LATENT, trunk="tiny"))
+            self.plain = PixelEncoder(2, (1, 20, 20), PixelEncoderConfig(latent_dim=LATENT, trunk="tiny"))
 
         def forward(self, observations: Tensor) -> Tensor:
             return self.plain.encode(observations.to(torch.uint8)).state
@@ -105,12 +105,12 @@ def our_rewards(seed: int) -> list[float]:
             "scale_rewards": False,
         },
     }
-    config = preset_config("minute", task=TASK, method="ppo+none", seed=seed)
-    trainer = OnPolicyTrainer(changed(config, merged({}, settings)))
+    config = load_preset("minute", task=TASK, method="ppo+none", seed=seed)
+    trainer = OnPolicyTrainer(apply_overrides(config, merge_overrides({}, settings)))
     rewards: list[float] = []
-    while trainer.clock.rollouts < ROLLOUTS:
+    while trainer.counters.rollouts < ROLLOUTS:
         trainer.advance()
-        if trainer.rollout.full and len(rewards) == trainer.clock.rollouts:
+        if trainer.rollout.is_full and len(rewards) == trainer.counters.rollouts:
             rewards.append(float(trainer.rollout.reward_ext.mean()))
     trainer.close()
     return rewards

@@ -15,7 +15,7 @@ CASES = [
     ("sac+mem", "toy/hidden_goal_continuous", 1_000),
     ("ppo+mem", "toy/hidden_goal", 20_000),
 ]
-BOUND = HiddenGoal(actions="continuous").bound_with_one_view
+BOUND = HiddenGoal(actions="continuous").max_success_single_view
 
 
 @pytest.mark.quality("C3")

@@ -3,10 +3,10 @@
 from typing import Any
 
 from manyview.train import build
-from manyview.train.evaluation import evaluate
-from manyview.train.opening import trainer_for
-from manyview.train.presets import preset_config
-from manyview.train.tree import changed, merged
+from manyview.train.evaluation import evaluate_policy
+from manyview.train.opening import make_trainer
+from manyview.train.presets import load_preset
+from manyview.train.tree import apply_overrides, merge_overrides
 
 EPISODES = 100
 TOYS: dict[str, Any] = {
@@ -20,14 +20,16 @@ TOYS: dict[str, Any] = {
 
 def score(task: str, method: str, *, frames: int, changes: dict[str, Any] | None = None) -> float:
     """Mean reward a step, once so many frames are over; the toys pay at most 1."""
-    config = preset_config("minute", task=task, method=method, seed=1)
-    config = changed(config, merged(TOYS, merged({"schedule": {"frames": frames}}, changes or {})))
-    trainer, env = trainer_for(config), build.environment(config)
+    config = load_preset("minute", task=task, method=method, seed=1)
+    config = apply_overrides(
+        config, merge_overrides(TOYS, merge_overrides({"schedule": {"frames": frames}}, changes or {}))
+    )
+    trainer, env = make_trainer(config), build.make_env(config)
     try:
-        while not trainer.done:
+        while not trainer.is_done:
             trainer.advance()
-        step = trainer.clock.steps
-        played = evaluate(trainer.agent, env, trainer.shapes, episodes=EPISODES, seed=0, step=step)
+        step = trainer.counters.steps
+        played = evaluate_policy(trainer.agent, env, trainer.shapes, episodes=EPISODES, seed=0, step=step)
     finally:
         trainer.close()
         env.close()

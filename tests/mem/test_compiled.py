@@ -25,8 +25,8 @@ def test_compiled_without_a_break_equals_eager(options: dict[str, Any]) -> None:
         views: torch.Tensor, later: torch.Tensor, mask: torch.Tensor, mem: MEM
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         features = mem.encode(views, mask)
-        loss, _ = mem.loss(features, mem.encode(later))
-        return features.state, loss, mem.reward(features)
+        loss, _ = mem.compute_loss(features, mem.encode(later))
+        return features.state, loss, mem.compute_reward(features)
 
     fast = torch.compile(step, fullgraph=True)
     for seed in range(2):
@@ -48,11 +48,11 @@ def test_encode_exports_with_a_dynamic_batch() -> None:
 def test_bf16_autocast_keeps_losses_distances_and_reward_in_float32() -> None:
     mem = small_mem().eval()
     views, later = images(256), images(256, seed=1)
-    expected = mem.reward(mem.encode(views))
+    expected = mem.compute_reward(mem.encode(views))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         features = mem.encode(views)
-        loss, metrics = mem.loss(features, mem.encode(later))
-        reward = mem.reward(features)
+        loss, metrics = mem.compute_loss(features, mem.encode(later))
+        reward = mem.compute_reward(features)
         named = mem.update_discriminator(features)
     kept = [*features[:4], loss, reward, *metrics.values(), *named.values()]
     assert all(tensor.dtype == torch.float32 for tensor in kept)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from manyview.mem import Encoder, stack_views
-from manyview.mem.encoder import convolutions
+from manyview.mem.encoder import make_trunk
 from tests.mem.helpers import IMAGE, images, random_mask
 
 
@@ -23,7 +23,7 @@ def test_image_size_and_channels_are_free(shape: tuple[int, int, int], trunk: st
 @pytest.mark.parametrize("size", [40, 64])
 def test_the_small_trunk_sees_every_pixel_of_the_sizes_it_is_for(size: int) -> None:
     """Convolutions without a border leave out what their steps do not reach, which was up to an eighth of a side."""
-    network, _ = convolutions((3, size, size), "small")
+    network, _ = make_trunk((3, size, size), "small")
     image = torch.rand(8, 3, size, size, requires_grad=True)
     network(image).sum().backward()
     assert image.grad is not None

@@ -11,7 +11,7 @@ from scipy.special import digamma, gamma
 
 from manyview.mem import BetaSchedule, Encoder, Features, knn_entropy, total_reward
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
-from manyview.mem.reward import intrinsic_reward, reward_distances
+from manyview.mem.reward import compute_distances, intrinsic_reward
 
 B, V, P = 7, 3, 5
 Array = NDArray[np.float64]
@@ -145,7 +145,7 @@ def test_eq9_reward(x: Array, y: Array, k: int) -> None:
         / (V + 1)
         for b in range(B)
     ]
-    got = intrinsic_reward(*reward_distances(features_of(x, y), k=k))
+    got = intrinsic_reward(*compute_distances(features_of(x, y), k=k))
     assert got.tolist() == pytest.approx(expected, rel=1e-5)
 
 
@@ -153,7 +153,7 @@ def test_eq9_joint_takes_one_entropy_of_the_state(x: Array, y: Array) -> None:
     features = features_of(x, y)
     state = features.state.double().numpy()
     expected = [math.log(kth_neighbour(state, b, 3) + 1) for b in range(B)]
-    got = intrinsic_reward(*reward_distances(features, k=3, entropy="joint"))
+    got = intrinsic_reward(*compute_distances(features, k=3, entropy="joint"))
     assert got.tolist() == pytest.approx(expected, rel=1e-5)
 
 

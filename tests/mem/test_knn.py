@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from benchmarks.recording import FOLDER, VIEWS, Recording
 from benchmarks.unrewarded import spearman
 from manyview.mem import Encoder, knn_distance
-from manyview.mem.knn import Combine, Reference, nearby_distance
+from manyview.mem.knn import Combine, ReferenceSet, windowed_knn_distance
 from quality.plugin import Figure
 
 
@@ -103,7 +103,7 @@ def test_joint_compares_rows_over_the_views_both_have() -> None:
 @pytest.mark.parametrize("combine", ["marginal", "joint"])
 def test_a_window_as_large_as_the_rows_is_exact(combine: Combine) -> None:
     points, mask = torch.randn(2, 50, 8), torch.rand(2, 50) < 0.8
-    got = nearby_distance(points, 3, window=50, mask=mask, combine=combine)
+    got = windowed_knn_distance(points, 3, window=50, mask=mask, combine=combine)
     assert got.equal(knn_distance(points, 3, mask=mask, combine=combine))
 
 
@@ -113,17 +113,17 @@ def test_a_window_finds_what_lies_along_one_axis(combine: Combine) -> None:
     points = (line * torch.tensor([3.0, 4.0]))[:, torch.randperm(300, generator=torch.Generator().manual_seed(1))]
     if combine == "joint":
         points = points[:1].repeat(2, 1, 1)
-    got = nearby_distance(points, 3, window=40, combine=combine)
+    got = windowed_knn_distance(points, 3, window=40, combine=combine)
     torch.testing.assert_close(got, knn_distance(points, 3, combine=combine), rtol=1e-4, atol=1e-5)
 
 
 def test_a_window_is_never_closer_than_the_truth_and_ignores_masked_rows() -> None:
     points, mask = torch.randn(2, 400, 16), torch.rand(2, 400) < 0.7
-    exact, near = knn_distance(points, 3, mask=mask), nearby_distance(points, 3, window=100, mask=mask)
+    exact, near = knn_distance(points, 3, mask=mask), windowed_knn_distance(points, 3, window=100, mask=mask)
     assert near[~mask].eq(0).all()
     assert (near >= exact - 1e-5).all()
     garbage = points.masked_fill(~mask.unsqueeze(-1), 1e6)
-    torch.testing.assert_close(nearby_distance(garbage, 3, window=100, mask=mask), near)
+    torch.testing.assert_close(windowed_knn_distance(garbage, 3, window=100, mask=mask), near)
 
 
 @pytest.mark.slow
@@ -139,8 +139,8 @@ def test_a_window_keeps_the_order_of_a_rollout() -> None:
         points, mask = points.transpose(0, 1), torch.ones(len(VIEWS) + 1, 4000, dtype=torch.bool)
         some = torch.randperm(4000)[:500]
         whole = knn_distance(points, 3).log1p().mean(0)
-        window = nearby_distance(points, 3, window=500).log1p().mean(0)
-        chance = knn_distance(points, 3, among=Reference(points[:, some], mask[:, some], some)).log1p().mean(0)
+        window = windowed_knn_distance(points, 3, window=500).log1p().mean(0)
+        chance = knn_distance(points, 3, reference=ReferenceSet(points[:, some], mask[:, some], some)).log1p().mean(0)
         by_window.append(spearman(whole, window))
         by_chance.append(spearman(whole, chance))
     print("rank correlation with the whole search, window:", by_window, "random rows:", by_chance)
@@ -161,27 +161,27 @@ def test_a_window_of_2048_keeps_the_order_of_16384_rewards() -> None:
         ]
     terms = torch.cat(parts)
     points = terms[torch.randperm(len(terms))[:16_384]].transpose(0, 1)
-    full, near = knn_distance(points, 3), nearby_distance(points, 3, window=2048)
+    full, near = knn_distance(points, 3), windowed_knn_distance(points, 3, window=2048)
     assert spearman(full.log1p().mean(0), near.log1p().mean(0)) >= 0.95
 
 
 def test_other_points_may_serve_as_reference() -> None:
     points, bank = torch.randn(1, 6, 4), torch.randn(1, 30, 4)
-    among = Reference(bank, torch.ones(1, 30, dtype=torch.bool), torch.full((30,), -1))
+    among = ReferenceSet(bank, torch.ones(1, 30, dtype=torch.bool), torch.full((30,), -1))
     expected = torch.from_numpy(cdist(points[0].numpy(), bank[0].numpy())).sort(1).values[:, 1]
-    torch.testing.assert_close(knn_distance(points, 2, among=among)[0], expected.float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(knn_distance(points, 2, reference=among)[0], expected.float(), rtol=1e-5, atol=1e-5)
 
 
 def test_copies_with_the_same_row_number_are_no_neighbours() -> None:
     points = torch.tensor([[[0.0], [0.0], [3.0], [7.0]]])
     rows = torch.tensor([5, 5, 8, 9])
-    assert knn_distance(points, 1, rows=rows).tolist() == [[3.0, 3.0, 3.0, 4.0]]
+    assert knn_distance(points, 1, indices=rows).tolist() == [[3.0, 3.0, 3.0, 4.0]]
 
 
 @pytest.mark.parametrize("combine", ["marginal", "joint"])
 def test_without_any_reference_every_distance_is_zero(combine: Combine) -> None:
-    nothing = Reference(torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.bool), torch.zeros(0, dtype=torch.long))
-    assert knn_distance(torch.zeros(2, 3, 4), 1, among=nothing, combine=combine).eq(0).all()
+    nothing = ReferenceSet(torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.bool), torch.zeros(0, dtype=torch.long))
+    assert knn_distance(torch.zeros(2, 3, 4), 1, reference=nothing, combine=combine).eq(0).all()
 
 
 @given(
@@ -211,7 +211,7 @@ def test_masked_search_equals_loops(rows: int, groups: int, k: int, combine: Com
 
 def test_a_window_must_hold_more_than_k_rows() -> None:
     with pytest.raises(ValueError, match="more than k = 3 rows, got 3"):
-        nearby_distance(torch.zeros(1, 9, 2), 3, window=3)
+        windowed_knn_distance(torch.zeros(1, 9, 2), 3, window=3)
 
 
 def test_k_below_one_is_refused() -> None:

@@ -42,7 +42,7 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
         features = mem.encode(views)
         with torch.no_grad():
             later = mem.encode(next_views)
-        loss, _ = mem.loss(features, later)
+        loss, _ = mem.compute_loss(features, later)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -50,7 +50,7 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
 
     with torch.no_grad():
         features = mem.encode(next(world.batches(1024, generator))[0])
-    health = mem.health(features, beta=1.0)
+    health = mem.diagnose(features, beta=1.0)
     figure(abs(health.discriminator_accuracy - health.chance), "accuracy from chance")
     figure(readable(features.specific), "view read from specific")
     figure(max(health.cosine.values()), "cosine")

@@ -40,11 +40,11 @@ def test_masking_a_view_equals_building_without_it(bits: tuple[bool, ...], optio
     built, built_later = smaller.encode(views[:, kept]), smaller.encode(next_views[:, kept])
 
     torch.testing.assert_close(masked.shared_mean, built.shared_mean, atol=1e-6, rtol=1e-6)
-    _, metrics = mem.loss(masked, masked_later)
-    _, expected = smaller.loss(built, built_later)
+    _, metrics = mem.compute_loss(masked, masked_later)
+    _, expected = smaller.compute_loss(built, built_later)
     for name, value in expected.items():
         torch.testing.assert_close(metrics[name], value, atol=1e-6, rtol=1e-6, msg=name)
-    torch.testing.assert_close(mem.reward(masked), smaller.reward(built), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(mem.compute_reward(masked), smaller.compute_reward(built), atol=1e-6, rtol=1e-6)
     got, wanted = mem.update_discriminator(masked), smaller.update_discriminator(built)
     torch.testing.assert_close(got["discriminator_loss"], wanted["discriminator_loss"], atol=1e-6, rtol=1e-6)
 
@@ -53,11 +53,11 @@ def test_rows_may_miss_different_views() -> None:
     mem = small_mem()
     mask = torch.tensor(SUBSETS).repeat(2, 1)
     features = mem.encode(images(30), mask)
-    loss, _ = mem.loss(features, mem.encode(images(30, seed=1), mask.flip(0)))
+    loss, _ = mem.compute_loss(features, mem.encode(images(30, seed=1), mask.flip(0)))
     loss.backward()
     assert loss.isfinite()
     assert all(p.grad is None or p.grad.isfinite().all() for p in mem.parameters())
-    assert mem.reward(features).isfinite().all()
+    assert mem.compute_reward(features).isfinite().all()
 
 
 def test_a_camera_that_drops_out_does_not_look_like_a_discovery() -> None:
@@ -66,5 +66,5 @@ def test_a_camera_that_drops_out_does_not_look_like_a_discovery() -> None:
     torch.nn.init.normal_(mem.encoder.absent_token, std=10.0)
     mask = torch.ones(64, len(NAMES), dtype=torch.bool)
     mask[:8, 2] = False
-    whole, dropped = mem.reward(mem.encode(images(64))), mem.reward(mem.encode(images(64), mask))
+    whole, dropped = mem.compute_reward(mem.encode(images(64))), mem.compute_reward(mem.encode(images(64), mask))
     assert dropped[:8].mean() <= whole[:8].mean()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyview.mem.losses import adv_loss
-from manyview.mem.reward import intrinsic_reward, reward_distances
+from manyview.mem.reward import compute_distances, intrinsic_reward
 from manyview.mem.running import RunningMoments
 from tests.mem.helpers import images, random_features, random_mask, small_mem
 
@@ -25,22 +25,22 @@ def test_every_row_is_averaged_over_the_views_it_has() -> None:
 def test_time_ties_only_what_is_seen_now_and_later() -> None:
     mem, mask = small_mem(), random_mask(12)
     now, later = mem.encode(images(12)), mem.encode(images(12, seed=1), mask)
-    _, metrics = mem.loss(now, later)
+    _, metrics = mem.compute_loss(now, later)
     squared = (now.terms - later.terms).pow(2).mean(-1)[later.terms_mask]
     torch.testing.assert_close(metrics["temporal_loss"], squared.mean().detach())
 
 
 def test_relative_distances_are_in_units_of_their_mean() -> None:
     features = random_features(64, 4, 16)
-    distances, mask = reward_distances(features)
+    distances, mask = compute_distances(features)
     expected = intrinsic_reward(distances / distances.mean(0), mask)
-    torch.testing.assert_close(small_mem(distance_scale="relative").reward(features), expected)
+    torch.testing.assert_close(small_mem(distance_scale="relative").compute_reward(features), expected)
 
 
 def test_a_std_remembers_earlier_batches() -> None:
     mem = small_mem(reward_scale="std")
-    raw = [small_mem().reward(random_features(64, 4, 16, seed=seed)) for seed in range(2)]
-    paid = [mem.reward(random_features(64, 4, 16, seed=seed)) for seed in range(2)]
+    raw = [small_mem().compute_reward(random_features(64, 4, 16, seed=seed)) for seed in range(2)]
+    paid = [mem.compute_reward(random_features(64, 4, 16, seed=seed)) for seed in range(2)]
     variance = (0.99 * raw[0].var(correction=0) + raw[1].var(correction=0)) / 1.99
     torch.testing.assert_close(paid[1], raw[1] / variance.sqrt())
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyview.mem import Features, knn_distance, knn_entropy
-from manyview.mem.reward import intrinsic_reward, reward_distances
+from manyview.mem.reward import compute_distances, intrinsic_reward
 from quality.plugin import Figure
 from tests.mem.helpers import random_features
 
@@ -59,7 +59,7 @@ def test_tiled_equals_whole(figure: Figure) -> None:
 
 
 def reward(features: Features) -> torch.Tensor:
-    return intrinsic_reward(*reward_distances(features))
+    return intrinsic_reward(*compute_distances(features))
 
 
 @pytest.mark.quality("S8")

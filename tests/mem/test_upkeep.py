@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from manyview.mem.upkeep import decorrelation, temporal_closeness, temporal_contrast, variance_floor
+from manyview.mem.upkeep import decorrelation_loss, temporal_closeness_loss, temporal_contrast_loss, variance_floor_loss
 
 B, V, P = 12, 2, 5
 FEATURES = np.random.default_rng(0).normal(size=(B, V, P)) * [0.1, 0.4, 0.6, 1.0, 2.0]
@@ -17,7 +17,7 @@ def torched(array: np.ndarray) -> torch.Tensor:
 
 def test_the_floor_is_the_shortfall_of_each_standard_deviation() -> None:
     shortfall = [max(0.5 - FEATURES[:, v, i].std(ddof=1), 0) for v in range(V) for i in range(P)]
-    assert variance_floor(torched(FEATURES), ALL, floor=0.5).item() == pytest.approx(np.mean(shortfall), rel=1e-4)
+    assert variance_floor_loss(torched(FEATURES), ALL, floor=0.5).item() == pytest.approx(np.mean(shortfall), rel=1e-4)
 
 
 def test_decorrelation_is_the_sum_of_squared_covariances() -> None:
@@ -26,13 +26,13 @@ def test_decorrelation_is_the_sum_of_squared_covariances() -> None:
         covariance = np.cov(FEATURES[:, v], rowvar=False)
         per_view.append((covariance**2).sum() - (np.diag(covariance) ** 2).sum())
     expected = np.mean(per_view) / P
-    assert decorrelation(torched(FEATURES), ALL).item() == pytest.approx(expected, rel=1e-4)
+    assert decorrelation_loss(torched(FEATURES), ALL).item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_closeness_is_the_mean_squared_step() -> None:
     later = FEATURES + np.random.default_rng(1).normal(size=FEATURES.shape)
     expected = ((FEATURES - later) ** 2).mean()
-    assert temporal_closeness(torched(FEATURES), torched(later), ALL).item() == pytest.approx(expected, rel=1e-4)
+    assert temporal_closeness_loss(torched(FEATURES), torched(later), ALL).item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_contrast_is_the_cross_entropy_of_naming_ones_own_future() -> None:
@@ -46,7 +46,7 @@ def test_contrast_is_the_cross_entropy_of_naming_ones_own_future() -> None:
             ]
             weights = np.exp(np.array(cosines) / 0.2)
             losses.append(-np.log(weights[b] / weights.sum()))
-    got = temporal_contrast(torched(FEATURES), torched(later), ALL, temperature=0.2)
+    got = temporal_contrast_loss(torched(FEATURES), torched(later), ALL, temperature=0.2)
     assert got.item() == pytest.approx(np.mean(losses), rel=1e-4)
 
 
@@ -56,8 +56,8 @@ def test_absent_rows_enter_no_term() -> None:
     garbage = torched(FEATURES)
     garbage[~mask] = 77.0
     later = torched(FEATURES) + 0.1
-    for term in (variance_floor, decorrelation):
+    for term in (variance_floor_loss, decorrelation_loss):
         seen = [term(torched(FEATURES)[mask[:, v], v : v + 1], ALL[: int(mask[:, v].sum()), :1]) for v in range(V)]
         assert term(garbage, mask).item() == pytest.approx(torch.stack(seen).mean().item(), rel=1e-4)
-    assert temporal_closeness(garbage, later, mask).item() == pytest.approx(0.01, rel=1e-3)
-    assert temporal_contrast(garbage, later, mask).isfinite()
+    assert temporal_closeness_loss(garbage, later, mask).item() == pytest.approx(0.01, rel=1e-3)
+    assert temporal_contrast_loss(garbage, later, mask).isfinite()

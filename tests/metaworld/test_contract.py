@@ -9,28 +9,28 @@ from manyview.envs.views import Observation
 
 
 class TestDrawerOpenContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("metaworld/drawer-open", render_quality="fast")
 
 
 class TestPickPlaceContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("metaworld/pick-place", render_quality="fast", action_repeat=3)
 
 
 class TestHammerContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("metaworld/hammer", render_quality="fast", views=("topview", "behindGripper"), frame_stack=1)
 
 
 class TestAssemblyContract(EnvironmentContract):
-    ends = "truncated"
+    episode_end = "truncated"
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("metaworld/assembly", render_quality="fast", image_size=64)
@@ -39,7 +39,7 @@ class TestAssemblyContract(EnvironmentContract):
 class TestStandardQualityContract(EnvironmentContract):
     """One small view and long steps: on a processor a shadow costs a hundred milliseconds."""
 
-    ends = "truncated"
+    episode_end = "truncated"
     steps = 5
 
     def make_env(self) -> gym.Env[Observation, Any]:

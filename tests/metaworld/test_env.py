@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-from manyview.envs import MASK, NotRestorable, make, restore, snapshot, views_of
-from manyview.envs.drawing import _Painter
+from manyview.envs import MASK, NotRestorable, get_views, make, restore, snapshot
+from manyview.envs.drawing import _GLRenderer
 from manyview.envs.metaworld.env import UPSIDE_DOWN
 from manyview.envs.metaworld.suite import CAMERAS
-from manyview.envs.testing import equal
+from manyview.envs.testing import are_equal
 from manyview.envs.views import Image, State, ViewWarning
 from tests.metaworld.helpers import Expert, inside, small
 
@@ -56,16 +56,16 @@ def test_a_repeated_action_is_paid_for_each_of_its_frames() -> None:
     for _ in range(5):
         first, second = float(single.step(action)[1]), float(single.step(action)[1])
         assert float(double.step(action)[1]) == first + second
-    assert np.array_equal(inside(single).physics_state(), inside(double).physics_state())
+    assert np.array_equal(inside(single).get_physics_state(), inside(double).get_physics_state())
     single.close()
     double.close()
 
 
 def drawn_again(env: Any, name: str) -> Image:
     """A view once more, after a full recomputation of everything that follows from the state."""
-    simulation = inside(env)._simulation
+    simulation = inside(env)._simulator
     mujoco.mj_forward(simulation.model, simulation.data)
-    picture = inside(env).draw().pictures[name]
+    picture = inside(env).render_views().images[name]
     assert picture is not None
     return picture
 
@@ -75,7 +75,7 @@ def test_the_first_picture_shows_things_where_they_are(name: str) -> None:
     env = make(f"metaworld/{name}", render_quality="fast", frame_stack=1)
     for seed in range(3):
         observation, _ = env.reset(seed=seed)
-        for view in views_of(env):
+        for view in get_views(env):
             assert np.array_equal(observation[view.name], drawn_again(env, view.name))
     env.close()
 
@@ -83,7 +83,7 @@ def test_the_first_picture_shows_things_where_they_are(name: str) -> None:
 def test_the_cameras_that_hang_head_down_are_turned_and_no_others() -> None:
     env = small("reach")
     env.reset(seed=0)
-    data = inside(env)._simulation.data
+    data = inside(env)._simulator.data
     upwards = {camera: data.camera(camera).xmat.reshape(3, 3)[2, 1] for camera in CAMERAS}
     assert {camera for camera, z in upwards.items() if z < -0.1} == set(UPSIDE_DOWN)
     env.close()
@@ -122,7 +122,7 @@ def test_closing_one_environment_leaves_the_pictures_of_another() -> None:
     expected, _ = first.reset(seed=0)
     second.reset(seed=1)
     second.close()
-    assert equal(first.reset(seed=0)[0], expected)
+    assert are_equal(first.reset(seed=0)[0], expected)
     first.close()
 
 
@@ -134,7 +134,7 @@ def test_an_environment_that_was_never_closed_leaves_in_silence() -> None:
 
 def test_cameras_have_names_and_numbers() -> None:
     env = make("metaworld/reach", views=(1, "gripperPOV", 0), render_quality="fast")
-    assert [view.name for view in views_of(env)] == ["corner", "gripperPOV", "topview"]
+    assert [view.name for view in get_views(env)] == ["corner", "gripperPOV", "topview"]
     env.close()
     with pytest.raises(ValueError, match="no camera 'side'; it has 0 topview, 1 corner"):
         make("metaworld/reach", views=("side",))
@@ -144,15 +144,15 @@ def test_a_camera_that_fails_is_absent_counted_and_tried_again(monkeypatch: pyte
     env = make("metaworld/reach", render_quality="fast")
     env.reset(seed=0)
     base = inside(env)
-    paint = _Painter.paint
+    paint = _GLRenderer.render
 
-    def one_eyed(self: _Painter, model: Any, data: Any, camera: Any, shape: Any) -> Image:
+    def one_eyed(self: _GLRenderer, model: Any, data: Any, camera: Any, shape: Any) -> Image:
         if camera == "corner4":
             raise OSError("no picture")
         return paint(self, model, data, camera, shape)
 
     with monkeypatch.context() as broken, pytest.warns(ViewWarning, match="view 'corner4' is absent"):
-        broken.setattr(_Painter, "paint", one_eyed)
+        broken.setattr(_GLRenderer, "render", one_eyed)
         observation, *_, info = env.step(np.zeros(4, np.float32))
     assert observation[MASK].tolist() == [1, 0, 1]
     assert not observation["corner4"].any()
@@ -174,17 +174,17 @@ def test_a_physics_error_is_a_truncation(value: float, tmp_path: Path, monkeypat
     env = make("metaworld/pick-place", render_quality="fast", frame_stack=1)
     env.reset(seed=0)
     last, *_ = env.step(np.ones(4, np.float32))
-    inside(env)._simulation.data.qvel[3] = value
+    inside(env)._simulator.data.qvel[3] = value
     observation, reward, terminated, truncated, info = env.step(np.ones(4, np.float32))
     assert (terminated, truncated, reward) == (False, True, 0.0)
     assert "diverged" in info["physics_error"]
-    assert equal(observation, last)
+    assert are_equal(observation, last)
     assert inside(env).counts["physics_errors"] == 1
     state = snapshot(env)
     first, _ = env.reset()
     env.step(np.ones(4, np.float32))
-    assert equal(restore(env, state), last)
-    assert equal(env.reset()[0], first)
+    assert are_equal(restore(env, state), last)
+    assert are_equal(env.reset()[0], first)
     env.close()
 
 
@@ -194,8 +194,8 @@ def _play_on(state: State, actions: list[Any], answer: Connection) -> None:
     seen = []
     for action in actions:
         observation, reward, *_ = env.step(action)
-        seen.append((float(reward), *(observation[view.name].tobytes() for view in views_of(env))))
-    answer.send((seen, inside(env).physics_state()))
+        seen.append((float(reward), *(observation[view.name].tobytes() for view in get_views(env))))
+    answer.send((seen, inside(env).get_physics_state()))
     env.close()
 
 
@@ -210,7 +210,7 @@ def test_a_grasped_object_is_restored_exactly_in_another_process() -> None:
     for _ in range(100):
         actions.append(expert.act())
         observation, reward, *_ = env.step(actions[-1])
-        expected.append((float(reward), *(observation[view.name].tobytes() for view in views_of(env))))
+        expected.append((float(reward), *(observation[view.name].tobytes() for view in get_views(env))))
     receive, send = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(target=_play_on, args=(state, actions, send))
     process.start()
@@ -219,7 +219,7 @@ def test_a_grasped_object_is_restored_exactly_in_another_process() -> None:
     seen, physics = receive.recv()
     process.join(60)
     assert seen == expected
-    assert np.array_equal(physics, inside(env).physics_state())
+    assert np.array_equal(physics, inside(env).get_physics_state())
     env.close()
 
 

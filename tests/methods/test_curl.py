@@ -13,30 +13,30 @@ def test_the_loss_is_naming_ones_own_key_among_the_batchs() -> None:
     torch.manual_seed(0)
     curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=0))
     torch.nn.init.normal_(curl.encoder.absent_token)
-    for parameter in curl.follower.parameters():
+    for parameter in curl.key_encoder.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
-    before = [parameter.clone() for parameter in curl.follower.parameters()]
+    before = [parameter.clone() for parameter in curl.key_encoder.parameters()]
     views, mask = torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8), torch.arange(12).view(6, 2) % 3 > 0
     features = curl.encode(views, mask)
-    loss, _ = curl.loss(features, features)
-    for old, new, online in zip(before, curl.follower.parameters(), curl.encoder.parameters(), strict=True):
+    loss, _ = curl.compute_loss(features, features)
+    for old, new, online in zip(before, curl.key_encoder.parameters(), curl.encoder.parameters(), strict=True):
         torch.testing.assert_close(new, old + 0.05 * (online - old))
     with torch.no_grad():
-        logits = features.state @ curl.similarity @ curl.follower.encode(views, mask).state.T
+        logits = features.state @ curl.similarity @ curl.key_encoder.encode(views, mask).state.T
     torch.testing.assert_close(loss.detach(), F.cross_entropy(logits, torch.arange(6)))
 
 
 def test_its_key_is_of_another_shift() -> None:
     curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=4, momentum=0.0))
     features = curl.encode(torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8))
-    assert curl.loss(features, features)[0] != curl.loss(features, features)[0]
+    assert curl.compute_loss(features, features)[0] != curl.compute_loss(features, features)[0]
 
 
 def test_similarities_stay_float32_where_the_encoder_computes_in_less(monkeypatch: pytest.MonkeyPatch) -> None:
     curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8))
     features = curl.encode(torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8))
-    monkeypatch.setattr(curl.follower, "encode", lambda *_: features)
-    exact, _ = curl.loss(features, features)
+    monkeypatch.setattr(curl.key_encoder, "encode", lambda *_: features)
+    exact, _ = curl.compute_loss(features, features)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found, _ = curl.loss(features, features)
+        found, _ = curl.compute_loss(features, features)
     assert found.equal(exact)

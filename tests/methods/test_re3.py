@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from manyview.methods.re3 import RE3, RandomFeatures, RE3Config
+from manyview.methods.re3 import RE3, RE3Config, RE3Features
 
 
 def test_rollouts_apart_are_searched_among_their_own() -> None:
     re3 = RE3((3, 24, 24), RE3Config(trunk="tiny"))
     points = torch.randn(60, 50, generator=torch.Generator().manual_seed(1))
-    together = re3.reward(RandomFeatures(points), apart=3)
+    together = re3.compute_reward(RE3Features(points), num_rollouts=3)
     for first in range(3):
-        torch.testing.assert_close(together[first::3], re3.reward(RandomFeatures(points[first::3])))
+        torch.testing.assert_close(together[first::3], re3.compute_reward(RE3Features(points[first::3])))
     with pytest.raises(ValueError, match="got both"):
-        re3.reward(RandomFeatures(points), rows=torch.arange(60), apart=3)
+        re3.compute_reward(RE3Features(points), indices=torch.arange(60), num_rollouts=3)
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -23,14 +23,14 @@ def test_the_bonus_is_the_distance_to_the_neighbours_that_are_other_rows(average
     points, rows = torch.randn(12, 50, generator=torch.Generator().manual_seed(1)), torch.arange(12) // 2
     apart = torch.cdist(points, points).masked_fill(rows[:, None] == rows, torch.inf).sort(1).values[:, :2]
     expected = apart.mean(1) if average else apart[:, 1]
-    found = re3.reward(RandomFeatures(points), rows=rows)
+    found = re3.compute_reward(RE3Features(points), indices=rows)
     torch.testing.assert_close(found, expected.log1p() if log else expected, rtol=1e-4, atol=1e-4)
 
 
 def test_windows_average_as_the_whole_search_does() -> None:
     re3 = RE3((3, 24, 24), RE3Config(trunk="tiny", average=True))
-    line = RandomFeatures(torch.rand(300, 1, generator=torch.Generator().manual_seed(1)) * torch.ones(50))
-    torch.testing.assert_close(re3.reward(line, window=60), re3.reward(line), rtol=1e-3, atol=1e-5)
+    line = RE3Features(torch.rand(300, 1, generator=torch.Generator().manual_seed(1)) * torch.ones(50))
+    torch.testing.assert_close(re3.compute_reward(line, window=60), re3.compute_reward(line), rtol=1e-3, atol=1e-5)
 
 
 def test_what_an_absent_camera_shows_does_not_matter() -> None:
@@ -42,8 +42,8 @@ def test_what_an_absent_camera_shows_does_not_matter() -> None:
 
 def test_its_scale_moves_in_training_by_so_many_batches_and_rests_in_evaluation() -> None:
     re3 = RE3((3, 24, 24), RE3Config(trunk="tiny", reward_scale="std"))
-    points = RandomFeatures(torch.randn(60, 50, generator=torch.Generator().manual_seed(1)))
-    re3.reward(points, batches=3)
-    assert re3.moments.weight.item() == pytest.approx(1 - 0.99**3)
-    re3.eval().reward(points)
-    assert re3.moments.weight.item() == pytest.approx(1 - 0.99**3)
+    points = RE3Features(torch.randn(60, 50, generator=torch.Generator().manual_seed(1)))
+    re3.compute_reward(points, num_batches=3)
+    assert re3.reward_moments.weight.item() == pytest.approx(1 - 0.99**3)
+    re3.eval().compute_reward(points)
+    assert re3.reward_moments.weight.item() == pytest.approx(1 - 0.99**3)

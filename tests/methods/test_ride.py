@@ -7,7 +7,7 @@ import torch
 
 from manyview.data import Minibatch
 from manyview.methods import RIDE, RIDEConfig
-from manyview.methods.ride import Embedded, visit_counts
+from manyview.methods.ride import RIDEFeatures, count_visits
 
 IMAGE = (1, 20, 20)
 
@@ -15,19 +15,19 @@ IMAGE = (1, 20, 20)
 def test_visits_of_the_same_state_are_counted_exactly() -> None:
     places = torch.tensor([0, 1, 0, 0, 2, 1, 0])
     states = torch.eye(3)[places].unsqueeze(1) * 5  # one environment
-    visits = visit_counts(states, torch.zeros(6, 1, dtype=torch.bool), k=10, kernel=1e-3)
+    visits = count_visits(states, torch.zeros(6, 1, dtype=torch.bool), k=10, kernel=1e-3)
     assert torch.allclose(visits.squeeze(1), torch.tensor([1, 1, 2, 3, 1, 2, 4.0]), atol=0.02)
 
 
 def test_another_episode_begins_to_count_anew() -> None:
     states = torch.ones(6, 1, 4)
     ended = torch.tensor([0, 1, 0, 0, 0]).bool().unsqueeze(1)  # the step from the second state to the third
-    visits = visit_counts(states, ended, k=10, kernel=1e-3)
+    visits = count_visits(states, ended, k=10, kernel=1e-3)
     assert visits.squeeze(1).tolist() == [1, 2, 1, 2, 3, 4]
 
 
 def test_no_more_than_k_neighbours_count() -> None:
-    visits = visit_counts(torch.ones(9, 2, 4), torch.zeros(8, 2, dtype=torch.bool), k=3, kernel=1e-3)
+    visits = count_visits(torch.ones(9, 2, 4), torch.zeros(8, 2, dtype=torch.bool), k=3, kernel=1e-3)
     assert visits[:, 1].tolist() == [1, 2, 3, 4, 4, 4, 4, 4, 4]
 
 
@@ -36,11 +36,13 @@ def test_the_bonus_is_the_change_over_the_root_of_the_visits() -> None:
     path = torch.tensor([0.0, 3.0, 0.0, 3.0, 3.0, 9.0])  # the start, then what five steps led to
     embedding = path.view(6, 1, 1).expand(6, 1, 4) / 2  # a change of 3 has length 3
     ended = torch.zeros(5, 1, dtype=torch.bool)
-    found = ride.reward_along(Embedded(embedding), ended).squeeze(1)
+    found = ride.compute_episodic_reward(RIDEFeatures(embedding), ended).squeeze(1)
     expected = torch.tensor([3.0, 3 / 2**0.5, 3 / 2**0.5, 0.0, 6.0])  # the second step leads back to the start
     assert torch.allclose(found, expected, atol=0.03)
     ended[1] = True
-    assert ride.reward_along(Embedded(embedding), ended)[1] == 0, "what the last step led to is not known"
+    assert ride.compute_episodic_reward(RIDEFeatures(embedding), ended)[1] == 0, (
+        "what the last step led to is not known"
+    )
 
 
 def test_its_models_learn_what_an_action_does() -> None:
@@ -62,7 +64,7 @@ def test_its_models_learn_what_an_action_does() -> None:
         mask, zeros = torch.ones(64, 1).bool(), torch.zeros(64)
         return Minibatch(now, mask, action, zeros, zeros, zeros, zeros, None, then, mask, torch.ones(64).bool())
 
-    losses = [ride.learn(batch()) for _ in range(150)]
+    losses = [ride.update(batch()) for _ in range(150)]
     first, last = losses[0], losses[-1]
     assert last["ride_inverse_loss"] < 0.2 < first["ride_inverse_loss"]
     assert last["ride_forward_loss"] < first["ride_forward_loss"]
@@ -70,17 +72,17 @@ def test_its_models_learn_what_an_action_does() -> None:
 
 def test_a_centred_bonus_has_no_mean_and_the_step_that_ends_an_episode_pays_it() -> None:
     ride = RIDE(1, (3, 24, 24), 4, RIDEConfig(trunk="tiny", reward_scale="centered"))
-    features = Embedded(torch.randn(41, 8, 6, generator=torch.Generator().manual_seed(0)))
+    features = RIDEFeatures(torch.randn(41, 8, 6, generator=torch.Generator().manual_seed(0)))
     ended = torch.zeros(40, 8, dtype=torch.bool)
     ended[7, 3] = True
-    reward = ride.reward_along(features, ended)
+    reward = ride.compute_episodic_reward(features, ended)
     assert reward[7, 3] == 0
     torch.testing.assert_close(reward[~ended].mean(), torch.tensor(0.0), atol=1e-4, rtol=0)
     torch.testing.assert_close(reward[~ended].std(), torch.tensor(1.0), atol=1e-2, rtol=0)
     ride.eval()
-    before = ride.moments.mean.clone()
-    ride.reward_along(features, ended)
-    assert ride.moments.mean.equal(before)
+    before = ride.reward_moments.mean.clone()
+    ride.compute_episodic_reward(features, ended)
+    assert ride.reward_moments.mean.equal(before)
 
 
 def drawn(*, seed: int = 0) -> Minibatch:
@@ -99,44 +101,44 @@ def ride_of(**options: Any) -> RIDE:
 
 def test_its_losses_are_of_the_rows_whose_next_state_follows() -> None:
     ride, data = ride_of(), drawn()
-    rows = data.follows
+    rows = data.has_next
     assert data.next_views is not None
     with torch.no_grad():
         now = ride.encode(data.views, data.mask).embedding[rows]
         then = ride.encode(data.next_views, data.next_mask).embedding[rows]
         action = data.action[rows]
-        forward = (ride.foresight(torch.cat([now, action], 1)) - then).norm(dim=1).mean()
-        inverse = (ride.inverse(torch.cat([now, then], 1)) - action).square().mean()
-    found = ride.learn(data)
+        forward = (ride.forward_model(torch.cat([now, action], 1)) - then).norm(dim=1).mean()
+        inverse = (ride.inverse_model(torch.cat([now, then], 1)) - action).square().mean()
+    found = ride.update(data)
     torch.testing.assert_close(found["ride_forward_loss"], forward)
     torch.testing.assert_close(found["ride_inverse_loss"], inverse)
 
 
-@pytest.mark.parametrize(("coef", "model"), [("forward_coef", "foresight"), ("inverse_coef", "inverse")])
+@pytest.mark.parametrize(("coef", "model"), [("forward_coef", "forward_model"), ("inverse_coef", "inverse_model")])
 def test_a_model_without_weight_learns_nothing(coef: str, model: str) -> None:
     ride = ride_of(**{coef: 0.0})
     before = getattr(ride, model)[0].weight.clone()
-    ride.learn(drawn())
+    ride.update(drawn())
     assert getattr(ride, model)[0].weight.equal(before)
 
 
 def test_a_step_that_is_not_finite_is_not_taken() -> None:
     ride, data = ride_of(), drawn()
-    ride.learn(data._replace(action=torch.full_like(data.action, torch.nan)))
+    ride.update(data._replace(action=torch.full_like(data.action, torch.nan)))
     assert all(parameter.isfinite().all() for parameter in ride.parameters())
 
 
 def test_visits_are_measured_by_the_neighbours_that_were_found() -> None:
     """Two states at distance 2 and 1: each counts by its square over the mean of both, 4 + 1 + 1 over 3."""
-    visits = visit_counts(torch.tensor([0.0, 2.0, 1.0]).view(3, 1, 1), torch.zeros(2, 1).bool(), k=2, kernel=0.5)
+    visits = count_visits(torch.tensor([0.0, 2.0, 1.0]).view(3, 1, 1), torch.zeros(2, 1).bool(), k=2, kernel=0.5)
     expected = [1, 1 + 0.5 / (2 + 0.5), 1 + 2 * 0.5 / (0.5 + 0.5)]
     assert visits.squeeze(1).tolist() == pytest.approx(expected)
 
 
 def test_its_models_stay_float32_where_the_encoder_computes_in_less() -> None:
     ride, kinds = ride_of(), list[torch.dtype]()
-    for model in (ride.foresight, ride.inverse):
+    for model in (ride.forward_model, ride.inverse_model):
         model.register_forward_hook(lambda _, __, found: kinds.append(found.dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ride.learn(drawn())
+        ride.update(drawn())
     assert kinds == [torch.float32, torch.float32]

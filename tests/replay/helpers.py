@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from manyview.data import Batch, Replay
-from manyview.envs import MASK, MultiViewEnv, View, views_of
+from manyview.data import Batch, ReplayBuffer
+from manyview.envs import MASK, MultiViewEnv, View, get_views
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Image, Observation
 
@@ -74,25 +74,25 @@ class Lived:
 
 def replay_for(
     env: gym.Env[Observation, Any], *, capacity: int, frame_stack: int, folder: Path | None = None
-) -> Replay:
+) -> ReplayBuffer:
     space: Any = env.action_space
-    return Replay(
-        views_of(env),
+    return ReplayBuffer(
+        get_views(env),
         action_shape=space.shape,
         action_dtype=space.dtype,
         capacity=capacity,
         frame_stack=frame_stack,
-        folder=folder,
+        directory=folder,
     )
 
 
-def live(env: gym.Env[Observation, Any], replay: Replay, *, steps: int, seed: int = 0) -> Lived:
+def live(env: gym.Env[Observation, Any], replay: ReplayBuffer, *, steps: int, seed: int = 0) -> Lived:
     """So many steps in the environment, added to the replay and remembered beside it."""
     lived = Lived()
     env.action_space.seed(seed)
     for action, reward, terminated, observation in experience(env, steps=steps, seed=seed):
         if action is None:
-            replay.begin(observation)
+            replay.start_episode(observation)
         else:
             lived.outcomes[-1] = (action, reward, terminated)
             replay.add(action, reward, terminated, observation)

@@ -21,14 +21,14 @@ def test_adding_and_sampling_leaves_nothing_behind(prefetch: bool) -> None:
 
     def repeat(times: int) -> int:
         observation, _ = env.reset(seed=0)
-        replay.begin(observation)
+        replay.start_episode(observation)
         for _ in range(times):
             observation, reward, terminated, truncated, _ = env.step(0)
             replay.add(0, float(reward), terminated, observation)
             if terminated or truncated:
-                replay.begin(env.reset()[0])
-            sampler.next()
-        sampler.load_state(sampler.state())  # forgets the batch that is being made ahead
+                replay.start_episode(env.reset()[0])
+            sampler.sample()
+        sampler.load_state(sampler.get_state())  # forgets the batch that is being made ahead
         del observation
         gc.collect()
         return tracemalloc.get_traced_memory()[0]

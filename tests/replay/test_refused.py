@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyview.data import Replay
+from manyview.data import ReplayBuffer
 from manyview.envs import ContractError, View, wrap
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Observation
@@ -26,17 +26,17 @@ def stacked(*frames: dict[str, Any]) -> Observation:
     return {**pictures, "mask": np.ones(2, np.int8)}
 
 
-def begun(action_dtype: Any = np.float32) -> tuple[Replay, Observation]:
+def begun(action_dtype: Any = np.float32) -> tuple[ReplayBuffer, Observation]:
     """A replay in mid-episode, and the observation that comes next."""
     rng = np.random.default_rng(0)
     first, second, third = (frame(rng) for _ in range(3))
-    replay = Replay(VIEWS, action_shape=(2,), action_dtype=action_dtype, capacity=4, frame_stack=STACK)
-    replay.begin(stacked(first, first))
+    replay = ReplayBuffer(VIEWS, action_shape=(2,), action_dtype=action_dtype, capacity=4, frame_stack=STACK)
+    replay.start_episode(stacked(first, first))
     replay.add([0, 1], 0.5, False, stacked(first, second))
     return replay, stacked(second, third)
 
 
-def contents(replay: Replay) -> tuple[Any, ...]:
+def contents(replay: ReplayBuffer) -> tuple[Any, ...]:
     return replay.inserted, replay.steps.tobytes(), *(ring.tobytes() for ring in replay.frames)
 
 
@@ -103,7 +103,7 @@ def test_a_wrong_observation_is_refused_by_its_name(name: str, value: Any, says:
     with pytest.raises(ContractError, match=says):
         replay.add([0, 1], 0.0, False, changed(observation, name, value))
     with pytest.raises(ContractError, match=says):
-        replay.begin(changed(observation, name, value))
+        replay.start_episode(changed(observation, name, value))
     assert contents(replay) == before
 
 
@@ -121,9 +121,11 @@ def test_a_reset_that_is_not_begun_is_refused() -> None:
     """The classic mistake: an environment that resets itself, and a loop that does not notice."""
     env = wrap(Noise(), frame_stack=3)
     replay = replay_for(env, capacity=20, frame_stack=3)
-    replay.begin(env.reset(seed=0)[0])
+    replay.start_episode(env.reset(seed=0)[0])
     before = contents(replay)
-    with pytest.raises(ContractError, match=r"other earlier frames: add every step, and call begin\(\) after a reset"):
+    with pytest.raises(
+        ContractError, match=r"other earlier frames: add every step, and call start_episode\(\) after a reset"
+    ):
         replay.add(0, 0.0, False, env.reset()[0])
     assert contents(replay) == before
 
@@ -131,7 +133,7 @@ def test_a_reset_that_is_not_begun_is_refused() -> None:
 def test_a_step_that_was_left_out_is_refused() -> None:
     env = wrap(Noise(longest=1000), frame_stack=3)
     replay = replay_for(env, capacity=20, frame_stack=3)
-    replay.begin(env.reset(seed=0)[0])
+    replay.start_episode(env.reset(seed=0)[0])
     env.step(0)
     with pytest.raises(ContractError, match="replay: observation: expected the stacks of the step before"):
         replay.add(0, 0.0, False, env.step(0)[0])
@@ -139,13 +141,17 @@ def test_a_step_that_was_left_out_is_refused() -> None:
 
 def test_nothing_is_added_before_the_beginning_or_after_the_end() -> None:
     replay, observation = begun()
-    empty = Replay(VIEWS, action_shape=(2,), capacity=4, frame_stack=STACK)
-    with pytest.raises(ContractError, match=r"an episode that is running, got nothing begun yet: call begin\(\)"):
+    empty = ReplayBuffer(VIEWS, action_shape=(2,), capacity=4, frame_stack=STACK)
+    with pytest.raises(
+        ContractError, match=r"an episode that is running, got nothing begun yet: call start_episode\(\)"
+    ):
         empty.add([0, 1], 0.0, False, observation)
     replay.add([0, 1], 0.0, True, observation)
-    with pytest.raises(ContractError, match=r"an episode that is running, got the world at its end: call begin\(\)"):
+    with pytest.raises(
+        ContractError, match=r"an episode that is running, got the world at its end: call start_episode\(\)"
+    ):
         replay.add([0, 1], 0.0, False, observation)
-    replay.begin(observation)
+    replay.start_episode(observation)
     assert replay.inserted == 3 + STACK
 
 
@@ -155,6 +161,8 @@ def test_nothing_is_added_after_an_observation_that_is_shown_again() -> None:
     replay.add([0, 1], 0.0, False, observation)
     replay.add([0, 1], 0.0, False, observation)
     before = contents(replay)
-    with pytest.raises(ContractError, match=r"got an episode that ended when no camera saw anything: call begin\(\)"):
+    with pytest.raises(
+        ContractError, match=r"got an episode that ended when no camera saw anything: call start_episode\(\)"
+    ):
         replay.add([0, 1], 0.0, False, observation)
     assert contents(replay) == before

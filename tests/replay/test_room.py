@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from manyview.data import (
-    NoRoomError,
-    Replay,
+    InsufficientSpaceError,
+    ReplayBuffer,
     Sampler,
-    batch_bytes,
-    bytes_needed,
-    bytes_per_step,
     check_memory,
-    check_room,
-    free_disk_bytes,
-    free_memory_bytes,
+    check_replay_fits,
+    compute_batch_bytes,
+    compute_buffer_bytes,
+    compute_step_bytes,
+    get_free_disk_bytes,
+    get_free_memory_bytes,
 )
 from manyview.envs import View
 from quality.plugin import Figure
@@ -30,8 +30,8 @@ THREE_VIEWS = (View("side", 84, 84), View("back", 84, 84), View("cut", 84, 84, d
 
 @pytest.mark.quality("P7")
 def test_three_views_take_little_more_than_two_cameras(figure: Figure) -> None:
-    replay = Replay(THREE_VIEWS, action_shape=(6,), capacity=100, frame_stack=3)
-    assert replay.nbytes == 100 * bytes_per_step(THREE_VIEWS, (6,))
+    replay = ReplayBuffer(THREE_VIEWS, action_shape=(6,), capacity=100, frame_stack=3)
+    assert replay.nbytes == 100 * compute_step_bytes(THREE_VIEWS, (6,))
     figure(replay.nbytes / 100 / 1000, "kB in memory")
 
 
@@ -39,7 +39,7 @@ FILLING = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from manyview.data import Replay, bytes_needed
+from manyview.data import ReplayBuffer, compute_buffer_bytes
 from manyview.envs import MASK
 from tests.replay.test_room import THREE_VIEWS
 
@@ -49,10 +49,10 @@ def resident():
 side, back = (np.random.default_rng(seed).integers(256, size=(84, 84, 3), dtype=np.uint8) for seed in range(2))
 seen = {"side": side, "back": back, "cut": side, MASK: np.ones(3, np.int8)}
 before = resident()
-replay = Replay(THREE_VIEWS, action_shape=(6,), capacity=5000, frame_stack=3)
+replay = ReplayBuffer(THREE_VIEWS, action_shape=(6,), capacity=5000, frame_stack=3)
 for _ in range(6000):
-    replay.begin(seen)
-print((resident() - before) / bytes_needed(THREE_VIEWS, action_shape=(6,), capacity=5000))
+    replay.start_episode(seen)
+print((resident() - before) / compute_buffer_bytes(THREE_VIEWS, action_shape=(6,), capacity=5000))
 """
 
 
@@ -67,16 +67,16 @@ def test_a_full_replay_takes_the_memory_that_was_predicted(figure: Figure) -> No
 def test_a_replay_on_disk_takes_its_room_at_once(tmp_path: Path) -> None:
     """So that a disk cannot become full under it, which would kill the process."""
     before = os.statvfs(tmp_path)
-    replay = Replay(THREE_VIEWS, action_shape=(1,), capacity=5000, frame_stack=3, folder=tmp_path)
+    replay = ReplayBuffer(THREE_VIEWS, action_shape=(1,), capacity=5000, frame_stack=3, directory=tmp_path)
     after = os.statvfs(tmp_path)
-    assert replay.nbytes == bytes_needed(THREE_VIEWS, action_shape=(1,), capacity=5000)
+    assert replay.nbytes == compute_buffer_bytes(THREE_VIEWS, action_shape=(1,), capacity=5000)
     # Others use the disk too.
     assert (before.f_bfree - after.f_bfree) * before.f_frsize > 0.5 * replay.nbytes
 
 
 def test_the_memory_of_batches_is_as_predicted() -> None:
-    replay = Replay(THREE_VIEWS, action_shape=(6,), capacity=200, frame_stack=3)
-    replay.begin(
+    replay = ReplayBuffer(THREE_VIEWS, action_shape=(6,), capacity=200, frame_stack=3)
+    replay.start_episode(
         {
             "side": np.zeros((84, 84, 3), np.uint8),
             "back": np.zeros((84, 84, 3), np.uint8),
@@ -85,25 +85,29 @@ def test_the_memory_of_batches_is_as_predicted() -> None:
         }
     )
     sampler = Sampler(replay, batch_size=4, n_step=1, discount=0.9, seed=0)
-    kept = sum(desk.views.nbytes + desk.next_views.nbytes for desk in sampler._desks)
-    assert kept == batch_bytes(THREE_VIEWS, frame_stack=3, batch_size=4)
+    kept = sum(desk.views.nbytes + desk.next_views.nbytes for desk in sampler._buffers)
+    assert kept == compute_batch_bytes(THREE_VIEWS, frame_stack=3, batch_size=4)
 
 
 @pytest.mark.quality("E4")
 def test_a_replay_that_does_not_fit_is_refused_before_it_begins() -> None:
-    free = free_memory_bytes()
+    free = get_free_memory_bytes()
     if free is None:
         pytest.skip("nobody says here how much memory is free")
-    capacity = math.ceil(free / bytes_per_step(THREE_VIEWS, (6,)))
-    with pytest.raises(NoRoomError, match=r"needs .* GB of memory, and .* GB are free: at most .* give it a folder"):
-        Replay(THREE_VIEWS, action_shape=(6,), capacity=capacity, frame_stack=3)
+    capacity = math.ceil(free / compute_step_bytes(THREE_VIEWS, (6,)))
+    with pytest.raises(
+        InsufficientSpaceError, match=r"needs .* GB of memory, and .* GB are free: at most .* give it a folder"
+    ):
+        ReplayBuffer(THREE_VIEWS, action_shape=(6,), capacity=capacity, frame_stack=3)
 
 
 @pytest.mark.quality("E4")
 def test_a_replay_that_does_not_fit_on_the_disk_is_refused_too(tmp_path: Path) -> None:
-    capacity = math.ceil(free_disk_bytes(tmp_path) / bytes_per_step(THREE_VIEWS, (6,)))
-    with pytest.raises(NoRoomError, match=r"are free in .*replay: at most [\d,]+ steps fit, or give it another folder"):
-        Replay(THREE_VIEWS, action_shape=(6,), capacity=capacity, frame_stack=3, folder=tmp_path / "replay")
+    capacity = math.ceil(get_free_disk_bytes(tmp_path) / compute_step_bytes(THREE_VIEWS, (6,)))
+    with pytest.raises(
+        InsufficientSpaceError, match=r"are free in .*replay: at most [\d,]+ steps fit, or give it another folder"
+    ):
+        ReplayBuffer(THREE_VIEWS, action_shape=(6,), capacity=capacity, frame_stack=3, directory=tmp_path / "replay")
     assert not (tmp_path / "replay").exists()
 
 
@@ -143,42 +147,43 @@ V1 = {
     ],
 )
 def test_what_is_free_is_the_least_of_machine_and_containers(files: dict[str, str], free: int, tmp_path: Path) -> None:
-    assert free_memory_bytes(machine(tmp_path, available_kb=16 * GB // 1024, files=files)) == free
+    assert get_free_memory_bytes(machine(tmp_path, available_kb=16 * GB // 1024, files=files)) == free
 
 
 def test_a_container_over_its_limit_has_nothing_free(tmp_path: Path) -> None:
     files = {**V2, "sys/fs/cgroup/job/memory.current": f"{11 * GB}\n"}
-    assert free_memory_bytes(machine(tmp_path, available_kb=10**6, files=files)) == 0
+    assert get_free_memory_bytes(machine(tmp_path, available_kb=10**6, files=files)) == 0
 
 
 def test_where_nobody_says_what_is_free_nothing_is_refused(tmp_path: Path) -> None:
-    assert free_memory_bytes(tmp_path) is None
-    check_room(10**18, capacity=10, folder=None, root=tmp_path)
+    assert get_free_memory_bytes(tmp_path) is None
+    check_replay_fits(10**18, capacity=10, directory=None, root=tmp_path)
 
 
 def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
     root = machine(tmp_path, available_kb=10 * GB // 1024, files={})
-    check_room(7 * GB, capacity=1000, folder=None, memory_bytes=2 * GB, root=root)
-    with pytest.raises(NoRoomError) as refused:
-        check_room(20 * GB, capacity=1000, folder=None, memory_bytes=2 * GB, root=root)
+    check_replay_fits(7 * GB, capacity=1000, directory=None, other_memory_bytes=2 * GB, root=root)
+    with pytest.raises(InsufficientSpaceError) as refused:
+        check_replay_fits(20 * GB, capacity=1000, directory=None, other_memory_bytes=2 * GB, root=root)
     assert str(refused.value) == (
         "a replay of 1,000 steps needs 20.0 GB of memory beside 2.0 GB for the rest, and 10.0 GB are free: at most 375 "
         "steps fit, or give it a folder on a disk"
     )
-    with pytest.raises(NoRoomError, match=r"10\.5 GB of memory are needed beside the replay on disk"):
-        check_room(GB, capacity=1000, folder=tmp_path, memory_bytes=21 * GB // 2, root=root)
-    with pytest.raises(NoRoomError, match="not one step fits"):
-        check_room(20 * GB, capacity=1, folder=None, memory_bytes=2 * GB, root=root)
+    with pytest.raises(InsufficientSpaceError, match=r"10\.5 GB of memory are needed beside the replay on disk"):
+        check_replay_fits(GB, capacity=1000, directory=tmp_path, other_memory_bytes=21 * GB // 2, root=root)
+    with pytest.raises(InsufficientSpaceError, match="not one step fits"):
+        check_replay_fits(20 * GB, capacity=1, directory=None, other_memory_bytes=2 * GB, root=root)
 
 
 def test_a_rollout_that_does_not_fit_is_refused_in_its_own_words(tmp_path: Path) -> None:
     root = machine(tmp_path, available_kb=10 * GB // 1024, files={})
-    check_memory(9 * GB, what="it", instead="do not", root=root)
+    check_memory(9 * GB, what="it", remedy="do not", root=root)
     with pytest.raises(
-        NoRoomError, match=r"^learning from 64 games needs 11\.0 GB of memory, and 10\.0 GB are free: take fewer$"
+        InsufficientSpaceError,
+        match=r"^learning from 64 games needs 11\.0 GB of memory, and 10\.0 GB are free: take fewer$",
     ):
-        check_memory(11 * GB, what="learning from 64 games", instead="take fewer", root=root)
+        check_memory(11 * GB, what="learning from 64 games", remedy="take fewer", root=root)
 
 
 def test_the_disk_of_a_folder_to_come_is_that_of_its_parent(tmp_path: Path) -> None:
-    assert free_disk_bytes(tmp_path / "runs" / "today") == pytest.approx(free_disk_bytes(tmp_path), rel=0.2)
+    assert get_free_disk_bytes(tmp_path / "runs" / "today") == pytest.approx(get_free_disk_bytes(tmp_path), rel=0.2)

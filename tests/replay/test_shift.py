@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from benchmarks.sampling import drqv2_shift
-from manyview.data.shift import _gathered, random_shift, shift
+from manyview.data.shift import _shift_by_gather, random_shift, shift_views
 from quality.plugin import Figure
 
 
@@ -23,26 +23,26 @@ def test_a_shift_is_what_drqv2_interpolates(size: int, pixels: int, figure: Figu
     moves = every_move(pixels)
     views = images(moves.shape[1], 1, 3, size, size)
     interpolated = drqv2_shift(views.flatten(0, 1).float(), moves.flatten(1), pixels)
-    figure(float((shift(views, moves).flatten(0, 1) - interpolated).abs().max()), "difference in 255ths")
+    figure(float((shift_views(views, moves).flatten(0, 1) - interpolated).abs().max()), "difference in 255ths")
 
 
 def test_a_shift_repeats_the_border() -> None:
     picture = torch.arange(20, dtype=torch.uint8).view(1, 1, 1, 4, 5)
     for down, right in every_move(3)[..., 0].T.tolist():
-        moved = shift(picture, torch.tensor([[[down]], [[right]]]))
+        moved = shift_views(picture, torch.tensor([[[down]], [[right]]]))
         rows, columns = np.clip(np.arange(4) + down, 0, 3), np.clip(np.arange(5) + right, 0, 4)
         assert np.array_equal(moved[0, 0, 0].numpy(), picture[0, 0, 0].numpy()[np.ix_(rows, columns)])
 
 
 def test_a_device_shifts_as_the_cpu_does() -> None:
     views, moves = images(40, 3, 6, 11, 9), torch.randint(-4, 5, (2, 40, 3))
-    assert _gathered(views, moves).equal(shift(views, moves))
+    assert _shift_by_gather(views, moves).equal(shift_views(views, moves))
 
 
 def test_how_the_views_lie_in_memory_does_not_matter() -> None:
     views, moves = images(3, 40, 6, 11, 9).transpose(0, 1), torch.randint(-4, 5, (2, 40, 3))
-    moved = shift(views, moves)
-    assert moved.equal(shift(views.contiguous(), moves))
+    moved = shift_views(views, moves)
+    assert moved.equal(shift_views(views.contiguous(), moves))
     assert moved.is_contiguous()
 
 
@@ -69,4 +69,4 @@ def test_no_pixels_is_no_shift() -> None:
 
 def test_a_shift_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="a shift of 8 pixels leaves nothing of images of 8x12"):
-        shift(images(1, 1, 1, 8, 12), torch.tensor([[[0]], [[-8]]]))
+        shift_views(images(1, 1, 1, 8, 12), torch.tensor([[[0]], [[-8]]]))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyview.data import Replay
+from manyview.data import ReplayBuffer
 from manyview.envs import Fault, View, make, wrap
-from manyview.envs.layers.faults import Kind, Lasts
+from manyview.envs.layers.faults import FaultDuration, FaultKind
 from manyview.envs.views import Observation
 from tests.replay.helpers import Lived, Noise, live, replay_for
 
@@ -21,20 +21,20 @@ pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 FAULTS = [
     Fault(view=view, kind=kind, lasts=lasts, probability=0.04)
     for view in ("side", "back")
-    for kind in get_args(Kind)
+    for kind in get_args(FaultKind)
     for lasts in ("frame", "episode")
 ]
 ALL_GONE = [Fault(view=view, kind="gone", at_step=4) for view in ("side", "back")]
 
 
-def assert_shows_what_was_seen(replay: Replay, lived: Lived) -> int:
+def assert_shows_what_was_seen(replay: ReplayBuffer, lived: Lived) -> int:
     """Compares everything that the ring still has; returns how much that was."""
     oldest = max(0, replay.inserted - replay.capacity)
     if oldest:
         oldest += replay.frame_stack  # of the oldest steps, the earlier frames are gone
     kept = [place for place, number in enumerate(lived.numbers) if number >= oldest]
     numbers = np.array([lived.numbers[place] for place in kept])
-    views, masks = replay.stacks(numbers)
+    views, masks = replay.stack_frames(numbers)
     assert np.array_equal(masks, lived.masks()[kept])
     assert np.array_equal(views, lived.views([view.name for view in replay.views])[kept])
     for place, number in zip(kept, numbers, strict=True):
@@ -88,9 +88,9 @@ def test_a_simulator_with_failing_cameras_is_shown_as_it_was(task: str) -> None:
     with_faults = make(task, render_quality="fast", action_repeat=4)
     first = with_faults.get_wrapper_attr("views")[0].name
     with_faults.close()
-    lasting: tuple[Lasts, ...] = get_args(Lasts)
+    lasting: tuple[FaultDuration, ...] = get_args(FaultDuration)
     faults = [
-        Fault(view=first, kind=kind, lasts=lasts, probability=0.1) for kind in get_args(Kind) for lasts in lasting
+        Fault(view=first, kind=kind, lasts=lasts, probability=0.1) for kind in get_args(FaultKind) for lasts in lasting
     ]
     env = make(task, render_quality="fast", action_repeat=4, faults=faults)
     replay = replay_for(env, capacity=30, frame_stack=3)
@@ -108,7 +108,7 @@ def test_mapped_files_show_the_same_and_leave_nothing_behind(tmp_path: Path) -> 
     assert list((tmp_path / "replay").iterdir()) == []
 
 
-def in_pieces(env: gym.Env[Observation, Any], replay: Replay, *, piece: int, steps: int, seed: int) -> Lived:
+def in_pieces(env: gym.Env[Observation, Any], replay: ReplayBuffer, *, piece: int, steps: int, seed: int) -> Lived:
     """As `live`, but every `piece` steps the stream breaks off and begins again where it is, as an actor sends it."""
     lived = Lived()
     env.action_space.seed(seed)
@@ -118,7 +118,7 @@ def in_pieces(env: gym.Env[Observation, Any], replay: Replay, *, piece: int, ste
         if over or step % piece == 0:
             if over:
                 observation, _ = env.reset(seed=seed if step == 0 else None)
-            replay.begin(observation)
+            replay.start_episode(observation)
             lived.observations.append({name: part.copy() for name, part in observation.items()})
             lived.outcomes.append(None)
             lived.numbers.append(replay.inserted - 1)
@@ -151,21 +151,23 @@ def test_single_frames_can_be_added_instead_of_stacks() -> None:
     lived = live(stacked, replay, steps=80)
     live(single, other, steps=80)
     numbers = np.array(lived.numbers)
-    assert np.array_equal(replay.stacks(numbers)[0], other.stacks(numbers)[0])
+    assert np.array_equal(replay.stack_frames(numbers)[0], other.stack_frames(numbers)[0])
 
 
 def test_views_of_several_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"one size, got \{'side': \(6, 7, 3\), 'top': \(6, 8, 3\)\}"):
-        Replay([View("side", 6, 7), View("top", 6, 8)], action_shape=(), capacity=10, frame_stack=1)
+        ReplayBuffer([View("side", 6, 7), View("top", 6, 8)], action_shape=(), capacity=10, frame_stack=1)
 
 
 def test_a_derived_view_needs_a_camera_and_a_whole_fill() -> None:
     side, grey = View("side", 6, 7), View("grey", 6, 7, 1)
     cut, twice = View("cut", 6, 7, derived_from="side"), View("twice", 6, 7, derived_from="cut")
     with pytest.raises(ValueError, match="'twice' is derived from 'cut', which is no camera"):
-        Replay([side, cut, twice], action_shape=(), capacity=10, frame_stack=1)
+        ReplayBuffer([side, cut, twice], action_shape=(), capacity=10, frame_stack=1)
     with pytest.raises(ValueError, match=r"'grey_cut' has 1 channels, but its fill \(0, 0, 0\) has 3"):
-        Replay([grey, View("grey_cut", 6, 7, 1, derived_from="grey")], action_shape=(), capacity=10, frame_stack=1)
+        ReplayBuffer(
+            [grey, View("grey_cut", 6, 7, 1, derived_from="grey")], action_shape=(), capacity=10, frame_stack=1
+        )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_a_derived_view_needs_a_camera_and_a_whole_fill() -> None:
 )
 def test_a_replay_that_cannot_work_is_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Replay([View("side", 6, 7)], action_shape=(), **wrong)
+        ReplayBuffer([View("side", 6, 7)], action_shape=(), **wrong)
 
 
 def test_a_replay_goes_on_from_its_state() -> None:
@@ -190,7 +192,7 @@ def test_a_replay_goes_on_from_its_state() -> None:
     other.steps[:] = replay.steps
     for ring, source in zip(other.frames, replay.frames, strict=True):
         ring[:] = source
-    other.load_state(replay.state())
+    other.load_state(replay.get_state())
     for _ in range(5):
         observation, reward, terminated, truncated, _ = env.step(0)
         assert not terminated
@@ -206,4 +208,4 @@ def test_a_state_of_another_size_is_refused() -> None:
     env = make("toy/identity")
     small, large = (replay_for(env, capacity=capacity, frame_stack=1) for capacity in (10, 20))
     with pytest.raises(ValueError, match=r"the state is of a replay of \{'capacity': 10"):
-        large.load_state(small.state())
+        large.load_state(small.get_state())

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from manyview.data import Batch, Replay, Sampler
-from manyview.data.windows import draw, least_capacity, lengths, oldest_start, reserve_steps
+from manyview.data import Batch, ReplayBuffer, Sampler
+from manyview.data.windows import compute_lengths, count_reserve_steps, find_oldest_start, min_capacity, sample_windows
 from manyview.envs import MASK, View
 from manyview.envs.views import Observation
 from quality.plugin import Figure
@@ -34,14 +34,14 @@ class Counted:
 
     def __init__(self, *, capacity: int, frame_stack: int) -> None:
         view = View("number", 2, 2, 1, fill=(0,))
-        self.replay = Replay([view], action_shape=(1,), capacity=capacity, frame_stack=frame_stack)
+        self.replay = ReplayBuffer([view], action_shape=(1,), capacity=capacity, frame_stack=frame_stack)
         self.first: list[int] = []
         """Of every step: the first one of its episode."""
         self.terminated: list[bool] = []
         self.rewards: list[float] = []
 
     def begin(self) -> None:
-        self.replay.begin(picture_of(len(self.first)))
+        self.replay.start_episode(picture_of(len(self.first)))
         self.first.append(len(self.first))
         self._not_acted()
 
@@ -80,9 +80,9 @@ class Truth:
         last = np.searchsorted(first, first, side="right") - 1  # of its episode, as far as that has come
         return cls(first, last, np.array(counted.terminated), np.array(counted.rewards))
 
-    def assert_holds(self, batch: Batch, *, replay: Replay, n_step: int, inserted: int) -> None:
+    def assert_holds(self, batch: Batch, *, replay: ReplayBuffer, n_step: int, inserted: int) -> None:
         """Every window of the batch, against what really happened."""
-        start = batch.rows.numpy()
+        start = batch.indices.numpy()
         end = numbers_in(batch.next_views)[:, -1]
         length = end - start
         assert (start >= max(0, inserted - replay.capacity)).all(), "of what the ring has"
@@ -125,9 +125,9 @@ def test_sampled_windows_cross_nothing(
     windows = 0
     for batch in range(batches):
         counted.live(rng, steps=max(10 * n_step, 3 * capacity * (batch + 1) // batches), longest=longest)
-        drawn = sampler.next()
+        drawn = sampler.sample()
         Truth.of(counted).assert_holds(drawn, replay=counted.replay, n_step=n_step, inserted=counted.replay.inserted)
-        windows += len(drawn.rows)
+        windows += len(drawn.indices)
     figure(windows, "windows")
 
 
@@ -142,7 +142,7 @@ def test_sampled_windows_cross_nothing(
 def test_tiny_rings_that_wrap_cross_nothing_either(
     frame_stack: int, n_step: int, spare: int, longest: int, seed: int
 ) -> None:
-    capacity = least_capacity(frame_stack=frame_stack, n_step=n_step) + spare
+    capacity = min_capacity(frame_stack=frame_stack, n_step=n_step) + spare
     counted, rng = Counted(capacity=capacity, frame_stack=frame_stack), np.random.default_rng(seed)
     sampler = Sampler(counted.replay, batch_size=32, n_step=n_step, discount=GAMMA, seed=seed)
     for _ in range(12):
@@ -151,7 +151,7 @@ def test_tiny_rings_that_wrap_cross_nothing_either(
         counted.begin()
         for _ in range(n_step):
             counted.add(terminated=False)
-        drawn = sampler.next()
+        drawn = sampler.sample()
         Truth.of(counted).assert_holds(drawn, replay=counted.replay, n_step=n_step, inserted=counted.replay.inserted)
 
 
@@ -160,7 +160,7 @@ def every_window(counted: Counted, *, n_step: int, horizon: int) -> set[int]:
     last = Truth.of(counted).last.tolist()
     return {
         start
-        for start in range(oldest_start(counted.replay, horizon), horizon)
+        for start in range(find_oldest_start(counted.replay, horizon), horizon)
         if last[start] > start and (last[start] >= start + n_step or last[start] < horizon - 1)
     }
 
@@ -172,7 +172,7 @@ def test_every_window_is_drawn_and_as_often_as_any_other(capacity: int, steps: i
     counted.live(np.random.default_rng(0), steps=steps, longest=15)
     expected = every_window(counted, n_step=n_step, horizon=counted.replay.inserted)
     draws = 2000 * len(expected)
-    drawn, _ = draw(
+    drawn, _ = sample_windows(
         counted.replay, np.random.default_rng(1), count=draws, n_step=n_step, horizon=counted.replay.inserted
     )
     starts, counts = np.unique(drawn, return_counts=True)
@@ -189,7 +189,9 @@ def test_rare_windows_are_found_and_are_as_likely() -> None:
             counted.begin()
         counted.add(terminated=False)
         counted.begin()
-    drawn, _ = draw(counted.replay, np.random.default_rng(0), count=64, n_step=1, horizon=counted.replay.inserted)
+    drawn, _ = sample_windows(
+        counted.replay, np.random.default_rng(0), count=64, n_step=1, horizon=counted.replay.inserted
+    )
     assert set(drawn.tolist()) == {19_999, 40_001}
     assert 16 <= (drawn == 19_999).sum() <= 48
 
@@ -201,11 +203,11 @@ def test_a_replay_without_a_window_says_so(episodes: int) -> None:
         counted.begin()
     sampler = Sampler(counted.replay, batch_size=4, n_step=3, discount=GAMMA, seed=0)
     with pytest.raises(RuntimeError, match=f"no window of up to 3 steps among the {episodes} steps"):
-        sampler.next()
+        sampler.sample()
     counted.begin()
     for _ in range(4):
         counted.add(terminated=False)
-    assert set(sampler.next().rows.tolist()) <= {episodes, episodes + 1}
+    assert set(sampler.sample().indices.tolist()) <= {episodes, episodes + 1}
 
 
 def test_a_window_waits_until_its_episode_has_come_so_far_or_has_ended() -> None:
@@ -213,7 +215,7 @@ def test_a_window_waits_until_its_episode_has_come_so_far_or_has_ended() -> None
 
     def starts() -> list[int]:
         numbers = np.arange(counted.replay.inserted)
-        found = lengths(counted.replay, numbers, n_step=3, horizon=counted.replay.inserted)
+        found = compute_lengths(counted.replay, numbers, n_step=3, horizon=counted.replay.inserted)
         return [int(number) for number in numbers[found > 0]]
 
     counted.begin()
@@ -234,7 +236,7 @@ def test_the_newest_that_came_after_the_horizon_is_not_looked_at() -> None:
     horizon = counted.replay.inserted
 
     def draws() -> list[int]:
-        drawn = draw(counted.replay, np.random.default_rng(0), count=50, n_step=2, horizon=horizon)
+        drawn = sample_windows(counted.replay, np.random.default_rng(0), count=50, n_step=2, horizon=horizon)
         return [int(start) for start in drawn.start]
 
     before = draws()
@@ -252,12 +254,12 @@ def test_what_may_be_drawn_stays_while_the_reserve_is_filled_and_the_step_before
     for _ in range(1000):
         counted.add(terminated=False)
     horizon = replay.inserted
-    numbers = np.arange(oldest_start(replay, horizon) - 1, horizon)
-    before, _ = replay.stacks(numbers)
-    for _ in range(reserve_steps(640) - 1):
+    numbers = np.arange(find_oldest_start(replay, horizon) - 1, horizon)
+    before, _ = replay.stack_frames(numbers)
+    for _ in range(count_reserve_steps(640) - 1):
         counted.add(terminated=False)
     replay.frames[0][replay.inserted % 640] = 255  # the next step is just being written
-    after, _ = replay.stacks(numbers)
+    after, _ = replay.stack_frames(numbers)
     assert np.array_equal(after[1:], before[1:])
     assert not np.array_equal(after[0], before[0])
 
@@ -267,17 +269,17 @@ def test_what_may_be_drawn_stays_while_the_reserve_is_filled_and_the_step_before
 def test_the_smallest_ring_that_is_allowed_has_windows_and_a_smaller_one_is_refused(
     frame_stack: int, n_step: int
 ) -> None:
-    capacity = least_capacity(frame_stack=frame_stack, n_step=n_step)
+    capacity = min_capacity(frame_stack=frame_stack, n_step=n_step)
     counted = Counted(capacity=capacity, frame_stack=frame_stack)
     counted.begin()
     for _ in range(3 * capacity):
         counted.add(terminated=False)
     sampler = Sampler(counted.replay, batch_size=8, n_step=n_step, discount=GAMMA, seed=0)
-    assert sampler.next().rows.unique().numel() == 1
+    assert sampler.sample().indices.unique().numel() == 1
     smaller = Counted(capacity=capacity - 1, frame_stack=frame_stack)
     with pytest.raises(ValueError, match=f"need a replay of at least {capacity} steps, got {capacity - 1}"):
         Sampler(smaller.replay, batch_size=8, n_step=n_step, discount=GAMMA, seed=0)
 
 
 def test_the_reserve_is_a_small_part_of_the_ring() -> None:
-    assert [reserve_steps(capacity) for capacity in (10, 640, 10_000, 500_000)] == [1, 10, 156, 1024]
+    assert [count_reserve_steps(capacity) for capacity in (10, 640, 10_000, 500_000)] == [1, 10, 156, 1024]

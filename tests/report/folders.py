@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from manyview.report.runs import CONFIG, MANIFEST, METRICS
+from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
 
 TASK = "toy/identity_continuous"
 
@@ -29,9 +29,9 @@ def kept(
     path.mkdir(parents=True)
     schedule = {"frames": 100_000, **branches.pop("schedule", {})}
     config = {"task": task, "method": method, "seed": seed, "schedule": schedule, **branches}
-    (path / CONFIG).write_text(json.dumps(config))
+    (path / CONFIG_FILE).write_text(json.dumps(config))
     here = {"began": datetime.now(UTC).isoformat(), "host": socket.gethostname(), "pid": os.getpid()}
-    (path / MANIFEST).write_text(json.dumps(here if manifest is None else dict(manifest)))
+    (path / MANIFEST_FILE).write_text(json.dumps(here if manifest is None else dict(manifest)))
     lines = [record("start", 0)]
     for number, value in enumerate(returns):
         lines += [
@@ -40,7 +40,7 @@ def kept(
         ]
     if end is not None:
         lines.append(record("end", (len(returns) - 1) * every_frames, state=end))
-    (path / METRICS).write_text("".join(lines))
+    (path / METRICS_FILE).write_text("".join(lines))
     return path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from manyview.report import lines
-from manyview.report.lines import newest_records, records
+from manyview.report.lines import read_records, read_records_reversed
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 64, 100_000])
@@ -17,21 +17,21 @@ def test_from_the_end_come_the_same_records_the_other_way_round(
     path = tmp_path / "metrics.jsonl"
     written = [{"kind": "train", "β": number, "text": "x" * (number * 5)} for number in range(9)]
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in written), encoding="utf-8")
-    assert list(records(path)) == written
-    assert list(newest_records(path)) == written[::-1]
+    assert list(read_records(path)) == written
+    assert list(read_records_reversed(path)) == written[::-1]
 
 
 def test_half_a_line_is_passed_over_at_the_end_and_where_a_run_went_on(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "a"}\n{"kind": "b", "ret{"kind": "c"}\n{"kind": "d"}\n{"kind": "e", "fra')
-    assert [record["kind"] for record in records(path)] == ["a", "d"]
-    assert [record["kind"] for record in newest_records(path)] == ["d", "a"]
+    assert [record["kind"] for record in read_records(path)] == ["a", "d"]
+    assert [record["kind"] for record in read_records_reversed(path)] == ["d", "a"]
 
 
 def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.touch()
-    assert not [*records(path), *newest_records(path)]
+    assert not [*read_records(path), *read_records_reversed(path)]
 
 
 @pytest.mark.attack(
@@ -44,33 +44,33 @@ def test_a_line_that_is_too_long_is_passed_over_from_both_ends(tmp_path: Path, m
     monkeypatch.setattr(lines, "MAX_RECORD_BYTES", 40)
     for text in ("x" * 1000, '{"kind": "long", "a": "' + "x" * 1000 + '"}'):
         path.write_text(f'{{"kind": "a"}}\n{text}\n{{"kind": "b"}}\n')
-        assert [record["kind"] for record in records(path)] == ["a", "b"]
-        assert [record["kind"] for record in newest_records(path)] == ["b", "a"]
+        assert [record["kind"] for record in read_records(path)] == ["a", "b"]
+        assert [record["kind"] for record in read_records_reversed(path)] == ["b", "a"]
 
 
 def test_from_the_end_no_more_is_read_than_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
     monkeypatch.setattr(lines, "MAX_TAIL_BYTES", 30)
     path.write_text('{"kind": "a"}\n' * 10)
-    assert len(list(newest_records(path))) == 2
+    assert len(list(read_records_reversed(path))) == 2
 
 
 def test_no_more_lines_are_parsed_than_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "a"}\n' + "{}\n" * 10)
-    assert len(list(newest_records(path))) == len(list(records(path))) == 1
+    assert len(list(read_records_reversed(path))) == len(list(read_records(path))) == 1
     monkeypatch.setattr(lines, "MAX_TAIL_LINES", 10)
     monkeypatch.setattr(lines, "MAX_LINES", 10)
-    assert list(newest_records(path)) == []
+    assert list(read_records_reversed(path)) == []
     with pytest.raises(OSError, match=r"metrics\.jsonl has more than 10 lines"):
-        list(records(path))
+        list(read_records(path))
 
 
 def test_only_lines_that_hold_some_bytes_are_parsed(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "train"}\n{"kind": "evaluation"}\n{"kind": "end"}\n')
-    assert [record["kind"] for record in records(path, containing=b"evaluation")] == ["evaluation"]
-    assert [record["kind"] for record in newest_records(path, containing=b"evaluation")] == ["evaluation"]
+    assert [record["kind"] for record in read_records(path, containing=b"evaluation")] == ["evaluation"]
+    assert [record["kind"] for record in read_records_reversed(path, containing=b"evaluation")] == ["evaluation"]
 
 
 @pytest.mark.attack(
@@ -84,5 +84,5 @@ def test_of_a_large_file_only_the_end_is_read(tmp_path: Path) -> None:
         file.truncate(2**40)  # takes no room on the disk; to read it would take an hour
         file.seek(0, 2)
         file.write(b'\n{"kind": "train"}\n{"kind": "end"}\n')
-    newest = newest_records(path)
+    newest = read_records_reversed(path)
     assert [next(newest)["kind"], next(newest)["kind"]] == ["end", "train"]

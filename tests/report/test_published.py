@@ -8,8 +8,8 @@ from statistics import fmean
 import pytest
 
 from manyview.cli.main import main
-from manyview.envs.make import tasks
-from manyview.report.published import read_published
+from manyview.envs.make import list_tasks
+from manyview.report.published import read_published_results
 from tests.report.folders import kept
 
 HOSTILE = pytest.mark.attack("a file of published figures that is deep, huge, infinite or no file is refused in a line")
@@ -17,14 +17,16 @@ FILE = Path(__file__).parents[2] / "results" / "published.json"
 
 
 def test_ours_name_tasks_there_are_and_their_sources() -> None:
-    rows = read_published(FILE)
-    assert {row.task for row in rows} <= tasks().keys()
+    rows = read_published_results(FILE)
+    assert {row.task for row in rows} <= list_tasks().keys()
     assert {row.method for row in rows} == {"drqv2", "rad+re3"}
     assert all("@" in row.source for row in rows)  # a repository at a commit
 
 
 def test_ours_have_the_means_that_were_published_at_100k_frames() -> None:
-    means = {(row.task, row.method): fmean(row.returns) for row in read_published(FILE) if row.frames == 100_000}
+    means = {
+        (row.task, row.method): fmean(row.returns) for row in read_published_results(FILE) if row.frames == 100_000
+    }
     assert {name: round(mean) for name, mean in means.items()} == {
         ("dmc/ball_in_cup_catch", "drqv2"): 359,
         ("dmc/ball_in_cup_catch", "rad+re3"): 899,
@@ -38,7 +40,7 @@ def test_another_file_is_refused_with_the_form_it_should_have(content: str, tmp_
     path = tmp_path / "published.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=r'must hold published figures as \{"results"'):
-        read_published(path)
+        read_published_results(path)
 
 
 ROW = {"method": "a", "suite": "dmc", "task": "b", "frames": 1, "returns": [1.0], "source": "c"}
@@ -90,7 +92,7 @@ def test_figures_from_a_pipe_or_a_device_are_refused(tmp_path: Path) -> None:
     (tmp_path / "device").symlink_to("/dev/zero")
     for name in ("pipe", "device"):
         with pytest.raises(OSError, match="expected a file"):
-            read_published(tmp_path / name)
+            read_published_results(tmp_path / name)
 
 
 @HOSTILE
@@ -98,14 +100,14 @@ def test_figures_from_a_pipe_or_a_device_are_refused(tmp_path: Path) -> None:
 def test_names_of_figures_are_inert(tmp_path: Path) -> None:
     path = tmp_path / "published.json"
     path.write_text(results(method="a\x1b[2J\nb", source="\ud800", task="\r"))
-    (row,) = read_published(path)
+    (row,) = read_published_results(path)
     assert all(text.isprintable() for text in (row.method, row.task, row.source))
 
 
 def test_a_link_to_figures_is_followed(tmp_path: Path) -> None:
     """Whoever names a file may name it by a link."""
     (tmp_path / "link.json").symlink_to(FILE)
-    assert read_published(tmp_path / "link.json") == read_published(FILE)
+    assert read_published_results(tmp_path / "link.json") == read_published_results(FILE)
 
 
 def test_a_row_without_returns_is_refused(tmp_path: Path) -> None:
@@ -113,4 +115,4 @@ def test_a_row_without_returns_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "published.json"
     path.write_text(json.dumps({"results": [row]}))
     with pytest.raises(ValueError, match="no returns"):
-        read_published(path)
+        read_published_results(path)

@@ -15,10 +15,18 @@ from typing import Any
 import pytest
 
 from benchmarks.launcher import read_line
-from manyview.report.alive import LOCK, is_training
-from manyview.report.runs import CONFIG, MANIFEST, METRICS, Run, find_runs, summaries, summarise
-from manyview.train import RunFolder, preset_config, run
-from manyview.train.tree import changed
+from manyview.report.alive import LOCK_FILE, is_training
+from manyview.report.runs import (
+    CONFIG_FILE,
+    MANIFEST_FILE,
+    METRICS_FILE,
+    RunSummary,
+    find_runs,
+    summarize_run,
+    summarize_runs,
+)
+from manyview.train import RunDir, load_preset, run
+from manyview.train.tree import apply_overrides
 from tests.report.folders import TASK, TINY, kept, record
 
 BEGIN_AND_WAIT = """
@@ -37,29 +45,31 @@ def elsewhere(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_files_have_the_names_that_runs_give_them() -> None:
-    folder = RunFolder(Path("run"))
-    assert (folder.config_file.name, folder.manifest_file.name) == (CONFIG, MANIFEST)
-    assert folder.metrics_file.name == METRICS
+    folder = RunDir(Path("run"))
+    assert (folder.config_file.name, folder.manifest_file.name) == (CONFIG_FILE, MANIFEST_FILE)
+    assert folder.metrics_file.name == METRICS_FILE
 
 
 def test_the_lock_has_the_name_that_runs_give_it(tmp_path: Path) -> None:
-    with RunFolder(tmp_path).hold():
-        assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+    with RunDir(tmp_path).lock():
+        assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run."""
     path = tmp_path_factory.mktemp("ended")
-    config = changed(preset_config("minute", task=TASK, method="drqv2+none", seed=5), TINY)
-    run(config, RunFolder(path))
+    config = apply_overrides(load_preset("minute", task=TASK, method="drqv2+none", seed=5), TINY)
+    run(config, RunDir(path))
     return path
 
 
 def test_a_real_run_is_listed_as_it_ended(ended: Path) -> None:
-    found = summarise(ended)
+    found = summarize_run(ended)
     evaluations = [
-        line for line in map(json.loads, (ended / METRICS).read_text().splitlines()) if line["kind"] == "evaluation"
+        line
+        for line in map(json.loads, (ended / METRICS_FILE).read_text().splitlines())
+        if line["kind"] == "evaluation"
     ]
     assert (found.state, found.task, found.method, found.seed) == ("finished", TASK, "drqv2+none", 5)
     assert (found.frames, found.total_frames) == (120, 120)
@@ -70,11 +80,11 @@ def test_a_run_is_running_while_its_process_is_there_and_killed_when_it_is_gone(
     command = [sys.executable, "-c", BEGIN_AND_WAIT, str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as process:
         assert read_line(process, at_most_s=120) == "begun"
-        running = summarise(tmp_path / "run")
+        running = summarize_run(tmp_path / "run")
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has taken notice of it
-        unnoticed = summarise(tmp_path / "run")
-    assert [found.state for found in (running, unnoticed, summarise(tmp_path / "run"))] == [
+        unnoticed = summarize_run(tmp_path / "run")
+    assert [found.state for found in (running, unnoticed, summarize_run(tmp_path / "run"))] == [
         "running",
         "killed",
         "killed",
@@ -95,9 +105,9 @@ CLOCK = pytest.mark.attack("a run whose lock is held is running, whatever its cl
 def test_a_run_that_is_being_trained_is_running(changes: dict[str, Any], tmp_path: Path) -> None:
     """After the clock of a machine was set forward, all that runs seems to have begun before its process."""
     path = kept(tmp_path / "run", [1.0], end=None, manifest=elsewhere(**changes))
-    with RunFolder(path).hold():
-        assert summarise(path).state == "running"
-    assert summarise(path).state == ("unknown" if "host" in changes else "killed")
+    with RunDir(path).lock():
+        assert summarize_run(path).state == "running"
+    assert summarize_run(path).state == ("unknown" if "host" in changes else "killed")
 
 
 @CLOCK
@@ -113,11 +123,11 @@ def test_looking_at_a_run_does_not_keep_it_from_beginning(tmp_path: Path) -> Non
     looking.start()
     try:
         for _ in range(50):
-            RunFolder(tmp_path).hold().close()
-        with (tmp_path / LOCK).open() as looked_at:
+            RunDir(tmp_path).lock().close()
+        with (tmp_path / LOCK_FILE).open() as looked_at:
             fcntl.flock(looked_at, fcntl.LOCK_SH)
             Timer(0.05, looked_at.close).start()
-            RunFolder(tmp_path).hold().close()
+            RunDir(tmp_path).lock().close()
     finally:
         over.set()
         looking.join()
@@ -125,66 +135,66 @@ def test_looking_at_a_run_does_not_keep_it_from_beginning(tmp_path: Path) -> Non
 
 def test_a_lock_that_cannot_be_probed_leaves_the_state_unknown(tmp_path: Path) -> None:
     path = kept(tmp_path / "run", [1.0], end=None)
-    (path / LOCK).mkdir()
-    found = summarise(path)
+    (path / LOCK_FILE).mkdir()
+    found = summarize_run(path)
     assert (found.state, found.reason) == ("unknown", "the file lock cannot be read")
 
 
 def test_a_later_process_with_the_same_number_is_not_the_run(tmp_path: Path) -> None:
     long_ago = elsewhere(began="2001-01-01T00:00:00+00:00")
-    assert summarise(kept(tmp_path / "run", [1.0], end=None, manifest=long_ago)).state == "killed"
+    assert summarize_run(kept(tmp_path / "run", [1.0], end=None, manifest=long_ago)).state == "killed"
 
 
 def test_a_run_of_another_machine_that_wrote_no_end_is_unknown(tmp_path: Path) -> None:
-    found = summarise(kept(tmp_path / "run", [1.0], end=None, manifest=elsewhere(host="another")))
+    found = summarize_run(kept(tmp_path / "run", [1.0], end=None, manifest=elsewhere(host="another")))
     assert (found.state, found.reason) == ("unknown", "it ran on another")
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
 def test_a_run_that_wrote_its_end_has_that_state_wherever_it_ran(state: str, tmp_path: Path) -> None:
-    assert summarise(kept(tmp_path / "run", [1.0], end=state, manifest=elsewhere(host="another"))).state == state
+    assert summarize_run(kept(tmp_path / "run", [1.0], end=state, manifest=elsewhere(host="another"))).state == state
 
 
 def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
     path = kept(tmp_path / "run", [1.0], end=None)
-    with (path / METRICS).open("a") as file:
+    with (path / METRICS_FILE).open("a") as file:
         file.write(record("end", 1000, state="failed", reason="DivergedError('3 updates')"))
-    found = summarise(path)
+    found = summarize_run(path)
     assert (found.state, found.reason) == ("failed", "DivergedError('3 updates')")
 
 
 def test_a_run_that_has_written_nothing_yet_is_running_from_frame_0(tmp_path: Path) -> None:
     path = kept(tmp_path / "run", end=None)
-    (path / METRICS).unlink()
-    with RunFolder(path).hold():
-        found = summarise(path)
+    (path / METRICS_FILE).unlink()
+    with RunDir(path).lock():
+        found = summarize_run(path)
     assert (found.state, found.frames, found.last_return, found.age_s) == ("running", 0, None, None)
 
 
 def test_the_age_is_that_of_the_last_record(tmp_path: Path) -> None:
     path = kept(tmp_path / "run", [1.0])
-    os.utime(path / METRICS, (time() - 500, time() - 500))
-    age_s = summarise(path).age_s
+    os.utime(path / METRICS_FILE, (time() - 500, time() - 500))
+    age_s = summarize_run(path).age_s
     assert age_s == pytest.approx(500, abs=60)
 
 
 def test_a_return_that_is_not_a_number_is_none(tmp_path: Path) -> None:
     path = kept(tmp_path / "run", end=None)
-    with (path / METRICS).open("a") as file:
+    with (path / METRICS_FILE).open("a") as file:
         file.write(record("evaluation", 0, **{"return": None}))
-    assert summarise(path).last_return is None
+    assert summarize_run(path).last_return is None
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        (CONFIG, None, "there is no config.json"),
-        (CONFIG, '{"task": ', "config.json is no JSON"),
-        (CONFIG, "[1]", "config.json: it is no JSON object"),
-        (CONFIG, '{"task": "toy/identity"}', "config.json has no method"),
-        (MANIFEST, None, "there is no manifest.json"),
-        (METRICS, "\0\0\0\n", "metrics.jsonl holds no record"),
-        (METRICS, '{"kind": "end", "state": "lost"}\n', "metrics.jsonl ends with a state 'lost'"),
+        (CONFIG_FILE, None, "there is no config.json"),
+        (CONFIG_FILE, '{"task": ', "config.json is no JSON"),
+        (CONFIG_FILE, "[1]", "config.json: it is no JSON object"),
+        (CONFIG_FILE, '{"task": "toy/identity"}', "config.json has no method"),
+        (MANIFEST_FILE, None, "there is no manifest.json"),
+        (METRICS_FILE, "\0\0\0\n", "metrics.jsonl holds no record"),
+        (METRICS_FILE, '{"kind": "end", "state": "lost"}\n', "metrics.jsonl ends with a state 'lost'"),
     ],
 )
 def test_a_broken_run_says_what_is_broken(name: str, content: str | None, reason: str, tmp_path: Path) -> None:
@@ -192,7 +202,7 @@ def test_a_broken_run_says_what_is_broken(name: str, content: str | None, reason
     (path / name).unlink()
     if content is not None:
         (path / name).write_text(content)
-    assert summarise(path) == Run(path=path, state="broken", reason=reason)
+    assert summarize_run(path) == RunSummary(path=path, state="broken", reason=reason)
 
 
 @pytest.mark.attack(
@@ -202,9 +212,9 @@ def test_a_broken_run_says_what_is_broken(name: str, content: str | None, reason
 @pytest.mark.quality("X5")
 def test_one_broken_run_does_not_hide_the_others(tmp_path: Path) -> None:
     kept(tmp_path / "a", [1.0])
-    (kept(tmp_path / "b", [1.0]) / CONFIG).write_bytes(b"\xff\xfe")
+    (kept(tmp_path / "b", [1.0]) / CONFIG_FILE).write_bytes(b"\xff\xfe")
     kept(tmp_path / "c", [1.0])
-    assert [found.state for found in summaries(tmp_path)] == ["finished", "broken", "finished"]
+    assert [found.state for found in summarize_runs(tmp_path)] == ["finished", "broken", "finished"]
 
 
 def test_runs_are_found_at_any_depth_and_stand_by_their_numbers(tmp_path: Path) -> None:
@@ -212,6 +222,6 @@ def test_runs_are_found_at_any_depth_and_stand_by_their_numbers(tmp_path: Path) 
         kept(tmp_path / name)
     (tmp_path / "task" / "notes").mkdir()
     (tmp_path / "other" / "checkpoints" / "000000100").mkdir(parents=True)
-    (tmp_path / "other" / "checkpoints" / "000000100" / CONFIG).write_text("{}")
+    (tmp_path / "other" / "checkpoints" / "000000100" / CONFIG_FILE).write_text("{}")
     assert find_runs(tmp_path) == [tmp_path / name for name in ("other", "task/method/seed2", "task/method/seed10")]
     assert find_runs(tmp_path / "other") == [tmp_path / "other"]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyview.data import augment as module
 from manyview.data.augment import AUGMENTATIONS, FROM_YIQ, LUMA, TO_YIQ, Augmentation, augment
-from manyview.data.draws import keys, normal, uniform
+from manyview.data.draws import derive_keys, normal, uniform
 
 EVERY: tuple[Augmentation, ...] = get_args(Augmentation)
 
@@ -18,7 +18,7 @@ def pictures(count: int = 40, *, size: int = 64) -> Tensor:
 
 
 def key_of(count: int = 40) -> Tensor:
-    return keys(5, torch.arange(count))
+    return derive_keys(5, torch.arange(count))
 
 
 def test_there_is_one_for_each_name() -> None:
@@ -95,7 +95,7 @@ def test_cutout_paints_one_rectangle(how: Augmentation) -> None:
 @pytest.mark.parametrize("how", ["cutout", "cutout_color"])
 def test_an_accelerator_paints_what_a_cpu_does(how: Augmentation, monkeypatch: pytest.MonkeyPatch) -> None:
     made = augment(pictures(), key_of(), how)
-    monkeypatch.setattr(module, "_painted_by_slices", module._painted_by_pixels)
+    monkeypatch.setattr(module, "_paint_by_slices", module._paint_by_pixels)
     assert torch.equal(augment(pictures(), key_of(), how), made)
 
 

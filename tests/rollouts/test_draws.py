@@ -2,25 +2,25 @@
 
 import torch
 
-from manyview.data.draws import STEP, inside, integers, keys, normal, uniform
+from manyview.data.draws import UNIFORM_STEP, derive_keys, integers, normal, to_open_interval, uniform
 
 
 def test_a_key_has_the_same_numbers_whatever_is_asked_beside_it() -> None:
     steps, envs = torch.arange(50), torch.arange(50) % 7
-    together = uniform(keys(3, steps, envs), 5)
-    alone = torch.cat([uniform(keys(3, steps[[row]], envs[[row]]), 5) for row in reversed(range(50))]).flip(0)
+    together = uniform(derive_keys(3, steps, envs), 5)
+    alone = torch.cat([uniform(derive_keys(3, steps[[row]], envs[[row]]), 5) for row in reversed(range(50))]).flip(0)
     assert torch.equal(together, alone)
-    assert torch.equal(together[:, :2], uniform(keys(3, steps, envs), 2)), "asking for fewer changes none"
+    assert torch.equal(together[:, :2], uniform(derive_keys(3, steps, envs), 2)), "asking for fewer changes none"
 
 
 def test_seeds_counters_and_streams_have_numbers_of_their_own() -> None:
     one = torch.arange(1_000)
     drawn = [
-        uniform(keys(1, one, one), 1),
-        uniform(keys(2, one, one), 1),
-        uniform(keys(1, one, one + 1), 1),
-        uniform(keys(1, one + 1, one), 1),
-        uniform(keys(1, one, one), 1, stream=1),
+        uniform(derive_keys(1, one, one), 1),
+        uniform(derive_keys(2, one, one), 1),
+        uniform(derive_keys(1, one, one + 1), 1),
+        uniform(derive_keys(1, one + 1, one), 1),
+        uniform(derive_keys(1, one, one), 1, stream=1),
     ]
     columns = torch.cat(drawn, 1)
     assert len(columns.flatten().unique()) > 4_990
@@ -29,7 +29,7 @@ def test_seeds_counters_and_streams_have_numbers_of_their_own() -> None:
 
 
 def test_numbers_are_spread_as_they_should_be() -> None:
-    key = keys(0, torch.arange(20_000))
+    key = derive_keys(0, torch.arange(20_000))
     drawn = uniform(key, 10)
     assert (drawn >= 0).all()
     assert (drawn < 1).all()
@@ -45,7 +45,7 @@ def test_numbers_are_spread_as_they_should_be() -> None:
 
 
 def test_the_last_number_before_one_has_finite_inverses() -> None:
-    last = inside(torch.tensor(1 - STEP))
+    last = to_open_interval(torch.tensor(1 - UNIFORM_STEP))
     assert float(last) < 1
     assert torch.special.ndtri(last).isfinite()
     assert (-(-last.log()).log()).isfinite()

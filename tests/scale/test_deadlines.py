@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from manyview.data.log import Entry
+from manyview.data.log import SegmentRef
 from manyview.scale import engine, fleet, logs
-from manyview.scale.batches import Batches
-from manyview.scale.engine import answers_of
-from manyview.scale.logs import ShardLogs
-from manyview.train.stopping import StopRequest, current_request, set_current_request
+from manyview.scale.batches import BatchLoader
+from manyview.scale.engine import get_results
+from manyview.scale.logs import ShardedLog
+from manyview.train.stopping import StopRequest, get_current_request, set_current_request
 from manyview.train.trainer import EngineError
 from tests.scale.test_fleet import CHUNK, World, fleet_of
 
@@ -78,40 +78,40 @@ def stop() -> Iterator[StopRequest]:
     set_current_request(None)
 
 
-def entries() -> list[Entry]:
-    return [Entry(0, 5, "", shard=number) for number in range(3)]
+def entries() -> list[SegmentRef]:
+    return [SegmentRef(0, 5, "", shard=number) for number in range(3)]
 
 
-CALLS: list[Callable[[ShardLogs], object]] = [
+CALLS: list[Callable[[ShardedLog], object]] = [
     lambda log: log.mark(),
-    lambda log: log.keep(entries()),
-    lambda log: log.read(entries()),
-    lambda log: log.forget(but=entries()),
+    lambda log: log.prune(entries()),
+    lambda log: log.load(entries()),
+    lambda log: log.truncate(keep=entries()),
 ]
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_every_call_of_the_log_names_the_shard_that_does_not_answer(
-    shards: Shards, monkeypatch: pytest.MonkeyPatch, call: Callable[[ShardLogs], object]
+    shards: Shards, monkeypatch: pytest.MonkeyPatch, call: Callable[[ShardedLog], object]
 ) -> None:
     monkeypatch.setattr(logs, "READ_SEGMENT_S", 0.01)
     with pytest.raises(EngineError, match=r"^shard 1 of the replay does not answer: expected a reply within 0.0\d s"):
-        call(ShardLogs(shards.handles))
+        call(ShardedLog(shards.handles))
 
 
 def test_a_shard_that_answers_but_never_writes_costs_one_checkpoint(shards: Shards) -> None:
     shards.hung.clear()
-    log = ShardLogs(shards.handles)
+    log = ShardedLog(shards.handles)
     log.mark()
     with pytest.raises(OSError, match=r"shard 0 has not written its part within 0\.05 s"):
-        log.entries(inserted=15)
+        log.list_segments(inserted=15)
 
 
 def test_a_batch_names_the_shard_of_the_part_that_does_not_come(shards: Shards) -> None:
     shards.hung = {2}
-    source = Batches(shards.handles, None, held=[0, 0, 1])  # type: ignore[arg-type]
+    source = BatchLoader(shards.handles, None, shard_sizes=[0, 0, 1])  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="shard 2 of the replay does not answer"):
-        source.next()
+        source.sample()
 
 
 def test_reading_a_large_replay_back_has_time_for_every_segment(
@@ -124,8 +124,8 @@ def test_reading_a_large_replay_back_has_time_for_every_segment(
         return [""] * len(asked)
 
     monkeypatch.setattr(logs, "answers_of", answer)
-    ShardLogs(shards.handles).read([Entry(5 * n, 5 * n + 5, "", shard=0) for n in range(100)])
-    assert given == [engine.ANSWER_S + 100 * logs.READ_SEGMENT_S]
+    ShardedLog(shards.handles).load([SegmentRef(5 * n, 5 * n + 5, "", shard=0) for n in range(100)])
+    assert given == [engine.RESULT_TIMEOUT_S + 100 * logs.READ_SEGMENT_S]
 
 
 def test_after_a_request_to_stop_nobody_waits_for_the_whole_deadline(
@@ -133,17 +133,17 @@ def test_after_a_request_to_stop_nobody_waits_for_the_whole_deadline(
 ) -> None:
     monkeypatch.setattr(engine, "ANSWER_S", 60.0)
     monkeypatch.setattr(engine, "STOPPING_ANSWER_S", 0.05)
-    stop.ask(signal.SIGTERM)
+    stop.request(signal.SIGTERM)
     began_s = monotonic()
     with pytest.raises(EngineError, match=r"shard 1 .* no checkpoint of this moment is written.* goes on"):
-        answers_of([handle.sample.remote() for handle in shards.handles])
+        get_results([handle.sample.remote() for handle in shards.handles])
     assert monotonic() - began_s < 2
 
 
 def test_a_shard_that_answers_late_is_waited_for(
     shards: Shards, stop: StopRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert current_request() is stop
+    assert get_current_request() is stop
     references = [handle.mark.remote() for handle in shards.handles]
     answered = list[int]()
 
@@ -154,7 +154,7 @@ def test_a_shard_that_answers_late_is_waited_for(
         return Shards.get(shards, asked, timeout=timeout)
 
     monkeypatch.setattr(shards, "get", get)
-    assert len(answers_of(references)) == 3
+    assert len(get_results(references)) == 3
 
 
 def test_shards_are_asked_whenever_an_actor_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,10 +162,10 @@ def test_shards_are_asked_whenever_an_actor_is_lost(monkeypatch: pytest.MonkeyPa
     world = World(monkeypatch)
     actors, told = fleet_of(world, actors=2, deadline_s=60.0, start_deadline_s=60.0)
     for _ in range(2):
-        actors.ask(None, step=0, most_steps=4 * CHUNK, chunk_steps=CHUNK)
-        assert actors.tend() == []
+        actors.request_chunks(None, step=0, max_steps=4 * CHUNK, chunk_steps=CHUNK)
+        assert actors.poll() == []
         before = len(told)
         world.now_s += 61
-        assert all(isinstance(one, fleet.Lost) for one in actors.tend())
+        assert all(isinstance(one, fleet.ActorLost) for one in actors.poll())
         assert len(told) == before + 1
         world.now_s += 61

@@ -18,9 +18,9 @@ from benchmarks.compared import different
 from benchmarks.processes import alive, below
 from manyview.agents import OffPolicyAgent
 from manyview.data import Batch
-from manyview.scale.learners import _files_of_the_leader
+from manyview.scale.learners import _broadcast_files
 from manyview.train import RunConfig, build
-from manyview.train.checkpoint import packed, unpacked
+from manyview.train.checkpoint import deserialize_checkpoint, serialize_checkpoint
 from quality.plugin import Figure
 from tests.scale.families import ending
 from tests.train.runs import short_run
@@ -36,14 +36,14 @@ def config_of(method: str) -> RunConfig:
 
 
 def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
-    env = build.environment(config)
-    shapes = build.shapes_of(config, env)
+    env = build.make_env(config)
+    shapes = build.infer_shapes(config, env)
     env.close()
-    agent: OffPolicyAgent = build.agent(config, shapes)
+    agent: OffPolicyAgent = build.build_agent(config, shapes)
     generator = torch.Generator().manual_seed(5)
 
     def pictures() -> Tensor:
-        size = (ROWS, len(shapes.views), *shapes.image)
+        size = (ROWS, len(shapes.views), *shapes.image_shape)
         return torch.randint(256, size, generator=generator, dtype=torch.uint8)
 
     def batch(number: int) -> Batch:
@@ -52,12 +52,12 @@ def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
         return Batch(
             views=pictures(),
             mask=mask,
-            action=torch.rand(ROWS, shapes.actions.count, generator=generator) * 2 - 1,
+            action=torch.rand(ROWS, shapes.actions.size, generator=generator) * 2 - 1,
             reward_ext=torch.randn(ROWS, generator=generator) * 10,
             discount=torch.full((ROWS,), 0.9),
             next_views=pictures(),
             next_mask=mask,
-            rows=torch.arange(ROWS) + number * ROWS,
+            indices=torch.arange(ROWS) + number * ROWS,
         )
 
     return agent, [batch(number) for number in range(UPDATES)]
@@ -70,7 +70,7 @@ def learned(config: RunConfig, *, rank: int = 0, ranks: int = 1) -> tuple[dict[s
         float(agent.update(Batch(*(part[rank::ranks] for part in batch)), step)["critic_loss"])
         for step, batch in enumerate(batches)
     ]
-    return dict(agent.state()["tensors"]), losses
+    return dict(agent.get_state()["tensors"]), losses
 
 
 def work_as(rank: int, meeting: str, out: str) -> None:
@@ -81,11 +81,11 @@ def work_as(rank: int, meeting: str, out: str) -> None:
         agent.update(batches[0], 0)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     if rank == 0:
-        _files_of_the_leader(packed(agent.state(), {}))
+        _broadcast_files(serialize_checkpoint(agent.get_state(), {}))
     else:
-        agent.load_state(unpacked(_files_of_the_leader(None)).tree)
+        agent.load_state(deserialize_checkpoint(_broadcast_files(None)).state)
     found: dict[str, Any] = {method: learned(config_of(method), rank=rank, ranks=2) for method in METHODS}
-    torch.save(found | {"agent": agent.state()}, f"{out}/{rank}.pt")
+    torch.save(found | {"agent": agent.get_state()}, f"{out}/{rank}.pt")
     distributed.destroy_process_group()
 
 

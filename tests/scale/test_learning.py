@@ -13,7 +13,7 @@ from quality.plugin import Figure
 from tests.learning.toys import EPISODES, TOYS
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.long]
-BOUND = HiddenGoal(actions="continuous").bound_with_one_view
+BOUND = HiddenGoal(actions="continuous").max_success_single_view
 OPTIONS = [
     # Chunks of 200 steps, two of each actor ahead, would nearly be all of so short a run, by a policy of its begin.
     *("--preset", "minute", "--seed", "1", "--actors", "2", "--set", "scale.chunk_steps=25"),

@@ -112,7 +112,7 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     learner.until(lambda: learner.episodes() > before + 5)
 
     learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
-    ours = [pid for pid, name in below(learner.process.pid).items() if "SendingCollector" in name or "Shard" in name]
+    ours = [pid for pid, name in below(learner.process.pid).items() if "RemoteCollector" in name or "Shard" in name]
     assert len(ours) >= 3  # one may just be about to be replaced
     learner.process.send_signal(signal.SIGKILL)  # L4
     learner.process.wait(timeout=60)

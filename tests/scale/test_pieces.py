@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from manyview.data import Replay, SegmentError
-from manyview.data.pieces import add_piece, cut_piece, read_piece
-from manyview.data.segments import pack
-from manyview.data.windows import lengths
+from manyview.data import ReplayBuffer, SegmentError
+from manyview.data.pieces import append_chunk, pack_chunk, unpack_chunk
+from manyview.data.segments import pack_segment
+from manyview.data.windows import compute_lengths
 from manyview.envs.layers.stack import FrameStack
 from tests.replay.helpers import Lived, Noise, experience, replay_for
 
@@ -28,26 +28,26 @@ def lived_in_pieces(lengths: list[int], *, seed: int) -> tuple[list[bytes], list
     for length in lengths:
         begun, piece = replay.inserted, Lived()
         if observation is not None:
-            replay.begin(observation)
+            replay.start_episode(observation)
             piece.observations.append(observation)
             piece.outcomes.append(None)
             piece.numbers.append(replay.inserted - 1 - begun)
         for _ in range(length):
             action, reward, terminated, observation = next(stream)
             if action is None:
-                replay.begin(observation)
+                replay.start_episode(observation)
             else:
                 piece.outcomes[-1] = (action, reward, terminated)
                 replay.add(action, reward, terminated, observation)
             piece.observations.append({name: part.copy() for name, part in observation.items()})
             piece.outcomes.append(None)
             piece.numbers.append(replay.inserted - 1 - begun)
-        packed.append(cut_piece(replay, begun))
+        packed.append(pack_chunk(replay, begun))
         lived.append(piece)
     return packed, lived
 
 
-def receiving(capacity: int) -> Replay:
+def receiving(capacity: int) -> ReplayBuffer:
     return replay_for(FrameStack(Noise(), STACK), capacity=capacity, frame_stack=STACK)
 
 
@@ -58,10 +58,10 @@ def test_what_was_seen_and_done_arrives_whoever_else_sends_between(seed: int) ->
     replay = receiving(300)
     for piece, other, mine in zip(ours, others, lived, strict=True):
         begun = replay.inserted
-        add_piece(replay, read_piece(piece, replay))
-        add_piece(replay, read_piece(other, replay))
+        append_chunk(replay, unpack_chunk(piece, replay))
+        append_chunk(replay, unpack_chunk(other, replay))
         numbers = np.array(mine.numbers) + begun
-        views, mask = replay.stacks(numbers)
+        views, mask = replay.stack_frames(numbers)
         names = [view.name for view in replay.views]
         np.testing.assert_array_equal(mask, mine.masks())
         np.testing.assert_array_equal(views, np.where(mask[..., None, None, None], mine.views(names), 0))
@@ -78,10 +78,10 @@ def test_no_window_reaches_from_one_piece_into_the_next() -> None:
     borders = []
     for seed in range(6):
         for piece in lived_in_pieces([9, 14], seed=seed)[0]:
-            add_piece(replay, read_piece(piece, replay))
+            append_chunk(replay, unpack_chunk(piece, replay))
             borders.append(replay.inserted)
     starts = np.flatnonzero(replay.steps["acted"][: replay.inserted])
-    length = lengths(replay, starts, n_step=3, horizon=replay.inserted)
+    length = compute_lengths(replay, starts, n_step=3, horizon=replay.inserted)
     border = np.array(borders)[np.searchsorted(borders, starts, side="right")]  # where the next piece begins
     assert (starts + length < border).all()
     assert set(length[(starts == border - 2) & (border < replay.inserted)]) == {1}, "the last step is learned from too"
@@ -93,9 +93,9 @@ def test_a_ring_that_wraps_keeps_the_newest_pieces() -> None:
     for seed in range(8):
         for piece in lived_in_pieces([10, 10], seed=seed)[0]:
             for replay in (small, large):
-                add_piece(replay, read_piece(piece, replay))
+                append_chunk(replay, unpack_chunk(piece, replay))
     numbers = np.arange(small.inserted - 60 + STACK, small.inserted)
-    for one, other in zip(small.stacks(numbers), large.stacks(numbers), strict=True):
+    for one, other in zip(small.stack_frames(numbers), large.stack_frames(numbers), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -133,25 +133,25 @@ def pays_nothing_that_is_a_number(steps: NDArray[Any]) -> None:
 )
 def test_a_piece_that_does_not_stand_for_itself_is_refused(spoil: Callable[[NDArray[Any]], None], reason: str) -> None:
     replay = receiving(100)
-    piece = read_piece(lived_in_pieces([12], seed=3)[0][0], replay)
+    piece = unpack_chunk(lived_in_pieces([12], seed=3)[0][0], replay)
     steps = piece.steps.copy()
     spoil(steps)
     with pytest.raises(SegmentError, match=reason):
-        read_piece(pack(0, steps, piece.frames)[0], replay)
+        unpack_chunk(pack_segment(0, steps, piece.frames)[0], replay)
 
 
 @pytest.mark.quality("S2")
 def test_pieces_for_other_cameras_and_damaged_ones_are_refused() -> None:
     packed = lived_in_pieces([12], seed=3)[0][0]
     other = replay_for(FrameStack(Noise(fill=(1, 2, 3)), STACK), capacity=100, frame_stack=STACK)
-    assert read_piece(packed, other).transitions == 10  # the same sizes: pixels do not say whose they are
+    assert unpack_chunk(packed, other).num_transitions == 10  # the same sizes: pixels do not say whose they are
     tiny = receiving(5)
     with pytest.raises(SegmentError, match="more than the replay keeps"):
-        read_piece(packed, tiny)
+        unpack_chunk(packed, tiny)
     for place in range(0, len(packed), 97):
         broken = bytearray(packed)
         broken[place] ^= 1
         with pytest.raises(SegmentError):
-            read_piece(bytes(broken), receiving(100))
+            unpack_chunk(bytes(broken), receiving(100))
     with pytest.raises(ValueError, match="a piece has from 1 to"):
-        cut_piece(receiving(10), 0)
+        pack_chunk(receiving(10), 0)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from manyview.scale.search import Range, folder_of, search_of
-from manyview.scale.sweep import Sweep, read_sweep, return_of
+from manyview.scale.search import Range, format_directory_name, parse_search
+from manyview.scale.sweep import Sweep, compute_mean_return, read_sweep
 from manyview.train import RunConfig
-from manyview.train.tree import changed, to_plain
+from manyview.train.tree import apply_overrides, to_plain
 
 HEAD = 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none"]\npreset = "minute"\nout = "searched"\n'
 SETTINGS = """
@@ -49,33 +49,33 @@ def finished_run(folder: Path, config: RunConfig, last_return: float) -> None:
 
 
 def test_a_trial_is_an_ordinary_run_in_a_folder_that_says_its_values(tmp_path: Path) -> None:
-    (one,) = sweep(tmp_path).trial({"drqv2.lr": 0.001, "replay.n_step": 2, "drqv2.hidden": 32})
+    (one,) = sweep(tmp_path).plan_trial({"drqv2.lr": 0.001, "replay.n_step": 2, "drqv2.hidden": 32})
     folder = "searched/toy-identity_continuous/drqv2+none/drqv2.lr=0.001,replay.n_step=2,drqv2.hidden=32/seed1"
-    assert str(one.folder) == folder
+    assert str(one.run_dir) == folder
     assert (one.config.drqv2.lr, one.config.replay.n_step, one.config.drqv2.hidden) == (0.001, 2, 32)
 
 
 def test_what_was_tried_is_read_off_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     wanted = sweep(tmp_path)
-    assert wanted.tried() == []
+    assert wanted.find_tried() == []
     values = {"drqv2.lr": 0.001, "replay.n_step": 2, "drqv2.hidden": 32}
-    (one,) = wanted.trial(values)
-    finished_run(one.folder, one.config, 7.5)
-    foreign = changed(one.config, {"drqv2": {"lr": 0.5}})
-    finished_run(one.folder.parent.with_name("something else") / "seed1", foreign, 9.0)
-    assert wanted.tried() == [values]
-    assert return_of(wanted.trial(values)) == 7.5
+    (one,) = wanted.plan_trial(values)
+    finished_run(one.run_dir, one.config, 7.5)
+    foreign = apply_overrides(one.config, {"drqv2": {"lr": 0.5}})
+    finished_run(one.run_dir.parent.with_name("something else") / "seed1", foreign, 9.0)
+    assert wanted.find_tried() == [values]
+    assert compute_mean_return(wanted.plan_trial(values)) == 7.5
     with pytest.raises(ValueError, match="a run with other settings: schedule"):
-        replace(wanted, set={**wanted.set, "schedule.frames": 500}).tried()
+        replace(wanted, set={**wanted.set, "schedule.frames": 500}).find_tried()
 
 
 def test_chosen_numbers_can_be_written_down_and_stay_inside() -> None:
     field = Range(low=1e-4, high=0.00123456, log=True)
-    assert field.rounded(0.000987654321) == 0.0009877
-    assert field.rounded(0.00123456) == 0.00123456
-    assert Range(low=1, high=9).rounded(4) == 4
-    assert folder_of({"a": "x/y"}) == "a=x-y"
+    assert field.round_value(0.000987654321) == 0.0009877
+    assert field.round_value(0.00123456) == 0.00123456
+    assert Range(low=1, high=9).round_value(4) == 4
+    assert format_directory_name({"a": "x/y"}) == "a=x-y"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_chosen_numbers_can_be_written_down_and_stay_inside() -> None:
 )
 def test_a_search_that_is_wrong_is_refused_before_anything_begins(tmp_path: Path, search: str, error: str) -> None:
     with pytest.raises(ValueError, match=re.escape(error)):
-        sweep(tmp_path, search).planned()
+        sweep(tmp_path, search).plan_runs()
 
 
 def test_the_search_of_the_docs_is_one(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_the_search_of_the_docs_is_one(tmp_path: Path) -> None:
     (tmp_path / "search.toml").write_text(page.split("```toml\n")[2].split("```")[0])
     wanted = read_sweep(tmp_path / "search.toml")
     assert wanted.search is not None
-    assert wanted.planned() == []
+    assert wanted.plan_runs() == []
     values = {"bonus.beta0": 0.0312, "mem.k": 4, "mem.entropy": "joint"}
-    assert f"`{folder_of(values)}`" in page
+    assert f"`{format_directory_name(values)}`" in page
 
 
 @pytest.mark.long
@@ -129,4 +129,4 @@ def test_optuna_searches_on_and_is_done_when_it_is_done(tmp_path: Path) -> None:
 
 def test_a_search_needs_its_table() -> None:
     with pytest.raises(ValueError, match="and nothing else"):
-        search_of({"trials": 3, "fields": {"a": [1]}, "more": 1})
+        parse_search({"trials": 3, "fields": {"a": [1]}, "more": 1})

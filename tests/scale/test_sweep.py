@@ -13,7 +13,7 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.scale.sweep import read_sweep
-from manyview.train import RunFolder
+from manyview.train import RunDir
 
 SHORT = """
 preset = "minute"
@@ -42,10 +42,10 @@ def test_every_combination_is_a_run_with_the_settings_of_all_and_of_its_variant(
         "seeds = [3, 1]\n",
         SHORT + '[variants.joint]\n"mem.entropy" = "joint"\n[variants.plain]\n',
     )
-    planned = read_sweep(file).planned()
-    assert len(planned) == len({one.folder for one in planned}) == 16
+    planned = read_sweep(file).plan_runs()
+    assert len(planned) == len({one.run_dir for one in planned}) == 16
     first = planned[0]
-    assert first.folder == Path("night/toy-identity_continuous/drqv2+mem/joint/seed3")
+    assert first.run_dir == Path("night/toy-identity_continuous/drqv2+mem/joint/seed3")
     assert (first.config.mem.entropy, first.config.schedule.frames) == ("joint", 400)
     assert planned[1].config.mem.entropy == "marginal"
     assert [one.config.seed for one in planned] == [3] * 8 + [1] * 8
@@ -54,9 +54,9 @@ def test_every_combination_is_a_run_with_the_settings_of_all_and_of_its_variant(
 def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
     (tmp_path / "night.toml").write_text(page.split("```toml\n")[1].split("```")[0])
-    planned = read_sweep(tmp_path / "night.toml").planned()
+    planned = read_sweep(tmp_path / "night.toml").plan_runs()
     assert f"{len(planned)} runs in runs/night" in page
-    assert str(planned[0].folder) in page
+    assert str(planned[0].run_dir) in page
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_a_task_that_no_folder_can_be_named_by_is_refused(
 def test_tasks_and_values_of_a_search_are_one_name_each(tmp_path: Path, name: str) -> None:
     search = f'[search]\ntrials = 1\n[search.fields]\n"replay.folder" = ["{name}", "b"]\n'
     sweep = read_sweep(written(tmp_path / "a.toml", OWN, SHORT + search))
-    (trial,) = sweep.trial({"replay.folder": name})
+    (trial,) = sweep.plan_trial({"replay.folder": name})
     own = read_sweep(written(tmp_path / "b.toml", f'tasks = ["{name}:make"]\nmethods = ["drqv2+none"]\n'))
-    (planned,) = own.planned()
-    for folder, parts in ((trial.folder, 5), (planned.folder, 4)):
+    (planned,) = own.plan_runs()
+    for folder, parts in ((trial.run_dir, 5), (planned.run_dir, 4)):
         assert len(folder.parts) == parts
         assert folder.parts[0] == "night"
         assert ".." not in folder.parts
@@ -137,13 +137,13 @@ def test_values_of_a_search_that_no_folder_can_be_named_by_are_refused(tmp_path:
     search = '[search]\ntrials = 1\n[search.fields]\n"replay.folder" = ["b"]\n'
     sweep = read_sweep(written(tmp_path / "night.toml", OWN, SHORT + search))
     with pytest.raises(ValueError, match="invalid folder name"):
-        sweep.trial({"replay.folder": value})
+        sweep.plan_trial({"replay.folder": value})
 
 
 def test_two_tasks_of_one_folder_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "night.toml", 'tasks = ["a:b-c", "a-b:c"]\nmethods = ["drqv2+none"]\n')
     with pytest.raises(ValueError, match="two runs in one folder"):
-        read_sweep(file).planned()
+        read_sweep(file).plan_runs()
 
 
 def test_a_dry_run_lists_the_runs(
@@ -162,8 +162,8 @@ def test_runs_of_an_earlier_version_of_the_file_are_not_taken_for_its_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = written(Path("night.toml"), 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none"]\n')
-    (planned,) = read_sweep(file).planned()
-    RunFolder(planned.folder).begin(planned.config, {})
+    (planned,) = read_sweep(file).plan_runs()
+    RunDir(planned.run_dir).initialize(planned.config, {})
     assert main(["sweep", str(file), "--dry-run"]) == 0
     file.write_text(file.read_text() + '"replay.batch_size" = 3\n')
     assert main(["sweep", str(file), "--dry-run"]) == 2

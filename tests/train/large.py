@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from manyview.envs import MASK, View
-from manyview.envs.views import Observation, observation_space
+from manyview.envs.views import Observation, make_observation_space
 
 VIEWS = tuple(View(name, 84, 84) for name in ("left", "right", "top"))
 
@@ -19,7 +19,7 @@ class Cameras(gym.Env[Observation, Any]):
 
     def __init__(self) -> None:
         self.views = VIEWS
-        self.observation_space = observation_space(VIEWS)
+        self.observation_space = make_observation_space(VIEWS)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def _look(self) -> Observation:

@@ -4,8 +4,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.train import RunConfig, preset_config
-from manyview.train.tree import changed, merged
+from manyview.train import RunConfig, load_preset
+from manyview.train.tree import apply_overrides, merge_overrides
 
 SHORT: dict[str, Any] = {
     "schedule": {"frames": 60, "random_steps": 20, "seed_frames": 30},
@@ -26,13 +26,13 @@ def short_rollouts(
     method: str = "ppo+mem", *, task: str = "toy/hidden_goal", seed: int = 1, **changes: Any
 ) -> RunConfig:
     """Six rollouts of twenty steps, each with six updates."""
-    return short_run(method, task=task, seed=seed, **merged(SHORT_ROLLOUTS, changes))
+    return short_run(method, task=task, seed=seed, **merge_overrides(SHORT_ROLLOUTS, changes))
 
 
 def short_run(
     method: str = "drqv2+mem", *, task: str = "toy/hidden_goal_continuous", seed: int = 1, **changes: Any
 ) -> RunConfig:
-    return changed(preset_config("minute", task=task, method=method, seed=seed), merged(SHORT, changes))
+    return apply_overrides(load_preset("minute", task=task, method=method, seed=seed), merge_overrides(SHORT, changes))
 
 
 class Watched(gym.Wrapper[Any, Any, Any, Any]):

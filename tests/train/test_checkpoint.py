@@ -22,15 +22,17 @@ def test_an_agent_comes_back_from_a_folder(tmp_path: Path, method: str, channels
     )
     for _ in range(40):
         trainer.advance()
-    checkpoint.save(tmp_path / "1", {"agent": trainer.agent.state(), "clock": trainer.clock.state()}, {})
-    tree = checkpoint.load(tmp_path / "1").tree
+    checkpoint.save_checkpoint(
+        tmp_path / "1", {"agent": trainer.agent.get_state(), "clock": trainer.counters.get_state()}, {}
+    )
+    tree = checkpoint.load_checkpoint(tmp_path / "1").state
     other.agent.load_state(tree["agent"])
-    assert tree["clock"] == trainer.clock.state()
-    batch = trainer.sampler.next()
+    assert tree["clock"] == trainer.counters.get_state()
+    batch = trainer.sampler.sample()
     for agent in (trainer.agent, other.agent):
         agent.update(batch, 40)
-    for name, tensor in trainer.agent.state()["tensors"].items():
-        assert torch.equal(tensor, other.agent.state()["tensors"][name]), name
+    for name, tensor in trainer.agent.get_state()["tensors"].items():
+        assert torch.equal(tensor, other.agent.get_state()["tensors"][name]), name
 
 
 def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
@@ -42,9 +44,9 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
         "number": np.float64(0.1),
         "large": 2**128 - 1,
     }
-    checkpoint.save(tmp_path / "x", tree, {"threads": 1})
-    found = checkpoint.load(tmp_path / "x")
-    back = found.tree
+    checkpoint.save_checkpoint(tmp_path / "x", tree, {"threads": 1})
+    found = checkpoint.load_checkpoint(tmp_path / "x")
+    back = found.state
     assert found.manifest == {"threads": 1}
     assert isinstance(back["array"], np.ndarray)
     assert (back["array"].dtype, back["array"].tolist()) == (np.uint32, [0, 1, 2])
@@ -64,39 +66,43 @@ def test_a_new_size_leaves_nothing_behind() -> None:
         gc.collect()
         return sum(issubclass(type(kept), type) for kept in gc.get_objects())
 
-    checkpoint.packed({"episode": np.zeros(1), "tail": torch.zeros(1)}, {})
+    checkpoint.serialize_checkpoint({"episode": np.zeros(1), "tail": torch.zeros(1)}, {})
     before = kept_types()
     for length in range(1_000, 1_100):
-        checkpoint.packed({"episode": np.zeros(length), "tail": torch.zeros(length)}, {})
+        checkpoint.serialize_checkpoint({"episode": np.zeros(length), "tail": torch.zeros(length)}, {})
     assert kept_types() == before
 
 
 def test_one_of_the_same_moment_stays_unless_it_is_damaged(tmp_path: Path) -> None:
     folder = tmp_path / "7"
     for value in (1, 2):
-        checkpoint.save(folder, {"value": value}, {})
-    assert checkpoint.load(folder).tree == {"value": 1}
+        checkpoint.save_checkpoint(folder, {"value": value}, {})
+    assert checkpoint.load_checkpoint(folder).state == {"value": 1}
     (folder / "state.json").write_text("{}")
-    checkpoint.save(folder, {"value": 3}, {})
-    assert checkpoint.load(folder).tree == {"value": 3}
+    checkpoint.save_checkpoint(folder, {"value": 3}, {})
+    assert checkpoint.load_checkpoint(folder).state == {"value": 3}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "7.unreadable"]
     assert (tmp_path / "7.unreadable" / "state.json").read_text() == "{}", "the damaged one as it was"
 
 
 def test_the_newest_is_the_one_with_most_frames_and_nothing_unfinished(tmp_path: Path) -> None:
     for name in ("000000900", "000001000.stop", "000001000"):
-        checkpoint.save(tmp_path / name, {"name": name}, {})
+        checkpoint.save_checkpoint(tmp_path / name, {"name": name}, {})
     (tmp_path / "000002000.unfinished").mkdir()
-    assert [folder.name for folder in checkpoint.every(tmp_path)] == ["000001000", "000001000.stop", "000000900"]
-    folder, found = checkpoint.newest(tmp_path)
-    assert found.tree["name"] == folder.name == "000001000"
+    assert [folder.name for folder in checkpoint.list_checkpoints(tmp_path)] == [
+        "000001000",
+        "000001000.stop",
+        "000000900",
+    ]
+    folder, found = checkpoint.load_newest_checkpoint(tmp_path)
+    assert found.state["name"] == folder.name == "000001000"
 
 
 def test_only_so_many_are_kept_and_the_one_that_is_asked_for(tmp_path: Path) -> None:
     for frames in range(6):
-        (tmp_path / checkpoint.name_of(frames)).mkdir()
+        (tmp_path / checkpoint.format_checkpoint_name(frames)).mkdir()
     (tmp_path / "000000009.unfinished").mkdir()
-    checkpoint.keep_newest(tmp_path, 2, also="000000001")
+    checkpoint.prune_checkpoints(tmp_path, 2, keep="000000001")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000000001", "000000004", "000000005"]
 
 
@@ -110,5 +116,5 @@ def test_only_so_many_are_kept_and_the_one_that_is_asked_for(tmp_path: Path) -> 
 )
 def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, tree: dict[str, object], named: str) -> None:
     with pytest.raises(OSError, match=f"would have [0-9,]+ {named}, .* rollout.envs"):
-        checkpoint.save(tmp_path / "1", tree, {})
+        checkpoint.save_checkpoint(tmp_path / "1", tree, {})
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,8 @@ no values, so one that meets the agent's own is an error, as a CPU tensor among 
 import pytest
 import torch
 
-from manyview.train import RunConfig, trainer_for
-from manyview.train.session import _floats
+from manyview.train import RunConfig, make_trainer
+from manyview.train.session import _to_floats
 from tests.train.runs import short_rollouts, short_run
 
 OFF_POLICY = [f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "re3", "curl", "none")]
@@ -17,13 +17,13 @@ ON_POLICY = [f"ppo+{method}" for method in ("mem", "re3", "ride", "curl", "none"
 
 def second_record(config: RunConfig) -> dict[str, float]:
     """The first one is made as usual: optimisers make their moments on the way to it."""
-    trainer, records = trainer_for(config), 0
+    trainer, records = make_trainer(config), 0
     while records < 2:
         with torch.device("meta" if records else "cpu"):
             metrics, _, _ = trainer.advance()
         records += metrics is not None
     with torch.device("meta"):
-        found = _floats(metrics or {})
+        found = _to_floats(metrics or {})
     trainer.close()
     return found
 
@@ -42,7 +42,7 @@ def test_nor_with_ppo(method: str, neighbours: str) -> None:
 def test_a_tensor_on_another_device_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from manyview.agents import PPO
 
-    appraise = PPO.appraise
-    monkeypatch.setattr(PPO, "appraise", lambda *given: appraise(*given) | {"beta": torch.tensor(0.1)})
+    appraise = PPO.compute_advantages
+    monkeypatch.setattr(PPO, "compute_advantages", lambda *given: appraise(*given) | {"beta": torch.tensor(0.1)})
     with pytest.raises((RuntimeError, NotImplementedError)):
         second_record(short_rollouts("ppo+none"))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from manyview.train.opening import trainer_for
+from manyview.train.opening import make_trainer
 from tests.train.runs import short_rollouts, short_run
 
 
@@ -23,7 +23,7 @@ from tests.train.runs import short_rollouts, short_run
 def test_acting_adding_sampling_and_updating_leaves_nothing_behind(method: str) -> None:
     """100 times all of it, in a ring that wraps, end where the 100 before them ended."""
     on_policy = method.startswith("ppo")
-    trainer = trainer_for(short_rollouts(method) if on_policy else short_run(method, replay={"capacity": 100}))
+    trainer = make_trainer(short_rollouts(method) if on_policy else short_run(method, replay={"capacity": 100}))
 
     def repeat(times: int) -> int:
         for _ in range(times):

@@ -10,16 +10,16 @@ import torch
 
 from benchmarks.compared import differences, different
 from manyview.envs import ContractError, make_vector
-from manyview.envs.many import together
-from manyview.report.lines import records
-from manyview.train import OnPolicyTrainer, RunFolder, build, checkpoint, run
+from manyview.envs.many import stack_observations
+from manyview.report.lines import read_records
+from manyview.train import OnPolicyTrainer, RunDir, build, checkpoint, run
 from manyview.train import session as session_module
-from manyview.train.evaluation import Evaluation, evaluate
-from manyview.train.observe import many_to_tensors
-from manyview.train.opening import begin
-from manyview.train.seeds import derived_seed
+from manyview.train.evaluation import Evaluation, evaluate_policy
+from manyview.train.observe import to_batched_tensors
+from manyview.train.opening import build_runner
+from manyview.train.seeds import derive_seed
 from manyview.train.session import DivergedError
-from manyview.train.tree import changed
+from manyview.train.tree import apply_overrides
 from tests.durability.sessions import abandon, advance_to, opened, warnings_of
 from tests.train.runs import Watched, short_rollouts
 
@@ -27,12 +27,12 @@ STEPS_OF_A_ROLLOUT, FRAMES_OF_A_ROLLOUT = 5, 20
 
 
 def to_a_full_rollout(trainer: OnPolicyTrainer) -> None:
-    while not trainer.rollout.full:
+    while not trainer.rollout.is_full:
         trainer.advance()
 
 
-def kinds(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
-    return [record for record in records(folder.metrics_file) if record["kind"] == kind]
+def kinds(folder: RunDir, kind: str) -> list[dict[str, Any]]:
+    return [record for record in read_records(folder.metrics_file) if record["kind"] == kind]
 
 
 def test_a_rollout_holds_what_the_environments_did() -> None:
@@ -44,7 +44,7 @@ def test_a_rollout_holds_what_the_environments_did() -> None:
     rollout = trainer.rollout
     assert torch.equal(rollout.frames[0], first)
     again = make_vector(config.task, 4)
-    again.reset(seed=derived_seed(config.seed, "episodes", 0))
+    again.reset(seed=derive_seed(config.seed, "episodes", 0))
     for step in range(25):
         observation, reward, terminated, truncated, _ = again.step(rollout.action[step].numpy())
         shown = np.stack([observation[view.name].transpose(0, 3, 1, 2) for view in trainer.shapes.cameras], 1)
@@ -54,8 +54,8 @@ def test_a_rollout_holds_what_the_environments_did() -> None:
         assert np.array_equal(rollout.truncated[step], truncated)
     again.close()
     assert rollout.truncated.sum() == 8
-    assert (trainer.clock.steps, trainer.clock.frames) == (100, 100)
-    assert trainer.clock.episodes == 4 + 8, "four began, and two of each ended"
+    assert (trainer.counters.steps, trainer.counters.frames) == (100, 100)
+    assert trainer.counters.episodes == 4 + 8, "four began, and two of each ended"
     trainer.close()
 
 
@@ -64,9 +64,9 @@ def test_where_the_clock_ran_out_the_last_state_is_valued_as_the_agent_would_hav
     config = short_rollouts(rollout={"steps": 10}, env={"further_view": "crop"}, ppo={"epochs": 1})
     trainer = OnPolicyTrainer(config)
     twin = make_vector(config.task, 4)
-    twin.reset(seed=derived_seed(config.seed, "episodes", 0))
+    twin.reset(seed=derive_seed(config.seed, "episodes", 0))
     for _ in range(2):
-        while trainer.rollout.full:
+        while trainer.rollout.is_full:
             trainer.advance()
         to_a_full_rollout(trainer)
         rollout = trainer.rollout
@@ -74,18 +74,20 @@ def test_where_the_clock_ran_out_the_last_state_is_valued_as_the_agent_would_hav
             *_, info = twin.step(rollout.action[step].numpy())
     twin.close()
     assert rollout.truncated[9].all()
-    views, mask = many_to_tensors(together(list(info["final_obs"])), trainer.shapes.cameras, trainer.device)
+    views, mask = to_batched_tensors(
+        stack_observations(list(info["final_obs"])), trainer.shapes.cameras, trainer.device
+    )
     places = torch.arange(4)
-    seen = trainer.shapes.derived(views, mask, draw=torch.full_like(places, 10), env=places)
+    seen = trainer.shapes.derived_views(views, mask, draw_ids=torch.full_like(places, 10), env_ids=places)
     assert seen[0].shape[1] == 3, "two cameras and a crop"
-    assert torch.equal(rollout.final_value[9], trainer.agent.value_of(*seen))  # which has not learned since
-    assert torch.equal(rollout.next_value()[9], rollout.final_value[9])
+    assert torch.equal(rollout.final_value[9], trainer.agent.predict_values(*seen))  # which has not learned since
+    assert torch.equal(rollout.compute_next_value()[9], rollout.final_value[9])
     trainer.close()
 
 
 @pytest.mark.parametrize(("unit", "elapsed"), [("rollouts", [0, 1, 2]), ("agent_steps", [20, 40, 60])])
 def test_beta_falls_by_the_unit_it_is_counted_in(tmp_path: Path, unit: str, elapsed: list[int]) -> None:
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     bonus = {"beta0": 0.5, "beta_decay": 0.1, "unit": unit}
     assert run(short_rollouts(bonus=bonus, schedule={"frames": 60}), folder)
     assert [record["beta"] for record in kinds(folder, "train")] == pytest.approx([0.5 * 0.9**n for n in elapsed])
@@ -99,15 +101,15 @@ def test_every_row_is_learned_from_once_an_epoch() -> None:
         assert rows.sort().values.tolist() == [*range(20)]
     first, second = (torch.cat(trainer._minibatches[start : start + 3]).tolist() for start in (0, 3))
     assert first != second
-    while not trainer.at_edge:
+    while not trainer.can_checkpoint:
         trainer.advance()
-    assert (trainer.clock.updates, trainer.clock.rollouts) == (6, 1)
+    assert (trainer.counters.updates, trainer.counters.rollouts) == (6, 1)
     trainer.close()
 
 
 @pytest.mark.parametrize("method", ["ppo+mem", "ppo+re3", "ppo+ride", "ppo+none", "ppo+curl"])
 def test_every_method_runs_to_its_end(tmp_path: Path, method: str) -> None:
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     assert run(short_rollouts(method), folder)
     (end,) = kinds(folder, "end")
     assert (end["frames"], end["updates"], end["state"]) == (120, 36, "finished")
@@ -117,7 +119,7 @@ def test_every_method_runs_to_its_end(tmp_path: Path, method: str) -> None:
 
 
 def test_numbers_as_actions_work_too(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     assert run(short_rollouts(task="toy/hidden_goal_continuous"), folder)
 
 
@@ -125,9 +127,9 @@ def test_numbers_as_actions_work_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["ppo+mem", "ppo+ride"])
 @pytest.mark.parametrize("at", [24, 70, 100])
 def test_a_run_that_dies_anywhere_ends_as_if_it_had_not(tmp_path: Path, method: str, at: int) -> None:
-    config, whole, folder = short_rollouts(method), RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    config, whole, folder = short_rollouts(method), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
-    session = begin(config, folder)
+    session = build_runner(config, folder)
     advance_to(session, at)
     session.advance()
     abandon(session)
@@ -138,42 +140,47 @@ def test_a_run_that_dies_anywhere_ends_as_if_it_had_not(tmp_path: Path, method: 
 @pytest.mark.quality("D6")
 @pytest.mark.parametrize("extra", [1, 3, 6, 8])
 def test_a_stop_in_the_middle_of_a_rollout_or_its_updates_keeps_the_edge_before(tmp_path: Path, extra: int) -> None:
-    config, whole, folder = short_rollouts(), RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    config, whole, folder = short_rollouts(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
     with opened(config, folder, at=40) as session:
         trainer: Any = session.trainer
-        while not trainer.at_edge:
+        while not trainer.can_checkpoint:
             session.advance()
         for _ in range(extra):
             session.advance()
-        assert not trainer.at_edge
-        session.save(checkpoint.name_of(trainer.edge_frames, stop=True))
-    assert checkpoint.newest(folder.checkpoints)[0].name in ("000000040", "000000040.stop")
+        assert not trainer.can_checkpoint
+        session.save(checkpoint.format_checkpoint_name(trainer.checkpoint_frames, stop=True))
+    assert checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[0].name in ("000000040", "000000040.stop")
     assert run(config, folder)
     (resumed,) = kinds(folder, "resume")
     assert (resumed["frames"], resumed["promise"]) == (40, "strict")
-    newest = [checkpoint.load(checkpoint.every(run.checkpoints)[0]).tree["agent"]["tensors"] for run in (whole, folder)]
+    newest = [
+        checkpoint.load_checkpoint(checkpoint.list_checkpoints(run.checkpoints_dir)[0]).state["agent"]["tensors"]
+        for run in (whole, folder)
+    ]
     for name, tensor in newest[0].items():
         assert torch.equal(tensor, newest[1][name]), name
 
 
 @pytest.mark.quality("D3")
 def test_a_damaged_checkpoint_is_found_out_and_the_one_before_it_used(tmp_path: Path) -> None:
-    config, whole, folder = short_rollouts(), RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    config, whole, folder = short_rollouts(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
-    session = begin(config, folder)
+    session = build_runner(config, folder)
     advance_to(session, 90)
     abandon(session)
-    damaged = checkpoint.every(folder.checkpoints)[0] / "state.safetensors"
+    damaged = checkpoint.list_checkpoints(folder.checkpoints_dir)[0] / "state.safetensors"
     content = damaged.read_bytes()
     for place in np.linspace(0, len(content) - 1, 200).astype(int):
         damaged.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         with pytest.raises(checkpoint.CheckpointError):
-            checkpoint.load(damaged.parent)
+            checkpoint.load_checkpoint(damaged.parent)
     damaged.write_bytes(content[:-1])
     assert run(config, folder)
     assert any("is not used" in text for text in warnings_of(folder))
-    tensors = [checkpoint.newest(run.checkpoints)[1].tree["agent"]["tensors"] for run in (whole, folder)]
+    tensors = [
+        checkpoint.load_newest_checkpoint(run.checkpoints_dir)[1].state["agent"]["tensors"] for run in (whole, folder)
+    ]
     assert all(torch.equal(tensor, tensors[1][name]) for name, tensor in tensors[0].items())
 
 
@@ -211,7 +218,7 @@ def test_a_reward_that_is_no_number_is_refused_in_the_same_step_and_enters_nothi
 
 def poisoning(monkeypatch: pytest.MonkeyPatch, updates: range) -> None:
     """Advantages that are not numbers in these updates, made or not."""
-    learn, made = OnPolicyTrainer._learn, [0]
+    learn, made = OnPolicyTrainer._update_minibatch, [0]
 
     def poisoned_learn(self: OnPolicyTrainer) -> Any:
         kept = self.rollout.advantage.clone()
@@ -223,7 +230,7 @@ def poisoning(monkeypatch: pytest.MonkeyPatch, updates: range) -> None:
         finally:
             self.rollout.advantage.copy_(kept)
 
-    monkeypatch.setattr(OnPolicyTrainer, "_learn", poisoned_learn)
+    monkeypatch.setattr(OnPolicyTrainer, "_update_minibatch", poisoned_learn)
 
 
 @pytest.mark.quality("S3")
@@ -232,8 +239,8 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     poisoning(monkeypatch, range(first, first + 3))
-    monkeypatch.setattr("manyview.train.session.KEPT_CHECKPOINTS", 9)
-    folder = RunFolder(tmp_path / "run")
+    monkeypatch.setattr("manyview.train.session.MAX_CHECKPOINTS", 9)
+    folder = RunDir(tmp_path / "run")
     assert run(short_rollouts(log={"checkpoint_every_frames": 20}), folder)
     texts = warnings_of(folder)
     assert len(texts) == 3
@@ -241,10 +248,12 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
     # The rest of that rollout was acted by an agent that is no more.
     assert kinds(folder, "end")[0]["updates"] == first + 18
     assert kinds(folder, "end")[0]["frames"] == 120
-    after, good = (checkpoint.load(folder.checkpoints / name).tree for name in ("000000060", "000000040"))
+    after, good = (
+        checkpoint.load_checkpoint(folder.checkpoints_dir / name).state for name in ("000000060", "000000040")
+    )
     assert after["clock"]["skipped_in_a_row"] == 0
     changed = different(after["agent"]["tensors"], good["agent"]["tensors"])
-    of_episodes = {"/return_scale.sums: other numbers", "/bonus_sums.sums: other numbers"}
+    of_episodes = {"/reward_normalizer.returns: other numbers", "/bonus_returns.returns: other numbers"}
     assert set(changed) <= of_episodes, "and so it was saved; but episodes go on with what they have been paid"
 
 
@@ -252,7 +261,7 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
 def test_updates_that_stay_bad_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     poisoning(monkeypatch, range(14, 1000))
     with pytest.raises(DivergedError):
-        run(short_rollouts(), RunFolder(tmp_path / "run"))
+        run(short_rollouts(), RunDir(tmp_path / "run"))
 
 
 class Forgetful(gym.Wrapper[Any, Any, Any, Any]):
@@ -271,11 +280,11 @@ def forgetful() -> gym.Env[Any, Any]:
 
 
 def test_what_cannot_be_restored_goes_on_at_an_edge_with_fresh_episodes(tmp_path: Path) -> None:
-    config, folder = short_rollouts(task="tests.train.test_on_policy:forgetful"), RunFolder(tmp_path / "run")
-    session = begin(config, folder)
+    config, folder = short_rollouts(task="tests.train.test_on_policy:forgetful"), RunDir(tmp_path / "run")
+    session = build_runner(config, folder)
     advance_to(session, 70)
     abandon(session)
-    manifest = checkpoint.newest(folder.checkpoints)[1].manifest
+    manifest = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[1].manifest
     assert manifest["promise"] == "fresh episode"
     assert run(config, folder)
     (resumed,) = kinds(folder, "resume")
@@ -288,15 +297,15 @@ def test_fresh_episodes_are_those_of_their_rollout_and_have_been_paid_nothing() 
     first, again = OnPolicyTrainer(config), OnPolicyTrainer(config)
     for _ in range(3):
         to_a_full_rollout(first)
-        while not first.at_edge:
+        while not first.can_checkpoint:
             first.advance()
-    assert first.agent.bonus_sums.sums.abs().sum() > 0
-    again.load_state(first.state(), lambda: None)
-    assert not again.agent.bonus_sums.sums.any()
-    assert not again.agent.return_scale.sums.any()
+    assert first.agent.bonus_returns.returns.abs().sum() > 0
+    again.load_state(first.get_state(), lambda: None)
+    assert not again.agent.bonus_returns.returns.any()
+    assert not again.agent.reward_normalizer.returns.any()
     twin = make_vector(config.task, 4)
-    shown, _ = twin.reset(seed=derived_seed(config.seed, "episodes", 3))
-    views, _ = many_to_tensors(shown, first.shapes.cameras, first.device)
+    shown, _ = twin.reset(seed=derive_seed(config.seed, "episodes", 3))
+    views, _ = to_batched_tensors(shown, first.shapes.cameras, first.device)
     assert torch.equal(again.rollout.frames[0], views)
     for closed in (first, again, twin):
         closed.close()
@@ -323,9 +332,9 @@ def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:
 def test_mem_on_a_game_without_a_second_view_of_the_paper_asks_for_one() -> None:
     config = short_rollouts("ppo+mem", task="procgen/maze")
     with pytest.raises(ValueError, match="the paper has no second view for procgen/maze, and MEM wants several"):
-        build.derived(config, ())
-    assert not build.derived(changed(config, {"env": {"further_view": "none"}}), ()).ways
-    assert not build.derived(short_rollouts("ppo+none", task="procgen/maze"), ()).ways
+        build.build_derived_views(config, ())
+    assert not build.build_derived_views(apply_overrides(config, {"env": {"further_view": "none"}}), ()).augmentations
+    assert not build.build_derived_views(short_rollouts("ppo+none", task="procgen/maze"), ()).augmentations
 
 
 def test_a_window_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:
@@ -337,7 +346,7 @@ def test_a_window_without_room_for_the_neighbours_is_refused_before_anything_run
 def test_more_environments_than_a_checkpoint_can_hold_are_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkpoint, "MOST_VALUES", 100)
+    monkeypatch.setattr(checkpoint, "MAX_JSON_VALUES", 100)
     with pytest.raises(OSError, match=r"values of state\.json, .* lower rollout\.envs"):
         OnPolicyTrainer(short_rollouts(rollout={"envs": 100}))
 
@@ -359,14 +368,14 @@ def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
 
     def remembered(*given: Any, seed: int, **further: Any) -> Evaluation:
         seeds.append(seed)
-        return evaluate(*given, seed=seed, **further)
+        return evaluate_policy(*given, seed=seed, **further)
 
-    monkeypatch.setattr(session_module, "evaluate", remembered)
-    session = begin(short_rollouts("ppo+none"), RunFolder(tmp_path / "run"))
+    monkeypatch.setattr(session_module, "evaluate_policy", remembered)
+    session = build_runner(short_rollouts("ppo+none"), RunDir(tmp_path / "run"))
     for kinds in (["all"], ["train", "test"]):
         session.evaluation_envs = dict.fromkeys(kinds, next(iter(session.evaluation_envs.values())))
         for frames in (20, 40):
-            session.trainer.clock.frames = frames
+            session.trainer.counters.frames = frames
             session._evaluate()
     session.close()
     assert seeds[0] == seeds[1] == session.config.seed
@@ -374,26 +383,26 @@ def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
 
 
 def test_episodes_in_sequence_begin_by_one_seed(tmp_path: Path) -> None:
-    session = begin(short_rollouts("ppo+none"), RunFolder(tmp_path / "run"))
+    session = build_runner(short_rollouts("ppo+none"), RunDir(tmp_path / "run"))
     trainer, env = session.trainer, Watched(next(iter(session.evaluation_envs.values())))
     for in_sequence in (False, True):
-        evaluate(trainer.agent, env, trainer.shapes, episodes=3, seed=7, step=0, in_sequence=in_sequence)
+        evaluate_policy(trainer.agent, env, trainer.shapes, episodes=3, seed=7, step=0, sequential=in_sequence)
     session.close()
-    seeds = [derived_seed(7, "evaluation", number) for number in range(3)]
+    seeds = [derive_seed(7, "evaluation", number) for number in range(3)]
     assert env.begun == [*seeds, seeds[0], None, None]
 
 
 def test_a_film_for_each_hundredth_of_a_run_and_of_its_end(tmp_path: Path) -> None:
-    session = begin(short_rollouts("ppo+none", evaluation={"video": True}), RunFolder(tmp_path / "run"))
-    session.config = changed(session.config, {"schedule": {"frames": 10_000}})
+    session = build_runner(short_rollouts("ppo+none", evaluation={"video": True}), RunDir(tmp_path / "run"))
+    session.config = apply_overrides(session.config, {"schedule": {"frames": 10_000}})
     session.trainer.config = session.config
-    session.folder.videos.mkdir(exist_ok=True)
-    (session.folder.videos / "the best one.mp4").touch()
+    session.run_dir.videos_dir.mkdir(exist_ok=True)
+    (session.run_dir.videos_dir / "the best one.mp4").touch()
     due = []
     for frames in (*range(0, 400, 50), 10_000, 10_020):
-        session.trainer.clock.frames = frames
-        due.append(session._film_is_due)
+        session.trainer.counters.frames = frames
+        due.append(session._should_record_video)
         if due[-1]:
-            (session.folder.videos / f"{frames:09d}.mp4").touch()
+            (session.run_dir.videos_dir / f"{frames:09d}.mp4").touch()
     session.close()
     assert due == [True, False, True, False, True, False, True, False, True, True]

@@ -14,7 +14,7 @@ from manyview.envs.toy import HiddenGoal
 from manyview.train import build
 from manyview.train.observe import to_tensors
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.seeds import derived_seed
+from manyview.train.seeds import derive_seed
 from tests.train.checkpoints import twins
 from tests.train.runs import Watched, short_run
 
@@ -22,11 +22,11 @@ from tests.train.runs import Watched, short_run
 def test_the_agent_acts_on_what_was_shown_last_and_learns_at_the_step_it_is_at() -> None:
     trainer: Any = OffPolicyTrainer(short_run(schedule={"random_steps": 20, "seed_frames": 30}))
     agent, replay = trainer.agent, trainer.replay
-    shown: Any = [trainer.player.observation]
+    shown: Any = [trainer.collector.observation]
     asked: Any = []
     learned: Any = []
-    begin, add, act, update = replay.begin, replay.add, agent.act, agent.update
-    replay.begin = lambda seen: shown.append(seen) or begin(seen)
+    begin, add, act, update = replay.start_episode, replay.add, agent.act, agent.update
+    replay.start_episode = lambda seen: shown.append(seen) or begin(seen)
     replay.add = lambda *step: shown.append(step[-1]) or add(*step)
     agent.update = lambda batch, step: learned.append(step) or update(batch, step)
 
@@ -62,7 +62,7 @@ def test_frames_are_the_simulators_and_updates_wait_for_them() -> None:
     trainer = OffPolicyTrainer(short_run(task=f"{__name__}:doubled"))
     learned = [step for step in range(1, 31) if trainer.advance().metrics is not None]
     trainer.close()
-    assert (trainer.clock.frames, trainer.clock.steps) == (60, 30)
+    assert (trainer.counters.frames, trainer.counters.steps) == (60, 30)
     assert learned == list(range(15, 31)), "after 30 frames"
 
 
@@ -82,11 +82,11 @@ def test_the_replay_has_what_was_paid_and_tells_a_clock_that_ran_out_from_a_worl
 
 def test_every_episode_begins_by_a_seed_of_its_own() -> None:
     trainer = OffPolicyTrainer(short_run(schedule={"seed_frames": 100}))
-    trainer.player.env = watched = Watched(trainer.env)
+    trainer.collector.env = watched = Watched(trainer.env)
     for _ in range(40):
         trainer.advance()
     trainer.close()
-    assert watched.begun == [derived_seed(1, "episode", number) for number in range(1, 5)]
+    assert watched.begun == [derive_seed(1, "episode", number) for number in range(1, 5)]
     assert len(set(watched.begun)) == 4
 
 
@@ -105,10 +105,10 @@ def test_random_actions_are_others_at_every_step_and_from_all_of_their_range() -
 def test_where_an_episode_cannot_be_restored_the_next_one_begins(tmp_path: Path) -> None:
     config = short_run(task=f"{__name__}:doubled", replay={"capacity": 40})
     trainer, twin = twins(config, tmp_path, after=25)
-    env = build.environment(config)
-    shown, _ = env.reset(seed=derived_seed(config.seed, "episode", trainer.clock.episodes))
-    assert different(twin.player.observation, shown) == []
-    assert twin.clock.episodes == trainer.clock.episodes + 1
+    env = build.make_env(config)
+    shown, _ = env.reset(seed=derive_seed(config.seed, "episode", trainer.counters.episodes))
+    assert different(twin.collector.observation, shown) == []
+    assert twin.counters.episodes == trainer.counters.episodes + 1
     assert twin.replay.inserted == trainer.replay.inserted + 1
     before, newest = twin.replay.steps[[(twin.replay.inserted - back) % 40 for back in (2, 1)]]
     assert not before["acted"]

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from manyview.envs import View, make, tasks, views_of
-from manyview.train import PRESETS, RunConfig, build, preset_config
-from manyview.train.presets import preset_for
-from manyview.train.tree import changed
+from manyview.envs import View, get_views, list_tasks, make
+from manyview.train import PRESETS, RunConfig, build, load_preset
+from manyview.train.presets import choose_preset
+from manyview.train.tree import apply_overrides
 
 TASK = "dmc/cheetah_run"
 Read = Callable[[RunConfig], object]
 
 # The rows of both tables in the order of the paper, each with where the value lies.
 COMMON: dict[str, Read] = {
-    "Number of viewpoints": lambda config: len(tasks()[config.task].settings.views),
+    "Number of viewpoints": lambda config: len(list_tasks()[config.task].settings.views),
     "Gamma": lambda config: config.replay.discount,
     "Observation downsampling": lambda config: (config.env.image_size, config.env.image_size),
     "Stacked frames": lambda config: config.env.frame_stack,
@@ -99,7 +99,9 @@ TABLE_SAC: dict[str, object] = {
 
 # Of the table "Hyperparameters of PPO+MEM"; "Stacked frames: No" is one frame, "Reward normalization: Yes" true.
 PPO: dict[str, Read] = {
-    "Number of viewpoints": lambda config: 1 + len(build.derived(config, [View("screen", 64, 64)]).ways),
+    "Number of viewpoints": lambda config: (
+        1 + len(build.build_derived_views(config, [View("screen", 64, 64)]).augmentations)
+    ),
     "Observation downsampling": lambda config: (config.env.image_size, config.env.image_size),
     "Gamma": lambda config: config.ppo.discount,
     "Number of steps per rollout": lambda config: config.rollout.steps,
@@ -156,11 +158,11 @@ FURTHER = {
 
 
 def test_the_paper_preset_of_ppo_holds_every_row_of_its_table() -> None:
-    config = preset_config("paper/procgen/ppo", task="procgen/bigfish", method="ppo+mem", seed=1)
+    config = load_preset("paper/procgen/ppo", task="procgen/bigfish", method="ppo+mem", seed=1)
     assert {row: read(config) for row, read in PPO.items()} == TABLE_PPO
-    assert {f"procgen/{game}": how for game, how in FURTHER.items()} == build.FURTHER_VIEWS
-    assert {task.id for task in tasks().values() if task.in_paper and task.id.startswith("procgen/")} == {
-        *build.FURTHER_VIEWS
+    assert {f"procgen/{game}": how for game, how in FURTHER.items()} == build.PAPER_AUGMENTED_VIEWS
+    assert {task.id for task in list_tasks().values() if task.in_paper and task.id.startswith("procgen/")} == {
+        *build.PAPER_AUGMENTED_VIEWS
     }
 
 
@@ -170,15 +172,15 @@ def test_the_paper_preset_of_ppo_holds_every_row_of_its_table() -> None:
 def test_the_paper_presets_hold_every_row_of_its_tables(
     agent: str, table: dict[str, object], reads: dict[str, Read]
 ) -> None:
-    config = preset_config(f"paper/dmc/{agent}", task=TASK, method=f"{agent}+mem", seed=1)
+    config = load_preset(f"paper/dmc/{agent}", task=TASK, method=f"{agent}+mem", seed=1)
     assert {row: read(config) for row, read in reads.items()} == table
 
 
 def test_the_optimiser_is_adam() -> None:
     """The table's row that is no setting."""
-    config = preset_config("minute", task="toy/identity_continuous", method="sac+mem", seed=1)
+    config = load_preset("minute", task="toy/identity_continuous", method="sac+mem", seed=1)
     env = make(config.task)
-    agent = build.agent(config, build.shapes_of(config, env))
+    agent = build.build_agent(config, build.infer_shapes(config, env))
     found = [part for part in vars(agent).values() if isinstance(part, torch.optim.Optimizer)]
     assert found
     assert all(isinstance(optimizer, torch.optim.Adam) for optimizer in found)
@@ -196,31 +198,31 @@ def test_episodes_of_the_control_suite_last_a_thousand_frames() -> None:
         ended = bool(truncated)
     env.close()
     assert info["episode"]["frames"] == 1000
-    assert len(views_of(env)) == 3
+    assert len(get_views(env)) == 3
 
 
 def test_later_presets_win() -> None:
-    config = preset_config("paper/dmc/drqv2,cpu", task=TASK, method="drqv2+mem", seed=1)
-    assert config.schedule.frames == preset_config("cpu", task=TASK, method="drqv2+mem", seed=1).schedule.frames
+    config = load_preset("paper/dmc/drqv2,cpu", task=TASK, method="drqv2+mem", seed=1)
+    assert config.schedule.frames == load_preset("cpu", task=TASK, method="drqv2+mem", seed=1).schedule.frames
     assert config.replay.n_step == 3
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("task", ["dmc/ball_in_cup_catch", "toy/identity_continuous"])
 def test_every_preset_is_a_config(preset: str, task: str) -> None:
-    assert preset_config(preset, task=task, method="sac+re3", seed=3).seed == 3
+    assert load_preset(preset, task=task, method="sac+re3", seed=3).seed == 3
 
 
 def test_without_an_accelerator_nobody_gets_the_paper_by_accident() -> None:
-    assert preset_for("dmc/cheetah_run", "drqv2+mem", accelerator=True) == "paper/dmc/drqv2"
-    assert preset_for("dmc/cheetah_run", "drqv2+mem", accelerator=False) == "cpu"
-    assert preset_for("toy/deep_sea_continuous", "sac+mem", accelerator=True) == "minute"
-    assert preset_for("my_robot:make", "sac+mem", accelerator=True) == "cpu"
+    assert choose_preset("dmc/cheetah_run", "drqv2+mem", accelerator=True) == "paper/dmc/drqv2"
+    assert choose_preset("dmc/cheetah_run", "drqv2+mem", accelerator=False) == "cpu"
+    assert choose_preset("toy/deep_sea_continuous", "sac+mem", accelerator=True) == "minute"
+    assert choose_preset("my_robot:make", "sac+mem", accelerator=True) == "cpu"
 
 
 def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ValueError, match=r"no preset 'gpu'; there are paper/dmc/drqv2"):
-        preset_config("gpu", task=TASK, method="drqv2+mem", seed=1)
+        load_preset("gpu", task=TASK, method="drqv2+mem", seed=1)
 
 
 @pytest.mark.parametrize("method", ["drqv2", "mem", "dqn+mem", "drqv2+rnd", "drqv2+"])
@@ -233,8 +235,8 @@ def test_an_unknown_method_is_refused(method: str) -> None:
 def test_an_encoder_that_nothing_would_train_is_refused(method: str) -> None:
     asked = {method.split("+")[0]: {"critic_trains_encoder": False}}
     with pytest.raises(ValueError, match=rf"nothing would train the encoder: {re.escape(method)} has no loss"):
-        changed(RunConfig(task=TASK, method=method), asked)
-    changed(RunConfig(task=TASK, method=method.split("+")[0] + "+curl+re3"), asked)
+        apply_overrides(RunConfig(task=TASK, method=method), asked)
+    apply_overrides(RunConfig(task=TASK, method=method.split("+")[0] + "+curl+re3"), asked)
 
 
 def test_what_is_paid_along_episodes_needs_rollouts() -> None:

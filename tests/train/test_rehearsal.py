@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from manyview.train.rehearsal import forget_peak
+from manyview.train.rehearsal import reset_peak_memory
 from quality.plugin import Figure
 
 REPLAY = """
@@ -31,35 +31,35 @@ changes = {
 method, advances = "ppo+mem", 121
 """
 CONFIG = """
-from manyview.train.tree import changed
+from manyview.train.tree import apply_overrides
 
-config = changed(short(method, task="tests.train.large:cameras"), changes)
+config = apply_overrides(short(method, task="tests.train.large:cameras"), changes)
 """
 PREDICT = """
-from manyview.train.opening import trainer_for
+from manyview.train.opening import make_trainer
 
-trainer = trainer_for(config)
+trainer = make_trainer(config)
 print(trainer.data_bytes + trainer.update_bytes)
 """
 MEASURE = """
 from manyview.train.memory import keep_freed_memory
-from manyview.train.opening import trainer_for
-from manyview.train.rehearsal import forget_peak, resident_bytes
+from manyview.train.opening import make_trainer
+from manyview.train.rehearsal import read_resident_bytes, reset_peak_memory
 
-before = resident_bytes("VmRSS")
-trainer = trainer_for(config)
+before = read_resident_bytes("VmRSS")
+trainer = make_trainer(config)
 keep_freed_memory()
-forget_peak()
+reset_peak_memory()
 for _ in range(advances):
     trainer.advance()
-assert trainer.clock.updates
-print(resident_bytes("VmHWM") - before)
+assert trainer.counters.updates
+print(read_resident_bytes("VmHWM") - before)
 """
 
 
 @pytest.mark.quality("E4")
 @pytest.mark.slow
-@pytest.mark.skipif(not forget_peak(), reason="the system does not tell its peak")
+@pytest.mark.skipif(not reset_peak_memory(), reason="the system does not tell its peak")
 @pytest.mark.parametrize("run", [REPLAY, ROLLOUTS], ids=["replay", "rollouts"])
 def test_a_run_takes_the_memory_that_was_predicted(figure: Figure, run: str) -> None:
     predicted, taken = (

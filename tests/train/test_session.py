@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from manyview.data import NoRoomError
-from manyview.report.lines import records
-from manyview.report.runs import summarise
-from manyview.train import RunConfig, RunFolder, build, run
+from manyview.data import InsufficientSpaceError
+from manyview.report.lines import read_records
+from manyview.report.runs import summarize_run
+from manyview.train import RunConfig, RunDir, build, run
 from manyview.train import session as session_module
 from manyview.train.evaluation import Evaluation
-from manyview.train.folder import default_folder
+from manyview.train.folder import default_run_path
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.opening import FinishedError, begin
+from manyview.train.opening import RunFinishedError, build_runner
 from manyview.train.session import DivergedError
-from manyview.train.trainer import Advance
+from manyview.train.trainer import AdvanceResult
 from tests.train.runs import short_run
 
 
@@ -36,38 +36,38 @@ class Heard:
         self.closed = True
 
 
-def kinds(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
-    return [record for record in records(folder.metrics_file) if record["kind"] == kind]
+def kinds(folder: RunDir, kind: str) -> list[dict[str, Any]]:
+    return [record for record in read_records(folder.metrics_file) if record["kind"] == kind]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path / "run")
+def folder(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "run")
 
 
-def test_a_run_leaves_everything_that_is_needed_to_understand_it(folder: RunFolder) -> None:
+def test_a_run_leaves_everything_that_is_needed_to_understand_it(folder: RunDir) -> None:
     config = short_run()
     run(config, folder)
-    assert folder.config() == OffPolicyTrainer(config).config
-    manifest = folder.manifest()
+    assert folder.read_config() == OffPolicyTrainer(config).config
+    manifest = folder.read_manifest()
     assert manifest["seed"] == 1
     assert manifest["views"] == ["column", "row"]
     assert {"began", "versions", "commit", "threads", "dtype", "settings", "device"} <= manifest.keys()
     assert manifest["settings"]["render_quality"] is None  # a toy is not rendered
-    assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["000000000", "000000030", "000000060"]
+    assert sorted(path.name for path in folder.checkpoints_dir.iterdir()) == ["000000000", "000000030", "000000060"]
 
 
-def test_every_record_carries_frames_steps_and_updates(folder: RunFolder) -> None:
+def test_every_record_carries_frames_steps_and_updates(folder: RunDir) -> None:
     heard = Heard()
     run(short_run(), folder, heard)
-    found = list(records(folder.metrics_file))
+    found = list(read_records(folder.metrics_file))
     assert all({"kind", "frames", "steps", "updates", "seconds"} <= record.keys() for record in found)
     assert [record["frames"] for record in found] == sorted(record["frames"] for record in found)
     assert [record["kind"] for record in heard.records] == [record["kind"] for record in found]
     assert heard.closed
 
 
-def test_evaluations_come_at_the_begin_on_time_and_at_the_end(folder: RunFolder) -> None:
+def test_evaluations_come_at_the_begin_on_time_and_at_the_end(folder: RunDir) -> None:
     run(short_run(schedule={"frames": 75}), folder)
     found = kinds(folder, "evaluation")
     assert [record["frames"] for record in found] == [0, 30, 60, 75]
@@ -75,11 +75,11 @@ def test_evaluations_come_at_the_begin_on_time_and_at_the_end(folder: RunFolder)
 
 
 def test_the_return_of_an_evaluation_is_the_mean_of_its_episodes(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    folder: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = iter([Evaluation([1.0, 2.0, 6.0], [3, 4, 5], None), Evaluation([0.0, 0.0, 1.5], [6, 7, 8], None)])
-    monkeypatch.setattr(session_module, "evaluate", lambda *_, **__: next(played))
-    session = begin(short_run(), folder)
+    monkeypatch.setattr(session_module, "evaluate_policy", lambda *_, **__: next(played))
+    session = build_runner(short_run(), folder)
     (env,) = session.evaluation_envs.values()
     session.evaluation_envs = {"train": env, "test": env}
     session._evaluate()
@@ -91,14 +91,14 @@ def test_the_return_of_an_evaluation_is_the_mean_of_its_episodes(
 
 
 def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
-    rarely, often = RunFolder(tmp_path / "rarely"), RunFolder(tmp_path / "often")
+    rarely, often = RunDir(tmp_path / "rarely"), RunDir(tmp_path / "often")
     run(short_run(evaluation={"every_frames": 60}), rarely)
     run(short_run(evaluation={"every_frames": 7}), often)
     figures = [[record["critic_loss"] for record in kinds(one, "train")] for one in (rarely, often)]
     assert figures[0] == figures[1] != []
 
 
-def test_training_records_have_bonus_losses_and_the_meters_of_every_view(folder: RunFolder) -> None:
+def test_training_records_have_bonus_losses_and_the_meters_of_every_view(folder: RunDir) -> None:
     run(short_run(), folder)
     record = kinds(folder, "train")[-1]
     names = {"beta", "reward_int", "critic_loss", "actor_loss", "mem_loss", "share/row", "share/shared mean", "health"}
@@ -106,54 +106,54 @@ def test_training_records_have_bonus_losses_and_the_meters_of_every_view(folder:
     assert 0 < record["beta"] < 0.05
 
 
-def test_a_video_shows_the_first_episode_of_each_evaluation(folder: RunFolder) -> None:
+def test_a_video_shows_the_first_episode_of_each_evaluation(folder: RunDir) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     run(short_run(evaluation={"video": True, "every_frames": 60}), folder)
-    videos = sorted(folder.videos.iterdir())
+    videos = sorted(folder.videos_dir.iterdir())
     assert [path.name for path in videos] == ["000000000.mp4", "000000060.mp4"]
     frames, _ = ffmpeg.count_frames_and_secs(str(videos[-1]))
     assert frames == kinds(folder, "evaluation")[-1]["lengths"][0] + 1  # the begin, and what each step led to
 
 
-def test_tensorboard_has_the_figures_too(folder: RunFolder) -> None:
+def test_tensorboard_has_the_figures_too(folder: RunDir) -> None:
     pytest.importorskip("tensorboard")
     run(short_run(log={"tensorboard": True}), folder)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder.tensorboard))
+    events = EventAccumulator(str(folder.tensorboard_dir))
     events.Reload()
     found = [(event.step, pytest.approx(event.value)) for event in events.Scalars("evaluation/return")]
     assert found == [(record["frames"], record["return"]) for record in kinds(folder, "evaluation")]
 
 
-def test_without_evaluations_there_is_one_environment(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_evaluations_there_is_one_environment(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a robot there cannot be two."""
-    made, environment = [], build.environment
+    made, environment = [], build.make_env
 
     def counted(config: RunConfig, **options: Any) -> Any:
         made.append(environment(config, **options))
         return made[-1]
 
-    monkeypatch.setattr(build, "environment", counted)
+    monkeypatch.setattr(build, "make_env", counted)
     assert run(short_run(evaluation={"episodes": 0}), folder)
     assert len(made) == 1
     assert kinds(folder, "evaluation") == []
-    assert folder.finished
-    assert summarise(folder.path).last_return is None
+    assert folder.is_finished
+    assert summarize_run(folder.path).last_return is None
 
 
 def test_a_run_without_evaluations_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, whole, stopped = short_run(evaluation={"episodes": 0}), RunFolder(tmp_path / "a"), RunFolder(tmp_path / "b")
+    config, whole, stopped = short_run(evaluation={"episodes": 0}), RunDir(tmp_path / "a"), RunDir(tmp_path / "b")
     run(config, whole)
     with monkeypatch.context() as patched:
         stopping_at(patched, 40)
         run(config, stopped)
     run(config, stopped)
-    ends = [folder.checkpoints / "000000060" / "state.safetensors" for folder in (whole, stopped)]
+    ends = [folder.checkpoints_dir / "000000060" / "state.safetensors" for folder in (whole, stopped)]
     assert ends[0].read_bytes() == ends[1].read_bytes()
 
 
-def test_weights_and_biases_can_listen_too(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_biases_can_listen_too(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -161,30 +161,30 @@ def test_weights_and_biases_can_listen_too(folder: RunFolder, monkeypatch: pytes
     assert list(folder.path.glob("wandb/offline-run-*/*.wandb"))
 
 
-def test_a_run_that_has_finished_is_not_written_over(folder: RunFolder) -> None:
+def test_a_run_that_has_finished_is_not_written_over(folder: RunDir) -> None:
     run(short_run(), folder)
     before = folder.metrics_file.read_text()
-    with pytest.raises(FinishedError, match="has finished"):
+    with pytest.raises(RunFinishedError, match="has finished"):
         run(short_run(), folder)
     assert folder.metrics_file.read_text() == before
 
 
-def test_a_run_that_has_finished_with_other_settings_does_not_pass_for_this_one(folder: RunFolder) -> None:
+def test_a_run_that_has_finished_with_other_settings_does_not_pass_for_this_one(folder: RunDir) -> None:
     run(short_run(log={"keep_replay": True}), folder)
     with pytest.raises(ValueError, match=r"a run with other settings: log\.keep_replay was True, now False"):
         run(short_run(), folder)
-    assert list(folder.replay.iterdir())
+    assert list(folder.replay_dir.iterdir())
 
 
-def test_a_fresh_run_leaves_the_old_one_under_another_name(folder: RunFolder) -> None:
+def test_a_fresh_run_leaves_the_old_one_under_another_name(folder: RunDir) -> None:
     run(short_run(), folder)
     before = folder.metrics_file.read_text()
     run(short_run(seed=2), folder, fresh=True)
-    assert folder.config().seed == 2
+    assert folder.read_config().seed == 2
     assert (folder.path.with_name("run.old1") / "metrics.jsonl").read_text() == before
 
 
-def test_a_run_does_not_go_on_with_other_settings(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_does_not_go_on_with_other_settings(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     stopping_at(monkeypatch, 40)
     assert not run(short_run(), folder)
     with pytest.raises(ValueError, match=r"replay\.batch_size was 8, now 9\. Go on with the same ones"):
@@ -192,8 +192,8 @@ def test_a_run_does_not_go_on_with_other_settings(folder: RunFolder, monkeypatch
 
 
 @pytest.mark.attack("A second process in a run's folder is refused while the first trains")
-def test_two_processes_cannot_train_in_one_folder(folder: RunFolder) -> None:
-    lock = folder.hold()
+def test_two_processes_cannot_train_in_one_folder(folder: RunDir) -> None:
+    lock = folder.lock()
     with pytest.raises(FileExistsError, match="another process is training"):
         run(short_run(), folder)
     lock.close()
@@ -204,8 +204,8 @@ def stopping_at(monkeypatch: pytest.MonkeyPatch, step: int, error: Exception | N
     """Once: an error, or else Ctrl-C, before the step after this one."""
     advance, once = OffPolicyTrainer.advance, [error]
 
-    def stops(self: OffPolicyTrainer) -> Advance:
-        if self.clock.steps == step and once:
+    def stops(self: OffPolicyTrainer) -> AdvanceResult:
+        if self.counters.steps == step and once:
             if (raised := once.pop()) is not None:
                 raise raised
             os.kill(os.getpid(), signal.SIGINT)
@@ -214,7 +214,7 @@ def stopping_at(monkeypatch: pytest.MonkeyPatch, step: int, error: Exception | N
     monkeypatch.setattr(OffPolicyTrainer, "advance", stops)
 
 
-def test_a_failed_run_keeps_the_place_of_its_error(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_keeps_the_place_of_its_error(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     stopping_at(monkeypatch, 40, RuntimeError("the arm fell off"))
     with pytest.raises(RuntimeError):
         run(short_run(), folder)
@@ -223,11 +223,11 @@ def test_a_failed_run_keeps_the_place_of_its_error(folder: RunFolder, monkeypatc
     assert "test_session.py" in last["traceback"]
 
 
-def test_a_run_that_is_stopped_says_so_and_can_go_on(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_stopped_says_so_and_can_go_on(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     stopping_at(monkeypatch, 40)
     assert not run(short_run(), folder)
-    assert (folder.checkpoints / "000000041.stop").is_dir()
-    last = list(records(folder.metrics_file))[-1]
+    assert (folder.checkpoints_dir / "000000041.stop").is_dir()
+    last = list(read_records(folder.metrics_file))[-1]
     assert (last["kind"], last["state"], last["frames"]) == ("end", "stopped", 41)
     assert run(short_run(), folder)
     assert [(record["frames"], record["promise"]) for record in kinds(folder, "resume")] == [(41, "strict")]
@@ -235,18 +235,18 @@ def test_a_run_that_is_stopped_says_so_and_can_go_on(folder: RunFolder, monkeypa
     assert [record["state"] for record in kinds(folder, "end")] == ["finished"]
 
 
-def test_seconds_go_on_where_they_stopped(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_go_on_where_they_stopped(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     stopping_at(monkeypatch, 40)
     assert not run(short_run(), folder)
-    before = list(records(folder.metrics_file))[-2]["seconds"]
+    before = list(read_records(folder.metrics_file))[-2]["seconds"]
     assert run(short_run(), folder)
     assert kinds(folder, "resume")[0]["seconds"] >= before > 0
-    seconds = [record["seconds"] for record in records(folder.metrics_file)]
+    seconds = [record["seconds"] for record in read_records(folder.metrics_file)]
     assert seconds == sorted(seconds)
 
 
 @pytest.mark.attack("a listener of a run that fails is left out with a warning, and the run goes on")
-def test_whoever_watches_may_fail_without_harm(folder: RunFolder) -> None:
+def test_whoever_watches_may_fail_without_harm(folder: RunDir) -> None:
     class Breaks(Heard):
         def record(self, record: Any) -> None:
             super().record(record)
@@ -261,12 +261,12 @@ def test_whoever_watches_may_fail_without_harm(folder: RunFolder) -> None:
     assert heard.records[-1]["kind"] == "end"
 
 
-def test_half_a_line_at_the_end_of_a_killed_run_is_no_record(folder: RunFolder) -> None:
+def test_half_a_line_at_the_end_of_a_killed_run_is_no_record(folder: RunDir) -> None:
     run(short_run(), folder)
-    whole = list(records(folder.metrics_file))
+    whole = list(read_records(folder.metrics_file))
     with folder.metrics_file.open("a") as file:
         file.write('{"kind": "train", "fra')
-    assert list(records(folder.metrics_file)) == whole
+    assert list(read_records(folder.metrics_file)) == whole
 
 
 def poisoning(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
@@ -275,7 +275,7 @@ def poisoning(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
 
     def poisoned(self: OffPolicyTrainer) -> Any:
         kept = self.replay.steps["reward"].copy()
-        if self.clock.steps in steps:
+        if self.counters.steps in steps:
             self.replay.steps["reward"] = float("nan")
         try:
             return update(self)
@@ -286,7 +286,7 @@ def poisoning(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
 
 
 @pytest.mark.quality("S3")
-def test_two_bad_updates_are_left_out_and_told(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_bad_updates_are_left_out_and_told(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     poisoning(monkeypatch, range(40, 42))
     run(short_run(), folder)
     assert ["skipped" in record["text"] for record in kinds(folder, "warning")] == [True, True]
@@ -295,7 +295,7 @@ def test_two_bad_updates_are_left_out_and_told(folder: RunFolder, monkeypatch: p
 
 @pytest.mark.quality("S3")
 def test_three_bad_updates_in_a_row_bring_back_the_last_good_agent(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    folder: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poisoning(monkeypatch, range(40, 43))
     run(short_run(), folder)
@@ -308,7 +308,7 @@ def test_three_bad_updates_in_a_row_bring_back_the_last_good_agent(
 
 
 @pytest.mark.quality("S3")
-def test_a_run_that_cannot_go_on_says_so(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_go_on_says_so(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     poisoning(monkeypatch, range(40, 60))
     with pytest.raises(DivergedError, match="updates in a row were not finite"):
         run(short_run(), folder)
@@ -316,22 +316,22 @@ def test_a_run_that_cannot_go_on_says_so(folder: RunFolder, monkeypatch: pytest.
 
 
 @pytest.mark.quality("E4")
-def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(folder: RunFolder) -> None:
-    with pytest.raises(NoRoomError, match="a replay of 1,000,000,000 steps needs"):
+def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(folder: RunDir) -> None:
+    with pytest.raises(InsufficientSpaceError, match="a replay of 1,000,000,000 steps needs"):
         run(short_run(replay={"capacity": 10**9}), folder)
     assert not folder.path.exists()
 
 
 def test_runs_have_a_folder_by_what_they_are() -> None:
     config = RunConfig(task="dmc/hopper_hop", method="sac+re3", seed=4)
-    assert default_folder(config) == Path("runs/dmc-hopper_hop/sac+re3/seed4")
+    assert default_run_path(config) == Path("runs/dmc-hopper_hop/sac+re3/seed4")
 
 
-def test_records_are_json_even_if_a_figure_is_not_a_number(folder: RunFolder) -> None:
-    from manyview.train.records import JsonLines
+def test_records_are_json_even_if_a_figure_is_not_a_number(folder: RunDir) -> None:
+    from manyview.train.records import JsonLinesLogger
 
     folder.path.mkdir()
-    lines = JsonLines(folder.metrics_file)
+    lines = JsonLinesLogger(folder.metrics_file)
     lines.record({"kind": "train", "loss": float("nan"), "returns": [1.0, float("inf")], "β": 1})
     lines.close()
     expected = {"kind": "train", "loss": None, "returns": [1.0, None], "β": 1}

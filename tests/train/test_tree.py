@@ -6,25 +6,25 @@ from typing import Any
 import pytest
 
 from manyview.train import RunConfig
-from manyview.train.tree import changed, from_plain, merged, nested, to_plain
+from manyview.train.tree import apply_overrides, from_plain, merge_overrides, nest_overrides, to_plain
 from tests.train.runs import short_run
 
 
 def test_a_config_comes_back_from_json() -> None:
-    config = changed(short_run("sac+curl"), {"env": {"views": ("row", "column")}})
+    config = apply_overrides(short_run("sac+curl"), {"env": {"views": ("row", "column")}})
     assert from_plain(RunConfig, json.loads(json.dumps(to_plain(config)))) == config
 
 
 def test_changes_reach_branches_and_leave_the_rest() -> None:
     config = short_run()
-    other = changed(config, nested([("replay.n_step", 2), ("replay.discount", 0.5), ("seed", 9)]))
+    other = apply_overrides(config, nest_overrides([("replay.n_step", 2), ("replay.discount", 0.5), ("seed", 9)]))
     assert (other.replay.n_step, other.replay.discount, other.seed) == (2, 0.5, 9)
     assert other.replay.batch_size == config.replay.batch_size
     assert other.mem == config.mem
 
 
 def test_the_second_of_two_changes_wins_where_they_meet() -> None:
-    assert merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
+    assert merge_overrides({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_second_of_two_changes_wins_where_they_meet() -> None:
 )
 def test_what_is_not_there_cannot_be_changed(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        changed(short_run(), changes)
+        apply_overrides(short_run(), changes)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_values_of_a_wrong_type_are_named(branch: str, name: str, value: object)
 
 
 def test_a_whole_number_may_be_written_as_1e6() -> None:
-    assert changed(short_run(), {"schedule": {"frames": 1e6}}).schedule.frames == 1_000_000
+    assert apply_overrides(short_run(), {"schedule": {"frames": 1e6}}).schedule.frames == 1_000_000
 
 
 def test_settings_of_another_version_are_named() -> None:
     with pytest.raises(ValueError, match=r"no setting replay\.colour in this version"):
-        from_plain(RunConfig, merged(to_plain(short_run()), {"replay": {"colour": 1}}))
+        from_plain(RunConfig, merge_overrides(to_plain(short_run()), {"replay": {"colour": 1}}))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from manyview.utils.files import open_regular, read_bounded
-from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number, parsed
+from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number, parse_json
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, 1e38, 2**100])
@@ -24,10 +24,10 @@ def nested(depth: int) -> bytes:
 
 
 def test_objects_may_be_nested_as_deep_as_functions_can_follow() -> None:
-    assert parsed(nested(MAX_DEPTH - 1))
+    assert parse_json(nested(MAX_DEPTH - 1))
     for depth in (MAX_DEPTH, 900, 100_000):
         with pytest.raises(ValueError, match="nested too deeply"):
-            parsed(nested(depth))
+            parse_json(nested(depth))
 
 
 def test_lists_count_as_objects_do() -> None:

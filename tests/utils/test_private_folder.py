@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.launcher import read_line
 from manyview.utils import private_folder as module
-from manyview.utils.private_folder import private_folder
+from manyview.utils.private_folder import make_private_directory
 
 PRIVATE = "another user of the machine can neither list, read nor write the files of the Ray that a run starts"
 HOLD = """
@@ -35,7 +35,7 @@ def try_as_nobody(folder: Path) -> str:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 def test_another_user_can_do_nothing_with_it() -> None:
     # Not below pytest's own folder, which is closed to others too.
-    with TemporaryDirectory() as parent, private_folder(parent, "test-", max_chars=1000) as folder:
+    with TemporaryDirectory() as parent, make_private_directory(parent, "test-", max_chars=1000) as folder:
         folder.parent.chmod(0o755)
         (folder / "r").mkdir()
         (folder / "r").chmod(0o777)  # as Ray does
@@ -46,7 +46,7 @@ def test_another_user_can_do_nothing_with_it() -> None:
 
 @pytest.mark.attack(PRIVATE)
 def test_its_mode_is_private_and_it_is_gone_at_the_end(tmp_path: Path) -> None:
-    with private_folder(str(tmp_path), "test-", max_chars=1000) as folder:
+    with make_private_directory(str(tmp_path), "test-", max_chars=1000) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "file").touch()
     assert not folder.exists()
@@ -61,13 +61,13 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(
     )
     held = Path(read_line(holding, at_most_s=30).strip())
     (held / "file").touch()
-    with private_folder(str(tmp_path), "held-", max_chars=1000) as ours:
+    with make_private_directory(str(tmp_path), "held-", max_chars=1000) as ours:
         assert held.is_dir()
         assert ours != held
     holding.kill()
     holding.communicate(timeout=30)
     assert held.is_dir()
-    with private_folder(str(tmp_path), "held-", max_chars=1000) as ours:
+    with make_private_directory(str(tmp_path), "held-", max_chars=1000) as ours:
         assert list(tmp_path.iterdir()) == [ours]
 
 
@@ -77,7 +77,7 @@ def test_a_link_that_another_user_put_there_is_not_followed(tmp_path: Path) -> N
     precious.mkdir()
     (precious / "file").touch()
     (tmp_path / "test-link").symlink_to(precious)
-    with private_folder(str(tmp_path), "test-", max_chars=1000):
+    with make_private_directory(str(tmp_path), "test-", max_chars=1000):
         pass
     assert (precious / "file").exists()
 
@@ -87,5 +87,5 @@ def test_where_the_path_would_be_too_long_for_a_socket_it_is_made_elsewhere(
 ) -> None:
     monkeypatch.setattr(module, "SHORT_PARENT", str(tmp_path / "s"))
     (tmp_path / "s").mkdir()
-    with private_folder(str(tmp_path), "test-", max_chars=len(str(tmp_path)) + 5) as folder:
+    with make_private_directory(str(tmp_path), "test-", max_chars=len(str(tmp_path)) + 5) as folder:
         assert folder.parent == tmp_path / "s"

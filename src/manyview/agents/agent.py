@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from manyview.agents.state import load_state_into, state_of
-from manyview.methods.protocols import Episodic, Intrinsic, Representation
+from manyview.agents.state import get_module_state, load_module_state
+from manyview.methods.protocols import Bonus, EpisodicBonus, Representation
 
 
-def no_bonus(_: int) -> float:
+def zero_beta(_: int) -> float:
     return 0.0
 
 
@@ -20,28 +20,28 @@ class Agent(nn.Module):
         self,
         representation: Representation,
         *,
-        intrinsic: Intrinsic | Episodic | None = None,
-        beta: Callable[[int], float] = no_bonus,
+        bonus: Bonus | EpisodicBonus | None = None,
+        beta: Callable[[int], float] = zero_beta,
     ) -> None:
         super().__init__()
-        self.representation, self.intrinsic, self.beta = representation, intrinsic, beta
+        self.representation, self.bonus, self.beta = representation, bonus, beta
 
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
         """Actions [B, ...] for `views` [B, V, C, H, W]; without exploring, as it is evaluated."""
         raise NotImplementedError
 
-    def state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         """All there is to keep, as a tree of tensors."""
-        return state_of(self)
+        return get_module_state(self)
 
     def load_state(self, state: dict[str, Any]) -> None:
-        load_state_into(self, state)
+        load_module_state(self, state)
 
-    def go_back(self, state: dict[str, Any]) -> None:
+    def rollback(self, state: dict[str, Any]) -> None:
         """To what was learned then, in the midst of a run."""
         self.load_state(state)
 
     @property
-    def pays_what_it_encodes(self) -> bool:
+    def has_shared_encoder(self) -> bool:
         """Whether the bonus is of the representation, as MEM's is; others have an encoder of their own."""
-        return id(self.intrinsic) == id(self.representation)
+        return id(self.bonus) == id(self.representation)

@@ -40,17 +40,17 @@ class TwinCritic(nn.Module):
         return torch.stack([head(both).squeeze(1) for head in self.heads])
 
 
-def saturation(raw: Tensor, *, free: float = 2.0) -> Tensor:
-    """How far, squared, policies stand beyond ±`free` before their tanh, where it hardly has a gradient left."""
-    return (raw.abs() - free).clamp(min=0).pow(2).mean()
+def saturation_penalty(pre_tanh: Tensor, *, threshold: float = 2.0) -> Tensor:
+    """How far, squared, policies stand beyond ±`threshold` before their tanh, where it hardly has a gradient left."""
+    return (pre_tanh.abs() - threshold).clamp(min=0).pow(2).mean()
 
 
 class NonFiniteError(ArithmeticError):
     """A loss or gradient is not a number. The step was not taken; all parameters are as they were before it."""
 
 
-def descend(loss: Tensor, optimizer: torch.optim.Optimizer, *, most: float | None = None) -> Tensor:
-    """One step of an optimiser down a loss, along a gradient cut to the length `most`; its length before."""
+def optimizer_step(loss: Tensor, optimizer: torch.optim.Optimizer, *, max_grad_norm: float | None = None) -> Tensor:
+    """One step of an optimiser down a loss, along a gradient clipped to the norm `max_grad_norm`; its length before."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -59,13 +59,13 @@ def descend(loss: Tensor, optimizer: torch.optim.Optimizer, *, most: float | Non
     if not norm.isfinite():
         optimizer.zero_grad(set_to_none=True)
         raise NonFiniteError(f"the norm of a gradient is {norm.item()}, of a loss of {loss.item()}")
-    if most is not None:
-        torch.nn.utils.clip_grads_with_norm_(parameters, most, norm)
+    if max_grad_norm is not None:
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
     optimizer.step()
     return norm
 
 
-def adam(
+def make_adam(
     parameters: Iterable[nn.Parameter], *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
 ) -> torch.optim.Adam:
     """Fused: one pass over the memory instead of six, a third of the time on a CPU."""
@@ -73,7 +73,7 @@ def adam(
 
 
 @contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
+def freeze(module: nn.Module) -> Iterator[None]:
     """Its parameters get no gradient inside; what goes through it still does."""
     module.requires_grad_(False)
     try:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, refuse_above
 
 RewardFrames = Literal["clean", "shifted"]
 
@@ -22,7 +22,7 @@ class OffPolicyConfig:
     15 of the paper's Algorithm 1 reads; what stands in for an absent view is then never trained."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
-        refuse_below(self, 1, "hidden")
+        check_choices(self)
+        check_at_least(self, 1, "hidden")
         refuse_above(self, MOST_UNITS, "hidden")
-        refuse_below(self, 0, "shift_pixels")
+        check_at_least(self, 0, "shift_pixels")

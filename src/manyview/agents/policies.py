@@ -10,37 +10,37 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from manyview.data.draws import inside, normal, uniform
+from manyview.data.draws import normal, to_open_interval, uniform
 
-LOG_TAU = math.log(math.tau)
+LOG_2PI = math.log(math.tau)
 
 
 @dataclass(frozen=True)
-class Actions:
+class ActionSpec:
     """What a task takes: one of `count` actions, or a vector of `count` numbers from -1 to 1."""
 
-    count: int
+    size: int
     discrete: bool
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return () if self.discrete else (self.count,)
+        return () if self.discrete else (self.size,)
 
     @property
     def dtype(self) -> torch.dtype:
         return torch.int64 if self.discrete else torch.float32
 
-    def for_env(self, actions: Tensor) -> NDArray[Any]:
+    def to_env(self, actions: Tensor) -> NDArray[Any]:
         """Actions [B, ...] as an environment takes them."""
         array: NDArray[Any] = actions.cpu().numpy()
         return array if self.discrete else array.astype(np.float32).clip(-1, 1)
 
 
-class Policy(Protocol):
-    def drawn(self, key: Tensor) -> Tensor:
+class ActionDistribution(Protocol):
+    def sample(self, key: Tensor) -> Tensor:
         """An action for each row, by its key [B]."""
 
-    def likeliest(self) -> Tensor: ...
+    def mode(self) -> Tensor: ...
 
     def log_prob(self, action: Tensor) -> Tensor: ...  # [B]
 
@@ -53,12 +53,12 @@ class Categorical:
     def __init__(self, logits: Tensor) -> None:
         self.log_probs = F.log_softmax(logits, dim=-1)  # [B, A]
 
-    def drawn(self, key: Tensor) -> Tensor:
+    def sample(self, key: Tensor) -> Tensor:
         # By Gumbel's noise: the largest of log p + G has the probabilities p.
-        noise = -(-inside(uniform(key, self.log_probs.shape[-1])).log()).log()
+        noise = -(-to_open_interval(uniform(key, self.log_probs.shape[-1])).log()).log()
         return (self.log_probs + noise).argmax(-1)
 
-    def likeliest(self) -> Tensor:
+    def mode(self) -> Tensor:
         return self.log_probs.argmax(-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
@@ -74,15 +74,15 @@ class Gaussian:
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean, self.log_std = mean, log_std.expand_as(mean)
 
-    def drawn(self, key: Tensor) -> Tensor:
+    def sample(self, key: Tensor) -> Tensor:
         return self.mean + self.log_std.exp() * normal(key, self.mean.shape[-1])
 
-    def likeliest(self) -> Tensor:
+    def mode(self) -> Tensor:
         return self.mean
 
     def log_prob(self, action: Tensor) -> Tensor:
-        standard = (action - self.mean) / self.log_std.exp()
-        return (-0.5 * standard.pow(2) - self.log_std - 0.5 * LOG_TAU).sum(-1)
+        standardized = (action - self.mean) / self.log_std.exp()
+        return (-0.5 * standardized.pow(2) - self.log_std - 0.5 * LOG_2PI).sum(-1)
 
     def entropy(self) -> Tensor:
-        return (self.log_std + 0.5 * LOG_TAU + 0.5).sum(-1)
+        return (self.log_std + 0.5 * LOG_2PI + 0.5).sum(-1)

@@ -5,7 +5,7 @@ from typing import IO, Annotated
 
 import tyro
 
-from manyview.utils.text import printable
+from manyview.utils.text import sanitize_text
 
 JsonFlag = Annotated[
     bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json", help="Print a JSON list instead of a table.")
@@ -13,16 +13,16 @@ JsonFlag = Annotated[
 
 
 MAX_LINE_CHARS = 2_000
-FAILED, INTERRUPTED = 1, 130
+EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 """What a shell expects of a command that did not reach its end, and of one that Ctrl-C ended."""
 
 
-def say(line: object, *, file: IO[str] | None = None) -> None:
+def print_line(line: object, *, file: IO[str] | None = None) -> None:
     """Print one line, to stdout by default. Whatever it quotes, it is one, and moves no cursor."""
-    print(printable(line, max_chars=MAX_LINE_CHARS), file=file, flush=True)
+    print(sanitize_text(line, max_chars=MAX_LINE_CHARS), file=file, flush=True)
 
 
-def refuse(reason: object) -> int:
+def report_error(reason: object) -> int:
     """Say in one line what cannot be done; the exit status of a wrong argument, as tyro has it."""
-    say(reason, file=sys.stderr)
+    print_line(reason, file=sys.stderr)
     return 2

@@ -10,34 +10,34 @@ from dataclasses import asdict
 
 from manyview.cli.arguments import JsonFlag
 from manyview.cli.finding import Finding
-from manyview.cli.graphics import drawing, qt, rendering, self_test
-from manyview.cli.machine import Machine, examine
-from manyview.cli.packages import EXTRAS, core_packages, extras, known_bad
+from manyview.cli.graphics import check_qt, check_render_backend, check_render_driver, check_rendered_images
+from manyview.cli.machine import MachineInfo, inspect_machine
+from manyview.cli.packages import EXTRAS, check_core_packages, check_extras, check_known_bad
 
 
-def python(machine: Machine) -> list[Finding]:
+def check_python(machine: MachineInfo) -> list[Finding]:
     """The two versions that a report of a problem has to name."""
     return [Finding("python", "ok", f"Python {machine.python}, manyview {machine.versions.get('manyview', 'unknown')}")]
 
 
-def threads(machine: Machine) -> list[Finding]:
+def check_threads(machine: MachineInfo) -> list[Finding]:
     """More threads than cores make every update slower, and several runs on one machine slow each other."""
     setting = machine.environment.get("OMP_NUM_THREADS", "")
-    found = f"{_count(machine.cores, 'core')}, OMP_NUM_THREADS {setting or 'unset'}"
+    found = f"{_format_count(machine.cores, 'core')}, OMP_NUM_THREADS {setting or 'unset'}"
     if isinstance(machine.torch, str):
         return [Finding("threads", "ok", found)]
-    found = f"{_count(machine.torch.threads, 'torch thread')} on {found}"
+    found = f"{_format_count(machine.torch.threads, 'torch thread')} on {found}"
     if machine.torch.threads > machine.cores:
         return [Finding("threads", "note", found, f"export OMP_NUM_THREADS={machine.cores}")]
     return [Finding("threads", "ok", found)]
 
 
-def accelerator(machine: Machine) -> list[Finding]:
+def check_accelerator(machine: MachineInfo) -> list[Finding]:
     """What torch would train on, and whether bf16 pays there."""
     torch = machine.torch
     if isinstance(torch, str):
         if "torch" not in machine.versions:
-            return []  # a finding of `core_packages`
+            return []  # a finding of `check_core_packages`
         return [Finding("import torch", "bad", torch, "pip uninstall -y torch && pip install torch")]
     if torch.accelerator is not None:
         return [Finding("accelerator", "ok", f"{torch.accelerator}, torch built for {torch.built_for}")]
@@ -48,18 +48,29 @@ def accelerator(machine: Machine) -> list[Finding]:
     if machine.nvidia and not hidden:
         found = f"torch built for {torch.built_for} finds no device: an old driver, or no GPU given to this process"
         return [Finding("accelerator", "note", found, "nvidia-smi")]
-    return [Finding("accelerator", "ok", f"none, torch runs on the CPU; {_bf16(machine.cpu_flags)}")]
+    return [Finding("accelerator", "ok", f"none, torch runs on the CPU; {_describe_bf16(machine.cpu_flags)}")]
 
 
-CHECKS = (python, core_packages, extras, known_bad, threads, accelerator, rendering, drawing, self_test, qt)
+CHECKS = (
+    check_python,
+    check_core_packages,
+    check_extras,
+    check_known_bad,
+    check_threads,
+    check_accelerator,
+    check_render_backend,
+    check_render_driver,
+    check_rendered_images,
+    check_qt,
+)
 
 
-def diagnose(machine: Machine) -> list[Finding]:
+def run_checks(machine: MachineInfo) -> list[Finding]:
     """All findings, in the order in which they are shown."""
     return [finding for check in CHECKS for finding in check(machine)]
 
 
-def exit_status(findings: Sequence[Finding]) -> int:
+def get_exit_status(findings: Sequence[Finding]) -> int:
     """1 if anything is bad, else 0: a note does not stop a script."""
     return int(any(finding.status == "bad" for finding in findings))
 
@@ -70,15 +81,15 @@ def doctor(*, as_json: JsonFlag = False) -> int:
     The exit status is 1 if something is bad.
     A note tells of a part that is missing and may stay so.
     """
-    findings = diagnose(examine(name for extra in EXTRAS for name in extra.packages))
+    findings = run_checks(inspect_machine(name for extra in EXTRAS for name in extra.packages))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        print_table(findings)
-    return exit_status(findings)
+        print_findings(findings)
+    return get_exit_status(findings)
 
 
-def print_table(findings: Sequence[Finding]) -> None:
+def print_findings(findings: Sequence[Finding]) -> None:
     """A table with each fix on a line of its own, short enough to be copied from 80 columns."""
     from rich import box
     from rich.console import Console
@@ -98,14 +109,16 @@ def print_table(findings: Sequence[Finding]) -> None:
     console = Console()
     console.print(table)
     bad, notes = (sum(finding.status == status for finding in findings) for status in ("bad", "note"))
-    console.print(f"\n{bad or 'Nothing'} bad, {_count(notes, 'note') if notes else 'no notes'}.", highlight=False)
+    console.print(
+        f"\n{bad or 'Nothing'} bad, {_format_count(notes, 'note') if notes else 'no notes'}.", highlight=False
+    )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _bf16(flags: frozenset[str] | None) -> str:
+def _describe_bf16(flags: frozenset[str] | None) -> str:
     if flags is None:
         return "whether bf16 is native is unknown"
     native = sorted(flags & {"amx_bf16", "avx512_bf16", "bf16"})

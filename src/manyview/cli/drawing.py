@@ -14,18 +14,18 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from manyview.envs.suite import Quality
+    from manyview.envs.suite import RenderQuality
     from manyview.envs.views import Image
 
 TIMEOUT_S = 60.0
 """Far more than it takes; a driver that hangs must not hang the doctor."""
-SIZE = 84
-DRAWS, STEPS = 9, 20
+IMAGE_SIZE = 84
+TIMED_IMAGES, PHYSICS_STEPS = 9, 20
 """Pictures that are timed; steps of the physics between two states."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawing:
+class RenderTest:
     """One camera at 84 x 84 pixels, in both qualities of `manyview.make`."""
 
     backend: str
@@ -37,84 +37,84 @@ class Drawing:
     """Milliseconds for a view."""
     contrast: int
     """The brightest minus the darkest value of a picture, 0 to 255, in the quality where it is lower."""
-    changed: float
+    changed_fraction: float
     """The fraction of pixels that differ between two states, in the quality where it is lower."""
 
 
-def draw_elsewhere(timeout_s: float = TIMEOUT_S) -> Drawing | str:
+def render_in_subprocess(timeout_s: float = TIMEOUT_S) -> RenderTest | str:
     """What a new process draws, or the error that it ended in."""
     command = [sys.executable, "-m", "manyview.cli.drawing"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return f"not finished after {timeout_s:g} s"
-    return read(done.returncode, done.stdout, done.stderr)
+    return parse_render_output(process.returncode, process.stdout, process.stderr)
 
 
-def read(status: int, output: str, errors: str) -> Drawing | str:
+def parse_render_output(status: int, output: str, errors: str) -> RenderTest | str:
     """The answer of the other process."""
     if status < 0:
         return f"crashed with {signal.Signals(-status).name}"
     if status > 0:
         return (errors.strip() or f"exit status {status}").splitlines()[-1]
-    return Drawing(**json.loads(output.splitlines()[-1]))
+    return RenderTest(**json.loads(output.splitlines()[-1]))
 
 
-def draw() -> Drawing:
+def run_render_test() -> RenderTest:
     """Draw it in this process."""
-    from manyview.envs.gl import prepare_headless_gl
+    from manyview.envs.gl import configure_headless_gl
 
-    prepare_headless_gl()  # as making a task does
-    standard, fast = _draw("standard"), _draw("fast")
-    return Drawing(
+    configure_headless_gl()  # as making a task does
+    standard, fast = _render_quality("standard"), _render_quality("fast")
+    return RenderTest(
         backend=os.environ.get("MUJOCO_GL") or "glfw",
         driver=standard.driver,
         standard_ms=standard.ms,
         fast_ms=fast.ms,
         contrast=min(standard.contrast, fast.contrast),
-        changed=min(standard.changed, fast.changed),
+        changed_fraction=min(standard.changed_fraction, fast.changed_fraction),
     )
 
 
-class _Drawn(NamedTuple):
+class _QualityResult(NamedTuple):
     driver: str
     ms: float
     contrast: int
-    changed: float
+    changed_fraction: float
 
 
-def _draw(quality: "Quality") -> _Drawn:
+def _render_quality(quality: "RenderQuality") -> _QualityResult:
     """A cheetah before and after it fell over."""
     import numpy as np
 
-    from manyview.envs.dmc.simulation import load
-    from manyview.envs.drawing import Drawing as Scene
+    from manyview.envs.dmc.simulation import load_dmc_env
+    from manyview.envs.drawing import MujocoRenderer as Scene
 
-    env = load("cheetah_run", np.random.RandomState(0))
+    env = load_dmc_env("cheetah_run", np.random.RandomState(0))
     env.reset()
-    scene = Scene(lambda: (env.physics.model.ptr, env.physics.data.ptr), largest=SIZE, quality=quality)
+    renderer = Scene(lambda: (env.physics.model.ptr, env.physics.data.ptr), max_size=IMAGE_SIZE, quality=quality)
 
-    def picture() -> "Image":
-        return scene.draw("side", (SIZE, SIZE, 3))
+    def render() -> "Image":
+        return renderer.render("side", (IMAGE_SIZE, IMAGE_SIZE, 3))
 
-    before, took_s = picture(), []
-    for _ in range(DRAWS):
-        begin = perf_counter()
-        picture()
-        took_s.append(perf_counter() - begin)
-    for _ in range(STEPS):
+    before, durations_s = render(), []
+    for _ in range(TIMED_IMAGES):
+        start_s = perf_counter()
+        render()
+        durations_s.append(perf_counter() - start_s)
+    for _ in range(PHYSICS_STEPS):
         env.step(env.action_spec().maximum)
-    after = picture()
-    driver = scene.driver
-    scene.close()
+    after = render()
+    driver = renderer.driver
+    renderer.close()
     env.close()
-    return _Drawn(
+    return _QualityResult(
         driver=driver,
-        ms=1000 * median(took_s),
+        ms=1000 * median(durations_s),
         contrast=min(int(np.ptp(each)) for each in (before, after)),
-        changed=float((before != after).any(-1).mean()),
+        changed_fraction=float((before != after).any(-1).mean()),
     )
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(draw())))
+    print(json.dumps(asdict(run_render_test())))

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import FAILED, INTERRUPTED, refuse, say
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
 from manyview.envs.layers.boundary import ContractError, EnvError
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
-from manyview.report.episodes import Played, play
+from manyview.report.episodes import PolicyRollout, play_episodes
 from manyview.report.runs import BrokenRunError
-from manyview.report.statistics import counted, interval_of_mean, mean_in_words
-from manyview.train.film import write_film
+from manyview.report.statistics import bootstrap_interval, format_count, format_mean
+from manyview.train.film import write_episode_video
 
 
 def evaluate(
@@ -55,29 +55,39 @@ def evaluate(
 ) -> int:
     """Play episodes without exploring with the newest checkpoint of a run."""
     try:
-        filmed = video is not None
-        played = play(run, episodes=episodes, cameras=views, seed=seed, filmed=filmed, own_task=own_task, levels=levels)
-        if video is not None and played.evaluation.film is not None:
-            film, config = played.evaluation.film, played.config
-            write_film(video, film, played.views, config=config, frames=played.frames, beta=played.beta)
+        record_video = video is not None
+        rollout = play_episodes(
+            run,
+            episodes=episodes,
+            cameras=views,
+            seed=seed,
+            record_video=record_video,
+            trusted_task=own_task,
+            levels=levels,
+        )
+        if video is not None and rollout.evaluation.recording is not None:
+            recording, config = rollout.evaluation.recording, rollout.config
+            write_episode_video(
+                video, recording, rollout.views, config=config, frames=rollout.frames, beta=rollout.beta
+            )
     except (EnvError, ContractError) as error:
         print(error, file=sys.stderr)
-        return FAILED
+        return EXIT_FAILED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return refuse(error)
-    trained = last_return(run, levels)
+        return report_error(error)
+    training_return = read_last_return(run, levels)
     if as_json:
-        print(json.dumps(facts(played, trained), indent=2))
+        print(json.dumps(build_report(rollout, training_return), indent=2))
     else:
-        print_words(played, trained)
+        print_report(rollout, training_return)
         if video is not None:
             print(f"written to {video}")
     return 0
 
 
-def last_return(run: Path, levels: Levels | None) -> float | None:
+def read_last_return(run: Path, levels: Levels | None) -> float | None:
     """Of its last evaluation in training, on these levels; None if its records do not tell."""
     try:
         returns = read_curve(run, "frames", "test_levels" if levels == "test" else "evaluations").returns
@@ -86,31 +96,35 @@ def last_return(run: Path, levels: Levels | None) -> float | None:
     return float(returns[-1]) if len(returns) else None
 
 
-def facts(played: Played, trained: float | None) -> dict[str, Any]:
-    returns = played.evaluation.returns
+def build_report(rollout: PolicyRollout, training_return: float | None) -> dict[str, Any]:
+    returns = rollout.evaluation.returns
     return {
-        "task": played.config.task,
-        "method": played.config.method,
-        "frames": played.frames,
-        "views": list(played.present),
-        "levels": played.levels,
-        "mean": played.evaluation.mean_return,
-        "interval": None if len(returns) < 2 else [float(end) for end in interval_of_mean(returns)],
+        "task": rollout.config.task,
+        "method": rollout.config.method,
+        "frames": rollout.frames,
+        "views": list(rollout.present_views),
+        "levels": rollout.levels,
+        "mean": rollout.evaluation.mean_return,
+        "interval": None if len(returns) < 2 else [float(end) for end in bootstrap_interval(returns)],
         "returns": returns,
-        "cut": played.evaluation.cut,
-        "last_return_in_training": trained,
+        "cut": rollout.evaluation.cut,
+        "last_return_in_training": training_return,
     }
 
 
-def print_words(played: Played, trained: float | None) -> None:
-    returns, masked = played.evaluation.returns, [v.name for v in played.views if v.name not in played.present]
-    say(f"{played.config.task}, {played.config.method}, after {played.frames:,} frames of training")
-    say(f"views        {', '.join(played.present)}" + (f" (masked: {', '.join(masked)})" if masked else ""))
-    if played.levels is not None:
-        print(f"levels       {played.levels}")
-    print(f"return       {mean_in_words(returns)}")
-    print(f"             min {min(returns):.1f}, max {max(returns):.1f}, of {counted(len(returns), 'episode')}")
-    if cut := played.evaluation.cut:
-        limit = played.config.evaluation.max_steps
+def print_report(rollout: PolicyRollout, training_return: float | None) -> None:
+    returns, masked = rollout.evaluation.returns, [v.name for v in rollout.views if v.name not in rollout.present_views]
+    print_line(f"{rollout.config.task}, {rollout.config.method}, after {rollout.frames:,} frames of training")
+    print_line(
+        f"views        {', '.join(rollout.present_views)}" + (f" (masked: {', '.join(masked)})" if masked else "")
+    )
+    if rollout.levels is not None:
+        print(f"levels       {rollout.levels}")
+    print(f"return       {format_mean(returns)}")
+    print(f"             min {min(returns):.1f}, max {max(returns):.1f}, of {format_count(len(returns), 'episode')}")
+    if cut := rollout.evaluation.cut:
+        limit = rollout.config.evaluation.max_steps
         print(f"cut          {cut} of them, after {limit:,} steps (evaluation.max_steps of the run)")
-    print(f"in training  {'no evaluation' if trained is None else f'{trained:.1f}, its last evaluation'}")
+    print(
+        f"in training  {'no evaluation' if training_return is None else f'{training_return:.1f}, its last evaluation'}"
+    )

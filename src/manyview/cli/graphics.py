@@ -3,21 +3,21 @@
 import re
 
 from manyview.cli.finding import Finding, Status
-from manyview.cli.machine import Machine
-from manyview.cli.packages import known_bad
+from manyview.cli.machine import MachineInfo
+from manyview.cli.packages import check_known_bad
 
-GLFW = ("", "glfw", "on", "enable", "enabled", "true", "1")
+GLFW_VALUES = ("", "glfw", "on", "enable", "enabled", "true", "1")
 """The values of MUJOCO_GL that dm_control reads as glfw. It takes no others but egl and osmesa, not even EGL."""
 
-SOFTWARE = re.compile("llvmpipe|softpipe|swrast|swiftshader|software", re.IGNORECASE)
+SOFTWARE_DRIVERS = re.compile("llvmpipe|softpipe|swrast|swiftshader|software", re.IGNORECASE)
 """OpenGL drivers that draw on the CPU."""
 
 
-def rendering(machine: Machine) -> list[Finding]:
+def check_render_backend(machine: MachineInfo) -> list[Finding]:
     """MuJoCo opens a window unless told otherwise, and dies where there is none."""
     if machine.system != "Linux":
         return [Finding("rendering", "ok", f"the window system of {machine.system}")]
-    setting, backend = machine.environment.get("MUJOCO_GL"), resolved_backend(machine)
+    setting, backend = machine.environment.get("MUJOCO_GL"), resolve_backend(machine)
     window = machine.environment.get("DISPLAY") or machine.environment.get("WAYLAND_DISPLAY")
     found = ", ".join(
         (
@@ -27,13 +27,13 @@ def rendering(machine: Machine) -> list[Finding]:
         )
     )
     failing: Status = "bad" if {"mujoco", "dm-control"} & machine.versions.keys() else "note"
-    there = "osmesa" if machine.libraries == {"OSMesa"} else "egl"
+    working_backend = "osmesa" if machine.libraries == {"OSMesa"} else "egl"
     findings = []
     if backend not in ("egl", "osmesa", "glfw") or (backend == "glfw" and not window):
-        findings.append(Finding("rendering", failing, found, f"export MUJOCO_GL={there}"))
-        backend = there
+        findings.append(Finding("rendering", failing, found, f"export MUJOCO_GL={working_backend}"))
+        backend = working_backend
     if backend == "egl" and "EGL" not in machine.libraries:
-        fix = f"export MUJOCO_GL={there}" if there == "osmesa" else "apt-get install libegl1 libgl1"
+        fix = f"export MUJOCO_GL={working_backend}" if working_backend == "osmesa" else "apt-get install libegl1 libgl1"
         findings.append(Finding("libEGL", failing, "not found; MUJOCO_GL=egl renders through it", fix))
     if backend == "osmesa" and "OSMesa" not in machine.libraries:
         fix = "export MUJOCO_GL=egl" if "EGL" in machine.libraries else "apt-get install libosmesa6"
@@ -41,27 +41,27 @@ def rendering(machine: Machine) -> list[Finding]:
     return findings or [Finding("rendering", "ok", found)]
 
 
-def resolved_backend(machine: Machine) -> str:
+def resolve_backend(machine: MachineInfo) -> str:
     """What MUJOCO_GL comes to: unset it is chosen when a task is made, and other words for glfw mean glfw."""
     setting = machine.environment.get("MUJOCO_GL")
     if setting is None:
         return "glfw" if machine.environment.get("DISPLAY") else "egl"
-    return "glfw" if setting in GLFW else setting
+    return "glfw" if setting in GLFW_VALUES else setting
 
 
-def drawing(machine: Machine) -> list[Finding]:
+def check_render_driver(machine: MachineInfo) -> list[Finding]:
     """Which driver draws, and what a view costs with it."""
-    drawn = machine.drawing
-    if drawn is None:
+    render_test = machine.render_test
+    if render_test is None:
         return []
-    if isinstance(drawn, str):
-        if _bad([*rendering(machine), *known_bad(machine)]):
+    if isinstance(render_test, str):
+        if _has_bad([*check_render_backend(machine), *check_known_bad(machine)]):
             return []  # the cause is reported
-        return [Finding("drawing", "bad", drawn, _other_driver(machine))]
-    software = SOFTWARE.search(drawn.driver) is not None
+        return [Finding("drawing", "bad", render_test, _choose_driver_fix(machine))]
+    software = SOFTWARE_DRIVERS.search(render_test.driver) is not None
     found = (
-        f"{drawn.driver} by {drawn.backend}, {'software' if software else 'hardware'}; "
-        f"a view of 84 x 84 takes {drawn.standard_ms:.3g} ms, fast {drawn.fast_ms:.3g} ms"
+        f"{render_test.driver} by {render_test.backend}, {'software' if software else 'hardware'}; "
+        f"a view of 84 x 84 takes {render_test.standard_ms:.3g} ms, fast {render_test.fast_ms:.3g} ms"
     )
     if software and machine.nvidia:
         found += "; the NVIDIA device is not used, its EGL driver is not among these:"
@@ -69,21 +69,23 @@ def drawing(machine: Machine) -> list[Finding]:
     return [Finding("drawing", "ok", found)]
 
 
-def self_test(machine: Machine) -> list[Finding]:
+def check_rendered_images(machine: MachineInfo) -> list[Finding]:
     """Drivers exist that return a flat picture, or the same one for ever, without an error."""
-    drawn = machine.drawing
-    if drawn is None or isinstance(drawn, str):
+    render_test = machine.render_test
+    if render_test is None or isinstance(render_test, str):
         return []
-    if drawn.contrast == 0:
-        return [Finding("self-test", "bad", "a picture of the simulator is one flat colour", _other_driver(machine))]
-    if drawn.changed == 0:
+    if render_test.contrast == 0:
+        return [
+            Finding("self-test", "bad", "a picture of the simulator is one flat colour", _choose_driver_fix(machine))
+        ]
+    if render_test.changed_fraction == 0:
         found = "two different states of the simulator give the same picture"
-        return [Finding("self-test", "bad", found, _other_driver(machine))]
-    found = f"two states of the simulator differ in {drawn.changed:.0%} of the pixels, none is flat"
+        return [Finding("self-test", "bad", found, _choose_driver_fix(machine))]
+    found = f"two states of the simulator differ in {render_test.changed_fraction:.0%} of the pixels, none is flat"
     return [Finding("self-test", "ok", found)]
 
 
-def qt(machine: Machine) -> list[Finding]:
+def check_qt(machine: MachineInfo) -> list[Finding]:
     """EnvPool draws Procgen with a Qt that it does not bring."""
     if machine.system != "Linux" or "envpool" not in machine.versions:
         return []
@@ -94,13 +96,13 @@ def qt(machine: Machine) -> list[Finding]:
     return [Finding("Qt", "bad", f"{error}; EnvPool draws Procgen with it", f"apt-get install {missing}")]
 
 
-def _bad(findings: list[Finding]) -> bool:
+def _has_bad(findings: list[Finding]) -> bool:
     return any(finding.status == "bad" for finding in findings)
 
 
-def _other_driver(machine: Machine) -> str:
+def _choose_driver_fix(machine: MachineInfo) -> str:
     """The command that most likely gives a working driver where the one in use does not draw."""
-    if resolved_backend(machine) != "egl":
+    if resolve_backend(machine) != "egl":
         return "export MUJOCO_GL=egl"
     if "OSMesa" in machine.libraries:
         return "export MUJOCO_GL=osmesa"

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from manyview.cli.drawing import Drawing, draw_elsewhere
-from manyview.envs.cores import usable_cores
+from manyview.cli.drawing import RenderTest, render_in_subprocess
+from manyview.envs.cores import count_usable_cores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Torch:
+class TorchInfo:
     """What torch says of itself once imported."""
 
     threads: int
@@ -28,7 +28,7 @@ class Torch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class MachineInfo:
     """The facts that the checks judge."""
 
     system: str
@@ -47,46 +47,46 @@ class Machine:
     """An NVIDIA device or its driver's tools are visible."""
     libraries: frozenset[str]
     """Which of EGL and OSMesa are installed."""
-    torch: Torch | str
+    torch: TorchInfo | str
     """torch, or the error that its import ended in."""
-    drawing: Drawing | str | None
+    render_test: RenderTest | str | None
     """A simulated scene drawn here, or the error that this ended in; None where dm-control is not installed."""
     qt_error: str | None
     """Why the library does not load that EnvPool draws Procgen with; None where it does, or where EnvPool is not."""
 
 
-def examine(optional: Iterable[str]) -> Machine:
+def inspect_machine(optional: Iterable[str]) -> MachineInfo:
     """The facts of this machine, with the versions of these optional packages."""
-    required = _requirements(importlib.metadata.requires("manyview") or [])
+    required = _parse_requirements(importlib.metadata.requires("manyview") or [])
     versions = {}
     for name in ("manyview", "numpy", *required, *optional):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return Machine(
+    return MachineInfo(
         system=platform.system(),
         python=platform.python_version(),
         versions=versions,
         required=required,
         environment=dict(os.environ),
-        cores=usable_cores(),
-        cpu_flags=_cpu_flags(Path("/proc/cpuinfo")),
+        cores=count_usable_cores(),
+        cpu_flags=_read_cpu_flags(Path("/proc/cpuinfo")),
         nvidia=Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") is not None,
         libraries=frozenset(name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)),
-        torch=_torch(),
-        drawing=draw_elsewhere() if {"dm-control", "mujoco"} <= versions.keys() else None,
-        qt_error=_load_error("libQt5Gui.so.5") if platform.system() == "Linux" and "envpool" in versions else None,
+        torch=_inspect_torch(),
+        render_test=render_in_subprocess() if {"dm-control", "mujoco"} <= versions.keys() else None,
+        qt_error=_try_load("libQt5Gui.so.5") if platform.system() == "Linux" and "envpool" in versions else None,
     )
 
 
-def _requirements(lines: Sequence[str]) -> dict[str, str]:
+def _parse_requirements(lines: Sequence[str]) -> dict[str, str]:
     """Name and versions of each requirement that belongs to no extra."""
     parsed = (re.match(r"([\w.-]+)(?:\[.*\])?\s*([^;]*)", line) for line in lines if "extra ==" not in line)
     return {match[1].lower(): match[2].strip() for match in parsed if match}
 
 
-def _cpu_flags(cpuinfo: Path) -> frozenset[str] | None:
+def _read_cpu_flags(cpuinfo: Path) -> frozenset[str] | None:
     try:
         listed = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
     except OSError:
@@ -94,7 +94,7 @@ def _cpu_flags(cpuinfo: Path) -> frozenset[str] | None:
     return frozenset(listed[1].split()) if listed else None
 
 
-def _load_error(library: str) -> str | None:
+def _try_load(library: str) -> str | None:
     try:
         ctypes.CDLL(library)
     except OSError as error:
@@ -102,16 +102,16 @@ def _load_error(library: str) -> str | None:
     return None
 
 
-def _torch() -> Torch | str:
+def _inspect_torch() -> TorchInfo | str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch warns of here, the checks say with a fix
-            return _ask_torch()
+            return _query_torch()
     except Exception as error:  # a broken torch raises ImportError, OSError, RuntimeError ...
         return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
 
 
-def _ask_torch() -> Torch:
+def _query_torch() -> TorchInfo:
     import torch
 
     built_for = "cpu"
@@ -119,10 +119,10 @@ def _ask_torch() -> Torch:
         built_for = f"CUDA {torch.version.cuda}"
     elif torch.version.hip is not None:
         built_for = f"ROCm {torch.version.hip}"
-    return Torch(threads=torch.get_num_threads(), built_for=built_for, accelerator=_accelerator_name())
+    return TorchInfo(threads=torch.get_num_threads(), built_for=built_for, accelerator=_format_accelerator())
 
 
-def _accelerator_name() -> str | None:
+def _format_accelerator() -> str | None:
     import torch
 
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None

@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from tyro.extras import SubcommandApp
 
 from manyview import __version__
-from manyview.cli.arguments import FAILED, INTERRUPTED, say
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line
 
 COMMANDS = {
     "doctor": "Check this installation; name the command that repairs it.",
@@ -48,13 +48,13 @@ def main(args: Sequence[str] | None = None) -> int:
             raise
         return 0
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _is_reader_gone():  # `manyview tasks | head` has seen enough
             return status
         with suppress(OSError):
-            say(f"manyview: {error}", file=sys.stderr)
-        return status or FAILED
+            print_line(f"manyview: {error}", file=sys.stderr)
+        return status or EXIT_FAILED
     finally:
         _discard_unwritable()
     return status
@@ -70,7 +70,7 @@ def _run(args: Sequence[str] | None) -> int:
         if arguments[0] == name:
             app.command(name=name)(getattr(import_module(f"manyview.cli.{name}"), name))
         else:
-            app.command(name=name, help=summary)(_not_loaded)
+            app.command(name=name, help=summary)(_raise_not_loaded)
     status: int = app.cli(prog="manyview", description=DESCRIPTION, args=arguments)
     return status
 
@@ -104,5 +104,5 @@ def _discard_unwritable() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _not_loaded() -> int:
+def _raise_not_loaded() -> int:
     raise AssertionError("a subcommand must be the first argument, and tyro refuses anything before it")

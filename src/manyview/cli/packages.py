@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
 from manyview.cli.finding import Finding
-from manyview.cli.machine import Machine
+from manyview.cli.machine import MachineInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ EXTRAS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownBad:
+class KnownBadVersions:
     """Versions that install together without complaint and then fail."""
 
     versions: Mapping[str, str]
@@ -40,17 +40,17 @@ DMC_PIN = 'pip install "dm-control==1.0.49" "mujoco==3.16.0"'
 
 # In order of importance: of several that the same command repairs, the first is reported.
 KNOWN_BAD = (
-    KnownBad(
+    KnownBadVersions(
         versions={"mujoco": ">=4", "dm-control": ""},
         reason="every suite.load fails on a field that mujoco 4 no longer has",
         fix=DMC_PIN,
     ),
-    KnownBad(
+    KnownBadVersions(
         versions={"mujoco": "==3.17.*"},
         reason="closing one Renderer makes another return garbage images, silently",
         fix=DMC_PIN,
     ),
-    KnownBad(
+    KnownBadVersions(
         versions={"mujoco": "!=3.16.*", "dm-control": "==1.0.49"},
         reason="this dm-control reads every field of mujoco 3.16 and no other",
         fix=DMC_PIN,
@@ -58,14 +58,16 @@ KNOWN_BAD = (
 )
 
 
-def core_packages(machine: Machine) -> list[Finding]:
+def check_core_packages(machine: MachineInfo) -> list[Finding]:
     """Every dependency is there, in a version we can use; numpy is named even where nothing requires it."""
-    shown = [f"{name} {machine.versions[name]}" for name in (*machine.required, "numpy") if name in machine.versions]
-    found = ", ".join(dict.fromkeys(shown))
+    installed = [
+        f"{name} {machine.versions[name]}" for name in (*machine.required, "numpy") if name in machine.versions
+    ]
+    found = ", ".join(dict.fromkeys(installed))
     wrong = [
-        f"{name}{wanted}"
-        for name, wanted in machine.required.items()
-        if name not in machine.versions or not matches(machine.versions[name], wanted)
+        f"{name}{specifier}"
+        for name, specifier in machine.required.items()
+        if name not in machine.versions or not is_matching_version(machine.versions[name], specifier)
     ]
     if not wrong:
         return [Finding("core packages", "ok", found)]
@@ -73,25 +75,28 @@ def core_packages(machine: Machine) -> list[Finding]:
     return [Finding("core packages", "bad", f"{found or 'none'}; needed: {' and '.join(wrong)}", fix)]
 
 
-def extras(machine: Machine) -> list[Finding]:
+def check_extras(machine: MachineInfo) -> list[Finding]:
     """Which of the optional parts can be used."""
     findings = []
     for extra in EXTRAS:
-        there = ", ".join(f"{name} {machine.versions[name]}" for name in extra.packages if name in machine.versions)
+        installed = ", ".join(f"{name} {machine.versions[name]}" for name in extra.packages if name in machine.versions)
         missing = [name for name in extra.packages if name not in machine.versions]
         if missing:
             absent = f"{' and '.join(missing)} not installed"
-            findings.append(Finding(extra.name, "note", f"{there}; {absent}" if there else absent, extra.fix))
+            findings.append(Finding(extra.name, "note", f"{installed}; {absent}" if installed else absent, extra.fix))
         else:
-            findings.append(Finding(extra.name, "ok", there))
+            findings.append(Finding(extra.name, "ok", installed))
     return findings
 
 
-def known_bad(machine: Machine) -> list[Finding]:
+def check_known_bad(machine: MachineInfo) -> list[Finding]:
     """Versions that pip lets pass although they do not work."""
     findings: dict[str, Finding] = {}
     for bad in KNOWN_BAD:
-        if all(name in machine.versions and matches(machine.versions[name], v) for name, v in bad.versions.items()):
+        if all(
+            name in machine.versions and is_matching_version(machine.versions[name], v)
+            for name, v in bad.versions.items()
+        ):
             found = " with ".join(f"{name} {machine.versions[name]}" for name in bad.versions)
             finding = Finding(" with ".join(bad.versions), "bad", f"{found}: {bad.reason}", bad.fix)
             findings.setdefault(bad.fix, finding)
@@ -101,18 +106,18 @@ def known_bad(machine: Machine) -> list[Finding]:
 COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, "<": lt, ">": gt}
 
 
-def matches(version: str, wanted: str) -> bool:
+def is_matching_version(version: str, specifier: str) -> bool:
     """Whether a version is as `wanted`: `>=4`, `>=2,<3`, `==1.0.49`, `!=3.16.*`; only its leading numbers count."""
-    return all(_compare(version, *clause) for clause in re.findall(r"(>=|<=|==|!=|<|>)\s*([\d.*]+)", wanted))
+    return all(_compare(version, *clause) for clause in re.findall(r"(>=|<=|==|!=|<|>)\s*([\d.*]+)", specifier))
 
 
-def _compare(version: str, operator: str, wanted: str) -> bool:
-    have, want = _numbers(version), _numbers(wanted)
-    length = len(want) if wanted.endswith(".*") else max(len(have), len(want))
-    have, want = ((*numbers, *[0] * length)[:length] for numbers in (have, want))
-    return bool(COMPARISONS[operator](have, want))
+def _compare(version: str, operator: str, specifier: str) -> bool:
+    installed, required = _parse_release(version), _parse_release(specifier)
+    length = len(required) if specifier.endswith(".*") else max(len(installed), len(required))
+    installed, required = ((*numbers, *[0] * length)[:length] for numbers in (installed, required))
+    return bool(COMPARISONS[operator](installed, required))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_release(version: str) -> tuple[int, ...]:
     leading = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, leading.group().split("."))) if leading else ()

@@ -9,21 +9,21 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import JsonFlag, refuse, say
-from manyview.report.runs import Run, summaries
-from manyview.utils.text import printable
+from manyview.cli.arguments import JsonFlag, print_line, report_error
+from manyview.report.runs import RunSummary, summarize_runs
+from manyview.utils.text import sanitize_text
 
 HEADINGS = ("state", "task", "method", "seed", "frames", "return", "age")
-WORDS = 3
+TEXT_COLUMNS = 3
 """So many of them head words, the others numbers."""
-WIDE = 1000
+UNWRAPPED_WIDTH = 1000
 """Columns; more than any path has."""
 MAX_CELL_CHARS, MAX_PATH_CHARS = 80, 4096
 STYLES = {"running": "cyan", "finished": "green", "failed": "bold red", "killed": "red", "broken": "bold red"}
 
 
 def runs(
-    folder: Positional[Annotated[Path, arg(metavar="FOLDER", help="All runs below it are listed.")]] = Path("runs"),
+    directory: Positional[Annotated[Path, arg(metavar="FOLDER", help="All runs below it are listed.")]] = Path("runs"),
     *,
     as_json: JsonFlag = False,
 ) -> int:
@@ -32,58 +32,60 @@ def runs(
     Killed means that a run wrote no end and its process is gone.
     Unknown is one that wrote no end and ran on another machine.
     """
-    if not folder.is_dir():
-        return refuse(f"no folder {folder}: `manyview train` makes runs/; name the folder of yours")
-    found = list(summaries(folder))
+    if not directory.is_dir():
+        return report_error(f"no folder {directory}: `manyview train` makes runs/; name the folder of yours")
+    summaries = list(summarize_runs(directory))
     if as_json:
-        print(json.dumps([{**asdict(run), "path": str(run.path)} for run in found], indent=2))
-    elif found:
-        print_table(found)
+        print(json.dumps([{**asdict(run), "path": str(run.path)} for run in summaries], indent=2))
+    elif summaries:
+        print_runs(summaries)
     else:
-        say(f"no runs below {folder}")
+        print_line(f"no runs below {directory}")
     return 0
 
 
-def print_table(found: Sequence[Run]) -> None:
+def print_runs(summaries: Sequence[RunSummary]) -> None:
     """A line for each run, or two where the terminal is too narrow for its path; no word is ever broken."""
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else WIDE)  # a file or another program wants whole lines
-    rows = [cells(run) for run in found]
+    console = Console(
+        width=None if sys.stdout.isatty() else UNWRAPPED_WIDTH
+    )  # a file or another program wants whole lines
+    rows = [format_cells(run) for run in summaries]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    paths = [printable(run.path, max_chars=MAX_PATH_CHARS) for run in found]
-    longest = max(map(len, paths))
-    gap = "  " if sum(widths) + 2 * len(widths) + longest <= console.width else "\n    "
-    console.print(Text(aligned(HEADINGS, widths), style="bold").append(f"{gap}path"), soft_wrap=True)
-    for run, row, path in zip(found, rows, paths, strict=True):
-        line = Text(aligned(row, widths)).append(f"{gap}{path}")
+    paths = [sanitize_text(run.path, max_chars=MAX_PATH_CHARS) for run in summaries]
+    max_path_width = max(map(len, paths))
+    gap = "  " if sum(widths) + 2 * len(widths) + max_path_width <= console.width else "\n    "
+    console.print(Text(align_row(HEADINGS, widths), style="bold").append(f"{gap}path"), soft_wrap=True)
+    for run, row, path in zip(summaries, rows, paths, strict=True):
+        line = Text(align_row(row, widths)).append(f"{gap}{path}")
         line.stylize(STYLES.get(run.state, ""), 0, len(run.state))
         if run.reason is not None:
             line.append(f"\n    {run.reason}", style="dim")
         console.print(line, soft_wrap=True)
 
 
-def cells(run: Run) -> tuple[str, ...]:
+def format_cells(run: RunSummary) -> tuple[str, ...]:
     """What stands under each heading; nothing for what is not known."""
     return (
         run.state,
-        printable(run.task or "", max_chars=MAX_CELL_CHARS),
-        printable(run.method or "", max_chars=MAX_CELL_CHARS),
+        sanitize_text(run.task or "", max_chars=MAX_CELL_CHARS),
+        sanitize_text(run.method or "", max_chars=MAX_CELL_CHARS),
         "" if run.seed is None else str(run.seed),
-        frames_in_words(run),
-        "" if run.last_return is None else return_in_words(run.last_return),
-        "" if run.age_s is None else age_in_words(run.age_s),
+        format_frames(run),
+        "" if run.last_return is None else format_return(run.last_return),
+        "" if run.age_s is None else format_age(run.age_s),
     )
 
 
-def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+def align_row(row: Sequence[str], widths: Sequence[int]) -> str:
     """Words to the left, numbers to the right."""
     pairs = enumerate(zip(row, widths, strict=True))
-    return "  ".join(cell.ljust(width) if place < WORDS else cell.rjust(width) for place, (cell, width) in pairs)
+    return "  ".join(cell.ljust(width) if index < TEXT_COLUMNS else cell.rjust(width) for index, (cell, width) in pairs)
 
 
-def frames_in_words(run: Run) -> str:
+def format_frames(run: RunSummary) -> str:
     """`45% of 100,000`; a run that is not done is never at 100%."""
     if run.frames is None:
         return ""
@@ -93,12 +95,12 @@ def frames_in_words(run: Run) -> str:
     return f"{percent if run.state == 'finished' else min(percent, 99)}% of {run.total_frames:,}"
 
 
-def return_in_words(value: float) -> str:
+def format_return(value: float) -> str:
     """`812.3`; what is absurdly large takes no wider column."""
     return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.2e}"
 
 
-def age_in_words(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """In the largest unit of which there are two: 90 s, 5 min, 3 h, 2 d."""
     for unit, in_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * in_s:

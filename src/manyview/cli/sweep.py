@@ -12,12 +12,12 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import FAILED, INTERRUPTED, refuse, say
-from manyview.cli.runs import print_table
-from manyview.report.runs import Run, summarise
-from manyview.scale.cluster import connected
-from manyview.scale.search import folder_of
-from manyview.scale.sweep import Planned, Sweep, log_of, read_sweep, return_of
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
+from manyview.cli.runs import print_runs
+from manyview.report.runs import RunSummary, summarize_run
+from manyview.scale.cluster import connect
+from manyview.scale.search import format_directory_name
+from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path, read_sweep
 
 TABLE_EVERY_S = 60.0
 
@@ -46,90 +46,96 @@ def sweep(
     `manyview runs` shows them at any time.
     """
     try:
-        wanted = read_sweep(file)
-        planned = wanted.planned()
+        spec = read_sweep(file)
+        planned = spec.plan_runs()
     except (ValueError, TypeError, OSError) as error:
-        return refuse(error)
-    counted = _counted(planned, summaries_of(planned))
-    if wanted.search is None:
-        say(f"{len(planned)} runs in {wanted.out}: {counted}")
+        return report_error(error)
+    counts_text = _format_counts(planned, summarize_planned(planned))
+    if spec.search is None:
+        print_line(f"{len(planned)} runs in {spec.out}: {counts_text}")
     else:
-        fields = ", ".join(wanted.search.fields)
-        say(f"a search of {wanted.search.trials} trials for {fields} in {wanted.out}: {counted or 'to come'}")
+        fields = ", ".join(spec.search.fields)
+        print_line(f"a search of {spec.search.trials} trials for {fields} in {spec.out}: {counts_text or 'to come'}")
     if dry_run:
-        for one in planned:
-            say(f"  {one.folder}")
+        for planned_run in planned:
+            print_line(f"  {planned_run.run_dir}")
         return 0
     try:
-        with connected(address, cpus=ceil(wanted.cpus)):
+        with connect(address, cpus=ceil(spec.cpus)):
             from manyview.scale.tune import run_search, run_sweep
 
-            if wanted.search is None:
-                finished = run_sweep(wanted, planned, Told(lambda: planned), accept_changes=accept_changes)
+            if spec.search is None:
+                finished = run_sweep(spec, planned, SweepProgress(lambda: planned), accept_changes=accept_changes)
             else:
-                told = Told(wanted.planned)
-                finished = run_search(wanted, wanted.search, told, accept_changes=accept_changes)
+                progress = SweepProgress(spec.plan_runs)
+                finished = run_search(spec, spec.search, progress, accept_changes=accept_changes)
     except (ImportError, ValueError, OSError) as error:
-        return refuse(error)
+        return report_error(error)
     except KeyboardInterrupt:
         print("stopped; the same command goes on")
-        return INTERRUPTED
-    if wanted.search is not None:
-        _print_best(wanted)
-    elif found := summaries_of(planned):  # runs that cannot even begin have no folder
-        print_table(found)
-    return 0 if finished else FAILED
+        return EXIT_INTERRUPTED
+    if spec.search is not None:
+        _print_best(spec)
+    elif summaries := summarize_planned(planned):  # runs that cannot even begin have no folder
+        print_runs(summaries)
+    return 0 if finished else EXIT_FAILED
 
 
-def _print_best(searched: Sweep) -> None:
+def _print_best(spec: Sweep) -> None:
     """The choices that have finished, the best first."""
-    trials = [(return_of(searched.trial(values)), folder_of(values)) for values in searched.tried()]
-    for found, name in sorted(((found, name) for found, name in trials if found is not None), reverse=True):
-        say(f"{found:10.1f}  {name}")
+    trials = [
+        (compute_mean_return(spec.plan_trial(values)), format_directory_name(values)) for values in spec.find_tried()
+    ]
+    for mean_return, name in sorted(((found, name) for found, name in trials if found is not None), reverse=True):
+        print_line(f"{mean_return:10.1f}  {name}")
 
 
-class Told:
+class SweepProgress:
     """Lines for what happens, and a table now and then."""
 
-    def __init__(self, planned: Callable[[], Sequence[Planned]]) -> None:
+    def __init__(self, planned: Callable[[], Sequence[PlannedRun]]) -> None:
         self._planned, self._last_s = planned, monotonic()
         self._running: set[Path] = set()
 
-    def begun(self, planned: Planned) -> None:
-        self._running.add(planned.folder)
-        self._say(planned, "begins" if not planned.folder.exists() else "goes on")
+    def on_start(self, planned: PlannedRun) -> None:
+        self._running.add(planned.run_dir)
+        self._print(planned, "begins" if not planned.run_dir.exists() else "goes on")
 
-    def ended(self, planned: Planned) -> None:
-        self._running.discard(planned.folder)
-        found = summarise(planned.folder)
-        self._say(planned, "finished" if found.last_return is None else f"finished, return {found.last_return:.1f}")
+    def on_finish(self, planned: PlannedRun) -> None:
+        self._running.discard(planned.run_dir)
+        summary = summarize_run(planned.run_dir)
+        self._print(
+            planned, "finished" if summary.last_return is None else f"finished, return {summary.last_return:.1f}"
+        )
 
-    def failed(self, planned: Planned, reason: str, *, attempts: int, given_up: bool) -> None:
-        self._running.discard(planned.folder)
-        what = f"given up after {attempts} attempts" if given_up else f"crashed ({attempts}), and goes on"
-        self._say(planned, f"{what}: {reason}; see {os.path.relpath(log_of(planned))}")
+    def on_failure(self, planned: PlannedRun, reason: str, *, attempts: int, given_up: bool) -> None:
+        self._running.discard(planned.run_dir)
+        outcome = f"given up after {attempts} attempts" if given_up else f"crashed ({attempts}), and goes on"
+        self._print(planned, f"{outcome}: {reason}; see {os.path.relpath(get_log_path(planned))}")
 
-    def tick(self) -> None:
+    def on_tick(self) -> None:
         if monotonic() - self._last_s > TABLE_EVERY_S:
             self._last_s = monotonic()
             planned = self._planned()
-            found = summaries_of(planned, begun=self._running)
-            print(_counted(planned, found))
-            if running := [one for one in found if one.state == "running"]:
-                print_table(running)
+            summaries = summarize_planned(planned, started=self._running)
+            print(_format_counts(planned, summaries))
+            if running := [summary for summary in summaries if summary.state == "running"]:
+                print_runs(running)
             sys.stdout.flush()
 
-    def _say(self, planned: Planned, what: str) -> None:
-        say(f"{os.path.relpath(planned.folder)}: {what}")
+    def _print(self, planned: PlannedRun, message: str) -> None:
+        print_line(f"{os.path.relpath(planned.run_dir)}: {message}")
 
 
-def summaries_of(planned: Sequence[Planned], *, begun: Set[Path] = frozenset()) -> list[Run]:
+def summarize_planned(planned: Sequence[PlannedRun], *, started: Set[Path] = frozenset()) -> list[RunSummary]:
     """As their folders tell, but for runs on other machines, of which those do not tell whether they still run."""
-    found = [summarise(one.folder) for one in planned if one.folder.exists()]
-    return [replace(one, state="running") if one.state == "unknown" and one.path in begun else one for one in found]
+    summaries = [summarize_run(one.run_dir) for one in planned if one.run_dir.exists()]
+    return [
+        replace(one, state="running") if one.state == "unknown" and one.path in started else one for one in summaries
+    ]
 
 
-def _counted(planned: Sequence[Planned], found: Sequence[Run]) -> str:
-    states = Counter[str](one.state for one in found)
-    states["to come"] = len(planned) - len(found)
+def _format_counts(planned: Sequence[PlannedRun], summaries: Sequence[RunSummary]) -> str:
+    states = Counter[str](summary.state for summary in summaries)
+    states["to come"] = len(planned) - len(summaries)
     return ", ".join(f"{count} {state}" for state, count in states.items() if count)

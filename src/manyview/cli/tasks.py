@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from manyview.cli.arguments import JsonFlag, refuse
+from manyview.cli.arguments import JsonFlag, report_error
 from manyview.envs.make import SUITES
-from manyview.envs.make import suite as find_suite
-from manyview.envs.suite import Settings, Suite, Task
+from manyview.envs.make import load_suite as find_suite
+from manyview.envs.suite import Suite, Task, TaskSettings
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-SETTINGS = {field.name.replace("_", " "): field.name for field in fields(Settings) if field.name != "views"}
+SETTINGS = {field.name.replace("_", " "): field.name for field in fields(TaskSettings) if field.name != "views"}
 VIEWS = "views (further cameras)"
 HEADINGS = (*SETTINGS, VIEWS)
 
@@ -31,18 +31,18 @@ def tasks(*, suite: SuiteName = None, as_json: JsonFlag = False) -> int:
     They hold wherever nothing else is asked for.
     """
     if suite is not None and suite not in SUITES:
-        return refuse(f"no suite {suite!r}; there are {', '.join(SUITES)}")
-    chosen = [find_suite(name) for name in (SUITES if suite is None else (suite,))]
+        return report_error(f"no suite {suite!r}; there are {', '.join(SUITES)}")
+    suites = [find_suite(name) for name in (SUITES if suite is None else (suite,))]
     if as_json:
-        print(json.dumps([entry for found in chosen for entry in entries(found)], indent=2))
+        print(json.dumps([entry for chosen in suites for entry in describe_tasks(chosen)], indent=2))
     else:
-        print_tables(chosen)
+        print_tables(suites)
     return 0
 
 
-def entries(suite: Suite) -> list[dict[str, object]]:
+def describe_tasks(suite: Suite) -> list[dict[str, object]]:
     """Everything that is known of each task of a suite."""
-    about = {"suite": suite.name, "installed": suite.installed, "install": suite.install or None}
+    about = {"suite": suite.name, "installed": suite.is_installed, "install": suite.install or None}
     return [{**asdict(task), **about} for task in suite.tasks.values()]
 
 
@@ -55,23 +55,23 @@ def print_tables(suites: Sequence[Suite]) -> None:
     for number, suite in enumerate(suites):
         if number:
             console.print()
-        state = "installed" if suite.installed else "not installed"
+        state = "installed" if suite.is_installed else "not installed"
         console.print(Text(f"{suite.name}: {suite.title}", style="bold").append(f" ({state})", style="not bold"))
-        if not suite.installed:
+        if not suite.is_installed:
             # Never broken: it is there to be copied.
             console.print(Text("install it: ").append(suite.install, style="bold"), soft_wrap=True)
-        shared = "; ".join(f"{name}: {value}" for name, value in shared_facts(suite).items() if value)
+        shared = "; ".join(f"{name}: {value}" for name, value in find_shared_facts(suite).items() if value)
         console.print(Text(f"{shared}\n"))
-        console.print(table_of(suite))
+        console.print(build_table(suite))
 
 
-def table_of(suite: Suite) -> "Table":
+def build_table(suite: Suite) -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    shared = shared_facts(suite)
-    rows = [[value for name, value in facts(task).items() if name not in shared] for task in suite.tasks.values()]
+    shared = find_shared_facts(suite)
+    rows = [[value for name, value in format_task(task).items() if name not in shared] for task in suite.tasks.values()]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("task", no_wrap=True)  # likewise
     for heading in ("paper", *(name for name in HEADINGS if name not in shared)):
@@ -81,15 +81,15 @@ def table_of(suite: Suite) -> "Table":
     return table
 
 
-def shared_facts(suite: Suite) -> dict[str, str]:
+def find_shared_facts(suite: Suite) -> dict[str, str]:
     """What all tasks of a suite have in common: said once above the table, it leaves room at 80 columns."""
-    first, *others = map(facts, suite.tasks.values())
+    first, *others = map(format_task, suite.tasks.values())
     return {name: value for name, value in first.items() if all(other[name] == value for other in others)}
 
 
-def facts(task: Task) -> dict[str, str]:
+def format_task(task: Task) -> dict[str, str]:
     """What stands under each heading; nothing for a setting that the task does not have."""
     settings = {heading: getattr(task.settings, name) for heading, name in SETTINGS.items()}
-    further = ", ".join(camera for camera in task.cameras if camera not in task.settings.views)
-    views = ", ".join(task.settings.views) + (f" ({further})" if further else "")
+    extra_cameras = ", ".join(camera for camera in task.cameras if camera not in task.settings.views)
+    views = ", ".join(task.settings.views) + (f" ({extra_cameras})" if extra_cameras else "")
     return {**{heading: "" if value is None else str(value) for heading, value in settings.items()}, VIEWS: views}

@@ -18,23 +18,23 @@ from typing import Annotated, Any
 import torch
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
-from manyview.cli.arguments import FAILED, INTERRUPTED, refuse, say
-from manyview.cli.display import display_for
-from manyview.cli.following import shown
-from manyview.cli.planned import print_plan
-from manyview.data import NoRoomError
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
+from manyview.cli.display import make_display
+from manyview.cli.following import stream_records
+from manyview.cli.planned import print_estimate
+from manyview.data import InsufficientSpaceError
 from manyview.envs.layers.boundary import ContractError, EnvError
-from manyview.train import RunConfig, RunFolder, preset_config
-from manyview.train.folder import default_folder
-from manyview.train.opening import FinishedError, begin, check, trainer_for
-from manyview.train.plan import plan
-from manyview.train.presets import PRESETS, preset_for
-from manyview.train.records import Listener
-from manyview.train.session import DivergedError, NotSavedError, Session
-from manyview.train.stopping import ended_by_sigterm
+from manyview.train import RunConfig, RunDir, load_preset
+from manyview.train.folder import default_run_path
+from manyview.train.opening import RunFinishedError, build_runner, check_run, make_trainer
+from manyview.train.plan import estimate_run
+from manyview.train.presets import PRESETS, choose_preset
+from manyview.train.records import Logger
+from manyview.train.session import DivergedError, Runner, SaveFailedError
+from manyview.train.stopping import exit_on_sigterm
 from manyview.train.trainer import EngineError, Trainer
-from manyview.train.tree import changed, from_plain, nested
-from manyview.utils.json_io import read_object
+from manyview.train.tree import apply_overrides, from_plain, nest_overrides
+from manyview.utils.json_io import read_json
 
 EXIT_S = 4.0
 
@@ -116,103 +116,103 @@ def train(
     The same command again goes on where the run was, however it ended.
     Ctrl-C, SIGTERM or SIGHUP save it and leave.
     """
-    asked = {"actors": actors, "replay_shards": replay_shards, "learners": learners}
-    scale = {name: value for name, value in asked.items() if value is not None}
-    with ended_by_sigterm(), ExitStack() as engine:
+    scale_options = {"actors": actors, "replay_shards": replay_shards, "learners": learners}
+    scale = {name: value for name, value in scale_options.items() if value is not None}
+    with exit_on_sigterm(), ExitStack() as engine:
         try:
-            resolved = _resolved(task, method, preset, seed, config, list(chain(*set)), device)
-            resolved = changed(resolved, {"scale": scale})
-            folder = RunFolder(out or default_folder(resolved))
+            run_config = _resolve_config(task, method, preset, seed, config, list(chain(*set)), device)
+            run_config = apply_overrides(run_config, {"scale": scale})
+            run_dir = RunDir(out or default_run_path(run_config))
             if dry_run:
-                print_plan(plan(resolved), folder)
+                print_estimate(estimate_run(run_config), run_dir)
                 return 0
-            listener = display_for(resolved, folder)
-            if resolved.scale.learners > 1:
-                return _taught(resolved, folder, address, listener, fresh=fresh, accept_changes=accept_changes)
-            session = begin(
-                resolved,
-                folder,
-                listener,
+            display = make_display(run_config, run_dir)
+            if run_config.scale.learners > 1:
+                return _run_learners(run_config, run_dir, address, display, fresh=fresh, accept_changes=accept_changes)
+            runner = build_runner(
+                run_config,
+                run_dir,
+                display,
                 fresh=fresh,
                 accept_changes=accept_changes,
-                build_trainer=_trainer_of(resolved, address, engine),
+                build_trainer=_choose_trainer(run_config, address, engine),
             )
-        except FinishedError as finished:
-            say(finished)
+        except RunFinishedError as finished:
+            print_line(finished)
             return 0
         except KeyboardInterrupt:
-            return INTERRUPTED
+            return EXIT_INTERRUPTED
         except EnvError as error:
             print(error, file=sys.stderr)
-            return FAILED
-        except (ValueError, TypeError, ImportError, OSError, NoRoomError, EngineError) as error:
-            return refuse(error)
-        status = _played(session)
-    if resolved.log.wandb:
+            return EXIT_FAILED
+        except (ValueError, TypeError, ImportError, OSError, InsufficientSpaceError, EngineError) as error:
+            return report_error(error)
+        status = _run(runner)
+    if run_config.log.wandb:
         _bound_exit(status)
     return status
 
 
-def _trainer_of(config: RunConfig, address: str | None, engine: ExitStack) -> Callable[[RunConfig], Trainer]:
+def _choose_trainer(config: RunConfig, address: str | None, engine: ExitStack) -> Callable[[RunConfig], Trainer]:
     """What trains it: this process alone or, with actors, also a cluster that `engine` will leave."""
     if config.scale.actors:
-        return partial(_with_actors, address, engine)
+        return partial(_build_actor_trainer, address, engine)
     if address is not None:
         raise ValueError("--address is of a cluster for actors: say how many with --actors")
-    return trainer_for
+    return make_trainer
 
 
-def _with_actors(address: str | None, engine: ExitStack, config: RunConfig) -> Trainer:
-    from manyview.scale.cluster import check_resources, connected, cpus_of
+def _build_actor_trainer(address: str | None, engine: ExitStack, config: RunConfig) -> Trainer:
+    from manyview.scale.cluster import check_resources, connect, count_cpus
 
-    engine.enter_context(connected(address, cpus=cpus_of(config, spares=1)))
-    check_resources("the run", cpus=cpus_of(config))
-    engine.enter_context(ended_by_sigterm())  # Ray has a handler of its own
-    from manyview.scale.trainer import ManyActors
+    engine.enter_context(connect(address, cpus=count_cpus(config, spares=1)))
+    check_resources("the run", cpus=count_cpus(config))
+    engine.enter_context(exit_on_sigterm())  # Ray has a handler of its own
+    from manyview.scale.trainer import ActorLearnerTrainer
 
-    return ManyActors(config)
+    return ActorLearnerTrainer(config)
 
 
-def _taught(
-    config: RunConfig, folder: RunFolder, address: str | None, listener: Listener, *, fresh: bool, accept_changes: bool
+def _run_learners(
+    config: RunConfig, run_dir: RunDir, address: str | None, logger: Logger, *, fresh: bool, accept_changes: bool
 ) -> int:
     """By several learners, whose records are shown as they appear in the folder."""
-    from manyview.scale.cluster import connected, cpus_of
+    from manyview.scale.cluster import connect, count_cpus
 
-    check(config, folder, fresh=fresh)
-    with connected(address, cpus=cpus_of(config, spares=1)), ended_by_sigterm():
-        from manyview.scale.learners import LearnersFailedError, learn_together
+    check_run(config, run_dir, fresh=fresh)
+    with connect(address, cpus=count_cpus(config, spares=1)), exit_on_sigterm():
+        from manyview.scale.learners import LearnersFailedError, train_distributed
 
-        if folder.taken and fresh:
-            folder.set_aside()
+        if run_dir.has_run and fresh:
+            run_dir.move_aside()
         try:
-            with shown(folder.metrics_file, listener):
+            with stream_records(run_dir.metrics_file, logger):
                 warn = partial(print, file=sys.stderr, flush=True)
-                stopped_by = learn_together(config, folder, accept_changes=accept_changes, warn=warn)
+                stop_signal = train_distributed(config, run_dir, accept_changes=accept_changes, warn=warn)
         except LearnersFailedError as error:
-            say(error, file=sys.stderr)
-            return FAILED
-    if folder.finished:
+            print_line(error, file=sys.stderr)
+            return EXIT_FAILED
+    if run_dir.is_finished:
         return 0
-    if stopped_by is None:
-        return FAILED
-    return INTERRUPTED if stopped_by == signal.SIGINT else 0
+    if stop_signal is None:
+        return EXIT_FAILED
+    return EXIT_INTERRUPTED if stop_signal == signal.SIGINT else 0
 
 
-def _played(session: Session) -> int:
+def _run(runner: Runner) -> int:
     try:
-        finished = session.play()
+        finished = runner.run()
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except (EnvError, ContractError) as error:
-        print(f"{error}; the traceback is in {session.folder.metrics_file}", file=sys.stderr)
-        return FAILED
-    except (NotSavedError, DivergedError, EngineError) as error:
-        say(error, file=sys.stderr)
-        return FAILED
+        print(f"{error}; the traceback is in {runner.run_dir.metrics_file}", file=sys.stderr)
+        return EXIT_FAILED
+    except (SaveFailedError, DivergedError, EngineError) as error:
+        print_line(error, file=sys.stderr)
+        return EXIT_FAILED
     finally:
-        session.close()
-    return INTERRUPTED if not finished and session.stopped_by == signal.SIGINT else 0
+        runner.close()
+    return EXIT_INTERRUPTED if not finished and runner.stop_signal == signal.SIGINT else 0
 
 
 def _bound_exit(status: int) -> None:
@@ -228,41 +228,41 @@ def _bound_exit(status: int) -> None:
     atexit.register(exiting.set)
 
 
-def _resolved(
+def _resolve_config(
     task: str,
     method: str | None,
     preset: str | None,
     seed: int | None,
     file: Path | None,
-    changes: Sequence[str],
+    assignments: Sequence[str],
     device: str | None,
 ) -> RunConfig:
     if file is None:
         accelerator = torch.accelerator.is_available() and device != "cpu"
         method, seed = method or RunConfig.method, RunConfig.seed if seed is None else seed
-        name = preset or preset_for(task, method, accelerator=accelerator)
-        config = preset_config(name, task=task, method=method, seed=seed)
+        name = preset or choose_preset(task, method, accelerator=accelerator)
+        config = load_preset(name, task=task, method=method, seed=seed)
     elif preset is not None:
         raise ValueError("--config already holds every setting: give it or --preset, not both")
     else:
-        given = _read_config(file)
-        config = replace(given, task=task, method=method or given.method, seed=given.seed if seed is None else seed)
-    config = changed(config, nested(_assigned(change) for change in changes))
-    return config if device is None else changed(config, {"machine": {"device": device}})
+        loaded = _read_config(file)
+        config = replace(loaded, task=task, method=method or loaded.method, seed=loaded.seed if seed is None else seed)
+    config = apply_overrides(config, nest_overrides(_parse_assignment(assignment) for assignment in assignments))
+    return config if device is None else apply_overrides(config, {"machine": {"device": device}})
 
 
 def _read_config(file: Path) -> RunConfig:
     try:
-        return from_plain(RunConfig, read_object(file))
+        return from_plain(RunConfig, read_json(file))
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 
 
-def _assigned(change: str) -> tuple[str, Any]:
+def _parse_assignment(assignment: str) -> tuple[str, Any]:
     """`replay.batch_size=128`, as its name and value."""
-    name, equals, text = change.partition("=")
+    name, equals, text = assignment.partition("=")
     if not equals:
-        raise ValueError(f"--set takes NAME=VALUE, such as replay.batch_size=128; got {change!r}")
+        raise ValueError(f"--set takes NAME=VALUE, such as replay.batch_size=128; got {assignment!r}")
     try:
         return name, json.loads(text)
     except (json.JSONDecodeError, RecursionError):

@@ -7,24 +7,24 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import refuse
+from manyview.cli.arguments import report_error
 from manyview.envs.look import (
-    Moment,
-    Summary,
-    broken_rows,
-    contact_sheet,
-    save_picture,
-    side_by_side,
-    step_ms,
-    summarise,
-    watch,
+    RecordedStep,
+    ViewSummary,
+    compute_median_step_ms,
+    draw_contact_sheet,
+    draw_video_frames,
+    record_random_steps,
+    render_fault_rows,
+    save_image,
+    summarize_views,
     write_video,
 )
 from manyview.envs.make import make
-from manyview.envs.suite import Quality
-from manyview.envs.views import views_of
+from manyview.envs.suite import RenderQuality
+from manyview.envs.views import get_views
 
-AS_THE_TASK = "(default: the task's)"
+TASK_DEFAULT = "(default: the task's)"
 
 
 def views(
@@ -33,13 +33,13 @@ def views(
     out: Annotated[Path, arg(metavar="PNG", help="Where to write the sheet.")],
     views: Annotated[
         tuple[str, ...] | None,
-        arg(metavar="NAME ...", help="Cameras, or <camera>_foreground.", help_behavior_hint=AS_THE_TASK),
+        arg(metavar="NAME ...", help="Cameras, or <camera>_foreground.", help_behavior_hint=TASK_DEFAULT),
     ] = None,
     image_size: Annotated[
-        int | None, arg(metavar="PIXELS", help="Side of a view.", help_behavior_hint=AS_THE_TASK)
+        int | None, arg(metavar="PIXELS", help="Side of a view.", help_behavior_hint=TASK_DEFAULT)
     ] = None,
     render_quality: Annotated[
-        Quality | None, arg(metavar="fast|standard", help="How it is drawn.", help_behavior_hint=AS_THE_TASK)
+        RenderQuality | None, arg(metavar="fast|standard", help="How it is drawn.", help_behavior_hint=TASK_DEFAULT)
     ] = None,
     steps: Annotated[int, arg(metavar="N", help="Random actions. A sheet shows six moments of them, a video all.")] = 5,
     seed: Annotated[int, arg(metavar="N", help="Of the task and of the actions.")] = 0,
@@ -53,41 +53,41 @@ def views(
 ) -> int:
     """Draw what the views of a task show during some random actions."""
     if steps < 1:
-        return refuse(f"--steps must be at least 1, got {steps}")
+        return report_error(f"--steps must be at least 1, got {steps}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             env = make(task, views=views, image_size=image_size, render_quality=render_quality, frame_stack=1)
         except (ValueError, TypeError, ImportError) as error:
-            return refuse(error)
+            return report_error(error)
         try:
-            moments = watch(env, steps, seed=seed)
-            broken = broken_rows(env, steps, seed=seed) if faults else []
+            moments = record_random_steps(env, steps, seed=seed)
+            fault_rows = render_fault_rows(env, steps, seed=seed) if faults else []
         except (ValueError, RuntimeError, MemoryError) as error:  # a seed, a size, or a driver that will not do
-            return refuse(error)
+            return report_error(error)
         finally:
             env.close()
-    shown = views_of(env)
+    view_specs = get_views(env)
     try:
-        save_picture(contact_sheet(shown, moments, further=broken, title=f"{task}, seed {seed}"), out)
+        save_image(draw_contact_sheet(view_specs, moments, extra_rows=fault_rows, title=f"{task}, seed {seed}"), out)
         if video is not None:
-            write_video(video, side_by_side(shown, moments, title=task))
+            write_video(video, draw_video_frames(view_specs, moments, title=task))
     except (ValueError, ImportError, OSError) as error:
-        return refuse(error)
+        return report_error(error)
     for warning in caught:
         print(f"warning: {warning.message}")
-    print_summary(summarise(shown, moments), moments)
+    print_summary(summarize_views(view_specs, moments), moments)
     for path in (out, video):
         if path is not None:
             print(f"written to {path}")
     return 0
 
 
-def print_summary(summaries: Sequence[Summary], moments: Sequence[Moment]) -> None:
+def print_summary(summaries: Sequence[ViewSummary], moments: Sequence[RecordedStep]) -> None:
     """A line for each view, and what a step with all of them costs."""
     longest = max(len(summary.view.name) for summary in summaries)
     for summary in summaries:
         size = " x ".join(map(str, summary.view.shape))
         brightness = "never seen" if summary.brightness is None else f"mean brightness {summary.brightness:.0f} of 255"
-        print(f"{summary.view.name:<{longest}}  {size}, {brightness}, present {summary.present:.0%}")
-    print(f"a step takes {step_ms(moments):.3g} ms with all views")
+        print(f"{summary.view.name:<{longest}}  {size}, {brightness}, present {summary.present_fraction:.0%}")
+    print(f"a step takes {compute_median_step_ms(moments):.3g} ms with all views")

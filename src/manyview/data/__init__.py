@@ -1,34 +1,40 @@
 """What agents learn from: the replay of single frames, and augmentation on tensors."""
 
 from manyview.data.batch import Batch
-from manyview.data.derived import Derived
-from manyview.data.layout import batch_bytes, bytes_needed, bytes_per_step
-from manyview.data.log import Log, NoLog, SegmentLog
-from manyview.data.replay import Replay
-from manyview.data.rollout import Minibatch, Rollout
-from manyview.data.room import NoRoomError, check_memory, check_room, free_disk_bytes, free_memory_bytes
+from manyview.data.derived import DerivedViews
+from manyview.data.layout import compute_batch_bytes, compute_buffer_bytes, compute_step_bytes
+from manyview.data.log import NullLog, ReplayLog, SegmentLog
+from manyview.data.replay import ReplayBuffer
+from manyview.data.rollout import Minibatch, RolloutBuffer
+from manyview.data.room import (
+    InsufficientSpaceError,
+    check_memory,
+    check_replay_fits,
+    get_free_disk_bytes,
+    get_free_memory_bytes,
+)
 from manyview.data.sampler import Sampler
-from manyview.data.scribe import Scribe
+from manyview.data.scribe import AsyncWriter
 from manyview.data.segments import SegmentError
 
 __all__ = [
+    "AsyncWriter",
     "Batch",
-    "Derived",
-    "Log",
+    "DerivedViews",
+    "InsufficientSpaceError",
     "Minibatch",
-    "NoLog",
-    "NoRoomError",
-    "Replay",
-    "Rollout",
+    "NullLog",
+    "ReplayBuffer",
+    "ReplayLog",
+    "RolloutBuffer",
     "Sampler",
-    "Scribe",
     "SegmentError",
     "SegmentLog",
-    "batch_bytes",
-    "bytes_needed",
-    "bytes_per_step",
     "check_memory",
-    "check_room",
-    "free_disk_bytes",
-    "free_memory_bytes",
+    "check_replay_fits",
+    "compute_batch_bytes",
+    "compute_buffer_bytes",
+    "compute_step_bytes",
+    "get_free_disk_bytes",
+    "get_free_memory_bytes",
 ]

@@ -13,47 +13,47 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from manyview.data.draws import integers, normal, uniform
-from manyview.data.shift import shift
+from manyview.data.shift import shift_views
 
 Augmentation = Literal["crop", "cutout", "cutout_color", "random_conv", "flip", "rotate", "grayscale", "color_jitter"]
 LUMA = (38, 75, 15)
 """Red, green and blue in what the eye calls bright, of 128: in 16 bits nothing is lost (ITU-R BT.601)."""
 
 
-def augment(images: Tensor, key: Tensor, how: Augmentation) -> Tensor:
-    """The derived view `how` of images [N, C, H, W] uint8, each with its own key."""
+def augment(images: Tensor, key: Tensor, augmentation: Augmentation) -> Tensor:
+    """The derived view `augmentation` of images [N, C, H, W] uint8, each with its own key."""
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise TypeError(f"expected images [N, C, H, W] uint8, got {list(images.shape)} {images.dtype}")
     if key.shape != images.shape[:1] or key.dtype != torch.int64:
         raise ValueError(f"expected a key for each of {len(images)} images, got {list(key.shape)} {key.dtype}")
-    refuse_unfit(how, (images.shape[1], images.shape[2], images.shape[3]))
+    check_image_shape(augmentation, (images.shape[1], images.shape[2], images.shape[3]))
     with torch.autocast(images.device.type, enabled=False):  # the same picture whoever asks for it
-        return AUGMENTATIONS[how](images, key)
+        return AUGMENTATIONS[augmentation](images, key)
 
 
-def refuse_unfit(how: Augmentation, image: tuple[int, int, int]) -> None:
+def check_image_shape(augmentation: Augmentation, image_shape: tuple[int, int, int]) -> None:
     """Say before anything runs that images [C, H, W] cannot be changed so."""
-    channels, height, width = image
-    if how in ("grayscale", "color_jitter") and channels != 3:
-        raise ValueError(f"{how} needs images of three colours, and of one frame: got {channels} channels")
-    if how == "rotate" and height != width:
+    channels, height, width = image_shape
+    if augmentation in ("grayscale", "color_jitter") and channels != 3:
+        raise ValueError(f"{augmentation} needs images of three colours, and of one frame: got {channels} channels")
+    if augmentation == "rotate" and height != width:
         raise ValueError(f"rotate needs square images, got {height}x{width}")
 
 
 def crop(images: Tensor, key: Tensor) -> Tensor:
     """As large as before, of an image with 12 pixels more on each side, which repeat the border."""
-    most = _scaled(images, 12)
-    return shift(images.unsqueeze(1), integers(key, 2, -most, most).T.unsqueeze(-1)).squeeze(1)
+    max_shift = _scale_pixels(images, 12)
+    return shift_views(images.unsqueeze(1), integers(key, 2, -max_shift, max_shift).T.unsqueeze(-1)).squeeze(1)
 
 
 def cutout(images: Tensor, key: Tensor) -> Tensor:
     """A rectangle of 7 to 22 pixels a side is black; it lies anywhere inside."""
-    return _painted(images, key, torch.zeros(images.shape[:2], dtype=torch.uint8, device=images.device))
+    return _paint_rectangles(images, key, torch.zeros(images.shape[:2], dtype=torch.uint8, device=images.device))
 
 
 def cutout_color(images: Tensor, key: Tensor) -> Tensor:
     """The rectangle of `cutout` in a random colour."""
-    return _painted(images, key, integers(key, images.shape[1], 0, 255, stream=1).to(torch.uint8))
+    return _paint_rectangles(images, key, integers(key, images.shape[1], 0, 255, stream=1).to(torch.uint8))
 
 
 def random_conv(images: Tensor, key: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def grayscale(images: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
     return torch.empty_like(images).copy_(gray.unsqueeze(1))
 
 
-CACHED = 32
+CACHED_IMAGES = 32
 """Images whose colours as floats stay in a core's cache: 1.6 times as fast as all at once."""
 
 
@@ -109,15 +109,15 @@ def color_jitter(images: Tensor, key: Tensor) -> Tensor:
     turn[:, 1, 2] = -turn[:, 2, 1]
     matrix = (brightness * contrast)[:, None, None] * (from_yiq @ turn @ to_yiq)
     out = torch.empty_like(images)
-    at_once = CACHED if images.device.type == "cpu" else max(1, count)
-    for begin in range(0, count, at_once):
-        some = slice(begin, begin + at_once)
-        colours = images[some].flatten(2).float()  # [n, 3, H * W]
+    block_size = CACHED_IMAGES if images.device.type == "cpu" else max(1, count)
+    for start in range(0, count, block_size):
+        block = slice(start, start + block_size)
+        colours = images[block].flatten(2).float()  # [n, 3, H * W]
         # Contrast is measured from the mean brightness of the image, which turns and saturation do not change.
-        mean = brightness[some] * (to_yiq[0] @ colours.mean(2).T)
-        offset = (mean * (1 - contrast[some]) + 0.5)[:, None, None].expand(-1, 3, 1)  # and half: bytes cut off
-        mixed = torch.baddbmm(offset, matrix[some], colours).clamp_(0, 255)
-        out[some].flatten(2).copy_(mixed)
+        mean = brightness[block] * (to_yiq[0] @ colours.mean(2).T)
+        offset = (mean * (1 - contrast[block]) + 0.5)[:, None, None].expand(-1, 3, 1)  # and half: bytes cut off
+        mixed = torch.baddbmm(offset, matrix[block], colours).clamp_(0, 255)
+        out[block].flatten(2).copy_(mixed)
     return out
 
 
@@ -137,33 +137,35 @@ AUGMENTATIONS: dict[Augmentation, Callable[[Tensor, Tensor], Tensor]] = {
 assert tuple(AUGMENTATIONS) == get_args(Augmentation)  # noqa: S101
 
 
-def _scaled(images: Tensor, pixels: int) -> int:
+def _scale_pixels(images: Tensor, pixels: int) -> int:
     """Of an image of 64 pixels, for this one."""
     return max(1, round(pixels * min(images.shape[-2:]) / 64))
 
 
-def _painted(images: Tensor, key: Tensor, colours: Tensor) -> Tensor:
+def _paint_rectangles(images: Tensor, key: Tensor, colours: Tensor) -> Tensor:
     """A copy with a random rectangle of each image in its colour [N, C]."""
     lengths = torch.tensor(images.shape[-2:], device=images.device)
-    sides = integers(key, 2, _scaled(images, 7), _scaled(images, 22))
-    begins = (uniform(key, 2, stream=2) * (lengths - sides + 1)).long()
+    sides = integers(key, 2, _scale_pixels(images, 7), _scale_pixels(images, 22))
+    starts = (uniform(key, 2, stream=2) * (lengths - sides + 1)).long()
     # Slices are four times as fast on a CPU; an accelerator would make each of them by itself.
-    paint = _painted_by_slices if images.device.type == "cpu" else _painted_by_pixels
-    return paint(images, begins, begins + sides, colours)
+    paint = _paint_by_slices if images.device.type == "cpu" else _paint_by_pixels
+    return paint(images, starts, starts + sides, colours)
 
 
-def _painted_by_slices(images: Tensor, begins: Tensor, ends: Tensor, colours: Tensor) -> Tensor:
+def _paint_by_slices(images: Tensor, starts: Tensor, ends: Tensor, colours: Tensor) -> Tensor:
     out = images.numpy().copy()
     for image, (top, left), (bottom, right), colour in zip(
-        out, begins.tolist(), ends.tolist(), colours.numpy()[:, :, None, None], strict=True
+        out, starts.tolist(), ends.tolist(), colours.numpy()[:, :, None, None], strict=True
     ):
         image[:, top:bottom, left:right] = colour
     return torch.from_numpy(out)
 
 
-def _painted_by_pixels(images: Tensor, begins: Tensor, ends: Tensor, colours: Tensor) -> Tensor:
+def _paint_by_pixels(images: Tensor, starts: Tensor, ends: Tensor, colours: Tensor) -> Tensor:
     rows, columns = (
-        (places >= begins[:, axis, None]) & (places < ends[:, axis, None])
-        for axis, places in enumerate(torch.arange(int(length), device=images.device) for length in images.shape[-2:])
+        (positions >= starts[:, axis, None]) & (positions < ends[:, axis, None])
+        for axis, positions in enumerate(
+            torch.arange(int(length), device=images.device) for length in images.shape[-2:]
+        )
     )
     return torch.where((rows[:, :, None] & columns[:, None, :]).unsqueeze(1), colours[:, :, None, None], images)

@@ -16,7 +16,7 @@ class Batch(NamedTuple):
     discount: Tensor  # [B]
     next_views: Tensor  # [B, V, C, H, W] uint8, s_{t+n}
     next_mask: Tensor  # [B, V] bool
-    rows: Tensor  # [B] int64, the number of each transition since the replay began
+    indices: Tensor  # [B] int64, the number of each transition since the replay began
 
     def to(self, device: torch.device) -> "Batch":
         # Only CUDA copies from memory that a sampler pins and waits for; elsewhere it must not be used again too early.

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from manyview.data.augment import Augmentation, augment
-from manyview.data.draws import keys
+from manyview.data.draws import derive_keys
 
 
 @dataclass(frozen=True)
-class Derived:
+class DerivedViews:
     """How further views come from the cameras.
 
     What is random about a picture is decided by two numbers, of a draw and of its environment, so a rollout keeps the
@@ -20,18 +20,21 @@ class Derived:
     """
 
     seed: int
-    ways: Sequence[tuple[int, Augmentation]] = ()
+    augmentations: Sequence[tuple[int, Augmentation]] = ()
     """Of which camera, by its number, and how."""
 
-    def __call__(self, views: Tensor, mask: Tensor, *, draw: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, views: Tensor, mask: Tensor, *, draw_ids: Tensor, env_ids: Tensor) -> tuple[Tensor, Tensor]:
         """`views` [B, V, C, H, W] and `mask` [B, V] of the cameras, with those derived from them after them.
 
-        Rows of the same `draw` and `env` [B] are changed in the same way. A derived view is absent when its camera is.
+        Rows of equal `draw_ids` and `env_ids` [B] are changed alike. A derived view is absent when its camera is.
         """
-        if not self.ways:
+        if not self.augmentations:
             return views, mask
-        key = keys(self.seed, draw, env)
-        made = [augment(views[:, camera].contiguous(), key + way, how) for way, (camera, how) in enumerate(self.ways)]
-        shown = torch.stack([mask[:, camera] for camera, _ in self.ways], 1)
-        pictures = torch.where(shown[:, :, None, None, None], torch.stack(made, 1), views.new_zeros(()))
-        return torch.cat([views, pictures], 1), torch.cat([mask, shown], 1)
+        key = derive_keys(self.seed, draw_ids, env_ids)
+        augmented = [
+            augment(views[:, camera].contiguous(), key + index, augmentation)
+            for index, (camera, augmentation) in enumerate(self.augmentations)
+        ]
+        present = torch.stack([mask[:, camera] for camera, _ in self.augmentations], 1)
+        images = torch.where(present[:, :, None, None, None], torch.stack(augmented, 1), views.new_zeros(()))
+        return torch.cat([views, images], 1), torch.cat([mask, present], 1)

@@ -9,24 +9,24 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from manyview.utils.files import UNFINISHED, retry_transient
+from manyview.utils.files import TEMP_SUFFIX, retry_transient
 
 Bytes = bytes | memoryview
 
 
-def write_whole(path: Path, parts: Iterable[Bytes]) -> None:
+def write_atomic(path: Path, parts: Iterable[Bytes]) -> None:
     """A file with these bytes, in the place of an older one."""
-    beside = path.with_name(path.name + UNFINISHED)
-    remove(beside)
+    temp_path = path.with_name(path.name + TEMP_SUFFIX)
+    remove(temp_path)
     try:
-        write_new(beside, parts)
+        write_new_file(temp_path, parts)
     except OSError:
-        beside.unlink(missing_ok=True)  # a full disk needs the room
+        temp_path.unlink(missing_ok=True)  # a full disk needs the room
         raise
-    rename(beside, path)
+    rename(temp_path, path)
 
 
-def write_new(path: Path, parts: Iterable[Bytes]) -> None:
+def write_new_file(path: Path, parts: Iterable[Bytes]) -> None:
     """A file with these bytes on the disk. Its name is not safe until its folder is flushed.
 
     It must be new: whatever had this name, a link or a pipe too, would get the bytes.
@@ -42,23 +42,23 @@ def write_new(path: Path, parts: Iterable[Bytes]) -> None:
         os.close(file)
 
 
-def make_folder(path: Path) -> None:
+def make_directory(path: Path) -> None:
     """A folder whose name is on the disk, with those above it."""
     if not path.is_dir():
-        make_folder(path.parent)
+        make_directory(path.parent)
         path.mkdir(exist_ok=True)
-        flush_names(path.parent)
+        fsync_directory(path.parent)
 
 
 def rename(source: Path, target: Path) -> None:
     """The last step: from here on `target` is there, whole."""
     os.rename(source, target)  # noqa: PTH104
-    flush_names(target.parent)
+    fsync_directory(target.parent)
 
 
-def flush_names(folder: Path) -> None:
+def fsync_directory(directory: Path) -> None:
     """The names in a folder, to the disk."""
-    file = os.open(folder, os.O_RDONLY)
+    file = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(file)
     finally:
@@ -73,9 +73,9 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def list_folder(folder: Path) -> list[Path]:
+def list_directory(directory: Path) -> list[Path]:
     """Return what is in a folder, nothing if it is not there; unlike `glob`, any other failure raises `OSError`."""
     try:
-        return retry_transient(lambda: list(folder.iterdir()))
+        return retry_transient(lambda: list(directory.iterdir()))
     except FileNotFoundError:
         return []

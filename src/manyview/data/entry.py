@@ -6,113 +6,119 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.data.cutting import cut_out, flattened, packed
-from manyview.envs.foreground import foreground
+from manyview.data.cutting import apply_bits, flatten_pixels, pack_bits
+from manyview.envs.foreground import extract_foreground_mask
 from manyview.envs.layers.boundary import (
     ContractError,
-    checked_flag,
-    checked_observation,
-    checked_reward,
-    described,
-    refuse,
+    describe,
+    make_contract_error,
+    validate_flag,
+    validate_observation,
+    validate_reward,
 )
-from manyview.envs.views import Observation, View, observation_space
+from manyview.envs.views import Observation, View, make_observation_space
 
-NAME = "replay"
-LARGEST_REWARD = float(np.finfo(np.float32).max)
+ERROR_SOURCE = "replay"
+MAX_REWARD = float(np.finfo(np.float32).max)
 
 
-class Entry(NamedTuple):
+class StoredObservation(NamedTuple):
     """An observation. Its frames are the oldest first: as many as are stacked, or one if only the newest was given."""
 
     mask: NDArray[np.bool_]  # [V]
-    pictures: list[NDArray[np.uint8]]  # [F, C, H, W] of each view
-    kept: list[NDArray[np.uint8]]  # as the replay keeps them: a derived view as bits [F, H * W / 8]
+    images: list[NDArray[np.uint8]]  # [F, C, H, W] of each view
+    stored: list[NDArray[np.uint8]]  # as the replay keeps them: a derived view as bits [F, H * W / 8]
 
     @property
-    def frames(self) -> int:
-        return len(self.pictures[0])
+    def num_frames(self) -> int:
+        return len(self.images[0])
 
-    def ages(self) -> NDArray[np.uint8]:
+    def compute_ages(self) -> NDArray[np.uint8]:
         """How far the history of each view goes back in its stack: older frames than that repeat the one before."""
-        changes = [(frames[1:] != frames[:-1]).any((1, 2, 3)) for frames in self.pictures]  # [F - 1] each
+        changes = [(frames[1:] != frames[:-1]).any((1, 2, 3)) for frames in self.images]  # [F - 1] each
         return np.array([len(changed) - changed.argmax() if changed.any() else 0 for changed in changes], np.uint8)
 
 
-class EntryCheck:
+class TransitionCheck:
     """Refuses what must not enter, with a `ContractError` that names the field."""
 
     def __init__(self, views: Sequence[View], *, frame_stack: int, action: np.dtype[Any]) -> None:
         self._views, self._frame_stack = views, frame_stack
-        self._cameras = {view.name: place for place, view in enumerate(views)}
+        self._cameras = {view.name: index for index, view in enumerate(views)}
         self._action_dtype, self._action_shape = action.base, action.shape
-        self._spaces = {frames: observation_space(views, frame_stack=frames) for frames in (1, frame_stack)}
+        self._spaces = {frames: make_observation_space(views, frame_stack=frames) for frames in (1, frame_stack)}
 
-    def observation(self, observation: Observation) -> Entry:
+    def validate_observation(self, observation: Observation) -> StoredObservation:
         """Stacked as environments give it, or the newest frames alone."""
         first = self._views[0]
-        picture = observation.get(first.name) if isinstance(observation, dict) else None
-        single = isinstance(picture, np.ndarray) and picture.shape == first.shape
-        space: Any = self._spaces[1 if single else self._frame_stack]
-        observation = checked_observation(observation, space, NAME)
-        pictures, kept = [], []
+        image = observation.get(first.name) if isinstance(observation, dict) else None
+        is_single_frame = isinstance(image, np.ndarray) and image.shape == first.shape
+        space: Any = self._spaces[1 if is_single_frame else self._frame_stack]
+        observation = validate_observation(observation, space, ERROR_SOURCE)
+        images, stored = [], []
         for view in self._views:
             # Channels first is how stacked frames lie in memory, so this copies nothing.
             frames = observation[view.name].transpose(2, 0, 1).reshape(-1, view.channels, view.height, view.width)
-            pictures.append(frames)
-            kept.append(frames if view.derived_from is None else _bits(frames, view))
-        entry = Entry(observation["mask"].astype(np.bool_), pictures, kept)
-        self.derived_views(entry, entry.mask)
-        return entry
+            images.append(frames)
+            stored.append(frames if view.derived_from is None else _pack_foreground(frames, view))
+        stored_observation = StoredObservation(observation["mask"].astype(np.bool_), images, stored)
+        self.check_derived_views(stored_observation, stored_observation.mask)
+        return stored_observation
 
-    def derived_views(self, entry: Entry, mask: NDArray[np.bool_], *, back: int = 0) -> None:
+    def check_derived_views(
+        self, observation: StoredObservation, mask: NDArray[np.bool_], *, frames_back: int = 0
+    ) -> None:
         """That the derived views of `mask` can be made again of what is kept, so many frames back."""
-        at = entry.frames - 1 - back
-        for place, view in enumerate(self._views):
-            if view.derived_from is None or not mask[place]:
+        frame = observation.num_frames - 1 - frames_back
+        for index, view in enumerate(self._views):
+            if view.derived_from is None or not mask[index]:
                 continue
             camera = self._cameras[view.derived_from]
-            if not entry.mask[camera]:
+            if not observation.mask[camera]:
                 expected = f"to be absent when its camera {view.derived_from!r} is"
-                raise refuse(NAME, f"view {view.name!r}", expected, "it present")
-            picture, shown = (flattened(entry.pictures[one][at]) for one in (camera, place))
-            again = np.empty_like(shown)
-            cut_out(picture, entry.kept[place][at : at + 1], view.fill, out=again)
-            if not np.array_equal(again, shown):
+                raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, "it present")
+            image, expected_image = (
+                flatten_pixels(observation.images[view_index][frame]) for view_index in (camera, index)
+            )
+            rebuilt = np.empty_like(expected_image)
+            apply_bits(image, observation.stored[index][frame : frame + 1], view.fill, out=rebuilt)
+            if not np.array_equal(rebuilt, expected_image):
                 expected = f"the picture of {view.derived_from!r}, or the fill {view.fill}, at every pixel"
-                pixels = int((again != shown).any(1).sum())
-                raise refuse(NAME, f"view {view.name!r}", expected, f"{pixels} pixels that are neither")
+                pixels = int((rebuilt != expected_image).any(1).sum())
+                raise make_contract_error(
+                    ERROR_SOURCE, f"view {view.name!r}", expected, f"{pixels} pixels that are neither"
+                )
 
-    def outcome(self, action: Any, reward: Any, terminated: Any) -> dict[str, Any]:
+    def validate_outcome(self, action: Any, reward: Any, terminated: Any) -> dict[str, Any]:
         """What was done and what came of it, by the names of the record's fields."""
-        reward = checked_reward(reward, NAME)
-        if abs(reward) > LARGEST_REWARD:
-            raise refuse(NAME, "reward", "a number that is finite as float32", str(reward))
+        reward = validate_reward(reward, ERROR_SOURCE)
+        if abs(reward) > MAX_REWARD:
+            raise make_contract_error(ERROR_SOURCE, "reward", "a number that is finite as float32", str(reward))
         return {
-            "action": self._checked_action(action),
+            "action": self._validate_action(action),
             "reward": reward,
-            "terminated": checked_flag(terminated, "terminated", NAME),
+            "terminated": validate_flag(terminated, "terminated", ERROR_SOURCE),
             "acted": True,
         }
 
-    def _checked_action(self, action: Any) -> NDArray[Any]:
+    def _validate_action(self, action: Any) -> NDArray[Any]:
         try:
             value = np.asarray(action)
         except (TypeError, ValueError, RuntimeError):  # what numpy cannot take, such as rows of different lengths
-            raise self._refused_action("numbers", described(action)) from None
+            raise self._make_action_error("numbers", describe(action)) from None
         if value.shape != self._action_shape or value.dtype.kind not in "fiub":
-            raise self._refused_action("numbers", described(action))
+            raise self._make_action_error("numbers", describe(action))
         with np.errstate(all="ignore"):
-            kept = value.astype(self._action_dtype)
-        if not (np.all(np.isfinite(value)) and np.all(np.isfinite(kept))):
-            raise self._refused_action("finite numbers", str(value))
-        if self._action_dtype.kind in "iu" and not np.array_equal(kept, value):
-            raise self._refused_action(f"whole numbers within {self._action_dtype}", str(value))
-        return kept
+            converted = value.astype(self._action_dtype)
+        if not (np.all(np.isfinite(value)) and np.all(np.isfinite(converted))):
+            raise self._make_action_error("finite numbers", str(value))
+        if self._action_dtype.kind in "iu" and not np.array_equal(converted, value):
+            raise self._make_action_error(f"whole numbers within {self._action_dtype}", str(value))
+        return converted
 
-    def _refused_action(self, expected: str, got: str) -> ContractError:
-        return refuse(NAME, "action", f"{expected} of shape {self._action_shape}", got)
+    def _make_action_error(self, expected: str, got: str) -> ContractError:
+        return make_contract_error(ERROR_SOURCE, "action", f"{expected} of shape {self._action_shape}", got)
 
 
-def _bits(frames: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
-    return packed(foreground(frames.transpose(0, 2, 3, 1), view.fill))
+def _pack_foreground(frames: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
+    return pack_bits(extract_foreground_mask(frames.transpose(0, 2, 3, 1), view.fill))

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from manyview.envs.views import View, checked_views
+from manyview.envs.views import View, validate_views
 
 MAX_AGE = int(np.iinfo(np.uint8).max)
 
 
-def replayable(views: Sequence[View]) -> tuple[View, ...]:
+def validate_replay_views(views: Sequence[View]) -> tuple[View, ...]:
     """The views, or an error that says why no batch can be made of them."""
-    views = checked_views(views)
+    views = validate_views(views)
     shapes = {view.name: view.shape for view in views}
     if len(set(shapes.values())) > 1:
         raise ValueError(
@@ -38,7 +38,7 @@ def replayable(views: Sequence[View]) -> tuple[View, ...]:
     return views
 
 
-def step_record(views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike) -> np.dtype[Any]:
+def make_step_dtype(views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike) -> np.dtype[Any]:
     """The small things of a step, side by side: one of them is rarely wanted without the others."""
     return np.dtype(
         [
@@ -63,25 +63,27 @@ def check_records(records: NDArray[Any]) -> None:
             raise ValueError(f"{name} of a step is neither true nor false")
 
 
-def frame_shape(view: View) -> tuple[int, ...]:
+def stored_frame_shape(view: View) -> tuple[int, ...]:
     if view.derived_from is None:
         return (view.channels, view.height, view.width)
     return (math.ceil(view.height * view.width / 8),)
 
 
-def bytes_per_step(views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike = np.float32) -> int:
+def compute_step_bytes(
+    views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike = np.float32
+) -> int:
     """What a step takes. An episode takes one step more than it has transitions: its last observation."""
-    frames = sum(math.prod(frame_shape(view)) for view in views)
-    return step_record(views, action_shape, action_dtype).itemsize + frames
+    frames = sum(math.prod(stored_frame_shape(view)) for view in views)
+    return make_step_dtype(views, action_shape, action_dtype).itemsize + frames
 
 
-def bytes_needed(
+def compute_buffer_bytes(
     views: Sequence[View], *, action_shape: tuple[int, ...], action_dtype: DTypeLike = np.float32, capacity: int
 ) -> int:
     """What a full replay takes, in memory or in its folder."""
-    return capacity * bytes_per_step(views, action_shape, action_dtype)
+    return capacity * compute_step_bytes(views, action_shape, action_dtype)
 
 
-def batch_bytes(views: Sequence[View], *, frame_stack: int, batch_size: int) -> int:
+def compute_batch_bytes(views: Sequence[View], *, frame_stack: int, batch_size: int) -> int:
     """What the pictures of one batch take, s and s'. A sampler keeps one batch, or two if it works ahead."""
     return 2 * batch_size * frame_stack * sum(math.prod(view.shape) for view in views)

@@ -5,18 +5,18 @@ import os
 from pathlib import Path
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """Those this process may run on, no more than its container is granted."""
     # Python 3.13 has os.process_cpu_count, which does not know of a container's quota either.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        quota = cores_of_quota(Path("/sys/fs/cgroup/cpu.max").read_text())
+        quota = parse_cpu_quota(Path("/sys/fs/cgroup/cpu.max").read_text())
     except (OSError, ValueError):
         quota = None
     return min(cores, quota or cores)
 
 
-def cores_of_quota(cpu_max: str) -> int | None:
+def parse_cpu_quota(cpu_max: str) -> int | None:
     """The cores that a container's `cpu.max` grants, rounded up; None without a limit."""
     quota, _, period = cpu_max.strip().partition(" ")
     return None if quota == "max" else math.ceil(int(quota) / int(period))

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyview.envs.foreground import remove_background
-from manyview.envs.gl import prepare_headless_gl, temporary_quality
-from manyview.envs.suite import Quality
+from manyview.envs.gl import configure_headless_gl, override_render_quality
+from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Image, View
 
-Shape = tuple[int, int, int]
+ImageShape = tuple[int, int, int]
 """Height, width and channels."""
-World = Callable[[], tuple[Any, Any]]
+ModelDataFn = Callable[[], tuple[Any, Any]]
 """The model and the data as they are now: some environments replace them at a reset."""
 MAX_GEOMS = 2_000
-SMOOTH = 2
+SUPERSAMPLING = 2
 """How many times larger `smooth` pictures are drawn before they are averaged: thin things do not get lost."""
 
 
@@ -44,158 +44,163 @@ class Orbit:
     """Negative looks down."""
 
 
-class Drawn(NamedTuple):
+class RenderedViews(NamedTuple):
     """A picture per view, None where its camera failed, and why each camera failed."""
 
-    pictures: dict[str, Image | None]
+    images: dict[str, Image | None]
     failures: dict[str, Exception]
 
 
-class Drawing:
+class MujocoRenderer:
     """One context for all cameras of an environment, of whatever size.
 
     A context that has failed is replaced when the next picture is drawn.
     """
 
-    def __init__(self, world: World, *, largest: int, quality: Quality, rangefinders: bool = True) -> None:
-        self._world = world
-        self._painter = _Painter(largest, quality, rangefinders)
-        self._end = weakref.finalize(self, self._painter.free)
+    def __init__(
+        self, get_model_data: ModelDataFn, *, max_size: int, quality: RenderQuality, rangefinders: bool = True
+    ) -> None:
+        self._get_model_data = get_model_data
+        self._renderer = _GLRenderer(max_size, quality, rangefinders)
+        self._finalizer = weakref.finalize(self, self._renderer.free)
         try:
-            self._painter.prepare(world()[0])
+            self._renderer.prepare(get_model_data()[0])
         except Exception as error:
-            self._end()
+            self._finalizer()
             raise RuntimeError(
                 f"MuJoCo cannot draw here ({error}): set MUJOCO_GL to egl or osmesa before Python starts, and install "
                 "the driver (apt-get install libegl1 libgl1); `manyview doctor` says more"
             ) from error
         # Before MuJoCo's own farewell to EGL: the last to register goes first, and it has just registered.
-        self._end.atexit = False
-        atexit.register(self._end)
+        self._finalizer.atexit = False
+        atexit.register(self._finalizer)
 
-    def draw(self, camera: str | int | Orbit, shape: Shape) -> Image:
-        model, data = self._open_world()
-        with _thread_given_back():
-            return self._painter.paint(model, data, camera, shape)
+    def render(self, camera: str | int | Orbit, shape: ImageShape) -> Image:
+        model, data = self._require_model_data()
+        with _preserve_current_context():
+            return self._renderer.render(model, data, camera, shape)
 
-    def draw_views(self, views: Sequence[View]) -> Drawn:
+    def render_views(self, views: Sequence[View]) -> RenderedViews:
         """Every view by the camera of its name, and what is derived from it, in one go."""
-        model, data = self._open_world()
-        with _thread_given_back():
-            return self._painter.paint_views(model, data, views)
+        model, data = self._require_model_data()
+        with _preserve_current_context():
+            return self._renderer.render_views(model, data, views)
 
-    def _open_world(self) -> tuple[Any, Any]:
-        if not self._end.alive:
+    def _require_model_data(self) -> tuple[Any, Any]:
+        if not self._finalizer.alive:
             raise RuntimeError("the environment is closed, and draws no more")
-        return self._world()
+        return self._get_model_data()
 
     @property
     def driver(self) -> str:
         """What OpenGL calls the thing that draws."""
-        return self._painter.driver()
+        return self._renderer.get_driver()
 
     def close(self) -> None:
-        self._end()
-        atexit.unregister(self._end)
+        self._finalizer()
+        atexit.unregister(self._finalizer)
 
 
-class _Painter:
+class _GLRenderer:
     """Everything of OpenGL."""
 
-    def __init__(self, largest: int, quality: Quality, rangefinders: bool) -> None:
+    def __init__(self, max_size: int, quality: RenderQuality, rangefinders: bool) -> None:
         self._quality, self._rangefinders = quality, rangefinders
-        self._finer = SMOOTH if quality == "smooth" else 1
-        self._largest = largest * self._finer
+        self._supersampling = SUPERSAMPLING if quality == "smooth" else 1
+        self._max_size = max_size * self._supersampling
         self._model: Any = None
-        self._gl: Any = None
-        self._context: Any = None
+        self._gl_context: Any = None
+        self._mjr_context: Any = None
         self._scene: Any = None
         self._option: Any = None
         self._cameras: dict[str | int | Orbit, Any] = {}
         self._terrain = b""
-        self._planes: list[int] = []
+        self._plane_indices: list[int] = []
         """Where in the scene the planes are."""
 
     def prepare(self, model: Any) -> None:
         import mujoco
 
         self.free()
-        with _thread_given_back():
-            self._gl = _context_class()(self._largest, self._largest)
-            self._gl.make_current()
-            self._prepare(model, mujoco)
+        with _preserve_current_context():
+            self._gl_context = _get_context_class()(self._max_size, self._max_size)
+            self._gl_context.make_current()
+            self._create_context(model, mujoco)
 
-    def _prepare(self, model: Any, mujoco: Any) -> None:
-        with temporary_quality(model.vis, self._quality, self._largest):
-            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+    def _create_context(self, model: Any, mujoco: Any) -> None:
+        with override_render_quality(model.vis, self._quality, self._max_size):
+            self._mjr_context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._mjr_context)
         self._scene, self._option = mujoco.MjvScene(model, MAX_GEOMS), mujoco.MjvOption()
         self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = self._rangefinders
         if self._quality != "standard":
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        self._model, self._planes, self._cameras = model, [], {}
+        self._model, self._plane_indices, self._cameras = model, [], {}
         self._terrain = b""
 
-    def paint_views(self, model: Any, data: Any, views: Sequence[View]) -> Drawn:
-        pictures: dict[str, Image | None] = dict.fromkeys(view.name for view in views)
+    def render_views(self, model: Any, data: Any, views: Sequence[View]) -> RenderedViews:
+        images: dict[str, Image | None] = dict.fromkeys(view.name for view in views)
         failures: dict[str, Exception] = {}
         for view in views:
             if view.derived_from is None:
                 try:
-                    pictures |= self._paint_family(model, data, view, views)
+                    images |= self._render_with_derived(model, data, view, views)
                 except Exception as error:  # whatever the driver makes of it
                     failures[view.name] = error
-        return Drawn(pictures, failures)
+        return RenderedViews(images, failures)
 
-    def _paint_family(self, model: Any, data: Any, view: View, views: Sequence[View]) -> dict[str, Image]:
+    def _render_with_derived(self, model: Any, data: Any, view: View, views: Sequence[View]) -> dict[str, Image]:
         """The picture of a camera, and those of the views derived from it."""
-        picture = self.paint(model, data, view.name, view.shape)
+        image = self.render(model, data, view.name, view.shape)
         derived = [other for other in views if other.derived_from == view.name]
-        cut = {other.name: remove_background(picture, self._foreground(view.shape), other.fill) for other in derived}
-        return {view.name: picture, **cut}
+        derived_images = {
+            other.name: remove_background(image, self._render_foreground_mask(view.shape), other.fill)
+            for other in derived
+        }
+        return {view.name: image, **derived_images}
 
-    def paint(self, model: Any, data: Any, camera: str | int | Orbit, shape: Shape) -> Image:
+    def render(self, model: Any, data: Any, camera: str | int | Orbit, shape: ImageShape) -> Image:
         import mujoco
 
         if model is not self._model:
             self.prepare(model)
         try:
-            self._gl.make_current()
+            self._gl_context.make_current()
             if model.nhfield:
-                self._renew_terrain(model)
+                self._upload_terrain(model)
             if camera not in self._cameras:
-                self._cameras[camera] = camera_of(model, camera)
-            seen_by, everything = self._cameras[camera], mujoco.mjtCatBit.mjCAT_ALL
-            mujoco.mjv_updateScene(model, data, self._option, None, seen_by, everything, self._scene)
-            return _averaged(self._pixels(shape), self._finer)
+                self._cameras[camera] = resolve_camera(model, camera)
+            mjv_camera, categories = self._cameras[camera], mujoco.mjtCatBit.mjCAT_ALL
+            mujoco.mjv_updateScene(model, data, self._option, None, mjv_camera, categories, self._scene)
+            return _average_blocks(self._read_pixels(shape), self._supersampling)
         except Exception:
             self._model = None  # whatever is wrong with the context, the next picture gets another
             raise
 
-    def _renew_terrain(self, model: Any) -> None:
+    def _upload_terrain(self, model: Any) -> None:
         """A task may shape the ground anew at a reset; the context has only what it was when it was made."""
         import mujoco
 
         terrain = model.hfield_data.tobytes()
         if terrain != self._terrain:
             for number in range(model.nhfield):
-                mujoco.mjr_uploadHField(model, self._context, number)
+                mujoco.mjr_uploadHField(model, self._mjr_context, number)
             self._terrain = terrain
 
-    def _pixels(self, shape: Shape) -> Image:
+    def _read_pixels(self, shape: ImageShape) -> Image:
         """As drawn, which is larger than `shape` if it has to be finer."""
         import mujoco
 
         height, width, channels = shape
-        height, width = height * self._finer, width * self._finer
+        height, width = height * self._supersampling, width * self._supersampling
         rectangle = mujoco.MjrRect(0, 0, width, height)
         pixels = np.empty((height, width, channels), np.uint8)
-        mujoco.mjr_render(rectangle, self._scene, self._context)
-        mujoco.mjr_readPixels(pixels, None, rectangle, self._context)
+        mujoco.mjr_render(rectangle, self._scene, self._mjr_context)
+        mujoco.mjr_readPixels(pixels, None, rectangle, self._mjr_context)
         return pixels[::-1]  # GL begins at the bottom
 
-    def _foreground(self, shape: Shape) -> NDArray[np.bool_]:
+    def _render_foreground_mask(self, shape: ImageShape) -> NDArray[np.bool_]:
         """Of the scene just painted: all but the planes (floors, walls, backdrops) and what no object covers."""
         import mujoco
 
@@ -204,52 +209,56 @@ class _Painter:
         for flag in segments:
             flags[flag] = True
         try:
-            pixels = self._pixels(shape)
+            pixels = self._read_pixels(shape)
         finally:
             for flag in segments:
                 flags[flag] = False
         # A pixel is the number of the object in the scene, counted from 1; 0 is nothing.
         count = self._scene.ngeom
-        shown = np.ones(count + 1, np.bool_)
-        shown[0] = False
+        is_foreground = np.ones(count + 1, np.bool_)
+        is_foreground[0] = False
         geoms = self._scene.geoms
-        for place in self._plane_places(geoms, count):
-            shown[geoms[place].segid + 1] = False
-        if len(shown) <= 256:
-            seen = shown[pixels[..., 0]]
+        for index in self._find_planes(geoms, count):
+            is_foreground[geoms[index].segid + 1] = False
+        if len(is_foreground) <= 256:
+            mask = is_foreground[pixels[..., 0]]
         else:
-            seen = shown[pixels.astype(np.uint32) @ np.array([1, 2**8, 2**16], np.uint32)]
-        return np.asarray(seen if self._finer == 1 else _blocks(seen, self._finer).any((1, 3)), np.bool_)
+            mask = is_foreground[pixels.astype(np.uint32) @ np.array([1, 2**8, 2**16], np.uint32)]
+        return np.asarray(
+            mask if self._supersampling == 1 else _split_blocks(mask, self._supersampling).any((1, 3)), np.bool_
+        )
 
-    def _plane_places(self, geoms: Any, count: int) -> list[int]:
+    def _find_planes(self, geoms: Any, count: int) -> list[int]:
         import mujoco
 
         plane = mujoco.mjtGeom.mjGEOM_PLANE
         # Reading every geom of the scene costs as much as drawing it, and planes keep their places.
-        if not self._planes or not all(place < count and geoms[place].type == plane for place in self._planes):
-            self._planes = [place for place in range(count) if geoms[place].type == plane]
-        return self._planes
+        if not self._plane_indices or not all(
+            place < count and geoms[place].type == plane for place in self._plane_indices
+        ):
+            self._plane_indices = [place for place in range(count) if geoms[place].type == plane]
+        return self._plane_indices
 
-    def driver(self) -> str:
+    def get_driver(self) -> str:
         from OpenGL import GL
 
-        with _thread_given_back():
-            self._gl.make_current()
+        with _preserve_current_context():
+            self._gl_context.make_current()
             return str(GL.glGetString(GL.GL_RENDERER).decode())
 
     def free(self) -> None:
-        if self._gl is not None:
-            with _thread_given_back():
-                if self._context is not None:
+        if self._gl_context is not None:
+            with _preserve_current_context():
+                if self._mjr_context is not None:
                     with suppress(Exception):  # a context that is lost has nothing to free
-                        self._gl.make_current()
-                    self._context.free()
-                self._gl.free()
-        self._model = self._gl = self._context = None
+                        self._gl_context.make_current()
+                    self._mjr_context.free()
+                self._gl_context.free()
+        self._model = self._gl_context = self._mjr_context = None
 
 
 @contextmanager
-def _thread_given_back() -> Iterator[None]:
+def _preserve_current_context() -> Iterator[None]:
     """Whatever context is current in this thread is so again afterwards, or none if there was none."""
     if not _uses_egl():  # the window system and OSMesa have one user
         yield
@@ -257,29 +266,29 @@ def _thread_given_back() -> Iterator[None]:
     from mujoco import egl
     from mujoco.egl import egl_ext as library
 
-    before = library.eglGetCurrentContext()
-    theirs = before and (
+    context = library.eglGetCurrentContext()
+    previous = context and (
         library.eglGetCurrentDisplay(),
         library.eglGetCurrentSurface(library.EGL_DRAW),
         library.eglGetCurrentSurface(library.EGL_READ),
-        before,
+        context,
     )
-    nobody = (library.EGL_NO_SURFACE, library.EGL_NO_SURFACE, library.EGL_NO_CONTEXT)
+    no_context = (library.EGL_NO_SURFACE, library.EGL_NO_SURFACE, library.EGL_NO_CONTEXT)
     try:
         yield
     finally:
-        if theirs:
-            library.eglMakeCurrent(*theirs)
+        if previous:
+            library.eglMakeCurrent(*previous)
         elif egl.EGL_DISPLAY is not None:
-            library.eglMakeCurrent(egl.EGL_DISPLAY, *nobody)
+            library.eglMakeCurrent(egl.EGL_DISPLAY, *no_context)
 
 
 def _uses_egl() -> bool:
-    prepare_headless_gl()
+    configure_headless_gl()
     return os.environ.get("MUJOCO_GL") == "egl"
 
 
-def _context_class() -> Any:
+def _get_context_class() -> Any:
     if _uses_egl():
         # By name: whoever imported mujoco before may not have chosen, and got the window system.
         from mujoco.egl import GLContext
@@ -290,42 +299,46 @@ def _context_class() -> Any:
     return mujoco.GLContext
 
 
-def camera_of(model: Any, camera: str | int | Orbit) -> Any:
+def resolve_camera(model: Any, camera: str | int | Orbit) -> Any:
     """MuJoCo's camera of this name, number or orbit; `ValueError` with what there is otherwise."""
     import mujoco
 
-    found = mujoco.MjvCamera()
+    mjv_camera = mujoco.MjvCamera()
     if isinstance(camera, Orbit):
         body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, camera.body)
         if body == -1:
-            raise ValueError(f"no body {camera.body!r} to follow; there are {_names(model.body, model.nbody)}")
-        found.type, found.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, body
-        found.distance, found.azimuth, found.elevation = camera.distance, camera.azimuth, camera.elevation
-        found.lookat[:] = model.body(body).pos
-        return found
+            raise ValueError(f"no body {camera.body!r} to follow; there are {_list_names(model.body, model.nbody)}")
+        mjv_camera.type, mjv_camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, body
+        mjv_camera.distance, mjv_camera.azimuth, mjv_camera.elevation = (
+            camera.distance,
+            camera.azimuth,
+            camera.elevation,
+        )
+        mjv_camera.lookat[:] = model.body(body).pos
+        return mjv_camera
     number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera) if isinstance(camera, str) else camera
     if not 0 <= number < model.ncam:
         raise ValueError(
-            f"no camera {camera!r}; there are {_names(model.camera, model.ncam)}. "
+            f"no camera {camera!r}; there are {_list_names(model.camera, model.ncam)}. "
             f"An Orbit around a body is one more: MujocoCamera(Orbit({model.body(1).name!r}, distance=3))"
         )
-    found.type, found.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
-    return found
+    mjv_camera.type, mjv_camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
+    return mjv_camera
 
 
-def _names(of: Callable[[int], Any], count: int) -> str:
-    return ", ".join(f"{number} {of(number).name!r}" for number in range(count)) or "none"
+def _list_names(get_element: Callable[[int], Any], count: int) -> str:
+    return ", ".join(f"{number} {get_element(number).name!r}" for number in range(count)) or "none"
 
 
-def _averaged(picture: Image, finer: int) -> Image:
-    if finer == 1:
-        return picture
+def _average_blocks(image: Image, factor: int) -> Image:
+    if factor == 1:
+        return image
     # Half a unit before cutting off: rounded, as the mean of whole numbers.
-    total = _blocks(picture, finer).sum((1, 3), dtype=np.uint16)
-    return np.asarray((total + finer**2 // 2) // finer**2, np.uint8)
+    total = _split_blocks(image, factor).sum((1, 3), dtype=np.uint16)
+    return np.asarray((total + factor**2 // 2) // factor**2, np.uint8)
 
 
-def _blocks(picture: NDArray[Any], finer: int) -> NDArray[Any]:
+def _split_blocks(image: NDArray[Any], factor: int) -> NDArray[Any]:
     """[H, finer, W, finer, ...]"""
-    height, width = picture.shape[:2]
-    return picture.reshape(height // finer, finer, width // finer, finer, *picture.shape[2:])
+    height, width = image.shape[:2]
+    return image.reshape(height // factor, factor, width // factor, factor, *image.shape[2:])

@@ -9,31 +9,31 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Bits = NDArray[np.uint8]  # [..., H, ceil(W / 8)]
+PackedMask = NDArray[np.uint8]  # [..., H, ceil(W / 8)]
 
 
 def remove_background(
-    picture: NDArray[np.uint8], foreground: NDArray[np.bool_], fill: Sequence[int]
+    image: NDArray[np.uint8], foreground: NDArray[np.bool_], fill: Sequence[int]
 ) -> NDArray[np.uint8]:
-    """`picture` [..., H, W, C] where `foreground` [..., H, W] is set, `fill` elsewhere."""
-    return np.where(foreground[..., None], picture, np.asarray(fill, np.uint8))
+    """`image` [..., H, W, C] where `foreground` [..., H, W] is set, `fill` elsewhere."""
+    return np.where(foreground[..., None], image, np.asarray(fill, np.uint8))
 
 
-def foreground(view: NDArray[np.uint8], fill: Sequence[int]) -> NDArray[np.bool_]:
+def extract_foreground_mask(view: NDArray[np.uint8], fill: Sequence[int]) -> NDArray[np.bool_]:
     """Which pixels [..., H, W] of a derived view [..., H, W, C] are not the fill."""
     # Channel by channel: numpy is slow at reducing a short last axis.
-    shown: NDArray[np.bool_] = view[..., 0] != fill[0]
+    mask: NDArray[np.bool_] = view[..., 0] != fill[0]
     for channel in range(1, view.shape[-1]):
-        shown |= view[..., channel] != fill[channel]
-    return shown
+        mask |= view[..., channel] != fill[channel]
+    return mask
 
 
-def to_bits(view: NDArray[np.uint8], fill: Sequence[int]) -> Bits:
+def pack_foreground(view: NDArray[np.uint8], fill: Sequence[int]) -> PackedMask:
     """Which pixels of a derived view [..., H, W, C] are not the fill, packed eight to a byte."""
-    return np.packbits(foreground(view, fill), axis=-1)
+    return np.packbits(extract_foreground_mask(view, fill), axis=-1)
 
 
-def from_bits(picture: NDArray[np.uint8], bits: Bits, fill: Sequence[int]) -> NDArray[np.uint8]:
-    """The derived view of a camera's `picture` [..., H, W, C]."""
-    foreground = np.unpackbits(bits, axis=-1, count=picture.shape[-2]).view(np.bool_)
-    return remove_background(picture, foreground, fill)
+def unpack_foreground(image: NDArray[np.uint8], bits: PackedMask, fill: Sequence[int]) -> NDArray[np.uint8]:
+    """The derived view of a camera's `image` [..., H, W, C]."""
+    foreground = np.unpackbits(bits, axis=-1, count=image.shape[-2]).view(np.bool_)
+    return remove_background(image, foreground, fill)

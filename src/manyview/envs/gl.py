@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from manyview.envs.suite import Quality
+from manyview.envs.suite import RenderQuality
 
 
-def prepare_headless_gl() -> None:
+def configure_headless_gl() -> None:
     """Choose EGL where no display is, and no threads in the software renderer; what the user set stays.
 
     Without a choice MuJoCo takes the window system and dies. Threads of the software renderer gain nothing on small
@@ -19,7 +19,7 @@ def prepare_headless_gl() -> None:
     os.environ.setdefault("LP_NUM_THREADS", "0")
 
 
-def set_quality(visual: Any, quality: Quality, size: int) -> None:
+def set_render_quality(visual: Any, quality: RenderQuality, size: int) -> None:
     """Set a MuJoCo model's `vis` for contexts made from now on, which draw images of up to `size` pixels a side."""
     if quality != "standard":
         visual.quality.offsamples = 0
@@ -31,14 +31,14 @@ def set_quality(visual: Any, quality: Quality, size: int) -> None:
 
 
 @contextmanager
-def temporary_quality(visual: Any, quality: Quality, size: int) -> Iterator[None]:
-    """`set_quality` for the contexts made meanwhile: the model is somebody else's, who may draw it too."""
+def override_render_quality(visual: Any, quality: RenderQuality, size: int) -> Iterator[None]:
+    """`set_render_quality` for the contexts made meanwhile: the model is somebody else's, who may draw it too."""
     fields = [(visual.quality, name) for name in ("offsamples", "numslices", "numstacks", "numquads")]
     fields += [(visual.global_, name) for name in ("offwidth", "offheight")]
-    before = [(part, name, getattr(part, name)) for part, name in fields]
-    set_quality(visual, quality, size)
+    saved = [(part, name, getattr(part, name)) for part, name in fields]
+    set_render_quality(visual, quality, size)
     try:
         yield
     finally:
-        for part, name, value in before:
+        for part, name, value in saved:
             setattr(part, name, value)

@@ -11,38 +11,38 @@ from typing import Any, SupportsIndex, Unpack, get_args
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from manyview.envs.layers.boundary import Boundary, Checked, env_error, is_foreign
-from manyview.envs.layers.choose import ChooseViews
-from manyview.envs.layers.faults import Fault, Faults
-from manyview.envs.layers.sanity import Sanity
+from manyview.envs.layers.boundary import CallValidator, OutputValidator, is_foreign, make_env_error
+from manyview.envs.layers.choose import SelectViews
+from manyview.envs.layers.faults import Fault, FaultInjector
+from manyview.envs.layers.sanity import SanityCheck
 from manyview.envs.layers.stack import FrameStack
-from manyview.envs.suite import Levels, Options, Quality, Settings, Suite, Task
-from manyview.envs.views import Observation, views_of
+from manyview.envs.suite import Levels, MakeOptions, RenderQuality, Suite, Task, TaskSettings
+from manyview.envs.views import Observation, get_views
 from manyview.utils.user_modules import import_user_module
 
 SUITES = ("toy", "dmc", "procgen", "metaworld")
 """Each is a module or package `manyview.envs.<name>` with a `SUITE`; its simulator is imported when a task is made."""
 
 
-def suite(name: str) -> Suite:
-    found: Suite = import_module(f"manyview.envs.{name}.suite").SUITE
-    return found
+def load_suite(name: str) -> Suite:
+    suite: Suite = import_module(f"manyview.envs.{name}.suite").SUITE
+    return suite
 
 
-def tasks() -> dict[str, Task]:
+def list_tasks() -> dict[str, Task]:
     """Every task of every suite, installed or not."""
-    return {task.id: task for name in SUITES for task in suite(name).tasks.values()}
+    return {task.id: task for name in SUITES for task in load_suite(name).tasks.values()}
 
 
-def find_task(task: str) -> Task:
-    known = tasks()
-    if task not in known:
-        close = get_close_matches(task, known, n=3) or [f"{name}/..." for name in SUITES]
+def find_task(task_id: str) -> Task:
+    known = list_tasks()
+    if task_id not in known:
+        close = get_close_matches(task_id, known, n=3) or [f"{name}/..." for name in SUITES]
         raise ValueError(
-            f"no task {task!r}; did you mean {' or '.join(close)}? `manyview tasks` lists all, and 'module:function' "
-            "names a function of yours that returns a multi-view environment"
+            f"no task {task_id!r}; did you mean {' or '.join(close)}? `manyview tasks` lists all, and "
+            "'module:function' names a function of yours that returns a multi-view environment"
         )
-    return known[task]
+    return known[task_id]
 
 
 def make(
@@ -52,7 +52,7 @@ def make(
     image_size: int | None = None,
     frame_stack: int | None = None,
     action_repeat: int | None = None,
-    render_quality: Quality | None = None,
+    render_quality: RenderQuality | None = None,
     levels: Levels | None = None,
     faults: Sequence[Fault] | None = None,
 ) -> gym.Env[Observation, Any]:
@@ -73,7 +73,7 @@ def make(
         faults: how cameras fail, on purpose.
 
     """
-    options: Options = {
+    options: MakeOptions = {
         "views": views,
         "image_size": image_size,
         "frame_stack": frame_stack,
@@ -82,16 +82,16 @@ def make(
         "levels": levels,
         "faults": faults,
     }
-    return _made(task, options, name=task)
+    return _make_env(task, options, name=task)
 
 
-def _made(task: str, options: Options, *, name: str) -> gym.Env[Observation, Any]:
+def _make_env(task: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
     """`make`, with the name that errors and warnings call it by."""
     if ":" in task:
-        return _make_own(task, options, name=name)
-    found = find_task(task)
-    settings = resolve(found, options)
-    base: gym.Env[Observation, Any] = _simulator(found).make(found, settings)
+        return _make_custom(task, options, name=name)
+    spec = find_task(task)
+    settings = resolve_settings(spec, options)
+    base: gym.Env[Observation, Any] = _require_suite(spec).make(spec, settings)
     base.metadata = {**base.metadata, "task": task, "settings": settings}
     return wrap(base, frame_stack=settings.frame_stack, faults=options.get("faults") or (), name=name)
 
@@ -102,7 +102,7 @@ def make_vector(
     *,
     processes: bool = False,
     threads: int | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[MakeOptions],
 ) -> VectorEnv[Any, Any, Any]:
     """`num_envs` of a task as one vector environment, each in a process of its own if `processes`; options as `make`.
 
@@ -115,16 +115,16 @@ def make_vector(
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
     if ":" not in task:
-        found = find_task(task)
-        simulator = _simulator(found)
+        spec = find_task(task)
+        simulator = _require_suite(spec)
         if simulator.make_vector is not None:
             if options.get("faults"):
                 raise ValueError(
                     f"{task} is stepped by its simulator, many at once, without faults; make one at a time"
                 )
-            return simulator.make_vector(found, resolve(found, options), num_envs, threads)
+            return simulator.make_vector(spec, resolve_settings(spec, options), num_envs, threads)
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
-        partial(_made, task, options, name=f"{task}[{number}]") for number in range(num_envs)
+        partial(_make_env, task, options, name=f"{task}[{number}]") for number in range(num_envs)
     ]
     if processes:
         # A forked child would share the parent's GL context and locks.
@@ -145,72 +145,72 @@ def wrap(
     warned of, frames are stacked, and calls and actions are checked.
     """
     name = name or str(env)
-    env = Checked(env, name=name)
+    env = OutputValidator(env, name=name)
     if faults:
-        env = Faults(env, faults)
-    env = FrameStack(Sanity(env, name=name), frame_stack)
-    return Boundary(env, name=name)
+        env = FaultInjector(env, faults)
+    env = FrameStack(SanityCheck(env, name=name), frame_stack)
+    return CallValidator(env, name=name)
 
 
-def resolve(task: Task, options: Options) -> Settings:
+def resolve_settings(task: Task, options: MakeOptions) -> TaskSettings:
     """The task's settings with what was asked for in their place; what the task does not have is an error."""
-    given = _given(options)
-    given.pop("faults", None)  # they are no setting of the task
-    for name, value in given.items():
+    overrides = _validate_options(options)
+    overrides.pop("faults", None)  # they are no setting of the task
+    for name, value in overrides.items():
         if getattr(task.settings, name) is None:
-            there = [field.name for field in fields(Settings) if getattr(task.settings, field.name) is not None]
-            raise ValueError(f"{task.id} has no {name}; it has {', '.join(there)}")
+            available = [field.name for field in fields(TaskSettings) if getattr(task.settings, field.name) is not None]
+            raise ValueError(f"{task.id} has no {name}; it has {', '.join(available)}")
         if name in CHOICES and value not in CHOICES[name]:
             raise ValueError(f"{name} must be {' or '.join(CHOICES[name])}, got {value!r}")
-    if "views" in given:
-        given["views"] = tuple(task.view(asked) for asked in given["views"])
-    return replace(task.settings, **given)
+    if "views" in overrides:
+        overrides["views"] = tuple(task.resolve_view(asked) for asked in overrides["views"])
+    return replace(task.settings, **overrides)
 
 
-def _simulator(task: Task) -> Suite:
-    found = suite(task.id.split("/")[0])
-    if not found.installed:
-        raise ModuleNotFoundError(f"{task.id} needs {' and '.join(found.packages)}: {found.install}")
-    return found
+def _require_suite(task: Task) -> Suite:
+    known_suite = load_suite(task.id.split("/")[0])
+    if not known_suite.is_installed:
+        raise ModuleNotFoundError(f"{task.id} needs {' and '.join(known_suite.packages)}: {known_suite.install}")
+    return known_suite
 
 
-def _make_own(path: str, options: Options, *, name: str) -> gym.Env[Observation, Any]:
+def _make_custom(path: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
     module, function = path.split(":", 1)
     try:
-        found = getattr(import_user_module(module), function, None)
-        if not callable(found):
+        factory = getattr(import_user_module(module), function, None)
+        if not callable(factory):
             raise ValueError(f"{module} has no function {function!r}")
-        env: gym.Env[Observation, Any] = found()
+        env: gym.Env[Observation, Any] = factory()
     except BaseException as error:
         if isinstance(error, ValueError | TypeError | ImportError | OSError) or not is_foreign(error):
             raise
-        raise env_error(path, "the function", error) from error
+        raise make_env_error(path, "the function", error) from error
     if not isinstance(env, gym.Env):
         raise TypeError(f"{path} must return a Gymnasium environment, it returned {type(env).__name__}")
-    views_of(env)  # says what to do if there are none
-    given = _given(options)
-    if surplus := given.keys() - {"views", "frame_stack", "faults"}:
+    get_views(env)  # says what to do if there are none
+    overrides = _validate_options(options)
+    if surplus := overrides.keys() - {"views", "frame_stack", "faults"}:
         raise ValueError(f"{path} decides {', '.join(sorted(surplus))} itself; set it there")
-    if "views" in given:
-        env = ChooseViews(env, given["views"])
-    return wrap(env, frame_stack=given.get("frame_stack", 1), faults=given.get("faults", ()), name=name)
+    if "views" in overrides:
+        env = SelectViews(env, overrides["views"])
+    return wrap(env, frame_stack=overrides.get("frame_stack", 1), faults=overrides.get("faults", ()), name=name)
 
 
-CHOICES = {"render_quality": get_args(Quality), "levels": get_args(Levels)}
+CHOICES = {"render_quality": get_args(RenderQuality), "levels": get_args(Levels)}
 
 
-def _given(options: Options) -> dict[str, Any]:
+def _validate_options(options: MakeOptions) -> dict[str, Any]:
     """What was asked for, checked as far as it can be without knowing the task."""
-    if unknown := options.keys() - Options.__annotations__.keys():
-        raise TypeError(f"make() has no {', '.join(sorted(unknown))}; it has {', '.join(Options.__annotations__)}")
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name in given.keys() & {"image_size", "frame_stack", "action_repeat"}:
-        value = given[name]
+    if unknown := options.keys() - MakeOptions.__annotations__.keys():
+        raise TypeError(f"make() has no {', '.join(sorted(unknown))}; it has {', '.join(MakeOptions.__annotations__)}")
+    overrides: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name in overrides.keys() & {"image_size", "frame_stack", "action_repeat"}:
+        value = overrides[name]
         if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        given[name] = index(value)
-    if "views" in given:
-        if isinstance(given["views"], str):
-            raise ValueError(f"views must be several names, as [{given['views']!r}], got a single string")
-        given["views"] = tuple(str(view) for view in given["views"])
-    return given
+        overrides[name] = index(value)
+    if "views" in overrides:
+        if isinstance(overrides["views"], str):
+            raise ValueError(f"views must be several names, as [{overrides['views']!r}], got a single string")
+        overrides["views"] = tuple(str(view) for view in overrides["views"])
+    return overrides

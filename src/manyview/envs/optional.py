@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 
-def optional(module: str, *, extra: str) -> Any:
+def import_optional(module: str, *, extra: str) -> Any:
     """The module; if it is not installed, an error that names the command that installs it."""
     try:
         return import_module(module)

@@ -11,27 +11,27 @@ from gymnasium.vector import VectorEnv
 from manyview.envs.layers.faults import Fault
 from manyview.envs.views import Observation
 
-Quality = Literal["standard", "fast", "smooth"]
+RenderQuality = Literal["standard", "fast", "smooth"]
 """The simulator's own; without shadows, reflections and multisampling; or that, drawn twice as large and averaged."""
-FOREGROUND = "_foreground"
+FOREGROUND_SUFFIX = "_foreground"
 """What a view's name ends with that shows its camera with the background removed."""
 Levels = Literal["train", "test"]
 
 
-class Options(TypedDict, total=False):
+class MakeOptions(TypedDict, total=False):
     """What `make` can be asked for; None or nothing means the task's own setting."""
 
     views: Sequence[str | int] | None
     image_size: int | None
     frame_stack: int | None
     action_repeat: int | None
-    render_quality: Quality | None
+    render_quality: RenderQuality | None
     levels: Levels | None
     faults: Sequence[Fault] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class TaskSettings:
     """How a task is shown and stepped. None: the task has no such setting."""
 
     views: tuple[str, ...]
@@ -40,7 +40,7 @@ class Settings:
     frame_stack: int = 1
     action_repeat: int | None = None
     """Simulator frames per agent step."""
-    render_quality: Quality | None = None
+    render_quality: RenderQuality | None = None
     levels: Levels | None = None
     """Procgen: the 200 training levels, or all levels."""
 
@@ -52,19 +52,19 @@ class Task:
     id: str
     cameras: tuple[str, ...]
     """Every camera there is; `settings.views` are the ones shown unless told otherwise."""
-    settings: Settings
+    settings: TaskSettings
     in_paper: bool = False
 
-    def view(self, asked: str) -> str:
+    def resolve_view(self, name: str) -> str:
         """A view's name, from the name or number of its camera."""
-        if asked.endswith(FOREGROUND):
-            return self.view(asked.removesuffix(FOREGROUND)) + FOREGROUND
-        if asked in self.cameras:
-            return asked
-        if asked.isdecimal() and int(asked) < len(self.cameras):
-            return self.cameras[int(asked)]
+        if name.endswith(FOREGROUND_SUFFIX):
+            return self.resolve_view(name.removesuffix(FOREGROUND_SUFFIX)) + FOREGROUND_SUFFIX
+        if name in self.cameras:
+            return name
+        if name.isdecimal() and int(name) < len(self.cameras):
+            return self.cameras[int(name)]
         numbered = ", ".join(f"{number} {name}" for number, name in enumerate(self.cameras))
-        raise ValueError(f"{self.id} has no camera {asked!r}; it has {numbered}")
+        raise ValueError(f"{self.id} has no camera {name!r}; it has {numbered}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +72,9 @@ class Suite:
     name: str
     title: str
     tasks: Mapping[str, Task]
-    make: Callable[[Task, Settings], gym.Env[Observation, Any]]
+    make: Callable[[Task, TaskSettings], gym.Env[Observation, Any]]
     """The bare environment: single frames, as `settings` says."""
-    make_vector: Callable[[Task, Settings, int, int | None], VectorEnv[Any, Any, Any]] | None = None
+    make_vector: Callable[[Task, TaskSettings, int, int | None], VectorEnv[Any, Any, Any]] | None = None
     """Where the simulator steps many environments by itself, with so many threads; otherwise single ones are put
     together.
     """
@@ -84,5 +84,5 @@ class Suite:
     """The command that installs them."""
 
     @property
-    def installed(self) -> bool:
+    def is_installed(self) -> bool:
         return all(find_spec(package) is not None for package in self.packages)

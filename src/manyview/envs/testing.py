@@ -22,37 +22,37 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from manyview.envs.layers.boundary import ContractError
-from manyview.envs.views import MASK, NotRestorable, Observation, restore, snapshot, space_of, views_of
+from manyview.envs.views import MASK, NotRestorable, Observation, get_dict_space, get_views, restore, snapshot
 
 
-def digest(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> str:
+def hash_rollout(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> str:
     """A fingerprint of everything an environment shows during `steps` random actions, resets included."""
-    seen = hashlib.sha256()
+    hasher = hashlib.sha256()
     env.action_space.seed(seed)
     observation, _ = env.reset(seed=seed)
-    add_observation(seen, observation)
+    add_observation(hasher, observation)
     for _ in range(steps):
         observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        add_observation(seen, observation)
-        seen.update(repr((float(reward), terminated, truncated)).encode())
+        add_observation(hasher, observation)
+        hasher.update(repr((float(reward), terminated, truncated)).encode())
         if terminated or truncated:
             observation, _ = env.reset()
-            add_observation(seen, observation)
-    return seen.hexdigest()
+            add_observation(hasher, observation)
+    return hasher.hexdigest()
 
 
-def add_observation(seen: Any, observation: Observation) -> None:
+def add_observation(hasher: Any, observation: Observation) -> None:
     for name in sorted(observation):
-        seen.update(name.encode() + np.ascontiguousarray(observation[name]).tobytes())
+        hasher.update(name.encode() + np.ascontiguousarray(observation[name]).tobytes())
 
 
-def equal(one: Observation, other: Observation) -> bool:
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+def are_equal(first: Observation, second: Observation) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def _digest_elsewhere(contract: "EnvironmentContract", seed: int, answer: Connection) -> None:
+def _send_rollout_hash(contract: "EnvironmentContract", seed: int, connection: Connection) -> None:
     env = contract.make_env()
-    answer.send(digest(env, contract.steps, seed=seed))
+    connection.send(hash_rollout(env, contract.steps, seed=seed))
     env.close()
 
 
@@ -61,13 +61,13 @@ class EnvironmentContract:
 
     steps: ClassVar[int] = 20
     """How many steps a comparison takes."""
-    longest: ClassVar[int] = 1000
+    max_episode_steps: ClassVar[int] = 1000
     """How many steps an episode may take at most."""
-    ends: ClassVar[Literal["terminated", "truncated", "either"]] = "either"
+    episode_end: ClassVar[Literal["terminated", "truncated", "either"]] = "either"
     """How an episode ends under random actions."""
     seed_matters: ClassVar[bool] = True
     """Whether another seed gives other episodes."""
-    restorable: ClassVar[bool] = True
+    can_restore: ClassVar[bool] = True
     """Whether it can go on from a snapshot."""
 
     def make_env(self) -> gym.Env[Observation, Any]:
@@ -80,7 +80,7 @@ class EnvironmentContract:
         env.close()
 
     def test_the_space_is_named_uint8_views_and_a_mask(self, env: gym.Env[Observation, Any]) -> None:
-        views, space = views_of(env), space_of(env)
+        views, space = get_views(env), get_dict_space(env)
         assert list(space.spaces) == [*(view.name for view in views), MASK]
         assert space[MASK] == spaces.MultiBinary(len(views))
         for view in views:
@@ -107,7 +107,7 @@ class EnvironmentContract:
         env.action_space.seed(0)
         observation, _ = env.reset(seed=0)
         for _ in range(self.steps):
-            for view, present in zip(views_of(env), observation[MASK], strict=True):
+            for view, present in zip(get_views(env), observation[MASK], strict=True):
                 assert present or not observation[view.name].any()
             observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
             if terminated or truncated:
@@ -115,17 +115,17 @@ class EnvironmentContract:
 
     def test_a_seed_gives_the_same_again(self, env: gym.Env[Observation, Any]) -> None:
         other = self.make_env()
-        first = digest(env, self.steps, seed=7)
-        assert digest(other, self.steps, seed=7) == first
-        assert digest(env, self.steps, seed=7) == first
+        first = hash_rollout(env, self.steps, seed=7)
+        assert hash_rollout(other, self.steps, seed=7) == first
+        assert hash_rollout(env, self.steps, seed=7) == first
         other.close()
 
     def test_a_seed_gives_the_same_in_another_process(self, env: gym.Env[Observation, Any]) -> None:
         receive, send = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.get_context("spawn").Process(target=_digest_elsewhere, args=(self, 7, send))
+        process = multiprocessing.get_context("spawn").Process(target=_send_rollout_hash, args=(self, 7, send))
         process.start()
         send.close()
-        here, there = digest(env, self.steps, seed=7), receive.recv()
+        here, there = hash_rollout(env, self.steps, seed=7), receive.recv()
         process.join()
         assert there == here
 
@@ -138,20 +138,20 @@ class EnvironmentContract:
                 if terminated or truncated:
                     break
             others = [env.reset(seed=seed)[0] for seed in range(2, 8)]
-            assert not all(equal(first, other) for other in others)
+            assert not all(are_equal(first, other) for other in others)
 
     def test_episodes_end_and_begin_anew(self, env: gym.Env[Observation, Any]) -> None:
         env.action_space.seed(0)
         env.reset(seed=0)
         rewards: list[float] = []
-        for _ in range(self.longest):
+        for _ in range(self.max_episode_steps):
             _, reward, terminated, truncated, info = env.step(env.action_space.sample())
             rewards.append(float(reward))
             if terminated or truncated:
                 break
-        assert terminated or truncated, f"no end within {self.longest} steps"
-        if self.ends != "either":
-            assert (terminated, truncated) == (self.ends == "terminated", self.ends == "truncated")
+        assert terminated or truncated, f"no end within {self.max_episode_steps} steps"
+        if self.episode_end != "either":
+            assert (terminated, truncated) == (self.episode_end == "terminated", self.episode_end == "truncated")
         assert info["episode"]["steps"] == len(rewards)
         assert info["episode"]["return"] == pytest.approx(sum(rewards))
         with pytest.raises(ContractError, match="reset"):
@@ -167,14 +167,14 @@ class EnvironmentContract:
             _, _, terminated, truncated, _ = env.step(env.action_space.sample())
             if terminated or truncated:
                 env.reset()
-        assert equal(first, kept)
+        assert are_equal(first, kept)
 
     def test_whoever_writes_into_an_observation_spoils_no_other(self, env: gym.Env[Observation, Any]) -> None:
         other = self.make_env()
         env.action_space.seed(0)
         mine, theirs = env.reset(seed=0)[0], other.reset(seed=0)[0]
         for _ in range(5):
-            assert equal(mine, theirs)
+            assert are_equal(mine, theirs)
             for part in mine.values():
                 part[...] = 1
             action = env.action_space.sample()
@@ -207,20 +207,20 @@ class EnvironmentContract:
             shown, _, terminated, truncated, _ = env.step(env.action_space.sample())
             if terminated or truncated:
                 shown, _ = env.reset()
-        if not self.restorable:
+        if not self.can_restore:
             with pytest.raises(NotRestorable):
                 snapshot(env)
             return
         state = snapshot(env)
         actions = [env.action_space.sample() for _ in range(self.steps)]
-        expected = _played(env, actions)
+        expected = _hash_steps(env, actions)
         other = self.make_env()
         restored = restore(other, state)
-        assert equal(restored, shown)
-        restored[views_of(env)[0].name][...] = 0  # which must not reach the snapshot
-        assert _played(other, actions) == expected
-        assert equal(restore(env, state), shown)
-        assert _played(env, actions) == expected
+        assert are_equal(restored, shown)
+        restored[get_views(env)[0].name][...] = 0  # which must not reach the snapshot
+        assert _hash_steps(other, actions) == expected
+        assert are_equal(restore(env, state), shown)
+        assert _hash_steps(env, actions) == expected
         other.close()
 
     def test_closing_twice_is_fine_and_ends_everything(self) -> None:
@@ -233,18 +233,18 @@ class EnvironmentContract:
                 call()
 
 
-def _played(env: gym.Env[Observation, Any], actions: list[Any]) -> list[str]:
+def _hash_steps(env: gym.Env[Observation, Any], actions: list[Any]) -> list[str]:
     """A fingerprint of every step; an episode that ends is followed by the next."""
-    played = []
+    hashes = []
     for action in actions:
-        seen = hashlib.sha256()
+        hasher = hashlib.sha256()
         observation, reward, terminated, truncated, _ = env.step(action)
-        add_observation(seen, observation)
-        seen.update(repr((float(reward), terminated, truncated)).encode())
+        add_observation(hasher, observation)
+        hasher.update(repr((float(reward), terminated, truncated)).encode())
         if terminated or truncated:
-            add_observation(seen, env.reset()[0])
-        played.append(seen.hexdigest())
-    return played
+            add_observation(hasher, env.reset()[0])
+        hashes.append(hasher.hexdigest())
+    return hashes
 
 
 class VectorContract:
@@ -252,7 +252,7 @@ class VectorContract:
 
     num_envs: ClassVar[int] = 4
     steps: ClassVar[int] = 20
-    longest: ClassVar[int] = 1000
+    max_episode_steps: ClassVar[int] = 1000
 
     def make_vector(self) -> VectorEnv[Any, Any, Any]:
         raise NotImplementedError("return the vector environment that the contract is tested on")
@@ -269,7 +269,7 @@ class VectorContract:
         single, batched = vector.single_observation_space, vector.observation_space
         assert isinstance(single, spaces.Dict)
         assert isinstance(batched, spaces.Dict)
-        for name in [*(view.name for view in views_of(vector)), MASK]:
+        for name in [*(view.name for view in get_views(vector)), MASK]:
             assert batched[name].shape == (self.num_envs, *(single[name].shape or ()))
             assert batched[name].dtype == single[name].dtype
 
@@ -306,7 +306,7 @@ class VectorContract:
         vector.reset(seed=0)
         returns, lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
         ended = 0
-        for _ in range(self.longest):
+        for _ in range(self.max_episode_steps):
             _, reward, terminated, truncated, info = vector.step(vector.action_space.sample())
             returns, lengths = returns + reward, lengths + 1
             for index in np.flatnonzero(terminated | truncated):
@@ -319,7 +319,7 @@ class VectorContract:
                 ended += 1
             if ended >= self.num_envs:
                 break
-        assert ended, f"no end within {self.longest} steps"
+        assert ended, f"no end within {self.max_episode_steps} steps"
 
     def test_a_senseless_action_is_refused(self) -> None:
         template = self.make_vector()

@@ -2,7 +2,7 @@
 
     {"side": uint8 [H, W, C], "back": uint8 [H, W, C], "mask": int8 [V], 0 or 1}
 
-The mask follows the order of `views_of(env)`. An absent view is all zeros. Frames that are stacked lie along the
+The mask follows the order of `get_views(env)`. An absent view is all zeros. Frames that are stacked lie along the
 channels, oldest first. A vector environment puts its number of environments in front of every shape.
 """
 
@@ -50,7 +50,7 @@ class View:
         return (self.height, self.width, self.channels)
 
 
-def observation_space(views: Sequence[View], *, frame_stack: int = 1) -> spaces.Space[Observation]:
+def make_observation_space(views: Sequence[View], *, frame_stack: int = 1) -> spaces.Space[Observation]:
     entries: list[tuple[str, spaces.Space[Any]]] = [
         (view.name, spaces.Box(0, 255, (view.height, view.width, view.channels * frame_stack), np.uint8))
         for view in views
@@ -61,7 +61,7 @@ def observation_space(views: Sequence[View], *, frame_stack: int = 1) -> spaces.
     return cast("spaces.Space[Observation]", space)
 
 
-def views_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> tuple[View, ...]:
+def get_views(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> tuple[View, ...]:
     """The views of an environment or vector environment, in the order of its mask."""
     views: tuple[View, ...] | None = env.metadata.get("views")
     if views is None:
@@ -71,7 +71,7 @@ def views_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> tu
     return views
 
 
-def space_of(env: gym.Env[Observation, Any]) -> spaces.Dict:
+def get_dict_space(env: gym.Env[Observation, Any]) -> spaces.Dict:
     """The observation space of an environment as the dict it is."""
     space: Any = env.observation_space
     if not isinstance(space, spaces.Dict):
@@ -79,7 +79,7 @@ def space_of(env: gym.Env[Observation, Any]) -> spaces.Dict:
     return space
 
 
-def observed(views: Sequence[View], images: Mapping[str, Image | None]) -> Observation:
+def build_observation(views: Sequence[View], images: Mapping[str, Image | None]) -> Observation:
     """The observation of these images; a view without one is absent."""
     mask = np.empty(len(views), np.int8)
     observation: Observation = {}
@@ -91,20 +91,20 @@ def observed(views: Sequence[View], images: Mapping[str, Image | None]) -> Obser
     return observation
 
 
-def warn_of_failures(env: str, failures: Mapping[str, str], failing: frozenset[str]) -> frozenset[str]:
+def warn_camera_failures(env_name: str, failures: Mapping[str, str], failing_before: frozenset[str]) -> frozenset[str]:
     """Warn of each camera that fails and did not before; returns those that fail now."""
     for name, reason in failures.items():
-        if name not in failing:
+        if name not in failing_before:
             warnings.warn(
-                f"{env}: view {name!r} is absent ({reason}): it is masked, and its camera tried again at every step; "
-                "look at the camera, or leave the view out",
+                f"{env_name}: view {name!r} is absent ({reason}): it is masked, and its camera tried again at every "
+                "step; look at the camera, or leave the view out",
                 ViewWarning,
                 stacklevel=3,
             )
     return frozenset(failures)
 
 
-def checked_views(views: Sequence[View]) -> tuple[View, ...]:
+def validate_views(views: Sequence[View]) -> tuple[View, ...]:
     names = [view.name for view in views]
     if not names:
         raise ValueError("an environment needs at least one view")
@@ -122,14 +122,14 @@ class MultiViewEnv(gym.Env[Observation, Any]):
     """The base of our environments: single frames, no stacking, no checks (`wrap` adds those)."""
 
     def __init__(self, views: Sequence[View], action_space: spaces.Space[Any]) -> None:
-        self.views = checked_views(views)
+        self.views = validate_views(views)
         self.metadata = {**self.metadata, "views": self.views}
-        self.observation_space = observation_space(self.views)
+        self.observation_space = make_observation_space(self.views)
         self.action_space = action_space
 
     def observe(self, images: Mapping[str, Image | None]) -> Observation:
         """The observation of these images; a camera that gave None is absent."""
-        return observed(self.views, images)
+        return build_observation(self.views, images)
 
     def snapshot(self) -> State:
         """Everything that the rest of the episode, and every later episode, depends on."""
@@ -145,7 +145,7 @@ class ViewWrapper(gym.Wrapper[Observation, Any, Observation, Any]):
 
     def __init__(self, env: gym.Env[Observation, Any]) -> None:
         super().__init__(env)
-        self.views = views_of(env)
+        self.views = get_views(env)
 
     def snapshot(self) -> State:
         return snapshot(self.env)
@@ -156,47 +156,47 @@ class ViewWrapper(gym.Wrapper[Observation, Any, Observation, Any]):
 
 def snapshot(env: gym.Env[Observation, Any]) -> State:
     """The state of any environment that has one; `NotRestorable` otherwise."""
-    take = getattr(env, "snapshot", None)
-    if take is None:
+    take_snapshot = getattr(env, "snapshot", None)
+    if take_snapshot is None:
         raise NotRestorable(f"{env} has no method `snapshot`")
-    state: State = take()
+    state: State = take_snapshot()
     return state
 
 
 def restore(env: gym.Env[Observation, Any], state: State) -> Observation:
-    put = getattr(env, "restore", None)
-    if put is None:
+    restore_state = getattr(env, "restore", None)
+    if restore_state is None:
         raise NotRestorable(f"{env} has no method `restore`")
-    observation: Observation = put(state)
+    observation: Observation = restore_state(state)
     return observation
 
 
-def generator_state(generator: np.random.Generator) -> State:
-    state: State = dict(generator.bit_generator.state)
+def get_rng_state(rng: np.random.Generator) -> State:
+    state: State = dict(rng.bit_generator.state)
     return state
 
 
-def check_position(position: Any, most: int) -> None:
+def check_rng_position(position: Any, max_position: int) -> None:
     """Of a generator in its block of numbers: numpy reads wherever it says, also outside of its memory."""
-    if type(position) is not int or not 0 <= position <= most:
-        raise ValueError(f"a random generator stands at 0 to {most} of its numbers, not at {position!r}")
+    if type(position) is not int or not 0 <= position <= max_position:
+        raise ValueError(f"a random generator stands at 0 to {max_position} of its numbers, not at {position!r}")
 
 
-def restored_counts(state: Any, mine: Mapping[str, int]) -> dict[str, int]:
+def validate_counts(state: Any, expected: Mapping[str, int]) -> dict[str, int]:
     """Counts from a snapshot, which must be those that are kept here."""
     if (
         not isinstance(state, dict)
-        or state.keys() != mine.keys()
+        or state.keys() != expected.keys()
         or any(type(count) is not int for count in state.values())
     ):
-        raise NotRestorable(f"the snapshot counts something else than {', '.join(mine)}")
+        raise NotRestorable(f"the snapshot counts something else than {', '.join(expected)}")
     return dict(state)
 
 
-def restored_generator(state: State) -> np.random.Generator:
+def restore_rng(state: State) -> np.random.Generator:
     """A numpy generator that goes on where the one with this state was."""
     kinds = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)}
-    check_position(state.get("buffer_pos", 0), 4)  # of Philox
-    bits: Any = kinds[state["bit_generator"]](0)
-    bits.state = state
-    return np.random.Generator(bits)
+    check_rng_position(state.get("buffer_pos", 0), 4)  # of Philox
+    bit_generator: Any = kinds[state["bit_generator"]](0)
+    bit_generator.state = state
+    return np.random.Generator(bit_generator)

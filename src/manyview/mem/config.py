@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, refuse_above
 from manyview.mem.encoder import Trunk
 from manyview.mem.knn import Combine
 from manyview.mem.losses import L1, Adversary, MarginUnit, OtherViews
@@ -52,7 +52,7 @@ class MEMConfig:
     temporal: Temporal = "closeness"
     """What ties a frame to the next one (not in the paper): `closeness`, or `contrast` with the other rows."""
     temporal_coef: float = 0.1
-    """Weight of that tie; 0 turns it off, and `loss` then needs no later features."""
+    """Weight of that tie; 0 turns it off, and `compute_loss` then needs no later features."""
     temporal_temperature: float = 0.1
     """Temperature of the temporal contrast."""
 
@@ -68,14 +68,14 @@ class MEMConfig:
     """r̂ as in Eq. 9, divided by its running `std`, or `centered`, in deviations from the batch's mean."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
-        refuse_below(self, 1, "k", "latent_dim")
+        check_choices(self)
+        check_at_least(self, 1, "k", "latent_dim")
         refuse_above(self, MOST_UNITS, "latent_dim")
         for name in ("temporal_temperature", "discriminator_lr"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"expected {name} > 0, got {getattr(self, name)}")
-        refuse_below(self, 0, "diff_coef", "con_coef", "adv_coef", "margin", "bank")
-        refuse_below(self, 0, "floor", "floor_coef", "decorrelation_coef", "temporal_coef")
+        check_at_least(self, 0, "diff_coef", "con_coef", "adv_coef", "margin", "bank")
+        check_at_least(self, 0, "floor", "floor_coef", "decorrelation_coef", "temporal_coef")
 
     @classmethod
     def literal(cls) -> "MEMConfig":

@@ -41,7 +41,7 @@ class Features(NamedTuple):
         return Features(*(tensor.detach() for tensor in self))
 
 
-def convolutions(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequential, int]:
+def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequential, int]:
     """The convolutions of a trunk for images [C, H, W], flattened, and how many features they give."""
     channels, height, width = image_shape
     layers: list[nn.Module] = []
@@ -72,14 +72,14 @@ class Encoder(nn.Module):
         if num_views < 1:
             raise ValueError(f"expected at least one view, got {num_views}")
         self.num_views, self.image_shape, self.latent_dim = num_views, tuple(image_shape), latent_dim
-        self.trunk, flat_dim = convolutions(image_shape, trunk)
+        self.trunk, flat_dim = make_trunk(image_shape, trunk)
         # The two heads of the paper side by side in one matrix: the wide convolution output is read once.
         self.heads = nn.Linear(flat_dim, 2 * latent_dim)
         # PAPER: D2. No affine gain by default: the sparsity term could shrink it, and with it the reward, to zero.
         self.shared_norm = nn.LayerNorm(latent_dim, elementwise_affine=affine_norm)
         self.specific_norm = nn.LayerNorm(latent_dim, elementwise_affine=affine_norm)
         self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
-        self.apply(partial(orthogonal_init, heads=2))
+        self.apply(partial(init_orthogonal, heads=2))
 
     @property
     def state_dim(self) -> int:
@@ -87,7 +87,7 @@ class Encoder(nn.Module):
 
     def forward(self, views: Tensor, mask: Tensor | None = None) -> Features:
         """Encode `views` [B, V, C, H, W] uint8; `mask` [B, V] bool says which are present (all, if not given)."""
-        self._check(views, mask)
+        self._check_inputs(views, mask)
         if mask is None:
             mask = torch.ones(views.shape[:2], dtype=torch.bool, device=views.device)
         shared, specific = self.encode_images(views.flatten(0, 1))  # [B * V, P] each
@@ -95,19 +95,19 @@ class Encoder(nn.Module):
 
         present = mask.unsqueeze(-1)  # [B, V, 1]
         shared = torch.where(present, shared, 0.0)
-        tokened = torch.where(present, specific, self.absent_token)
+        specific_or_token = torch.where(present, specific, self.absent_token)
         specific = torch.where(present, specific, 0.0)
         shared_mean = shared.sum(1) / present.sum(1).clamp(min=1)
-        state = torch.cat([tokened.flatten(1), shared_mean], dim=1)  # Eq. 7
+        state = torch.cat([specific_or_token.flatten(1), shared_mean], dim=1)  # Eq. 7
         return Features(shared, specific, shared_mean, state, mask)
 
     def encode_images(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Eq. 2 for images [N, C, H, W] uint8 of whichever view: (x, y), float32 even under autocast."""
-        pixels = to_pixels(images, self.heads.weight.dtype)
+        pixels = normalize_images(images, self.heads.weight.dtype)
         shared, specific = self.heads(self.trunk(pixels)).float().chunk(2, dim=-1)
         return self.shared_norm(shared), self.specific_norm(specific)
 
-    def _check(self, views: Tensor, mask: Tensor | None) -> None:
+    def _check_inputs(self, views: Tensor, mask: Tensor | None) -> None:
         expected = (self.num_views, *self.image_shape)
         if views.ndim != 5 or tuple(views.shape[1:]) != expected:
             raise ValueError(
@@ -137,19 +137,19 @@ def stack_views(images: Mapping[str, Tensor], names: Sequence[str]) -> tuple[Ten
     shapes = {name: tuple(image.shape) for name, image in images.items()}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"expected images of one shape, got {shapes}")
-    some = next(iter(images.values()))
-    views = torch.stack([images.get(name, torch.zeros_like(some)) for name in names], dim=1)
+    reference = next(iter(images.values()))
+    views = torch.stack([images.get(name, torch.zeros_like(reference)) for name in names], dim=1)
     present = torch.tensor([name in images for name in names], device=views.device)
     return views, present.repeat(len(views), 1)
 
 
-def to_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def normalize_images(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Images of uint8 as networks take them, from -0.5 to 0.5."""
     # PAPER: D3. DrQ-v2's input scale. In place on the fresh copy: a new tensor each would cost 6 % of an update.
     return images.to(dtype).mul_(1 / 255).sub_(0.5)
 
 
-def orthogonal_init(module: nn.Module, *, heads: int = 1) -> None:
+def init_orthogonal(module: nn.Module, *, heads: int = 1) -> None:
     """DrQ-v2's initialisation: features that already differ between states before any training.
 
     Otherwise a policy runs into the flat end of its tanh before it can tell states apart (D27). `heads` lie side by

@@ -22,7 +22,7 @@ def diff_loss(shared: Tensor, specific: Tensor, mask: Tensor, *, l1: L1 = "mean"
     cosine = F.cosine_similarity(shared, specific, dim=-1).clamp(min=0)
     # PAPER: D5. The sum over p features is about 52 after LayerNorm at p = 64 and swamps the cosine.
     sparsity = shared.abs() + specific.abs()
-    return _mean(cosine + (sparsity.mean(-1) if l1 == "mean" else sparsity.sum(-1)), mask)
+    return _masked_mean(cosine + (sparsity.mean(-1) if l1 == "mean" else sparsity.sum(-1)), mask)
 
 
 def con_loss(
@@ -46,19 +46,19 @@ def con_loss(
     if others == "pooled":
         other_counts = counts.sum(0) - counts
         other_mean = (sums.sum(0) - sums) / other_counts.clamp(min=1)
-        push = (margin - _norm(specific - other_mean)).clamp(min=0).pow(2)
+        push = (margin - _safe_norm(specific - other_mean)).clamp(min=0).pow(2)
         push = push * (other_counts.squeeze(-1) > 0)
     else:
-        to_each = _norm(specific.unsqueeze(2) - own_mean)  # [B, V, V]
+        to_each = _safe_norm(specific.unsqueeze(2) - own_mean)  # [B, V, V]
         is_other = (counts.squeeze(-1) > 0) & ~torch.eye(len(counts), dtype=torch.bool, device=counts.device)
         hinges = (margin - to_each).clamp(min=0).pow(2) * is_other
         push = hinges.sum(-1) / is_other.sum(-1).clamp(min=1)
-    return 0.5 * _mean(pull + push, mask)
+    return 0.5 * _masked_mean(pull + push, mask)
 
 
 def discriminator_loss(logits: Tensor, mask: Tensor) -> Tensor:
     """Eq. 5, max over φ: cross-entropy of naming the view of each x. `logits` [B, V, V], the last axis the guess."""
-    return _mean(-_log_view_probability(logits, mask).diagonal(dim1=1, dim2=2), mask)
+    return _masked_mean(-_log_view_probability(logits, mask).diagonal(dim1=1, dim2=2), mask)
 
 
 def adv_loss(logits: Tensor, mask: Tensor, *, adversary: Adversary = "uniform") -> Tensor:
@@ -70,7 +70,7 @@ def adv_loss(logits: Tensor, mask: Tensor, *, adversary: Adversary = "uniform") 
         return -discriminator_loss(logits, mask)
     log_probability = _log_view_probability(logits, mask)  # 0 for absent views
     present = mask.sum(-1, keepdim=True)  # [B, 1]
-    return _mean(-log_probability.sum(-1) / present.clamp(min=1), mask)
+    return _masked_mean(-log_probability.sum(-1) / present.clamp(min=1), mask)
 
 
 def total_loss(diff: Tensor, con: Tensor, adv: Tensor, *, diff_coef: float, con_coef: float, adv_coef: float) -> Tensor:
@@ -85,12 +85,12 @@ def _log_view_probability(logits: Tensor, mask: Tensor) -> Tensor:
     return torch.where(candidates, logits.masked_fill(~candidates, lowest).log_softmax(-1), 0.0)
 
 
-def _mean(values: Tensor, mask: Tensor) -> Tensor:
+def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean of [B, V] over what is present."""
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
 
 
-def _norm(vectors: Tensor) -> Tensor:
+def _safe_norm(vectors: Tensor) -> Tensor:
     """Euclidean norm over the last axis with gradient 0, not NaN, at the zero vector."""
     squared = vectors.pow(2).sum(-1)
     return torch.where(squared > 0, squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt(), 0.0)

@@ -9,37 +9,37 @@ from torch import Tensor, nn
 from manyview.mem.bank import FeatureBank
 from manyview.mem.config import MEMConfig
 from manyview.mem.encoder import Encoder, Features
-from manyview.mem.health import Health, measure_health
-from manyview.mem.knn import Reference
+from manyview.mem.health import Diagnostics, compute_diagnostics
+from manyview.mem.knn import ReferenceSet
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
 from manyview.mem.ranks import average_gradients
-from manyview.mem.reward import intrinsic_reward, refuse_both, reward_distances
-from manyview.mem.running import RunningMoments, reward_moments
-from manyview.mem.upkeep import decorrelation, temporal_closeness, temporal_contrast, variance_floor
+from manyview.mem.reward import check_replay_or_rollouts, compute_distances, intrinsic_reward
+from manyview.mem.running import RunningMoments, make_reward_moments
+from manyview.mem.upkeep import decorrelation_loss, temporal_closeness_loss, temporal_contrast_loss, variance_floor_loss
 
 
 class MEM(nn.Module):
     """Encoder, discriminator, losses and reward over named views.
 
-        features, later = mem.encode(views), mem.encode(next_views)
-        loss, metrics = mem.loss(features, later)             # add it to the critic's loss: one backward for both
-        reward = reward_ext + beta(step) * mem.reward(features)
-        mem.update_discriminator(features)                    # its own small Adam step
+        features, next_features = mem.encode(views), mem.encode(next_views)
+        loss, metrics = mem.compute_loss(features, next_features)  # add it to the critic's loss: one backward for both
+        reward = reward_ext + beta(step) * mem.compute_reward(features)
+        mem.update_discriminator(features)  # its own small Adam step
 
-    Train `mem.parameters()`: `loss` leaves the discriminator among them alone, as does everything but
-    `update_discriminator`, which trains nothing else. In training mode `reward` also moves the running scales and
+    Train `mem.parameters()`: `compute_loss` leaves the discriminator among them alone, as does everything but
+    `update_discriminator`, which trains nothing else. In training mode `compute_reward` also moves running scales and
     fills the bank, as batch norm moves its statistics. To save a run keep `mem.state_dict()` and
     `mem.discriminator_optimizer.state_dict()`: together they are all the state there is.
     """
 
     def __init__(
-        self, views: Sequence[str], image_shape: tuple[int, int, int], config: MEMConfig | None = None
+        self, view_names: Sequence[str], image_shape: tuple[int, int, int], config: MEMConfig | None = None
     ) -> None:
         super().__init__()
-        if isinstance(views, str) or len(set(views)) != len(views):
-            raise ValueError(f"expected a sequence of different view names, got {views!r}")
+        if isinstance(view_names, str) or len(set(view_names)) != len(view_names):
+            raise ValueError(f"expected a sequence of different view names, got {view_names!r}")
         config = config or MEMConfig()
-        self.view_names, self.config = tuple(views), config
+        self.view_names, self.config = tuple(view_names), config
         self.encoder = Encoder(
             len(self.view_names),
             image_shape,
@@ -51,7 +51,7 @@ class MEM(nn.Module):
         self.discriminator_optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=config.discriminator_lr)
         terms = 1 if config.entropy == "joint" else len(self.view_names) + 1
         self.distance_moments = RunningMoments(terms)
-        self.reward_moments = reward_moments(config.reward_scale)
+        self.reward_moments = make_reward_moments(config.reward_scale)
         self.bank = FeatureBank(config.bank, len(self.view_names) + 1, config.latent_dim) if config.bank else None
 
     @property
@@ -66,11 +66,15 @@ class MEM(nn.Module):
         features: Features = self.encoder(views, mask)
         return features
 
-    def loss(self, features: Features, later: Features | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        """L_total of Eq. 6 and our upkeep terms; `later` are features of a following step of the same episodes."""
+    def compute_loss(
+        self, features: Features, next_features: Features | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """L_total of Eq. 6 and our regularizers; `next_features` belong to a later step of the same episodes."""
         config, mask = self.config, features.mask
-        if later is not None and later.mask.shape != mask.shape:
-            raise ValueError(f"expected later features for [B, V] = {list(mask.shape)}, got {list(later.mask.shape)}")
+        if next_features is not None and next_features.mask.shape != mask.shape:
+            raise ValueError(
+                f"expected later features for [B, V] = {list(mask.shape)}, got {list(next_features.mask.shape)}"
+            )
         with torch.autocast(mask.device.type, enabled=False):
             # Copies: θ answers to the discriminator as it is now, and φ may take its step before θ's backward.
             weight, bias = (p.detach().clone() for p in (self.discriminator.weight, self.discriminator.bias))
@@ -88,92 +92,110 @@ class MEM(nn.Module):
                 diff, con, adv, diff_coef=config.diff_coef, con_coef=config.con_coef, adv_coef=config.adv_coef
             )
             metrics = {"diff_loss": diff, "con_loss": con, "adv_loss": adv}
-            for name, (coef, term) in self._upkeep(features, later).items():
+            for name, (coef, term) in self._compute_regularizers(features, next_features).items():
                 loss = loss + coef * term
                 metrics[name] = term
         metrics["mem_loss"] = loss
         return loss, {name: value.detach() for name, value in metrics.items()}
 
-    def _upkeep(self, features: Features, later: Features | None) -> dict[str, tuple[float, Tensor]]:
+    def _compute_regularizers(
+        self, features: Features, next_features: Features | None
+    ) -> dict[str, tuple[float, Tensor]]:
         """What the features need to live and the paper does not have, each with its weight, if that is not 0."""
         config = self.config
         terms: dict[str, tuple[float, Tensor]] = {}
         both, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
         if config.floor_coef:
-            terms["floor_loss"] = config.floor_coef, variance_floor(both, mask, floor=config.floor)
+            terms["floor_loss"] = config.floor_coef, variance_floor_loss(both, mask, floor=config.floor)
         if config.decorrelation_coef:
-            terms["decorrelation_loss"] = config.decorrelation_coef, decorrelation(both, mask)
+            terms["decorrelation_loss"] = config.decorrelation_coef, decorrelation_loss(both, mask)
         if config.temporal_coef:
-            if later is None:
+            if next_features is None:
                 raise ValueError(
-                    f"temporal_coef is {config.temporal_coef}, so loss() needs the features of a later step: "
-                    "pass them as loss(features, later), or set temporal_coef=0"
+                    f"temporal_coef is {config.temporal_coef}, so compute_loss() needs the features of a later step: "
+                    "pass them as compute_loss(features, next_features), or set temporal_coef=0"
                 )
-            now, then, seen = features.terms, later.terms, features.terms_mask & later.terms_mask
+            current, following, present = (
+                features.terms,
+                next_features.terms,
+                features.terms_mask & next_features.terms_mask,
+            )
             if config.temporal == "closeness":
-                tie = temporal_closeness(now, then, seen)
+                temporal_loss = temporal_closeness_loss(current, following, present)
             else:
-                tie = temporal_contrast(now, then, seen, temperature=config.temporal_temperature)
-            terms["temporal_loss"] = config.temporal_coef, tie
+                temporal_loss = temporal_contrast_loss(
+                    current, following, present, temperature=config.temporal_temperature
+                )
+            terms["temporal_loss"] = config.temporal_coef, temporal_loss
         return terms
 
     @torch.no_grad()
-    def reward(
+    def compute_reward(
         self,
         features: Features,
         *,
-        rows: Tensor | None = None,
+        indices: Tensor | None = None,
         window: int | None = None,
-        apart: int = 1,
-        batches: int = 1,
+        num_rollouts: int = 1,
+        num_batches: int = 1,
     ) -> Tensor:
         """r̂ [B] of Eq. 9 for each row against the others and the bank; it never has a gradient.
 
-        `rows` [B] are the rows' places in the replay: a copy of a transition, in batch or bank, is then no neighbour
+        `indices` [B] are the rows' indices in the replay buffer: a copy of a transition in batch or bank is no neighbour
         of it. The others are for rollouts, which no bank is asked about: with a `window` each row is searched among so
-        many near ones only; rows of several environments in turn are searched `apart`, each among its own. Running
-        scales move as by so many `batches`.
+        many near ones only; rows of several environments are searched each among its own (`num_rollouts`). Running
+        scales move as by so many `num_batches`.
         """
-        refuse_both(rows, apart)
+        check_replay_or_rollouts(indices, num_rollouts)
         with torch.autocast(features.mask.device.type, enabled=False):
-            learned = batches if self.training else 0
-            if self.bank is None or window is not None or apart > 1:
-                reward = self._reward(features, rows=rows, window=window, apart=apart, batches=learned)
+            num_updates = num_batches if self.training else 0
+            if self.bank is None or window is not None or num_rollouts > 1:
+                reward = self._compute_unscaled_reward(
+                    features, indices=indices, window=window, num_rollouts=num_rollouts, num_batches=num_updates
+                )
             else:
-                own, among = self._among(self.bank, features, rows)
-                reward = self._reward(features, rows=own, among=among, batches=learned)
+                row_indices, reference = self._make_reference(self.bank, features, indices)
+                reward = self._compute_unscaled_reward(
+                    features, indices=row_indices, reference=reference, num_batches=num_updates
+                )
                 if self.training:
-                    self.bank.push(features, torch.full_like(own, -1) if rows is None else rows)
-            if learned and self.config.reward_scale != "raw":
-                there = features.mask.any(1, keepdim=True)
-                self.reward_moments.update(reward.unsqueeze(1), there, batches=learned)
-            return self.reward_moments.scaled(reward, self.config.reward_scale)
+                    self.bank.push(features, torch.full_like(row_indices, -1) if indices is None else indices)
+            if num_updates and self.config.reward_scale != "raw":
+                present = features.mask.any(1, keepdim=True)
+                self.reward_moments.update(reward.unsqueeze(1), present, num_batches=num_updates)
+            return self.reward_moments.scale_reward(reward, self.config.reward_scale)
 
     @staticmethod
-    def _among(bank: FeatureBank, features: Features, rows: Tensor | None) -> tuple[Tensor, Reference]:
+    def _make_reference(bank: FeatureBank, features: Features, indices: Tensor | None) -> tuple[Tensor, ReferenceSet]:
         """The batch's rows by number, and what they are searched among: each other and the bank."""
         # Without numbers every row is only ever itself; the bank's rows are then nobody in particular.
-        own = -2 - torch.arange(len(features.mask), device=features.mask.device) if rows is None else rows
-        return own, bank.reference(features, own)
+        row_indices = -2 - torch.arange(len(features.mask), device=features.mask.device) if indices is None else indices
+        return row_indices, bank.make_reference(features, row_indices)
 
-    def _reward(
+    def _compute_unscaled_reward(
         self,
         features: Features,
         *,
-        rows: Tensor | None = None,
-        among: Reference | None = None,
+        indices: Tensor | None = None,
+        reference: ReferenceSet | None = None,
         window: int | None = None,
-        apart: int = 1,
-        batches: int,
+        num_rollouts: int = 1,
+        num_batches: int,
     ) -> Tensor:
-        """Eq. 9, its distances in the scale of the configuration, which is first moved as by so many `batches`."""
+        """Eq. 9, its distances in the scale of the configuration, which is first moved as by so many `num_batches`."""
         config = self.config
-        distances, mask = reward_distances(
-            features, k=config.k, entropy=config.entropy, rows=rows, among=among, window=window, apart=apart
+        distances, mask = compute_distances(
+            features,
+            k=config.k,
+            entropy=config.entropy,
+            indices=indices,
+            reference=reference,
+            window=window,
+            num_rollouts=num_rollouts,
         )
         if config.distance_scale == "relative":
-            if batches:
-                self.distance_moments.update(distances, mask, batches=batches)
+            if num_batches:
+                self.distance_moments.update(distances, mask, num_batches=num_batches)
             distances = self.distance_moments.divide(distances, self.distance_moments.mean)
         return intrinsic_reward(distances, mask)
 
@@ -192,20 +214,22 @@ class MEM(nn.Module):
         return {"discriminator_loss": loss.detach()}
 
     @torch.no_grad()
-    def health(self, features: Features, *, beta: float, rows: Tensor | None = None) -> Health:
+    def diagnose(self, features: Features, *, beta: float, indices: Tensor | None = None) -> Diagnostics:
         """How features and bonus are doing in this batch. Changes nothing; ask every few hundred updates.
 
-        `rows` as for `reward`, which is searched for as there; what each view pays is of the batch alone.
+        `indices` as for `compute_reward`, which is searched for as there; what each view pays is of the batch alone.
         """
-        distances, _ = reward_distances(features, k=self.config.k, rows=rows)
-        own, among = (rows, None) if self.bank is None else self._among(self.bank, features, rows)
-        reward = self._reward(features, rows=own, among=among, batches=0)
-        return measure_health(
+        distances, _ = compute_distances(features, k=self.config.k, indices=indices)
+        row_indices, reference = (
+            (indices, None) if self.bank is None else self._make_reference(self.bank, features, indices)
+        )
+        reward = self._compute_unscaled_reward(features, indices=row_indices, reference=reference, num_batches=0)
+        return compute_diagnostics(
             features,
             self.view_names,
             distances=distances,
             logits=self.discriminator(features.shared),
             reward=reward,
-            paid=self.reward_moments.scaled(reward, self.config.reward_scale),
+            scaled_reward=self.reward_moments.scale_reward(reward, self.config.reward_scale),
             beta=beta,
         )

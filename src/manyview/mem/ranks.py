@@ -11,27 +11,27 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor, distributed
 
-_on_its_own = ContextVar("on_its_own", default=False)
+_sync_disabled = ContextVar("sync_disabled", default=False)
 
 
-def together() -> bool:
-    there = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-    return there and not _on_its_own.get()
+def is_distributed() -> bool:
+    initialized = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return initialized and not _sync_disabled.get()
 
 
 @contextmanager
-def on_its_own() -> Iterator[None]:
+def no_sync() -> Iterator[None]:
     """What one rank tries without the others; they would wait for each other for ever."""
-    token = _on_its_own.set(True)
+    token = _sync_disabled.set(True)
     try:
         yield
     finally:
-        _on_its_own.reset(token)
+        _sync_disabled.reset(token)
 
 
-def summed(value: Tensor) -> Tensor:
+def all_reduce_sum(value: Tensor) -> Tensor:
     """Over all ranks."""
-    if not together():
+    if not is_distributed():
         return value
     total = value.clone()
     distributed.all_reduce(total)
@@ -41,9 +41,9 @@ def summed(value: Tensor) -> Tensor:
 @torch.no_grad()
 def average_gradients(parameters: Iterable[Tensor]) -> None:
     """Of all ranks, in place and in one exchange. They have gradients for the same parameters."""
-    if not together():
+    if not is_distributed():
         return
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    flat = summed(torch.cat([gradient.reshape(-1) for gradient in gradients])) / distributed.get_world_size()
+    flat = all_reduce_sum(torch.cat([gradient.reshape(-1) for gradient in gradients])) / distributed.get_world_size()
     for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
         gradient.copy_(part.view_as(gradient))

@@ -6,44 +6,46 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyview.mem.choices import refuse_unknown_choices
+from manyview.mem.choices import check_choices
 from manyview.mem.encoder import Features
-from manyview.mem.knn import Combine, Reference, knn_distance, nearby_distance
+from manyview.mem.knn import Combine, ReferenceSet, knn_distance, windowed_knn_distance
 
 BetaUnit = Literal["agent_steps", "episodes", "frames", "updates", "rollouts"]
 
 
-def reward_distances(
+def compute_distances(
     features: Features,
     *,
     k: int = 3,
     entropy: Combine = "marginal",
-    rows: Tensor | None = None,
-    among: Reference | None = None,
+    indices: Tensor | None = None,
+    reference: ReferenceSet | None = None,
     window: int | None = None,
-    apart: int = 1,
+    num_rollouts: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """The distances of Eq. 9 and which of them are there, as [B, V + 1]: one column a view, the last for x̄.
 
-    `joint` has a single column. `apart`: rows of so many rollouts in turn, each searched by itself.
+    `joint` has a single column. `num_rollouts`: rows of so many rollouts in turn, each searched by itself.
     """
-    if apart > 1:
-        each = (Features(*(part[first::apart] for part in features)) for first in range(apart))
-        found = [reward_distances(own, k=k, entropy=entropy, window=window) for own in each]
-        distances, there = (torch.stack(parts, 1).flatten(0, 1) for parts in zip(*found, strict=True))
-        return distances, there
+    if num_rollouts > 1:
+        rollouts = (Features(*(part[first::num_rollouts] for part in features)) for first in range(num_rollouts))
+        results = [compute_distances(rollout, k=k, entropy=entropy, window=window) for rollout in rollouts]
+        distances, present = (torch.stack(parts, 1).flatten(0, 1) for parts in zip(*results, strict=True))
+        return distances, present
     points, mask = features.terms.transpose(0, 1), features.terms_mask.T
     if window is not None:
-        distances = nearby_distance(points, k, window=window, mask=mask, combine=entropy)
+        distances = windowed_knn_distance(points, k, window=window, mask=mask, combine=entropy)
     else:
-        distances = knn_distance(points, k, mask=mask, rows=rows, among=among, combine=entropy)
+        distances = knn_distance(points, k, mask=mask, indices=indices, reference=reference, combine=entropy)
     return distances.T, features.terms_mask if entropy == "marginal" else features.terms_mask[:, -1:]
 
 
-def refuse_both(rows: Tensor | None, apart: int) -> None:
+def check_replay_or_rollouts(indices: Tensor | None, num_rollouts: int) -> None:
     """Row numbers are a replay's, and rollouts apart have none."""
-    if rows is not None and apart > 1:
-        raise ValueError(f"rows are places in a replay, and apart is for rollouts: got both, apart={apart}")
+    if indices is not None and num_rollouts > 1:
+        raise ValueError(
+            f"indices are those of a replay buffer, num_rollouts is for rollouts: got both, num_rollouts={num_rollouts}"
+        )
 
 
 def intrinsic_reward(distances: Tensor, mask: Tensor) -> Tensor:
@@ -74,7 +76,7 @@ class BetaSchedule:
     unit: BetaUnit = "agent_steps"
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
+        check_choices(self)
         if self.beta0 < 0 or not 0 <= self.beta_decay < 1:
             raise ValueError(f"expected beta0 >= 0 and 0 <= beta_decay < 1, got {self.beta0} and {self.beta_decay}")
 

@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.ranks import summed
+from manyview.mem.ranks import all_reduce_sum
 
 RewardScale = Literal["raw", "std", "centered"]
-ROUNDING = 1e-4
+MIN_STD = 1e-4
 
 
 class RunningMoments(nn.Module):
@@ -18,22 +18,22 @@ class RunningMoments(nn.Module):
     variance_sum: Tensor
     weight: Tensor
 
-    def __init__(self, columns: int, *, memory: float = 0.99) -> None:
+    def __init__(self, num_columns: int, *, decay: float = 0.99) -> None:
         super().__init__()
-        self.memory = memory
-        self.register_buffer("mean_sum", torch.zeros(columns))
-        self.register_buffer("variance_sum", torch.zeros(columns))
-        self.register_buffer("weight", torch.zeros(columns))
+        self.decay = decay
+        self.register_buffer("mean_sum", torch.zeros(num_columns))
+        self.register_buffer("variance_sum", torch.zeros(num_columns))
+        self.register_buffer("weight", torch.zeros(num_columns))
 
     @torch.no_grad()
-    def update(self, values: Tensor, mask: Tensor | None = None, *, batches: int = 1) -> None:
+    def update(self, values: Tensor, mask: Tensor | None = None, *, num_batches: int = 1) -> None:
         """Take in a batch [B, columns], or so many at once; a column that is masked everywhere keeps what it had."""
         if mask is None:
             mask = torch.ones_like(values, dtype=torch.bool)
-        count = summed(mask.sum(0))
-        mean = summed(torch.where(mask, values, 0.0).sum(0)) / count.clamp(min=1)
-        variance = summed(torch.where(mask, values - mean, 0.0).pow(2).sum(0)) / count.clamp(min=1)
-        share = torch.where(count > 0, 1 - self.memory**batches, 0.0)
+        count = all_reduce_sum(mask.sum(0))
+        mean = all_reduce_sum(torch.where(mask, values, 0.0).sum(0)) / count.clamp(min=1)
+        variance = all_reduce_sum(torch.where(mask, values - mean, 0.0).pow(2).sum(0)) / count.clamp(min=1)
+        share = torch.where(count > 0, 1 - self.decay**num_batches, 0.0)
         self.mean_sum.lerp_(mean, share)
         self.variance_sum.lerp_(variance, share)
         self.weight.lerp_(torch.ones_like(self.weight), share)
@@ -42,13 +42,13 @@ class RunningMoments(nn.Module):
         """`values` in units of `scale`, a moment of these; unchanged before the first batch and where that is 0."""
         return torch.where((self.weight > 0) & (scale > 0), values / scale, values)
 
-    def scaled(self, reward: Tensor, scale: RewardScale) -> Tensor:
+    def scale_reward(self, reward: Tensor, mode: RewardScale) -> Tensor:
         """`reward` [B] as it is, divided by its `std`, or also `centered` on its mean."""
-        if scale == "raw":
+        if mode == "raw":
             return reward
         # A spread under a hundredth of the mean, or of features that are all but the same, is rounding, not news.
-        spread = self.std.clamp(min=(0.01 * self.mean.abs()).clamp(min=ROUNDING))
-        return self.divide(reward - self.mean if scale == "centered" else reward, spread)
+        spread = self.std.clamp(min=(0.01 * self.mean.abs()).clamp(min=MIN_STD))
+        return self.divide(reward - self.mean if mode == "centered" else reward, spread)
 
     @property
     def mean(self) -> Tensor:
@@ -59,9 +59,9 @@ class RunningMoments(nn.Module):
         return (self.variance_sum / self.weight.clamp(min=1e-8)).sqrt()
 
 
-def reward_moments(scale: RewardScale) -> RunningMoments:
+def make_reward_moments(mode: RewardScale) -> RunningMoments:
     """What r̂ is scaled by: `std` by what batches had so far, `centered` by what the batch itself has.
 
     PAPER: D42. A mean that lags behind features which shrink makes every state look bad; learning that shrinks them on.
     """
-    return RunningMoments(1, memory=0.0 if scale == "centered" else 0.99)
+    return RunningMoments(1, decay=0.0 if mode == "centered" else 0.99)

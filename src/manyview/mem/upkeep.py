@@ -13,48 +13,50 @@ from torch import Tensor
 Temporal = Literal["closeness", "contrast"]
 
 
-def variance_floor(features: Tensor, mask: Tensor, *, floor: float = 0.5) -> Tensor:
+def variance_floor_loss(features: Tensor, mask: Tensor, *, floor: float = 0.5) -> Tensor:
     """Hinge on the standard deviation of every dimension of `features` [B, V, P] within each view."""
-    centred, count = _centred(features, mask)
+    centred, count = _center_features(features, mask)
     variance = centred.pow(2).sum(0) / (count - 1).clamp(min=1)  # [V, P]
     shortfall = (floor - (variance + 1e-8).sqrt()).clamp(min=0).mean(-1)
-    return _mean_over_measurable(shortfall, count)
+    return _mean_over_views(shortfall, count)
 
 
-def decorrelation(features: Tensor, mask: Tensor) -> Tensor:
+def decorrelation_loss(features: Tensor, mask: Tensor) -> Tensor:
     """Squared covariances between the dimensions of `features` [B, V, P] within each view, summed, per dimension."""
-    centred, count = _centred(features, mask)
+    centred, count = _center_features(features, mask)
     covariance = torch.einsum("bvp,bvq->vpq", centred, centred) / (count - 1).clamp(min=1).unsqueeze(-1)
     all_squared = covariance.pow(2).sum((1, 2))
     own_squared = covariance.diagonal(dim1=1, dim2=2).pow(2).sum(1)
-    return _mean_over_measurable((all_squared - own_squared) / features.shape[-1], count)
+    return _mean_over_views((all_squared - own_squared) / features.shape[-1], count)
 
 
-def temporal_closeness(now: Tensor, later: Tensor, mask: Tensor) -> Tensor:
-    """Squared distance per dimension between `now` and `later` [B, G, P]: what follows in time lies close.
+def temporal_closeness_loss(features: Tensor, next_features: Tensor, mask: Tensor) -> Tensor:
+    """Squared distance per dimension between `features` and `next_features` [B, G, P]: what follows in time lies close.
 
-    With the variance floor, which keeps it from being answered by a constant, this is slow feature analysis. `later`
+    With the variance floor, which excludes a constant as the answer, this is slow feature analysis. `next_features`
     is a target and takes no gradient; `mask` [B, G] says where both are seen.
     """
-    squared = (now - later.detach()).pow(2).mean(-1)
+    squared = (features - next_features.detach()).pow(2).mean(-1)
     return torch.where(mask, squared, 0.0).sum() / mask.sum().clamp(min=1)
 
 
-def temporal_contrast(now: Tensor, later: Tensor, mask: Tensor, *, temperature: float = 0.1) -> Tensor:
-    """InfoNCE between `now` and `later` [B, G, P]: tell each row's own future from the other rows' futures.
+def temporal_contrast_loss(
+    features: Tensor, next_features: Tensor, mask: Tensor, *, temperature: float = 0.1
+) -> Tensor:
+    """InfoNCE between `features` and `next_features` [B, G, P]: tell each row's future from the other rows' futures.
 
     It also spreads the rows evenly, and evenly spread rows are all equally rare: see D12 before using it.
     """
-    anchors = F.normalize(now, dim=-1).transpose(0, 1)  # [G, B, P]
-    targets = F.normalize(later.detach(), dim=-1).transpose(0, 1)
+    anchors = F.normalize(features, dim=-1).transpose(0, 1)  # [G, B, P]
+    targets = F.normalize(next_features.detach(), dim=-1).transpose(0, 1)
     similarity = anchors @ targets.transpose(1, 2) / temperature  # [G, B, B]
-    seen = mask.transpose(0, 1)  # [G, B]
-    similarity = similarity.masked_fill(~seen.unsqueeze(1), torch.finfo(similarity.dtype).min)
-    own = -similarity.log_softmax(-1).diagonal(dim1=1, dim2=2)  # [G, B]
-    return torch.where(seen, own, 0.0).sum() / seen.sum().clamp(min=1)
+    present = mask.transpose(0, 1)  # [G, B]
+    similarity = similarity.masked_fill(~present.unsqueeze(1), torch.finfo(similarity.dtype).min)
+    negative_log_prob = -similarity.log_softmax(-1).diagonal(dim1=1, dim2=2)  # [G, B]
+    return torch.where(present, negative_log_prob, 0.0).sum() / present.sum().clamp(min=1)
 
 
-def _centred(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def _center_features(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Features less their view's mean, zero where absent, and how many there are of each view [V, 1]."""
     present = mask.unsqueeze(-1)
     count = present.sum(0)
@@ -62,7 +64,7 @@ def _centred(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return (features - mean) * present, count
 
 
-def _mean_over_measurable(values: Tensor, count: Tensor) -> Tensor:
+def _mean_over_views(values: Tensor, count: Tensor) -> Tensor:
     """Mean of [V] over the views with at least two rows: one row has no spread."""
     measurable = count.squeeze(-1) > 1
     return (values * measurable).sum() / measurable.sum().clamp(min=1)

@@ -1,8 +1,15 @@
 """Representations and intrinsic rewards behind two protocols; MEM, which is both, has a room of its own."""
 
 from manyview.methods.curl import CURL, CURLConfig
-from manyview.methods.plain import Plain, PlainConfig
-from manyview.methods.protocols import Adversarial, Encoded, Episodic, Healthy, Intrinsic, Representation
+from manyview.methods.plain import PixelEncoder, PixelEncoderConfig
+from manyview.methods.protocols import (
+    Bonus,
+    EncoderOutput,
+    EpisodicBonus,
+    HasDiagnostics,
+    HasDiscriminator,
+    Representation,
+)
 from manyview.methods.re3 import RE3, RE3Config
 from manyview.methods.ride import RIDE, RIDEConfig
 
@@ -10,14 +17,14 @@ __all__ = [
     "CURL",
     "RE3",
     "RIDE",
-    "Adversarial",
+    "Bonus",
     "CURLConfig",
-    "Encoded",
-    "Episodic",
-    "Healthy",
-    "Intrinsic",
-    "Plain",
-    "PlainConfig",
+    "EncoderOutput",
+    "EpisodicBonus",
+    "HasDiagnostics",
+    "HasDiscriminator",
+    "PixelEncoder",
+    "PixelEncoderConfig",
     "RE3Config",
     "RIDEConfig",
     "Representation",

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manyview.data.shift import random_shift
-from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_outside_0_to_1, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, check_unit_interval, refuse_above
 from manyview.mem.encoder import Trunk
 from manyview.methods.follow import soft_update
-from manyview.methods.plain import Plain, PlainConfig
+from manyview.methods.plain import PixelEncoder, PixelEncoderConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +27,17 @@ class CURLConfig:
     """Of the second look at an observation."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
-        refuse_below(self, 1, "latent_dim")
+        check_choices(self)
+        check_at_least(self, 1, "latent_dim")
         refuse_above(self, MOST_UNITS, "latent_dim")
-        refuse_below(self, 0, "shift_pixels")
-        refuse_outside_0_to_1(self, "momentum")
+        check_at_least(self, 0, "shift_pixels")
+        check_unit_interval(self, "momentum")
 
 
 class CURLFeatures(NamedTuple):
     state: Tensor  # [B, V * P]
     mask: Tensor  # [B, V]
-    views: Tensor  # [B, V, C, H, W] uint8, of which `loss` makes another shift
+    views: Tensor  # [B, V, C, H, W] uint8, of which `compute_loss` makes another shift
 
 
 class CURL(nn.Module):
@@ -53,9 +53,9 @@ class CURL(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config = config or CURLConfig()
-        plain = PlainConfig(latent_dim=config.latent_dim, trunk=config.trunk)
-        self.encoder = Plain(num_views, image_shape, plain)
-        self.follower = deepcopy(self.encoder).requires_grad_(False)
+        encoder_config = PixelEncoderConfig(latent_dim=config.latent_dim, trunk=config.trunk)
+        self.encoder = PixelEncoder(num_views, image_shape, encoder_config)
+        self.key_encoder = deepcopy(self.encoder).requires_grad_(False)
         self.similarity = nn.Parameter(torch.rand(self.state_dim, self.state_dim) / self.state_dim)
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -67,12 +67,16 @@ class CURL(nn.Module):
         state, mask = self.encoder.encode(views, mask)
         return CURLFeatures(state, mask, views)
 
-    def loss(self, features: CURLFeatures, later: CURLFeatures | None) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
-        """InfoNCE over the batch. Moves the follower, as batch norm moves its statistics."""
+    def compute_loss(
+        self,
+        features: CURLFeatures,
+        next_features: CURLFeatures | None,  # noqa: ARG002
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """InfoNCE over the batch. Moves the key encoder, as batch norm moves its statistics."""
         with torch.no_grad():
-            soft_update(self.encoder, self.follower, self.config.momentum)
-            other = random_shift(features.views, self.config.shift_pixels, self.generator)
-            key = self.follower.encode(other, features.mask).state
+            soft_update(self.encoder, self.key_encoder, self.config.momentum)
+            shifted = random_shift(features.views, self.config.shift_pixels, self.generator)
+            key = self.key_encoder.encode(shifted, features.mask).state
         with torch.autocast(key.device.type, enabled=False):
             logits = features.state @ self.similarity @ key.t()  # [B, B]
         loss = F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 
-class Trained(Protocol):
+class HasParameters(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 @torch.no_grad()
-def soft_update(online: Trained, target: Trained, rate: float) -> None:
-    """θ' ← θ' + rate (θ - θ')"""
-    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), rate)
+def soft_update(online: HasParameters, target: HasParameters, tau: float) -> None:
+    """θ' ← θ' + τ (θ - θ')"""
+    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)

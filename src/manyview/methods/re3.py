@@ -6,11 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_unknown_choices
-from manyview.mem.encoder import Trunk, convolutions, to_pixels
-from manyview.mem.knn import knn_distance, nearby_distance
-from manyview.mem.reward import refuse_both
-from manyview.mem.running import RewardScale, reward_moments
+from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, refuse_above
+from manyview.mem.encoder import Trunk, make_trunk, normalize_images
+from manyview.mem.knn import knn_distance, windowed_knn_distance
+from manyview.mem.reward import check_replay_or_rollouts
+from manyview.mem.running import RewardScale, make_reward_moments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,12 @@ class RE3Config:
     `centered`, in deviations from the batch's mean."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
-        refuse_below(self, 1, "latent_dim", "k")
+        check_choices(self)
+        check_at_least(self, 1, "latent_dim", "k")
         refuse_above(self, MOST_UNITS, "latent_dim")
 
 
-class RandomFeatures(NamedTuple):
+class RE3Features(NamedTuple):
     embedding: Tensor  # [B, V * P], zero where a view is absent
 
 
@@ -49,9 +49,9 @@ class RE3(nn.Module):
         super().__init__()
         self.config = config or RE3Config()
         latent_dim = self.config.latent_dim
-        self.convolutions, flat_dim = convolutions(image_shape, self.config.trunk)
+        self.trunk, flat_dim = make_trunk(image_shape, self.config.trunk)
         self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim, elementwise_affine=False))
-        self.moments = reward_moments(self.config.reward_scale)
+        self.reward_moments = make_reward_moments(self.config.reward_scale)
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 nn.init.orthogonal_(parameter)
@@ -60,32 +60,32 @@ class RE3(nn.Module):
         self.requires_grad_(False)
 
     @torch.no_grad()
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> RandomFeatures:
-        embedding = self.head(self.convolutions(to_pixels(views.flatten(0, 1)))).float().unflatten(0, views.shape[:2])
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> RE3Features:
+        embedding = self.head(self.trunk(normalize_images(views.flatten(0, 1)))).float().unflatten(0, views.shape[:2])
         if mask is not None:
             embedding = torch.where(mask.unsqueeze(-1), embedding, 0.0)
-        return RandomFeatures(embedding.flatten(1))
+        return RE3Features(embedding.flatten(1))
 
     @torch.no_grad()
-    def reward(
+    def compute_reward(
         self,
-        features: RandomFeatures,
+        features: RE3Features,
         *,
-        rows: Tensor | None = None,
+        indices: Tensor | None = None,
         window: int | None = None,
-        apart: int = 1,
-        batches: int = 1,
+        num_rollouts: int = 1,
+        num_batches: int = 1,
     ) -> Tensor:
-        refuse_both(rows, apart)
+        check_replay_or_rollouts(indices, num_rollouts)
         k, average = self.config.k, self.config.average
-        points = features.embedding.unflatten(0, (-1, apart)).transpose(0, 1)
+        points = features.embedding.unflatten(0, (-1, num_rollouts)).transpose(0, 1)
         with torch.autocast(points.device.type, enabled=False):
             if window is not None:
-                distance = nearby_distance(points, k, window=window, average=average)
+                distance = windowed_knn_distance(points, k, window=window, average=average)
             else:
-                distance = knn_distance(points, k, rows=rows, average=average)
+                distance = knn_distance(points, k, indices=indices, average=average)
         distance = distance.T.flatten()
         reward = distance.log1p() if self.config.log else distance
         if self.training:
-            self.moments.update(reward.unsqueeze(1), batches=batches)
-        return self.moments.scaled(reward, self.config.reward_scale)
+            self.reward_moments.update(reward.unsqueeze(1), num_batches=num_batches)
+        return self.reward_moments.scale_reward(reward, self.config.reward_scale)

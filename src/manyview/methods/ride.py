@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.mem.choices import MOST_UNITS, refuse_above, refuse_below, refuse_not_positive, refuse_unknown_choices
+from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, check_positive, refuse_above
 from manyview.mem.encoder import Trunk
-from manyview.mem.running import RewardScale, reward_moments
-from manyview.methods.plain import Plain, PlainConfig
+from manyview.mem.running import RewardScale, make_reward_moments
+from manyview.methods.plain import PixelEncoder, PixelEncoderConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +37,14 @@ class RIDEConfig:
     """r̂ as it is, divided by its running `std`, or `centered`, in deviations from the rollout's mean."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
-        refuse_below(self, 1, "latent_dim", "hidden", "k")
+        check_choices(self)
+        check_at_least(self, 1, "latent_dim", "hidden", "k")
         refuse_above(self, MOST_UNITS, "latent_dim", "hidden")
-        refuse_below(self, 0, "inverse_coef", "forward_coef")
-        refuse_not_positive(self, "lr", "kernel")
+        check_at_least(self, 0, "inverse_coef", "forward_coef")
+        check_positive(self, "lr", "kernel")
 
 
-class Embedded(NamedTuple):
+class RIDEFeatures(NamedTuple):
     embedding: Tensor  # [B, S]
 
 
@@ -67,74 +67,78 @@ class RIDE(nn.Module):
         super().__init__()
         self.config = config = config or RIDEConfig()
         self.num_actions, self.discrete = num_actions, discrete
-        plain = PlainConfig(latent_dim=config.latent_dim, trunk=config.trunk)
-        self.encoder = Plain(num_views, image_shape, plain)
+        encoder_config = PixelEncoderConfig(latent_dim=config.latent_dim, trunk=config.trunk)
+        self.encoder = PixelEncoder(num_views, image_shape, encoder_config)
         size, hidden = self.encoder.state_dim, config.hidden
-        self.foresight = nn.Sequential(nn.Linear(size + num_actions, hidden), nn.ReLU(), nn.Linear(hidden, size))
-        self.inverse = nn.Sequential(nn.Linear(2 * size, hidden), nn.ReLU(), nn.Linear(hidden, num_actions))
-        self.moments = reward_moments(config.reward_scale)
+        self.forward_model = nn.Sequential(nn.Linear(size + num_actions, hidden), nn.ReLU(), nn.Linear(hidden, size))
+        self.inverse_model = nn.Sequential(nn.Linear(2 * size, hidden), nn.ReLU(), nn.Linear(hidden, num_actions))
+        self.reward_moments = make_reward_moments(config.reward_scale)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=config.lr)
 
     @torch.no_grad()
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> Embedded:
-        return Embedded(self.encoder.encode(views, mask).state)
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> RIDEFeatures:
+        return RIDEFeatures(self.encoder.encode(views, mask).state)
 
     @torch.no_grad()
-    def reward_along(self, features: Embedded, ended: Tensor) -> Tensor:
+    def compute_episodic_reward(self, features: RIDEFeatures, done: Tensor) -> Tensor:
         """[T, E]. What an episode's last step led to is not in a rollout, so that step pays nothing."""
         embedding = features.embedding.float()
         change = (embedding[1:] - embedding[:-1]).norm(dim=-1)
-        visits = visit_counts(embedding, ended, k=self.config.k, kernel=self.config.kernel)
+        visits = count_visits(embedding, done, k=self.config.k, kernel=self.config.kernel)
         reward = change / visits[1:].sqrt()
         if self.training:
-            self.moments.update(reward.reshape(-1, 1), ~ended.reshape(-1, 1), batches=ended.shape[1])
-        return torch.where(ended, 0.0, self.moments.scaled(reward, self.config.reward_scale))
+            self.reward_moments.update(reward.reshape(-1, 1), ~done.reshape(-1, 1), num_batches=done.shape[1])
+        return torch.where(done, 0.0, self.reward_moments.scale_reward(reward, self.config.reward_scale))
 
-    def learn(self, batch: Any) -> dict[str, Tensor]:
+    def update(self, batch: Any) -> dict[str, Tensor]:
         """One step of φ and both models on the rows whose next state is of the same episode."""
-        now = self.encoder.encode(batch.views, batch.mask).state
-        then = self.encoder.encode(batch.next_views, batch.next_mask).state
-        rows = batch.follows.float()
+        current = self.encoder.encode(batch.views, batch.mask).state
+        following = self.encoder.encode(batch.next_views, batch.next_mask).state
+        weights = batch.has_next.float()
         action = F.one_hot(batch.action, self.num_actions).float() if self.discrete else batch.action
-        with torch.autocast(now.device.type, enabled=False):
-            foreseen = self.foresight(torch.cat([now, action], 1))
-            guessed = self.inverse(torch.cat([now, then], 1))
-        forward = _mean((foreseen - then).norm(dim=1), rows)
-        wrong = (
-            F.cross_entropy(guessed, batch.action, reduction="none")
+        with torch.autocast(current.device.type, enabled=False):
+            predicted_state = self.forward_model(torch.cat([current, action], 1))
+            predicted_action = self.inverse_model(torch.cat([current, following], 1))
+        forward_loss = _weighted_mean((predicted_state - following).norm(dim=1), weights)
+        inverse_errors = (
+            F.cross_entropy(predicted_action, batch.action, reduction="none")
             if self.discrete
-            else (guessed - action).square().mean(1)
+            else (predicted_action - action).square().mean(1)
         )
-        inverse = _mean(wrong, rows)
-        loss = self.config.forward_coef * forward + self.config.inverse_coef * inverse
+        inverse_loss = _weighted_mean(inverse_errors, weights)
+        loss = self.config.forward_coef * forward_loss + self.config.inverse_coef * inverse_loss
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
-        if norm.isfinite():
+        grad_norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
+        if grad_norm.isfinite():
             self.optimizer.step()
-        return {"ride_forward_loss": forward.detach(), "ride_inverse_loss": inverse.detach(), "ride_grad": norm}
+        return {
+            "ride_forward_loss": forward_loss.detach(),
+            "ride_inverse_loss": inverse_loss.detach(),
+            "ride_grad": grad_norm,
+        }
 
 
-def visit_counts(states: Tensor, ended: Tensor, *, k: int, kernel: float) -> Tensor:
+def count_visits(states: Tensor, done: Tensor, *, k: int, kernel: float) -> Tensor:
     """N [T + 1, E] of states [T + 1, E, S]: 1, and each of the k nearest earlier ones of the episode as far as it is
-    the same. `ended` [T, E] are the steps between them that ended an episode.
+    the same. `done` [T, E] are the steps between them that ended an episode.
 
     A state at squared distance d counts ε / (d / mean + ε), where the mean is over all neighbours that were found: 1
     for the same state, next to nothing for one as far away as neighbours are. States of an episode that an earlier
     rollout has seen are not known here.
     """
     count = len(states)
-    episode = torch.cat([torch.zeros_like(ended[:1]), ended]).long().cumsum(0).T  # [E, T + 1]
+    episode = torch.cat([torch.zeros_like(done[:1]), done]).long().cumsum(0).T  # [E, T + 1]
     points = states.transpose(0, 1)  # [E, T + 1, S]
     squared = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").square()
     order = torch.arange(count, device=states.device)
-    known = (episode.unsqueeze(2) == episode.unsqueeze(1)) & (order < order.unsqueeze(1))  # [E, now, earlier]
-    nearest = squared.masked_fill(~known, torch.inf).topk(min(k, count), dim=2, largest=False).values
-    there = nearest.isfinite()
-    mean = torch.where(there, nearest, 0.0).sum() / there.sum().clamp(min=1)
-    alike = torch.where(there, kernel / (nearest / mean.clamp(min=1e-12) + kernel), 0.0)
-    return 1 + alike.sum(2).T
+    is_earlier = (episode.unsqueeze(2) == episode.unsqueeze(1)) & (order < order.unsqueeze(1))  # [E, now, earlier]
+    nearest = squared.masked_fill(~is_earlier, torch.inf).topk(min(k, count), dim=2, largest=False).values
+    finite = nearest.isfinite()
+    mean = torch.where(finite, nearest, 0.0).sum() / finite.sum().clamp(min=1)
+    similarity = torch.where(finite, kernel / (nearest / mean.clamp(min=1e-12) + kernel), 0.0)
+    return 1 + similarity.sum(2).T
 
 
-def _mean(values: Tensor, rows: Tensor) -> Tensor:
-    return (values * rows).sum() / rows.sum().clamp(min=1)
+def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    return (values * weights).sum() / weights.sum().clamp(min=1)

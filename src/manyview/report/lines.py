@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from manyview.utils.files import open_regular
-from manyview.utils.json_io import parsed
+from manyview.utils.json_io import parse_json
 
 BLOCK_BYTES = 64 * 1024
 MAX_RECORD_BYTES = 2**20
@@ -23,7 +23,7 @@ MAX_TAIL_BYTES, MAX_TAIL_LINES = 2**24, 10_000
 """How far back from the end of a file is looked for a record, and among how many lines."""
 
 
-def records(path: Path, *, containing: bytes = b"") -> Iterator[dict[str, Any]]:
+def read_records(path: Path, *, containing: bytes = b"") -> Iterator[dict[str, Any]]:
     """Yield every record in the order of writing; lines without the bytes `containing` are not even parsed."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -37,16 +37,16 @@ def records(path: Path, *, containing: bytes = b"") -> Iterator[dict[str, Any]]:
             if number == MAX_LINES:
                 raise OSError(f"{path.name} has more than {MAX_LINES:,} lines")
             if is_begin and containing in line:
-                yield from _record(line)
+                yield from _parse_record(line)
             is_begin = line.endswith(b"\n")  # otherwise what comes next is the rest of a line that is too long
 
 
-def newest_records(path: Path, *, containing: bytes = b"") -> Iterator[dict[str, Any]]:
+def read_records_reversed(path: Path, *, containing: bytes = b"") -> Iterator[dict[str, Any]]:
     """Yield the newest records, the last one first; of the file no more is read than is asked for."""
     with open_regular(path) as file:
         lines = (line for line in _lines_from_the_end(file) if containing in line)
         for line in islice(lines, MAX_TAIL_LINES):
-            yield from _record(line)
+            yield from _parse_record(line)
 
 
 def _lines_from_the_end(file: BinaryIO) -> Iterator[bytes]:
@@ -67,11 +67,11 @@ def _lines_from_the_end(file: BinaryIO) -> Iterator[bytes]:
         yield b"".join(reversed(pieces))
 
 
-def _record(line: bytes) -> Iterator[dict[str, Any]]:
+def _parse_record(line: bytes) -> Iterator[dict[str, Any]]:
     if len(line) > MAX_RECORD_BYTES:
         return
     try:
-        record = parsed(line)
+        record = parse_json(line)
     except ValueError:  # no JSON, or not even UTF-8
         return
     if isinstance(record.get("kind"), str):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-DRAWS = 10_000
+BOOTSTRAP_SAMPLES = 10_000
 CONFIDENCE = 0.95
 
 
@@ -15,7 +15,7 @@ class Interval(NamedTuple):
     high: NDArray[np.float64]
 
 
-def interval_of_mean(values: ArrayLike, *, seed: int = 0) -> Interval:
+def bootstrap_interval(values: ArrayLike, *, seed: int = 0) -> Interval:
     """95 % bootstrap interval (percentile) of the mean over the first axis, with the same draws for all other axes.
 
     Of three values it is their range: fewer say nothing about an interval.
@@ -25,21 +25,21 @@ def interval_of_mean(values: ArrayLike, *, seed: int = 0) -> Interval:
     if count < 2:
         raise ValueError(f"an interval needs at least 2 values, got {count}")
     # How often each row was drawn: the mean of a draw is then one product.
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), DRAWS)
-    means = np.tensordot(drawn / count, rows, axes=1)
+    counts = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), BOOTSTRAP_SAMPLES)
+    means = np.tensordot(counts / count, rows, axes=1)
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
     return Interval(low, high)
 
 
-def mean_in_words(values: Sequence[float]) -> str:
+def format_mean(values: Sequence[float]) -> str:
     """`812.4, 95 % interval 790.1 to 833.0`; of one value, only that."""
     mean = f"{np.mean(values):.1f}"
     if len(values) < 2:
         return mean
-    low, high = interval_of_mean(values)
+    low, high = bootstrap_interval(values)
     return f"{mean}, 95 % interval {low:.1f} to {high:.1f}"
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """`1 seed`, `3 seeds`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"

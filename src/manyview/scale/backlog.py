@@ -6,7 +6,7 @@ from typing import Any
 from manyview.utils.json_io import is_count
 
 
-class Backlog:
+class PendingSteps:
     """Steps are taken one by one, with the frames they took, so that a learner goes on as if it had played them."""
 
     def __init__(self) -> None:
@@ -20,11 +20,11 @@ class Backlog:
     def frames(self) -> int:
         return sum(frames for _, frames in self._chunks)
 
-    def put(self, steps: int, frames: int) -> None:
+    def add(self, steps: int, frames: int) -> None:
         if steps:
             self._chunks.append([steps, frames])
 
-    def take(self) -> int:
+    def pop(self) -> int:
         """One step; its frames. Those of a chunk are spread over its steps."""
         chunk = self._chunks[0]
         frames = chunk[1] // chunk[0]
@@ -33,11 +33,11 @@ class Backlog:
             self._chunks.popleft()
         return frames
 
-    def state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         return {"chunks": [list(chunk) for chunk in self._chunks]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         chunks = [[*chunk] for chunk in state["chunks"]]
-        if not all(len(chunk) == 2 and is_count(chunk[0], least=1) and is_count(chunk[1]) for chunk in chunks):
+        if not all(len(chunk) == 2 and is_count(chunk[0], min_value=1) and is_count(chunk[1]) for chunk in chunks):
             raise ValueError(f"a backlog is a list of steps and frames, got {chunks!r}")
         self._chunks = deque(chunks)

@@ -10,9 +10,9 @@ from tempfile import gettempdir
 from threading import Timer
 from typing import Any
 
-from manyview.envs.cores import usable_cores
+from manyview.envs.cores import count_usable_cores
 from manyview.train import RunConfig
-from manyview.utils.private_folder import private_folder
+from manyview.utils.private_folder import make_private_directory
 
 OBJECT_STORE_BYTES = 2**31
 """Batches and weights pass through it; the replay lies in the shards. Four batches of the paper's are 0.4 GB."""
@@ -20,33 +20,33 @@ MAX_FOLDER_CHARS = 40
 """Below it Ray has sockets with up to 66 characters more."""
 SHUTDOWN_S = 5.0
 """After it, processes of a Ray of our own that hang are killed; without a fault a second is enough."""
-QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+QUIET_OPTIONS: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 @contextmanager
-def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
+def connect(address: str | None, *, cpus: int = 1) -> Iterator[None]:
     """While it lasts. A cluster of our own ends with this process, however that ends.
 
     Of a cluster with an address Ray's own settings count, such as RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.
     """
     if address is None:
-        _prepare_our_own()
+        _configure_local_ray()
     else:  # one attempt of half a minute; Ray's own default is twenty
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
-    from manyview.scale.engine import cause_of, ray
+    from manyview.scale.engine import extract_cause, ray
 
     # Ray puts the working directory on the `sys.path` of workers, but for a job of its client: whatever lies there
     # would be executed. A user's own task is imported from there all the same (utils/user_modules).
-    job = {"job_config": ray.job_config.JobConfig(_client_job=True), **QUIET}
+    job = {"job_config": ray.job_config.JobConfig(_client_job=True), **QUIET_OPTIONS}
     with ExitStack() as stack:
         if address is None:
-            _adjust()
+            _configure_ray_internals()
             # Ray lets every user of the machine write to its own folders, so they lie in a private one.
             parent = os.environ.get("RAY_TMPDIR") or gettempdir()  # as Ray itself chooses
-            folder = stack.enter_context(private_folder(parent, "manyview-", max_chars=MAX_FOLDER_CHARS))
+            folder = stack.enter_context(make_private_directory(parent, "manyview-", max_chars=MAX_FOLDER_CHARS))
             ray.init(
                 address="local",
-                num_cpus=max(cpus, usable_cores()),
+                num_cpus=max(cpus, count_usable_cores()),
                 object_store_memory=OBJECT_STORE_BYTES,
                 include_dashboard=False,
                 _temp_dir=str(folder / "r"),
@@ -56,16 +56,16 @@ def connected(address: str | None, *, cpus: int = 1) -> Iterator[None]:
             try:
                 ray.init(address=address, **job)
             except (ray.exceptions.RayError, RuntimeError) as error:  # another token, another version
-                raise ConnectionError(f"no connection to {address}: {cause_of(error)}") from error
-        stack.callback(_shut_down, own=address is None)
+                raise ConnectionError(f"no connection to {address}: {extract_cause(error)}") from error
+        stack.callback(_shutdown_ray, is_local=address is None)
         yield
 
 
-def _shut_down(*, own: bool) -> None:
+def _shutdown_ray(*, is_local: bool) -> None:
     """Leave Ray; `ray.shutdown` would wait for ever for a part of it that hangs."""
-    from manyview.scale.engine import engine_part, ray
+    from manyview.scale.engine import import_ray_module, ray
 
-    node = engine_part("_private.worker")._global_node if own else None
+    node = import_ray_module("_private.worker")._global_node if is_local else None
     started = [part.process for parts in node.all_processes.values() for part in parts] if node is not None else []
     workers = [worker for process in started for worker in _children(process.pid)]
     killer = Timer(SHUTDOWN_S, lambda: [process.kill() for process in started])
@@ -89,45 +89,49 @@ def _children(pid: int) -> list[int]:
     return descriptors
 
 
-def _adjust() -> None:
+def _configure_ray_internals() -> None:
     """What Ray has no argument for, or reads when it is imported, which somebody may have done before us.
 
     Its minor version is fixed.
     """
-    from manyview.scale.engine import engine_part
+    from manyview.scale.engine import import_ray_module
 
-    inner = engine_part("_raylet")
-    engine_part("_private.worker")._worker_logs_enabled = False  # a paragraph for every actor that we replace in a line
-    engine_part("_private.ray_constants").ENABLE_RAY_CLUSTER = False
-    inner.Config.initialize("")
-    inner.AuthenticationTokenLoader.instance().reset_cache()
+    raylet = import_ray_module("_raylet")
+    import_ray_module(
+        "_private.worker"
+    )._worker_logs_enabled = False  # a paragraph for every actor that we replace in a line
+    import_ray_module("_private.ray_constants").ENABLE_RAY_CLUSTER = False
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
-def cpus_of_learner(config: RunConfig) -> int:
+def count_learner_cpus(config: RunConfig) -> int:
     """One of several, which are Ray's processes; a learner alone is this one and counts none."""
     return config.machine.threads or 1
 
 
-def cpus_of(config: RunConfig, *, spares: int = 0) -> int:
+def count_cpus(config: RunConfig, *, spares: int = 0) -> int:
     """Of the cluster, that a run takes; with so many for actors that stand by."""
     scale = config.scale
-    return scale.actors + spares + (scale.learners * cpus_of_learner(config) if scale.learners > 1 else 0)
+    return scale.actors + spares + (scale.learners * count_learner_cpus(config) if scale.learners > 1 else 0)
 
 
-def check_resources(who: str, *, cpus: float, gpus: float = 0, memory_gb: float = 0) -> None:
+def check_resources(requester: str, *, cpus: float, gpus: float = 0, memory_gb: float = 0) -> None:
     """Ray would wait for ever for what is not there."""
     from manyview.scale.engine import ray
 
-    there = ray.cluster_resources()
-    for name, wanted in (("CPU", cpus), ("GPU", gpus)):
-        if wanted > there.get(name, 0):
-            raise ValueError(f"{who} wants {wanted:g} {name}s, and the cluster has {there.get(name, 0):g}")
-    most_gb = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]) / 1e9
-    if memory_gb > most_gb:
-        raise ValueError(f"{who} wants {memory_gb:g} GB of memory, and Ray gives {most_gb:.1f} of a machine at most")
+    available = ray.cluster_resources()
+    for name, required in (("CPU", cpus), ("GPU", gpus)):
+        if required > available.get(name, 0):
+            raise ValueError(f"{requester} wants {required:g} {name}s, and the cluster has {available.get(name, 0):g}")
+    max_gb = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]) / 1e9
+    if memory_gb > max_gb:
+        raise ValueError(
+            f"{requester} wants {memory_gb:g} GB of memory, and Ray gives {max_gb:.1f} of a machine at most"
+        )
 
 
-def _prepare_our_own() -> None:
+def _configure_local_ray() -> None:
     """Best before Ray is imported, when it reads these."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # by which it listens on the loopback alone
     if "RAY_AUTH_MODE" not in os.environ:

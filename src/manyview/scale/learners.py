@@ -16,25 +16,25 @@ import torch
 from torch import distributed
 
 from manyview.agents import Agent, NonFiniteError
-from manyview.data.durable import remove, write_whole
-from manyview.scale.batches import Batches
-from manyview.scale.cluster import check_resources, cpus_of, cpus_of_learner
-from manyview.scale.engine import Handle, cause_of, engine_part
+from manyview.data.durable import remove, write_atomic
+from manyview.scale.batches import BatchLoader
+from manyview.scale.cluster import check_resources, count_cpus, count_learner_cpus
+from manyview.scale.engine import Handle, extract_cause, import_ray_module
 from manyview.scale.heartbeat import Heartbeats, Pulse, beating
-from manyview.scale.patience import when_free
-from manyview.scale.shared import go_to, look_for, seen_by_all
-from manyview.scale.trainer import ManyActors
-from manyview.train import RunConfig, RunFolder, build
-from manyview.train.checkpoint import FILES, SUMS, packed, unpacked
-from manyview.train.machine import autocast, device_of, prepare, resolved
+from manyview.scale.patience import retry_while_locked
+from manyview.scale.shared import check_marker, create_marker, enter_directory
+from manyview.scale.trainer import ActorLearnerTrainer
+from manyview.train import RunConfig, RunDir, build
+from manyview.train.checkpoint import CHECKSUMS_FILE, FILES, deserialize_checkpoint, serialize_checkpoint
+from manyview.train.machine import autocast, configure_torch, resolve_device, resolve_machine
 from manyview.train.opening import run
-from manyview.train.seeds import derived_seed
-from manyview.train.stopping import StopRequest, set_current_request, stop_request
+from manyview.train.seeds import derive_seed
+from manyview.train.stopping import StopRequest, handle_stop_signals, set_current_request
 from manyview.train.trainer import EngineError
 
-UPDATE, TAKE_OVER, END = 0, 1, 2
+UPDATE, SYNC_AGENT, STOP = 0, 1, 2
 """What a leader may say: learn from your part of the next batch, be as I am, it is over."""
-WEEK_S = 7 * 24 * 3600
+COLLECTIVE_TIMEOUT_S = 7 * 24 * 3600
 """Timeout of the leader's messages: it may wait long for actors, and heartbeats tell whether it lives."""
 COLLECTIVE_S = 600.0
 """Timeout of the collective operations of an update. Within it a follower has waited for its batch in vain."""
@@ -57,67 +57,67 @@ class LearnersFailedError(RuntimeError):
 class Leader:
     """Says what all do next. Gradients and moments meet by themselves (`mem.ranks`)."""
 
-    _shards = 0
+    _num_shards = 0
 
     def __init__(self, group: Any) -> None:
         self._group = group
 
-    def meet(self, shards: Sequence[Handle]) -> None:
+    def broadcast_shards(self, shards: Sequence[Handle]) -> None:
         """The first thing that is said: where batches come from."""
-        self._shards = len(shards)
-        _from_the_leader(list(shards))
+        self._num_shards = len(shards)
+        _broadcast_value(list(shards))
 
-    def hand_over(self, agent: Agent, step: int) -> None:
+    def broadcast_agent(self, agent: Agent, step: int) -> None:
         """After the agent was made or loaded: whoever follows becomes it."""
-        self._say(TAKE_OVER, step)
-        _files_of_the_leader(packed(agent.state(), {}))
+        self._broadcast_command(SYNC_AGENT, step)
+        _broadcast_files(serialize_checkpoint(agent.get_state(), {}))
 
-    def lead(self, step: int, held: Sequence[int]) -> None:
+    def broadcast_update(self, step: int, shard_sizes: Sequence[int]) -> None:
         """Before an update at this agent step, with so many steps in each shard."""
-        self._say(UPDATE, step, *held)
+        self._broadcast_command(UPDATE, step, *shard_sizes)
 
-    def dismiss(self) -> None:
-        self._say(END)
+    def stop_followers(self) -> None:
+        self._broadcast_command(STOP)
 
-    def _say(self, what: int, step: int = 0, *held: int) -> None:
-        message = torch.tensor([what, step, *(held or [0] * self._shards)])
+    def _broadcast_command(self, command: int, step: int = 0, *shard_sizes: int) -> None:
+        message = torch.tensor([command, step, *(shard_sizes or [0] * self._num_shards)])
         distributed.broadcast(message, src=0, group=self._group)
 
 
-def follow(config: RunConfig, group: Any) -> None:
+def run_follower(config: RunConfig, group: Any) -> None:
     """Learn as the leader says, until it is over."""
-    config = replace(config, machine=resolved(config.machine))
-    device, env = device_of(config.machine), build.environment(config)
-    agent = build.agent(config, build.shapes_of(config, env))
+    config = replace(config, machine=resolve_machine(config.machine))
+    device, env = resolve_device(config.machine), build.make_env(config)
+    agent = build.build_agent(config, build.infer_shapes(config, env))
     env.close()
-    shards = _from_the_leader(None)
-    held, message = [0] * len(shards), torch.zeros(2 + len(shards), dtype=torch.int64)
-    batches = Batches(shards, device, held=held)
+    shards = _broadcast_value(None)
+    shard_sizes, message = [0] * len(shards), torch.zeros(2 + len(shards), dtype=torch.int64)
+    batches = BatchLoader(shards, device, shard_sizes=shard_sizes)
     while True:
         distributed.broadcast(message, src=0, group=group)
-        what, step, *held[:] = message.tolist()
-        if what == END:
+        command, step, *shard_sizes[:] = message.tolist()
+        if command == STOP:
             return
-        if what == TAKE_OVER:
-            agent.load_state(unpacked(_files_of_the_leader(None)).tree)
-            _draw_anew(agent, config.seed, step)
+        if command == SYNC_AGENT:
+            agent.load_state(deserialize_checkpoint(_broadcast_files(None)).state)
+            _reseed_generators(agent, config.seed, step)
             continue
         with suppress(NonFiniteError), autocast(config.machine):  # not finite here is not finite anywhere
-            agent.update(batches.next(), step)
+            agent.update(batches.sample(), step)
 
 
-def _draw_anew(agent: Agent, seed: int, step: int) -> None:
+def _reseed_generators(agent: Agent, seed: int, step: int) -> None:
     """What is random is so for other rows than the leader's."""
     rank = distributed.get_rank()
     for number, part in enumerate(agent.modules()):
         for value in vars(part).values():
             if isinstance(value, torch.Generator):
-                value.manual_seed(derived_seed(seed, "learner", rank, step, number))
+                value.manual_seed(derive_seed(seed, "learner", rank, step, number))
 
 
-def learn_together(
+def train_distributed(
     config: RunConfig,
-    folder: RunFolder,
+    run_dir: RunDir,
     *,
     accept_changes: bool = False,
     retries: int = 3,
@@ -127,28 +127,32 @@ def learn_together(
 
     Should a learner die or hang, all begin again from the last checkpoint. `warn` is told of one that hangs.
     """
-    on_gpu = resolved(config.machine).device != "cpu"
-    check_resources("the run", cpus=cpus_of(config), gpus=config.scale.learners * on_gpu)
-    when_free(folder.hold).close()  # nobody else trains here; and the folder is there, for the file of a stop
-    beside = folder.path.absolute().with_name(f".{folder.path.name}.learners")
-    remove(beside)  # of a command that was killed: heartbeats that nobody gives any more
+    on_gpu = resolve_machine(config.machine).device != "cpu"
+    check_resources("the run", cpus=count_cpus(config), gpus=config.scale.learners * on_gpu)
+    retry_while_locked(run_dir.lock).close()  # nobody else trains here; and the folder is there, for the file of a stop
+    storage_dir = run_dir.path.absolute().with_name(f".{run_dir.path.name}.learners")
+    remove(storage_dir)  # of a command that was killed: heartbeats that nobody gives any more
     try:
-        with seen_by_all(beside) as sign, stop_request() as stop:
-            work = partial(_rank, config, folder.path.absolute(), Path.cwd(), sign=sign, accept_changes=accept_changes)
-            trainer = _group(config, work, beside, on_gpu=on_gpu, retries=retries)
-            failure = _fitted(trainer, stop, folder.path / STOP_FILE, beside, warn)
+        with create_marker(storage_dir) as marker, handle_stop_signals() as stop:
+            train_fn = partial(
+                _run_rank, config, run_dir.path.absolute(), Path.cwd(), marker=marker, accept_changes=accept_changes
+            )
+            trainer = _build_torch_trainer(config, train_fn, storage_dir, on_gpu=on_gpu, retries=retries)
+            failure = _fit_until_stopped(trainer, stop, run_dir.path / STOP_FILE, storage_dir, warn)
     finally:
-        remove(beside)  # the run's folder has all that is needed again
+        remove(storage_dir)  # the run's folder has all that is needed again
     if failure is not None:
-        raise LearnersFailedError(cause_of(failure)) from failure
-    return stop.asked
+        raise LearnersFailedError(extract_cause(failure)) from failure
+    return stop.signal
 
 
-def _group(config: RunConfig, work: Callable[[], None], beside: Path, *, on_gpu: bool, retries: int) -> Any:
+def _build_torch_trainer(
+    config: RunConfig, train_fn: Callable[[], None], storage_dir: Path, *, on_gpu: bool, retries: int
+) -> Any:
     os.environ.setdefault("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", str(REPLACED_S))  # else ten minutes
-    train, torch_train = engine_part("train"), engine_part("train.torch")
+    train, torch_train = import_ray_module("train"), import_ray_module("train.torch")
     return torch_train.TorchTrainer(
-        work,
+        train_fn,
         # What is said goes through the CPU, gradients where they are.
         torch_config=torch_train.TorchConfig(
             backend="cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=COLLECTIVE_S
@@ -156,13 +160,15 @@ def _group(config: RunConfig, work: Callable[[], None], beside: Path, *, on_gpu:
         scaling_config=train.ScalingConfig(
             num_workers=config.scale.learners,
             use_gpu=on_gpu,
-            resources_per_worker={"CPU": cpus_of_learner(config), "GPU": int(on_gpu)},
+            resources_per_worker={"CPU": count_learner_cpus(config), "GPU": int(on_gpu)},
         ),
-        run_config=train.RunConfig(storage_path=str(beside), failure_config=train.FailureConfig(max_failures=retries)),
+        run_config=train.RunConfig(
+            storage_path=str(storage_dir), failure_config=train.FailureConfig(max_failures=retries)
+        ),
     )
 
 
-def _fitted(
+def _fit_until_stopped(
     trainer: Any, stop: StopRequest, stop_file: Path, beside: Path, warn: Callable[[str], None]
 ) -> BaseException | None:
     """To the end, or until a stop, for which a file is laid down; what went wrong."""
@@ -217,63 +223,63 @@ class Watch:
         self._warned = pulse.silent_s >= SILENT_S
 
 
-def _rank(config: RunConfig, path: Path, here: Path, *, sign: Path, accept_changes: bool) -> None:
-    look_for(sign)
-    go_to(here)  # Ray Train has its own idea of where it is
-    prepare(config.machine)
-    folder = RunFolder(path)
-    if folder.taken and folder.finished:  # a learner died at the very end
+def _run_rank(config: RunConfig, path: Path, working_dir: Path, *, marker: Path, accept_changes: bool) -> None:
+    check_marker(marker)
+    enter_directory(working_dir)  # Ray Train has its own idea of where it is
+    configure_torch(config.machine)
+    run_dir = RunDir(path)
+    if run_dir.has_run and run_dir.is_finished:  # a learner died at the very end
         return
-    rank, stop = distributed.get_rank(), AskedByFile(path / STOP_FILE)
+    rank, stop = distributed.get_rank(), StopFileRequest(path / STOP_FILE)
     set_current_request(stop)
-    messages = distributed.new_group(backend="gloo", timeout=timedelta(seconds=WEEK_S))
-    with beating(sign.parent, rank):
+    messages = distributed.new_group(backend="gloo", timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S))
+    with beating(marker.parent, rank):
         try:
             if rank:
-                follow(config, messages)
+                run_follower(config, messages)
             else:
-                _lead(config, folder, Leader(messages), stop, accept_changes=accept_changes)
+                _lead(config, run_dir, Leader(messages), stop, accept_changes=accept_changes)
         except EngineError as error:
             if stop:  # the command leaves with this, instead of beginning again to stop
-                write_whole(sign.parent / FAILURE_FILE, [str(error).encode()])
+                write_atomic(marker.parent / FAILURE_FILE, [str(error).encode()])
             raise
 
 
-def _lead(config: RunConfig, folder: RunFolder, leader: Leader, stop: StopRequest, *, accept_changes: bool) -> None:
-    leads: Callable[[RunConfig], ManyActors] = partial(ManyActors, leader=leader)
-    if folder.taken:
-        when_free(folder.hold).close()  # that a leader which was killed is really gone
+def _lead(config: RunConfig, folder: RunDir, leader: Leader, stop: StopRequest, *, accept_changes: bool) -> None:
+    leads: Callable[[RunConfig], ActorLearnerTrainer] = partial(ActorLearnerTrainer, leader=leader)
+    if folder.has_run:
+        retry_while_locked(folder.lock).close()  # that a leader which was killed is really gone
     run(config, folder, accept_changes=accept_changes, build_trainer=leads, stop=stop)
-    leader.dismiss()
+    leader.stop_followers()
 
 
-class AskedByFile(StopRequest):
+class StopFileRequest(StopRequest):
     """Signals reach the command, which lays down a file."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
-        self._file, self._looked_s = file, 0.0
+        self._file, self._checked_s = file, 0.0
 
     def __bool__(self) -> bool:
-        if self.asked is None and monotonic() - self._looked_s > 0.5:
-            self._looked_s = monotonic()
+        if self.signal is None and monotonic() - self._checked_s > 0.5:
+            self._checked_s = monotonic()
             if self._file.exists():
-                self.ask(signal.SIGTERM)
+                self.request(signal.SIGTERM)
         return super().__bool__()
 
 
-def _from_the_leader(said: Any) -> Any:
+def _broadcast_value(value: Any) -> Any:
     """What the leader says, to everybody; by Ray, which knows its own."""
-    return engine_part("train.collective").broadcast_from_rank_zero(said)
+    return import_ray_module("train.collective").broadcast_from_rank_zero(value)
 
 
-def _files_of_the_leader(said: Mapping[str, bytes] | None) -> dict[str, bytes]:
+def _broadcast_files(contents: Mapping[str, bytes] | None) -> dict[str, bytes]:
     """A checkpoint for everybody; as bytes, which can be nothing but values, whoever sends them."""
-    names = (*FILES, SUMS)
-    sizes = torch.tensor([len(said[name]) if said else 0 for name in names])
+    names = (*FILES, CHECKSUMS_FILE)
+    sizes = torch.tensor([len(contents[name]) if contents else 0 for name in names])
     distributed.broadcast(sizes, src=0)
     files = torch.zeros(int(sizes.sum()), dtype=torch.uint8)
-    if said:
-        files = torch.frombuffer(bytearray().join(said[name] for name in names), dtype=torch.uint8)
+    if contents:
+        files = torch.frombuffer(bytearray().join(contents[name] for name in names), dtype=torch.uint8)
     distributed.broadcast(files, src=0)
     return {name: part.numpy().tobytes() for name, part in zip(names, files.split(sizes.tolist()), strict=True)}

@@ -4,19 +4,19 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TypeVar
 
-PATIENCE_S = 30.0
+LOCK_TIMEOUT_S = 30.0
 """What a killed driver had started may live a little longer; nobody else trains in its folders."""
 
-Kind = TypeVar("Kind")
+T = TypeVar("T")
 
 
-def when_free(begin: Callable[[], Kind]) -> Kind:
-    """What `begin` gives, once no other process holds the folder of its run."""
-    patience_ends_s = monotonic() + PATIENCE_S
+def retry_while_locked(start: Callable[[], T]) -> T:
+    """What `start` gives, once no other process holds the folder of its run."""
+    deadline_s = monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
-            return begin()
+            return start()
         except FileExistsError:
-            if monotonic() > patience_ends_s:
+            if monotonic() > deadline_s:
                 raise
             sleep(1.0)

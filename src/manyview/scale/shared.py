@@ -10,23 +10,23 @@ from manyview.data.durable import remove
 
 
 @contextmanager
-def seen_by_all(folder: Path) -> Iterator[Path]:
+def create_marker(directory: Path) -> Iterator[Path]:
     """A sign in the folder, for others to look for: on a disk of their own they would write what nobody reads again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    sign = folder / f".seen-{token_hex(8)}"
-    sign.touch()
+    directory.mkdir(parents=True, exist_ok=True)
+    marker = directory / f".seen-{token_hex(8)}"
+    marker.touch()
     try:
-        yield sign
+        yield marker
     finally:
-        remove(sign)
+        remove(marker)
 
 
-def look_for(sign: Path) -> None:
-    if not sign.exists():
-        raise OSError(f"{sign.parent} is another folder on this machine: put it on a disk that all machines see")
+def check_marker(marker: Path) -> None:
+    if not marker.exists():
+        raise OSError(f"{marker.parent} is another folder on this machine: put it on a disk that all machines see")
 
 
-def go_to(folder: Path) -> None:
+def enter_directory(directory: Path) -> None:
     """Where the command was given, if it is here too: what a user's environment opens is found as there."""
-    if folder.is_dir():
-        os.chdir(folder)
+    if directory.is_dir():
+        os.chdir(directory)

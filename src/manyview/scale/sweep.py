@@ -24,13 +24,13 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from manyview.envs.make import find_task
-from manyview.report.runs import summarise
-from manyview.scale.search import Search, Values, folder_of, search_of
-from manyview.train import RunConfig, RunFolder, preset_config
-from manyview.train.folder import default_folder, folder_name
-from manyview.train.presets import preset_for
-from manyview.train.resume import refuse_other_settings
-from manyview.train.tree import changed, nested, to_plain
+from manyview.report.runs import summarize_run
+from manyview.scale.search import Search, Values, format_directory_name, parse_search
+from manyview.train import RunConfig, RunDir, load_preset
+from manyview.train.folder import default_run_path, validate_directory_name
+from manyview.train.presets import choose_preset
+from manyview.train.resume import check_same_settings
+from manyview.train.tree import apply_overrides, nest_overrides, to_plain
 from manyview.utils.files import read_bounded
 from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number
 
@@ -45,22 +45,22 @@ KINDS: Mapping[str, tuple[type, str]] = {
 }
 
 
-class Planned(NamedTuple):
+class PlannedRun(NamedTuple):
     config: RunConfig
-    folder: Path
+    run_dir: Path
 
 
-def log_of(planned: Planned) -> Path:
+def get_log_path(run: PlannedRun) -> Path:
     """What a run printed, and how it crashed."""
-    return planned.folder.with_name(f"{planned.folder.name}.log")
+    return run.run_dir.with_name(f"{run.run_dir.name}.log")
 
 
-def return_of(runs: Sequence[Planned]) -> float | None:
+def compute_mean_return(runs: Sequence[PlannedRun]) -> float | None:
     """The mean last return of a trial's runs, when all have finished."""
-    if not all(RunFolder(one.folder).finished for one in runs):
+    if not all(RunDir(one.run_dir).is_finished for one in runs):
         return None
-    found = [summarise(one.folder).last_return for one in runs]
-    return None if None in found else mean(one for one in found if one is not None)
+    returns = [summarize_run(one.run_dir).last_return for one in runs]
+    return None if None in returns else mean(one for one in returns if one is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Sweep:
         if self.search is not None and (len(self.tasks) > 1 or len(self.methods) > 1 or self.variants):
             raise ValueError("a search is for one task and one method, without variants; its seeds are averaged over")
 
-    def planned(self) -> list[Planned]:
+    def plan_runs(self) -> list[PlannedRun]:
         """Every run, its settings checked, also against those of the run that its folder holds.
 
         Those of one seed stand together: half a sweep is then a comparison too.
@@ -110,54 +110,59 @@ class Sweep:
         Of a search those that have begun.
         """
         if self.search is not None:
-            for corner in self.search.corners():
-                self.trial(corner)
-            return [one for values in self.tried() for one in self.trial(values)]
+            for corner in self.search.iter_corners():
+                self.plan_trial(corner)
+            return [one for values in self.find_tried() for one in self.plan_trial(values)]
         variants = dict(self.variants) or {"": {}}
-        every = product(self.seeds, self.tasks, self.methods, variants.items())
-        planned = [self._planned(task, method, seed, *variant) for seed, task, method, variant in every]
-        if shared := [folder for folder, count in Counter(one.folder for one in planned).items() if count > 1]:
+        combinations = product(self.seeds, self.tasks, self.methods, variants.items())
+        planned = [self._plan_run(task, method, seed, *variant) for seed, task, method, variant in combinations]
+        if shared := [folder for folder, count in Counter(one.run_dir for one in planned).items() if count > 1]:
             raise ValueError(f"two runs in one folder: expected a folder each, got {shared[0]}. Rename a task")
-        _refuse_others(planned)
+        _check_existing_runs(planned)
         return planned
 
-    def trial(self, values: Values) -> list[Planned]:
+    def plan_trial(self, values: Values) -> list[PlannedRun]:
         """The runs of a search with these values, one a seed."""
-        runs = [self._planned(self.tasks[0], self.methods[0], seed, folder_of(values), values) for seed in self.seeds]
+        runs = [
+            self._plan_run(self.tasks[0], self.methods[0], seed, format_directory_name(values), values)
+            for seed in self.seeds
+        ]
         if not all(one.config.evaluation.episodes for one in runs):
             raise ValueError("a search chooses by evaluations: evaluation.episodes must be at least 1")
         return runs
 
-    def tried(self) -> list[Values]:
+    def find_tried(self) -> list[Values]:
         """By the search, as the folders tell; ValueError if they were made with other settings than these."""
         if self.search is None:
             return []
-        found = self.search.tried(self._planned(self.tasks[0], self.methods[0], self.seeds[0], "", {}).folder.parent)
-        _refuse_others(one for values in found for one in self.trial(values))
-        return found
+        tried = self.search.find_tried(
+            self._plan_run(self.tasks[0], self.methods[0], self.seeds[0], "", {}).run_dir.parent
+        )
+        _check_existing_runs(one for values in tried for one in self.plan_trial(values))
+        return tried
 
-    def _planned(self, task: str, method: str, seed: int, variant: str, further: Settings) -> Planned:
+    def _plan_run(self, task: str, method: str, seed: int, variant: str, overrides: Settings) -> PlannedRun:
         if ":" not in task:  # that of a function of one's own is known when it is called
             find_task(task)
-        preset = self.preset or preset_for(task, method, accelerator=False)
-        config = preset_config(preset, task=task, method=method, seed=seed)
-        config = changed(config, nested([*self.set.items(), *further.items()]))
+        preset = self.preset or choose_preset(task, method, accelerator=False)
+        config = load_preset(preset, task=task, method=method, seed=seed)
+        config = apply_overrides(config, nest_overrides([*self.set.items(), *overrides.items()]))
         if config.scale.actors:
             raise ValueError("a run of a sweep is one process: scale.actors is for `manyview train`")
-        laid_out = default_folder(config).relative_to("runs")
-        further_parts = [folder_name(variant)] if variant else []
-        return Planned(config, Path(self.out, *laid_out.parts[:-1], *further_parts, laid_out.name))
+        default_dir = default_run_path(config).relative_to("runs")
+        further_parts = [validate_directory_name(variant)] if variant else []
+        return PlannedRun(config, Path(self.out, *default_dir.parts[:-1], *further_parts, default_dir.name))
 
 
-def _refuse_others(runs: Iterable[Planned]) -> None:
+def _check_existing_runs(runs: Iterable[PlannedRun]) -> None:
     """Folders with runs of other settings: the file was changed since, or `out` is another sweep's."""
-    for one in runs:
-        folder = RunFolder(one.folder)
-        if folder.taken:
+    for run in runs:
+        folder = RunDir(run.run_dir)
+        if folder.has_run:
             try:
-                refuse_other_settings(to_plain(folder.config()), to_plain(one.config))
+                check_same_settings(to_plain(folder.read_config()), to_plain(run.config))
             except ValueError as error:
-                raise ValueError(f"{one.folder}: {error}") from None
+                raise ValueError(f"{run.run_dir}: {error}") from None
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -168,14 +173,14 @@ def read_sweep(path: Path) -> Sweep:
             raise ValueError("it is nested too deeply")
         plain = tomllib.loads(content.decode())
         check_depth(plain)
-        return _sweep(plain)
+        return _parse_sweep(plain)
     except RecursionError:
         raise ValueError(f"{path}: it is nested too deeply") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _sweep(plain: dict[str, Any]) -> Sweep:
+def _parse_sweep(plain: dict[str, Any]) -> Sweep:
     known = set(Sweep.__dataclass_fields__)
     if unknown := sorted(plain.keys() - known):
         raise ValueError(f"a sweep has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
@@ -194,5 +199,5 @@ def _sweep(plain: dict[str, Any]) -> Sweep:
             raise ValueError(f"{name} must be a number that is at least 0, got {plain[name]!r}")
     read: dict[str, Any] = {name: tuple(plain[name]) for name in kinds if name in plain}
     if "search" in plain:
-        read["search"] = search_of(plain["search"])
+        read["search"] = parse_search(plain["search"])
     return Sweep(**{**plain, **read})

@@ -12,235 +12,245 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from manyview.agents import Agent
-from manyview.data import Batch, Log, Scribe
-from manyview.scale.backlog import Backlog
-from manyview.scale.batches import Batches
-from manyview.scale.collector import weights_of
-from manyview.scale.engine import Handle, answers_of, in_a_line, ray
-from manyview.scale.fleet import Fleet, Lost
-from manyview.scale.logs import ShardLogs
-from manyview.scale.shard import Shard
-from manyview.scale.shared import seen_by_all
+from manyview.data import AsyncWriter, Batch, ReplayLog
+from manyview.scale.backlog import PendingSteps
+from manyview.scale.batches import BatchLoader
+from manyview.scale.collector import get_policy_weights
+from manyview.scale.engine import Handle, get_results, ray, translate_ray_errors
+from manyview.scale.fleet import ActorLost, ActorPool
+from manyview.scale.logs import ShardedLog
+from manyview.scale.shard import ReplayShard
+from manyview.scale.shared import create_marker
 from manyview.train import RunConfig, build
-from manyview.train.off_policy import FromReplay
-from manyview.train.trainer import Advance, EngineError
+from manyview.train.off_policy import ReplayTrainer
+from manyview.train.trainer import AdvanceResult, EngineError
 
-AHEAD_CHUNKS = 2
+MAX_CHUNKS_AHEAD = 2
 """So many chunks of each actor may be collected before the updates that they are for."""
-LOOK_EVERY_S = 0.02
+POLL_INTERVAL_S = 0.02
 """A learner with work looks at its actors, and not at every step: the more there are, the longer a look takes."""
-PATIENCE_S = 0.2
+IDLE_WAIT_S = 0.2
 """How long a learner without work looks at its actors before it looks elsewhere."""
-HOPELESS = 5
+MAX_REJECTED_CHUNKS = 5
 """Refused chunks of every actor, after which a run ends that never had a step."""
-SAID_AFTER_S, FIRST_SAID_AFTER_S = 10.0, 60.0
+IDLE_WARNING_S, STARTUP_WARNING_S = 10.0, 60.0
 """A learner without work says so; the first actors have to start."""
 
 
-class Leading(Protocol):
+class LearnerGroup(Protocol):
     """Where there are several learners: how the others are told."""
 
-    def meet(self, shards: Sequence[Handle]) -> None:
+    def broadcast_shards(self, shards: Sequence[Handle]) -> None:
         """Where batches come from."""
 
-    def hand_over(self, agent: Agent, step: int) -> None:
+    def broadcast_agent(self, agent: Agent, step: int) -> None:
         """That the agent is another now, at this agent step."""
 
-    def lead(self, step: int, held: Sequence[int]) -> None:
+    def broadcast_update(self, step: int, shard_sizes: Sequence[int]) -> None:
         """That an update follows, at this agent step and with so many steps in each shard."""
 
 
-class ManyActors(FromReplay):
+class ActorLearnerTrainer(ReplayTrainer):
     """The learner of a run, its actors and its shards."""
 
-    def __init__(self, config: RunConfig, *, leader: Leading | None = None) -> None:
+    def __init__(self, config: RunConfig, *, leader: LearnerGroup | None = None) -> None:
         super().__init__(config)
         self._leader = leader
         config, count = self.config, self.config.scale.replay_shards
-        remote = ray.remote(Shard).options(num_cpus=0, max_restarts=0)
-        part = replace(config, replay=replace(config.replay, folder=_absolute(config.replay.folder)))
+        remote = ray.remote(ReplayShard).options(num_cpus=0, max_restarts=0)
+        part = replace(config, replay=replace(config.replay, folder=_to_absolute(config.replay.folder)))
         key = token_bytes(32)  # of this process: a checkpoint has none, so an actor of before cannot come back
         self.shards = [remote.remote(part, self.shapes, index=index, count=count, key=key) for index in range(count)]
-        self.fleet = Fleet(config, self.shapes, self.shards, key=key)
-        self.backlog = Backlog()
-        self.batches = Batches(self.shards, self.device, held=self.fleet.held)
-        self.logs = ShardLogs(self.shards)
-        self._known = [(0, 0)] * count
+        self.actor_pool = ActorPool(config, self.shapes, self.shards, key=key)
+        self.pending = PendingSteps()
+        self.batch_loader = BatchLoader(self.shards, self.device, shard_sizes=self.actor_pool.shard_sizes)
+        self.sharded_log = ShardedLog(self.shards)
+        self._shard_totals = [(0, 0)] * count
         """Transitions and frames that each shard was known to have taken."""
         self._inserted = 0
         self._weights: Any = None
-        self._published = -1
-        self._idle, self._refusals = Idleness(), Refusals()
-        self._looked_s = 0.0
+        self._published_version = -1
+        self._idle_notice, self._rejections = IdleNotice(), RejectionCounter()
+        self._polled_s = 0.0
         if leader is not None:
-            leader.meet(self.shards)
-            leader.hand_over(self.agent, self.clock.steps)
+            leader.broadcast_shards(self.shards)
+            leader.broadcast_agent(self.agent, self.counters.steps)
 
-    def check_room(self) -> None:
+    def check_memory(self) -> None:
         """On several machines every shard looks where it lies."""
         if sum(node["Alive"] for node in ray.nodes()) == 1:
-            super().check_room()
+            super().check_memory()
 
     @property
     def data_bytes(self) -> int:
-        return build.replay_bytes(self.config, self.shapes)
+        return build.compute_replay_bytes(self.config, self.shapes)
 
     @property
     def shard_capacity(self) -> int:
         return self.config.replay.capacity // len(self.shards)
 
     @property
-    def inserted(self) -> int:
+    def num_inserted(self) -> int:
         """At the last `state`."""
         return self._inserted
 
-    @in_a_line()
-    def log(self, folder: Path, scribe: Scribe) -> Log:  # noqa: ARG002
-        with seen_by_all(folder.absolute()) as sign:
-            answers_of([shard.keep_log.remote(folder.absolute(), sign=sign) for shard in self.shards])
-        return self.logs
+    @translate_ray_errors()
+    def open_log(self, directory: Path, writer: AsyncWriter) -> ReplayLog:  # noqa: ARG002
+        with create_marker(directory.absolute()) as marker:
+            get_results([shard.open_log.remote(directory.absolute(), marker=marker) for shard in self.shards])
+        return self.sharded_log
 
-    @in_a_line()
-    def advance(self) -> Advance:
+    @translate_ray_errors()
+    def advance(self) -> AdvanceResult:
         """A step of the backlog with its update, or a look at the actors that waits for them."""
         episodes, news = list[dict[str, Any]](), list[str]()
-        if not self.backlog.steps or monotonic() - self._looked_s > LOOK_EVERY_S:
-            self._ask()
-            episodes, news = self._received(wait_s=0.0 if self.backlog.steps else PATIENCE_S)
-            self._looked_s = monotonic()
-        if not self.backlog.steps:
-            return Advance(None, episodes, [*news, *self._idle.news(self.fleet)])
-        self._idle.over()
-        self.clock.steps += 1
-        self.clock.frames += self.backlog.take()
-        return Advance(self.learn(self.batches.next()) if self.update_is_due else None, episodes, news)
+        if not self.pending.steps or monotonic() - self._polled_s > POLL_INTERVAL_S:
+            self._request_chunks()
+            episodes, news = self._receive_chunks(wait_s=0.0 if self.pending.steps else IDLE_WAIT_S)
+            self._polled_s = monotonic()
+        if not self.pending.steps:
+            return AdvanceResult(None, episodes, [*news, *self._idle_notice.get_messages(self.actor_pool)])
+        self._idle_notice.reset()
+        self.counters.steps += 1
+        self.counters.frames += self.pending.pop()
+        return AdvanceResult(
+            self.train_on_batch(self.batch_loader.sample()) if self.should_update else None, episodes, news
+        )
 
-    def learn(self, batch: Batch) -> dict[str, Tensor] | None:
+    def train_on_batch(self, batch: Batch) -> dict[str, Tensor] | None:
         if self._leader is not None:
-            self._leader.lead(self.clock.steps, self.fleet.held)
-        return super().learn(batch)
+            self._leader.broadcast_update(self.counters.steps, self.actor_pool.shard_sizes)
+        return super().train_on_batch(batch)
 
-    @in_a_line()
-    def state(self) -> dict[str, Any]:
-        shards = self.logs.mark()
+    @translate_ray_errors()
+    def get_state(self) -> dict[str, Any]:
+        shards = self.sharded_log.mark()
         for index, state in enumerate(shards):  # also what is taken and not answered yet
-            self._learn_of(index, state["ledger"]["transitions"], state["ledger"]["frames"])
+            self._add_pending(index, state["ledger"]["transitions"], state["ledger"]["frames"])
         self._inserted = sum(state["replay"]["inserted"] for state in shards)
-        return {"env": None, **{name: owner.state() for name, owner in self._owners().items()}, "shards": shards}
+        return {
+            "env": None,
+            **{name: owner.get_state() for name, owner in self._list_stateful().items()},
+            "shards": shards,
+        }
 
-    @in_a_line()
+    @translate_ray_errors()
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
-        for name, owner in self._owners().items():
+        for name, owner in self._list_stateful().items():
             owner.load_state(state[name])
         parts = zip(self.shards, state["shards"], strict=True)
-        answers_of([shard.load_state.remote(part) for shard, part in parts])
-        self.fleet.held[:] = [min(part["replay"]["inserted"], self.shard_capacity) for part in state["shards"]]
-        self._known = [(part["ledger"]["transitions"], part["ledger"]["frames"]) for part in state["shards"]]
+        get_results([shard.load_state.remote(part) for shard, part in parts])
+        self.actor_pool.shard_sizes[:] = [
+            min(part["replay"]["inserted"], self.shard_capacity) for part in state["shards"]
+        ]
+        self._shard_totals = [(part["ledger"]["transitions"], part["ledger"]["frames"]) for part in state["shards"]]
         fill_replay()
         if self._leader is not None:
-            self._leader.hand_over(self.agent, self.clock.steps)
+            self._leader.broadcast_agent(self.agent, self.counters.steps)
 
-    def _owners(self) -> dict[str, Any]:
-        return {"clock": self.clock, "agent": self.agent, "fleet": self.fleet, "backlog": self.backlog}
+    def _list_stateful(self) -> dict[str, Any]:
+        return {"clock": self.counters, "agent": self.agent, "fleet": self.actor_pool, "backlog": self.pending}
 
-    def go_back(self, agent: dict[str, Any]) -> None:
-        super().go_back(agent)
-        self._published = -1
+    def rollback(self, agent: dict[str, Any]) -> None:
+        super().rollback(agent)
+        self._published_version = -1
         if self._leader is not None:
-            self._leader.hand_over(self.agent, self.clock.steps)
+            self._leader.broadcast_agent(self.agent, self.counters.steps)
 
     def close(self) -> None:
-        self.fleet.close()
+        self.actor_pool.close()
         for shard in self.shards:
             ray.kill(shard)
         self.env.close()
 
-    def _ask(self) -> None:
+    def _request_chunks(self) -> None:
         """For more steps: not beyond the end of the run, and not far ahead of the updates."""
-        config, clock, backlog = self.config, self.clock, self.backlog
-        steps, frames = clock.steps + backlog.steps, clock.frames + backlog.frames
-        asked = self.fleet.asked_steps
-        to_the_end = ceil((config.schedule.frames - frames) * (steps / frames if frames else 1))
-        ahead = AHEAD_CHUNKS * config.scale.actors * config.scale.chunk_steps - backlog.steps
-        self.fleet.ask(
-            self._current_weights(),
-            step=steps + asked,
-            most_steps=min(to_the_end, ahead) - asked,
-            chunk_steps=max(1, min(config.scale.chunk_steps, to_the_end - asked)),
+        config, clock, pending = self.config, self.counters, self.pending
+        steps, frames = clock.steps + pending.steps, clock.frames + pending.frames
+        requested = self.actor_pool.requested_steps
+        remaining = ceil((config.schedule.frames - frames) * (steps / frames if frames else 1))
+        ahead = MAX_CHUNKS_AHEAD * config.scale.actors * config.scale.chunk_steps - pending.steps
+        self.actor_pool.request_chunks(
+            self._publish_weights(),
+            step=steps + requested,
+            max_steps=min(remaining, ahead) - requested,
+            chunk_steps=max(1, min(config.scale.chunk_steps, remaining - requested)),
         )
 
-    def _received(self, *, wait_s: float) -> tuple[list[dict[str, Any]], list[str]]:
+    def _receive_chunks(self, *, wait_s: float) -> tuple[list[dict[str, Any]], list[str]]:
         """Episodes that ended, and news."""
         episodes: list[dict[str, Any]] = []
         news: list[str] = []
-        for found in self.fleet.tend(wait_s=wait_s):
-            if isinstance(found, Lost):
-                news.append(f"actor {found.actor} is replaced: {found.reason}")
+        for event in self.actor_pool.poll(wait_s=wait_s):
+            if isinstance(event, ActorLost):
+                news.append(f"actor {event.actor} is replaced: {event.reason}")
                 continue
-            index, receipt = self.fleet.shard_of(found.actor), found.receipt
-            self._learn_of(index, receipt.transitions, receipt.frames)
-            if receipt.refused:
-                news += self._refusals.news(found.actor, receipt.refused)
-                if not any(self.fleet.held) and self._refusals.of_all(len(self.fleet.members)):
-                    raise EngineError(f"of every actor every chunk is refused, the last one: {receipt.refused}")
+            index, result = self.actor_pool.get_shard_index(event.actor), event.result
+            self._add_pending(index, result.transitions, result.frames)
+            if result.rejection:
+                news += self._rejections.record(event.actor, result.rejection)
+                if not any(self.actor_pool.shard_sizes) and self._rejections.has_rejected_all(
+                    len(self.actor_pool.slots)
+                ):
+                    raise EngineError(f"of every actor every chunk is refused, the last one: {result.rejection}")
                 continue
-            self.clock.episodes += len(found.collected.episodes)
-            episodes += found.collected.episodes
+            self.counters.episodes += len(event.stats.episodes)
+            episodes += event.stats.episodes
         return episodes, news
 
-    def _learn_of(self, index: int, transitions: int, frames: int) -> None:
+    def _add_pending(self, index: int, transitions: int, frames: int) -> None:
         """What a shard has taken in all, from whomever: also an actor that died before it could tell."""
-        known = self._known[index]
+        known = self._shard_totals[index]
         if transitions > known[0]:
-            self.backlog.put(transitions - known[0], frames - known[1])
-            self._known[index] = transitions, frames
+            self.pending.add(transitions - known[0], frames - known[1])
+            self._shard_totals[index] = transitions, frames
 
-    def _current_weights(self) -> Any:
-        version = self.clock.updates // self.config.scale.publish_every_updates
-        if version != self._published:
-            self._weights, self._published = ray.put(weights_of(self.agent)), version
+    def _publish_weights(self) -> Any:
+        version = self.counters.updates // self.config.scale.publish_every_updates
+        if version != self._published_version:
+            self._weights, self._published_version = ray.put(get_policy_weights(self.agent)), version
         return self._weights
 
 
-def _absolute(folder: str | None) -> str | None:
+def _to_absolute(directory: str | None) -> str | None:
     """For processes that are elsewhere."""
-    return None if folder is None else str(Path(folder).absolute())
+    return None if directory is None else str(Path(directory).absolute())
 
 
-class Idleness:
+class IdleNotice:
     """A learner that has used up its steps says so, once."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
-        self._patience_s = FIRST_SAID_AFTER_S
-        self._said = False
+        self._warn_after_s = STARTUP_WARNING_S
+        self._has_warned = False
 
-    def over(self) -> None:
-        self._since_s, self._patience_s, self._said = None, SAID_AFTER_S, False
+    def reset(self) -> None:
+        self._since_s, self._warn_after_s, self._has_warned = None, IDLE_WARNING_S, False
 
-    def news(self, fleet: Fleet) -> list[str]:
+    def get_messages(self, pool: ActorPool) -> list[str]:
         self._since_s = self._since_s or monotonic()
-        if self._said or monotonic() - self._since_s < self._patience_s:
+        if self._has_warned or monotonic() - self._since_s < self._warn_after_s:
             return []
-        self._said = True
-        sending = sum(member.delivered > 0 for member in fleet.members)
+        self._has_warned = True
+        sending = sum(member.num_delivered > 0 for member in pool.slots)
         return [
-            f"no steps have come for {self._patience_s:g} s and every update that was due is made: waiting for the "
-            f"actors, of which {sending} of {len(fleet.members)} have sent something in their present life"
+            f"no steps have come for {self._warn_after_s:g} s and every update that was due is made: waiting for the "
+            f"actors, of which {sending} of {len(pool.slots)} have sent something in their present life"
         ]
 
 
-class Refusals:
+class RejectionCounter:
     """Told at the first, tenth, hundredth ... of an actor: somebody who floods must not flood the records."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
-    def of_all(self, actors: int) -> bool:
+    def has_rejected_all(self, num_actors: int) -> bool:
         """Whether each of so many was refused several times."""
-        return len(self._counts) == actors and min(self._counts.values()) >= HOPELESS
+        return len(self._counts) == num_actors and min(self._counts.values()) >= MAX_REJECTED_CHUNKS
 
-    def news(self, actor: int, reason: str) -> list[str]:
+    def record(self, actor: int, reason: str) -> list[str]:
         self._counts[actor] += 1
         count = self._counts[actor]
         if count != 10 ** (len(str(count)) - 1):

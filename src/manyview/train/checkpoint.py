@@ -25,32 +25,42 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from manyview.data.durable import (
-    flush_names,
-    list_folder,
-    make_folder,
+    fsync_directory,
+    list_directory,
+    make_directory,
     remove,
     rename,
-    write_new,
+    write_new_file,
 )
-from manyview.utils.files import UNFINISHED, read_bounded
-from manyview.utils.json_io import MOST_BYTES, MOST_VALUES, as_json, parsed, value_count
+from manyview.utils.files import TEMP_SUFFIX, read_bounded
+from manyview.utils.json_io import MAX_JSON_BYTES, MAX_JSON_VALUES, count_values, dump_json, parse_json
 
-TENSORS, VALUES, MANIFEST, SUMS = "state.safetensors", "state.json", "manifest.json", "SHA256SUMS"
+TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, CHECKSUMS_FILE = (
+    "state.safetensors",
+    "state.json",
+    "manifest.json",
+    "SHA256SUMS",
+)
 FORMAT = 1
-FILES = (TENSORS, VALUES, MANIFEST)
-TENSOR, ARRAY = "tensor in " + TENSORS, "array in " + TENSORS
-"""In the JSON, `{TENSOR: name}` stands where a tensor was."""
-NAME = re.compile(r"([0-9]{9,18})(\.stop)?")
+FILES = (TENSORS_FILE, VALUES_FILE, MANIFEST_FILE)
+TENSOR_KEY, ARRAY_KEY = "tensor in " + TENSORS_FILE, "array in " + TENSORS_FILE
+"""In the JSON, `{TENSOR_KEY: name}` stands where a tensor was."""
+NAME_PATTERN = re.compile(r"([0-9]{9,18})(\.stop)?")
 """Frames; and whether it was made because somebody asked for a stop, perhaps before all was done that was due then."""
 UNREADABLE, MAX_UNREADABLE = ".unreadable", 3
 """What the name of one that could not be used ends with, and how many of these are kept: the newest."""
-MOST_TENSOR_BYTES = 4 * 2**30
+MAX_TENSOR_BYTES = 4 * 2**30
 """Those of the paper's networks have a twentieth of it."""
-MOST_HEADER_BYTES = 2**20
+MAX_HEADER_BYTES = 2**20
 """What safetensors says of its tensors, a hundred bytes each: ours are some hundreds, and each takes a kilobyte."""
-MOST = {SUMS: 4096, TENSORS: MOST_TENSOR_BYTES, VALUES: MOST_BYTES, MANIFEST: MOST_BYTES}
+MAX_FILE_BYTES = {
+    CHECKSUMS_FILE: 4096,
+    TENSORS_FILE: MAX_TENSOR_BYTES,
+    VALUES_FILE: MAX_JSON_BYTES,
+    MANIFEST_FILE: MAX_JSON_BYTES,
+}
 
-Tree = dict[str, Any]
+StateTree = dict[str, Any]
 
 
 class CheckpointError(ValueError):
@@ -59,102 +69,106 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    tree: Tree
-    manifest: Tree
+    state: StateTree
+    manifest: StateTree
 
 
-def name_of(frames: int, *, stop: bool = False) -> str:
+def format_checkpoint_name(frames: int, *, stop: bool = False) -> str:
     return f"{frames:09d}{'.stop' if stop else ''}"
 
 
-def save(folder: Path, tree: Tree, manifest: Tree) -> None:
+def save_checkpoint(directory: Path, state: StateTree, manifest: StateTree) -> None:
     """Write a checkpoint as `folder`. One that is there is of the same moment and stays; a damaged one does not."""
-    if folder.exists():
+    if directory.exists():
         with suppress(CheckpointError):
-            load(folder)
+            load_checkpoint(directory)
             return
-        set_aside(folder)
-    contents = packed(tree, manifest)
-    beside = folder.with_name(folder.name + UNFINISHED)
-    remove(beside)
+        move_checkpoint_aside(directory)
+    contents = serialize_checkpoint(state, manifest)
+    unfinished = directory.with_name(directory.name + TEMP_SUFFIX)
+    remove(unfinished)
     try:
-        make_folder(beside)
+        make_directory(unfinished)
         for name, content in contents.items():
-            write_new(beside / name, [content])
-        flush_names(beside)
-        rename(beside, folder)
+            write_new_file(unfinished / name, [content])
+        fsync_directory(unfinished)
+        rename(unfinished, directory)
     except OSError:
-        remove(beside)  # a full disk needs the room
+        remove(unfinished)  # a full disk needs the room
         raise
 
 
-def packed(tree: Tree, manifest: Tree) -> dict[str, bytes]:
+def serialize_checkpoint(state: StateTree, manifest: StateTree) -> dict[str, bytes]:
     """What is in each file."""
     arrays: dict[str, NDArray[Any]] = {}
-    values = _without_tensors(tree, arrays, "")
-    contents = {TENSORS: save_arrays(arrays), VALUES: as_json(values), MANIFEST: as_json(manifest)}
-    _refuse_unreadable(contents)
-    return {**contents, SUMS: sums_of(contents)}
+    values = _extract_tensors(state, arrays, "")
+    contents = {TENSORS_FILE: save_arrays(arrays), VALUES_FILE: dump_json(values), MANIFEST_FILE: dump_json(manifest)}
+    _check_readable(contents)
+    return {**contents, CHECKSUMS_FILE: format_checksums(contents)}
 
 
-def _refuse_unreadable(contents: Mapping[str, bytes]) -> None:
+def _check_readable(contents: Mapping[str, bytes]) -> None:
     """What `load` would not take must not look like a checkpoint: OSError, as if the disk were full."""
-    sizes = {f"bytes of {name}": (len(content), MOST[name]) for name, content in contents.items()}
-    sizes[f"bytes of the header of {TENSORS}"] = _header_bytes(contents[TENSORS]), MOST_HEADER_BYTES
-    sizes |= {f"values of {name}": (value_count(contents[name]), MOST_VALUES) for name in (VALUES, MANIFEST)}
-    for name, (size, most) in sizes.items():
-        if size > most:
+    sizes = {f"bytes of {name}": (len(content), MAX_FILE_BYTES[name]) for name, content in contents.items()}
+    sizes[f"bytes of the header of {TENSORS_FILE}"] = _read_header_bytes(contents[TENSORS_FILE]), MAX_HEADER_BYTES
+    sizes |= {
+        f"values of {name}": (count_values(contents[name]), MAX_JSON_VALUES) for name in (VALUES_FILE, MANIFEST_FILE)
+    }
+    for name, (size, limit) in sizes.items():
+        if size > limit:
             raise OSError(
-                f"a checkpoint would have {size:,} {name}, and no more than {most:,} are read: with very many "
+                f"a checkpoint would have {size:,} {name}, and no more than {limit:,} are read: with very many "
                 "environments lower rollout.envs"
             )
 
 
-def _header_bytes(tensors: bytes) -> int:
+def _read_header_bytes(tensors: bytes) -> int:
     return int.from_bytes(tensors[:8], "little")
 
 
-def sums_of(contents: Mapping[str, bytes]) -> bytes:
+def format_checksums(contents: Mapping[str, bytes]) -> bytes:
     """SHA256SUMS of these files."""
     return "".join(f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in FILES).encode()
 
 
-def load(folder: Path) -> Checkpoint:
+def load_checkpoint(directory: Path) -> Checkpoint:
     """A checkpoint that is whole, with all tensors on the CPU; `CheckpointError` says why it is not."""
-    if folder.is_symlink():
+    if directory.is_symlink():
         raise CheckpointError("it is a link to somewhere else")
-    contents = {name: _read(folder / name, most_bytes) for name, most_bytes in MOST.items()}
-    return unpacked(contents)
+    contents = {name: _read_file(directory / name, max_bytes) for name, max_bytes in MAX_FILE_BYTES.items()}
+    return deserialize_checkpoint(contents)
 
 
-def unpacked(contents: Mapping[str, bytes]) -> Checkpoint:
+def deserialize_checkpoint(contents: Mapping[str, bytes]) -> Checkpoint:
     """The checkpoint in these files, whoever made them; `CheckpointError` if they are none."""
-    sums = _sums(contents[SUMS])
+    sums = _parse_checksums(contents[CHECKSUMS_FILE])
     for name in FILES:
         if hashlib.sha256(contents[name]).hexdigest() != sums[name]:
             raise CheckpointError(f"{name} is not the file that was written: its checksum differs")
-    values, manifest = (_parsed(contents[name], name) for name in (VALUES, MANIFEST))
-    if (header_bytes := _header_bytes(contents[TENSORS])) > MOST_HEADER_BYTES:
-        raise CheckpointError(f"{TENSORS}: a header of {header_bytes:,} bytes, at most {MOST_HEADER_BYTES:,} expected")
+    values, manifest = (_parse_json(contents[name], name) for name in (VALUES_FILE, MANIFEST_FILE))
+    if (header_bytes := _read_header_bytes(contents[TENSORS_FILE])) > MAX_HEADER_BYTES:
+        raise CheckpointError(
+            f"{TENSORS_FILE}: a header of {header_bytes:,} bytes, at most {MAX_HEADER_BYTES:,} expected"
+        )
     try:
-        return Checkpoint(_with_tensors(values, load_tensors(contents[TENSORS])), manifest)
+        return Checkpoint(_insert_tensors(values, load_tensors(contents[TENSORS_FILE])), manifest)
     except CheckpointError:
         raise
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise CheckpointError(f"{TENSORS}: {error}") from None
+        raise CheckpointError(f"{TENSORS_FILE}: {error}") from None
 
 
-def every(parent: Path) -> list[Path]:
+def list_checkpoints(parent: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
-    return _newest_first(parent)
+    return _sort_newest_first(parent)
 
 
-def unreadable(parent: Path) -> list[Path]:
+def list_unreadable(parent: Path) -> list[Path]:
     """Return the checkpoints that were set aside, the newest first."""
-    return _newest_first(parent, suffix=UNREADABLE)
+    return _sort_newest_first(parent, suffix=UNREADABLE)
 
 
-def set_aside(folder: Path) -> None:
+def move_checkpoint_aside(folder: Path) -> None:
     """Give a checkpoint that cannot be used another name: a disk that fails today may be readable tomorrow."""
     if folder.is_symlink() or not folder.is_dir():
         remove(folder)
@@ -164,104 +178,104 @@ def set_aside(folder: Path) -> None:
     rename(folder, aside)
 
 
-def whole(parent: Path) -> Iterator[tuple[Path, Checkpoint | CheckpointError]]:
+def iter_checkpoints(parent: Path) -> Iterator[tuple[Path, Checkpoint | CheckpointError]]:
     """Every checkpoint, the newest first, each with what is in it or with why it cannot be used."""
-    for folder in every(parent):
+    for directory in list_checkpoints(parent):
         try:
-            yield folder, load(folder)
+            yield directory, load_checkpoint(directory)
         except CheckpointError as error:
-            yield folder, error
+            yield directory, error
 
 
-def newest(parent: Path) -> tuple[Path, Checkpoint]:
+def load_newest_checkpoint(parent: Path) -> tuple[Path, Checkpoint]:
     """The newest one that is whole."""
-    refused = []
-    for folder, found in whole(parent):
-        if isinstance(found, Checkpoint):
-            return folder, found
-        refused.append(f"{folder.name}: {found}")
-    raise CheckpointError("; ".join(refused) or f"there is no checkpoint in {parent}")
+    rejected = []
+    for directory, checkpoint in iter_checkpoints(parent):
+        if isinstance(checkpoint, Checkpoint):
+            return directory, checkpoint
+        rejected.append(f"{directory.name}: {checkpoint}")
+    raise CheckpointError("; ".join(rejected) or f"there is no checkpoint in {parent}")
 
 
-def keep_newest(parent: Path, count: int, *, also: str | None = None) -> list[Path]:
+def prune_checkpoints(parent: Path, count: int, *, keep: str | None = None) -> list[Path]:
     """Remove older ones but the one `also` named, and what was never finished; the kept ones."""
-    found = every(parent)
-    kept = [folder for place, folder in enumerate(found) if place < count or folder.name == also]
-    old = [folder for folder in found if folder not in kept] + unreadable(parent)[MAX_UNREADABLE:]
-    if old := [*old, *parent.glob("*" + UNFINISHED)]:
+    directories = list_checkpoints(parent)
+    kept = [directory for index, directory in enumerate(directories) if index < count or directory.name == keep]
+    old = [folder for folder in directories if folder not in kept] + list_unreadable(parent)[MAX_UNREADABLE:]
+    if old := [*old, *parent.glob("*" + TEMP_SUFFIX)]:
         for path in old:
             remove(path)
-        flush_names(parent)  # or a power loss after the end brings them back for good
+        fsync_directory(parent)  # or a power loss after the end brings them back for good
     return kept
 
 
-def manifest_of(folder: Path) -> Tree:
+def read_checkpoint_manifest(directory: Path) -> StateTree:
     """Of a checkpoint of our own making, without a look at the rest."""
-    return _parsed(_read(folder / MANIFEST, MOST_BYTES), MANIFEST)
+    return _parse_json(_read_file(directory / MANIFEST_FILE, MAX_JSON_BYTES), MANIFEST_FILE)
 
 
-def _newest_first(parent: Path, *, suffix: str = "") -> list[Path]:
-    paths = [path for path in list_folder(parent) if path.name.endswith(suffix)]
-    named = [(match, path) for path in paths if (match := NAME.fullmatch(path.name.removesuffix(suffix)))]
-    return [path for _, path in sorted(named, key=lambda pair: _age(pair[0]), reverse=True)]
+def _sort_newest_first(parent: Path, *, suffix: str = "") -> list[Path]:
+    paths = [path for path in list_directory(parent) if path.name.endswith(suffix)]
+    named = [(match, path) for path in paths if (match := NAME_PATTERN.fullmatch(path.name.removesuffix(suffix)))]
+    return [path for _, path in sorted(named, key=lambda pair: _get_sort_key(pair[0]), reverse=True)]
 
 
-def _age(match: re.Match[str]) -> tuple[int, bool]:
+def _get_sort_key(match: re.Match[str]) -> tuple[int, bool]:
     return int(match[1]), match[2] is None
 
 
-def _read(path: Path, most_bytes: int) -> bytes:
+def _read_file(path: Path, max_bytes: int) -> bytes:
     try:
-        return read_bounded(path, max_bytes=most_bytes)
+        return read_bounded(path, max_bytes=max_bytes)
     except OSError as error:
         raise CheckpointError(f"{path.name}: {error.strerror or error}") from None
 
 
-def _sums(content: bytes) -> dict[str, str]:
+def _parse_checksums(content: bytes) -> dict[str, str]:
     """What SHA256SUMS says, in exactly the form in which we write it."""
     try:
         lines = content.decode("ascii").split("\n")
     except UnicodeDecodeError:
-        raise CheckpointError(f"{SUMS} is damaged") from None
-    found = [re.fullmatch(r"([0-9a-f]{64})  (.+)", line) for line in lines[:-1]]
-    sums = {match[2]: match[1] for match in found if match}
-    if lines[-1] or tuple(sums) != FILES or len(found) != len(FILES):
-        raise CheckpointError(f"{SUMS} is damaged")
+        raise CheckpointError(f"{CHECKSUMS_FILE} is damaged") from None
+    matches = [re.fullmatch(r"([0-9a-f]{64})  (.+)", line) for line in lines[:-1]]
+    sums = {match[2]: match[1] for match in matches if match}
+    if lines[-1] or tuple(sums) != FILES or len(matches) != len(FILES):
+        raise CheckpointError(f"{CHECKSUMS_FILE} is damaged")
     return sums
 
 
-def _parsed(content: bytes, name: str) -> Tree:
+def _parse_json(content: bytes, name: str) -> StateTree:
     try:
-        return parsed(content)
+        return parse_json(content)
     except ValueError as error:
         raise CheckpointError(f"{name}: {error}") from None
 
 
-def _without_tensors(tree: Any, arrays: dict[str, NDArray[Any]], path: str) -> Any:
+def _extract_tensors(tree: Any, arrays: dict[str, NDArray[Any]], path: str) -> Any:
     if isinstance(tree, Tensor):
         arrays[path] = tree.detach().cpu().contiguous().numpy()
-        return {TENSOR: path}
+        return {TENSOR_KEY: path}
     if isinstance(tree, np.ndarray):
         arrays[path] = np.ascontiguousarray(tree)
-        return {ARRAY: path}
+        return {ARRAY_KEY: path}
     if isinstance(tree, dict):
-        return {key: _without_tensors(value, arrays, f"{path}/{key}".lstrip("/")) for key, value in tree.items()}
+        return {key: _extract_tensors(value, arrays, f"{path}/{key}".lstrip("/")) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_without_tensors(value, arrays, f"{path}/{place}") for place, value in enumerate(tree)]
+        return [_extract_tensors(value, arrays, f"{path}/{place}") for place, value in enumerate(tree)]
     return tree.item() if isinstance(tree, np.generic) else tree
 
 
-def _with_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:
+def _insert_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, dict):
-        if tree.keys() & {TENSOR, ARRAY}:
-            return _tensor(tree, tensors)
-        return {key: _with_tensors(value, tensors) for key, value in tree.items()}
-    return [_with_tensors(value, tensors) for value in tree] if isinstance(tree, list) else tree
+        if tree.keys() & {TENSOR_KEY, ARRAY_KEY}:
+            return _lookup_tensor(tree, tensors)
+        return {key: _insert_tensors(value, tensors) for key, value in tree.items()}
+    return [_insert_tensors(value, tensors) for value in tree] if isinstance(tree, list) else tree
 
 
-def _tensor(place: Tree, tensors: dict[str, Tensor]) -> Any:
-    (kind, name), *more = place.items()
-    found = tensors.get(name) if isinstance(name, str) and not more else None
-    if found is None:
-        raise CheckpointError(f"{VALUES} names a tensor that is not there")
-    return found.numpy() if kind == ARRAY else found
+def _lookup_tensor(reference: StateTree, tensors: dict[str, Tensor]) -> Any:
+    (kind, name), *more = reference.items()
+    tensor = tensors.get(name) if isinstance(name, str) and not more else None
+    if tensor is None:
+        raise CheckpointError(f"{VALUES_FILE} names a tensor that is not there")
+    return tensor.numpy() if kind == ARRAY_KEY else tensor

@@ -6,17 +6,17 @@ from typing import Literal
 
 from manyview.agents import DrQv2Config, PPOConfig, SACConfig
 from manyview.data.augment import Augmentation
-from manyview.envs.suite import Quality
+from manyview.envs.suite import RenderQuality
 from manyview.mem import BetaSchedule, MEMConfig
-from manyview.mem.choices import refuse_above, refuse_below
-from manyview.methods import CURLConfig, PlainConfig, RE3Config, RIDEConfig
+from manyview.mem.choices import check_at_least, refuse_above
+from manyview.methods import CURLConfig, PixelEncoderConfig, RE3Config, RIDEConfig
 
 Precision = Literal["float32", "bfloat16"]
 OFF_POLICY, ON_POLICY = ("drqv2", "sac"), ("ppo",)
 AGENTS = (*OFF_POLICY, *ON_POLICY)
 METHODS = ("mem", "re3", "ride", "curl", "none")
-Further = Literal["paper", "none"] | Augmentation
-MOST_OBSERVATION_BYTES = 2**26
+AugmentedViewChoice = Literal["paper", "none"] | Augmentation
+MAX_OBSERVATION_BYTES = 2**26
 """All views with their stacks: four of 1,024 pixels a side with five frames each, or fewer."""
 MOST_VIEWS, MOST_PIXELS, MOST_STACKED, MOST_REPEATED, MOST_THREADS, MOST_ENVS = 64, 1024, 64, 1000, 1024, 2**20
 """Far above what anybody trains with. They bound what `manyview evaluate` builds for a config of foreign origin."""
@@ -34,11 +34,11 @@ class EnvConfig:
     """Frames of each view that lie along the channels."""
     action_repeat: int | None = None
     """Simulator frames per agent step."""
-    render_quality: Quality | None = None
+    render_quality: RenderQuality | None = None
     step_deadline_s: float | None = None
     """A step that takes longer ends the run, which can go on from its newest checkpoint. None: it may take for ever.
     Actors have `scale.deadline_s`."""
-    further_view: Further = "paper"
+    further_view: AugmentedViewChoice = "paper"
     """Of PPO: an augmentation of the first camera as one more view. `paper`: with MEM the one its table has for this
     game, otherwise none."""
 
@@ -54,9 +54,9 @@ class EnvConfig:
         if views > MOST_VIEWS:
             raise ValueError(f"expected at most {MOST_VIEWS} views, got {views}")
         observation_bytes = views * 3 * (self.image_size or 1) ** 2 * (self.frame_stack or 1)
-        if observation_bytes > MOST_OBSERVATION_BYTES:
+        if observation_bytes > MAX_OBSERVATION_BYTES:
             raise ValueError(
-                f"observations are too large: expected at most {MOST_OBSERVATION_BYTES:,} bytes, got "
+                f"observations are too large: expected at most {MAX_OBSERVATION_BYTES:,} bytes, got "
                 f"{observation_bytes:,}. Lower env.image_size, env.frame_stack or the number of env.views"
             )
 
@@ -135,7 +135,7 @@ class MachineConfig:
 
     def __post_init__(self) -> None:
         if self.threads is not None:
-            refuse_below(self, 1, "threads")
+            check_at_least(self, 1, "threads")
             refuse_above(self, MOST_THREADS, "threads")
 
 
@@ -187,7 +187,7 @@ class RunConfig:
     re3: RE3Config = field(default_factory=RE3Config)
     ride: RIDEConfig = field(default_factory=RIDEConfig)
     curl: CURLConfig = field(default_factory=CURLConfig)
-    none: PlainConfig = field(default_factory=PlainConfig)
+    none: PixelEncoderConfig = field(default_factory=PixelEncoderConfig)
 
     def __post_init__(self) -> None:
         parts = self.method.split("+")
@@ -196,24 +196,24 @@ class RunConfig:
                 f"method must be <agent>+<method> with an agent of {', '.join(AGENTS)} and a method of "
                 f"{', '.join(METHODS)}, such as drqv2+mem; got {self.method!r}"
             )
-        if "ride" in parts and not self.on_policy:
+        if "ride" in parts and not self.is_on_policy:
             raise ValueError("ride pays along episodes, which a replay does not keep together: use it with ppo")
         for name in ("mem", "re3"):
-            if self.on_policy and name in self.methods:
-                self._refuse_too_few_neighbours(name)
-        if self.env.further_view not in ("paper", "none") and not self.on_policy:
+            if self.is_on_policy and name in self.methods:
+                self._check_neighbour_count(name)
+        if self.env.further_view not in ("paper", "none") and not self.is_on_policy:
             raise ValueError(f"env.further_view is made for ppo; {self.agent} augments what it samples")
-        if self.mem.bank and self.on_policy and "mem" in parts:
+        if self.mem.bank and self.is_on_policy and "mem" in parts:
             raise ValueError(
                 "mem.bank keeps rows of a replay; ppo searches its rollout, all of it with ppo.neighbours=pooled"
             )
-        own_loss = {"mem", "curl"} & set(parts)
-        if not (self.on_policy or own_loss or getattr(self, self.agent).critic_trains_encoder):
+        has_auxiliary_loss = {"mem", "curl"} & set(parts)
+        if not (self.is_on_policy or has_auxiliary_loss or getattr(self, self.agent).critic_trains_encoder):
             raise ValueError(
                 f"nothing would train the encoder: {self.method} has no loss of its own for it, so "
                 f"{self.agent}.critic_trains_encoder must be true"
             )
-        if self.bonus.unit != "agent_steps" and not self.on_policy:
+        if self.bonus.unit != "agent_steps" and not self.is_on_policy:
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
         if self.scale.actors:
             self._check_scale()
@@ -252,7 +252,7 @@ class RunConfig:
                 f"{self.replay.batch_size}, {self.scale.learners} and {self.scale.replay_shards}"
             )
 
-    def _refuse_too_few_neighbours(self, method: str) -> None:
+    def _check_neighbour_count(self, method: str) -> None:
         """Who has no k others is paid for the farthest there is, and for nothing if there is none."""
         k, rollout, window = getattr(self, method).k, self.rollout, self.ppo.window
         if self.ppo.neighbours == "pooled":
@@ -270,18 +270,20 @@ class RunConfig:
             )
 
     def _check_scale(self) -> None:
-        scale, share = self.scale, self.replay.capacity // max(1, self.scale.replay_shards)
-        if self.on_policy:
+        scale, shard_capacity = self.scale, self.replay.capacity // max(1, self.scale.replay_shards)
+        if self.is_on_policy:
             raise ValueError("scale.actors feed a replay, which ppo has not: use more of rollout.envs")
         if scale.actors < 0 or scale.replay_shards > scale.actors:
             raise ValueError(
                 f"each of scale.replay_shards is fed by one of scale.actors at least, got {scale.replay_shards} and "
                 f"{scale.actors}"
             )
-        most = min(400, share // 4)  # pieces have frames of stacks and last observations beside their steps
-        if not self.replay.n_step <= scale.chunk_steps <= most:
+        max_chunk_steps = min(
+            400, shard_capacity // 4
+        )  # pieces have frames of stacks and last observations beside their steps
+        if not self.replay.n_step <= scale.chunk_steps <= max_chunk_steps:
             raise ValueError(
-                f"scale.chunk_steps must be from replay.n_step, {self.replay.n_step}, to {most} here, got "
+                f"scale.chunk_steps must be from replay.n_step, {self.replay.n_step}, to {max_chunk_steps} here, got "
                 f"{scale.chunk_steps}"
             )
         if min(scale.deadline_s, scale.start_deadline_s) <= 0:
@@ -290,7 +292,7 @@ class RunConfig:
             raise ValueError(f"no reward is from {scale.reward_low} to {scale.reward_high}: scale.reward_low and _high")
 
     @property
-    def alone(self) -> "RunConfig":
+    def single_process(self) -> "RunConfig":
         """The same in one process: what actors, shards and learners build their parts by, and are not told twice."""
         return replace(self, scale=replace(self.scale, actors=0, replay_shards=1, learners=1))
 
@@ -299,7 +301,7 @@ class RunConfig:
         return self.method.split("+")[0]
 
     @property
-    def on_policy(self) -> bool:
+    def is_on_policy(self) -> bool:
         return self.agent in ON_POLICY
 
     @property

@@ -12,42 +12,42 @@ from torch import Tensor
 
 from manyview.agents import Agent
 from manyview.envs import View
-from manyview.envs.look.watch import Moment
+from manyview.envs.look.watch import RecordedStep
 from manyview.envs.views import Image, Observation
-from manyview.methods import Episodic
+from manyview.methods import EpisodicBonus
 from manyview.train.build import Shapes
 from manyview.train.config import EvaluationConfig
-from manyview.train.observe import seen_alone
-from manyview.train.seeds import derived_seed
-from manyview.train.stopping import EnvCalls, Stopped, StopRequest
+from manyview.train.observe import prepare_observation
+from manyview.train.seeds import derive_seed
+from manyview.train.stopping import EnvCallTracker, StopRequest, StopRequested
 
-REWARDED_AT_ONCE = 512
+BONUS_BATCH_ROWS = 512
 """Rows of a filmed episode whose r̂ is taken against each other."""
-EPISODES_APART = 1_000_003
+EPISODE_NOISE_STRIDE = 1_000_003
 """Steps by which the noise of an evaluation's episodes differs."""
 
 
-class Starts(NamedTuple):
+class EpisodeStarts(NamedTuple):
     """How the episodes of an evaluation begin."""
 
     seed: int
-    in_sequence: bool
+    sequential: bool
 
 
-def starts_after(frames: int, *, seed: int, has_levels: bool) -> Starts:
+def choose_starts(frames: int, *, seed: int, has_levels: bool) -> EpisodeStarts:
     """Those of a run's own evaluation.
 
     Ten levels of thousands are a sample: others at every evaluation, or the gap would be that of these ten. There a
     seed makes the engine anew, which takes longer than many an episode, so one has to do for all of them.
     """
-    return Starts(derived_seed(seed, "levels", frames), True) if has_levels else Starts(seed, False)
+    return EpisodeStarts(derive_seed(seed, "levels", frames), True) if has_levels else EpisodeStarts(seed, False)
 
 
 @dataclass(frozen=True)
-class Film:
+class EpisodeRecording:
     """One episode, watched."""
 
-    moments: list[Moment]
+    moments: list[RecordedStep]
     reward_int: list[float] | None
     """r̂ of each moment among those of the episode, and MEM's bank if it has one; None without a bonus."""
 
@@ -56,7 +56,7 @@ class Film:
 class Evaluation:
     returns: list[float]
     steps: list[int]
-    film: Film | None
+    recording: EpisodeRecording | None
     cut: int = 0
     """Episodes that a limit ended; their returns are those so far."""
 
@@ -65,7 +65,7 @@ class Evaluation:
         return fmean(self.returns)
 
 
-def evaluate(
+def evaluate_policy(
     agent: Agent,
     env: gym.Env[Observation, Any],
     shapes: Shapes,
@@ -73,16 +73,16 @@ def evaluate(
     episodes: int,
     seed: int,
     step: int,
-    in_sequence: bool = False,
+    sequential: bool = False,
     filmed_steps: int = 0,
     max_steps: int = EvaluationConfig.max_steps,
     stop: StopRequest | None = None,
-    calls: EnvCalls | None = None,
+    calls: EnvCallTracker | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
-    """Play so many episodes without exploring. A `stop` in between raises `Stopped`.
+    """Play so many episodes without exploring. A `stop` in between raises `StopRequested`.
 
-    Each begins by a seed of its own, or `in_sequence`: the first does, and the others follow it as the engine has them.
+    Each begins by a seed of its own, or `sequential`: the first does, and the others follow it as the engine has them.
 
     Args:
         agent: plays.
@@ -91,7 +91,7 @@ def evaluate(
         episodes: how many.
         seed: of their starts.
         step: of the agent, by which its noise falls.
-        in_sequence: see above.
+        sequential: see above.
         filmed_steps: so many of the first episode are filmed.
         max_steps: an episode that has not ended by then is cut there, and counted.
         stop: who asks for a stop.
@@ -100,21 +100,23 @@ def evaluate(
 
     """
     device = next(agent.parameters()).device
-    calls = calls or EnvCalls(str(env.metadata.get("task", env)))
-    returns, steps, film, cut = [], [], None, 0
-    with _evaluating(agent):
-        for number in range(episodes):
-            own_seed = number == 0 or not in_sequence
+    calls = calls or EnvCallTracker(str(env.metadata.get("task", env)))
+    returns, steps, recording, cut = [], [], None, 0
+    with _set_eval_mode(agent):
+        for index in range(episodes):
+            is_seeded = index == 0 or not sequential
             with calls("reset"):
-                observation, _ = env.reset(seed=derived_seed(seed, "evaluation", number) if own_seed else None)
-            seen, moments = [], []
-            total, length, frame, paid, ended = 0.0, 0, 0, None, False
+                observation, _ = env.reset(seed=derive_seed(seed, "evaluation", index) if is_seeded else None)
+            observations, moments = [], []
+            total, length, frame, last_reward, ended = 0.0, 0, 0, None, False
             while True:
-                tensors = seen_alone(observation, shapes, device, episode=number)
-                if number == 0 and length <= filmed_steps > 0:
-                    seen.append(tensors)
-                    pictures = _pictures(*tensors, shapes.views)
-                    moments.append(Moment(step=length, frame=frame, pictures=pictures, reward=paid, ended=ended))
+                tensors = prepare_observation(observation, shapes, device, episode=index)
+                if index == 0 and length <= filmed_steps > 0:
+                    observations.append(tensors)
+                    images = _extract_images(*tensors, shapes.views)
+                    moments.append(
+                        RecordedStep(step=length, frame=frame, images=images, reward=last_reward, is_last=ended)
+                    )
                 if ended:
                     break
                 if length >= max_steps:
@@ -124,25 +126,25 @@ def evaluate(
                         "return is that so far. evaluation.max_steps changes the limit"
                     )
                     break
-                if number == 0 and length == filmed_steps > 0:
+                if index == 0 and length == filmed_steps > 0:
                     warn(f"videos end after {filmed_steps:,} steps of an episode. evaluation.video_steps changes it")
                 if stop:
-                    raise Stopped
-                noise_step = step + length + EPISODES_APART * number
-                action = shapes.actions.for_env(agent.act(*tensors, step=noise_step, explore=False))[0]
+                    raise StopRequested
+                noise_step = step + length + EPISODE_NOISE_STRIDE * index
+                action = shapes.actions.to_env(agent.act(*tensors, step=noise_step, explore=False))[0]
                 with calls("step"):
                     observation, reward, terminated, truncated, info = env.step(action)
-                paid, frame = float(reward), frame + info.get("frames", 1)
-                total, length, ended = total + paid, length + 1, terminated or truncated
-            if seen:
-                film = Film(moments, _rewards_int(agent, seen))
+                last_reward, frame = float(reward), frame + info.get("frames", 1)
+                total, length, ended = total + last_reward, length + 1, terminated or truncated
+            if observations:
+                recording = EpisodeRecording(moments, _compute_bonuses(agent, observations))
             returns.append(total)
             steps.append(length)
-    return Evaluation(returns, steps, film, cut)
+    return Evaluation(returns, steps, recording, cut)
 
 
 @contextmanager
-def _evaluating(agent: Agent) -> Iterator[None]:
+def _set_eval_mode(agent: Agent) -> Iterator[None]:
     was_training = agent.training
     agent.eval()
     try:
@@ -151,22 +153,22 @@ def _evaluating(agent: Agent) -> Iterator[None]:
         agent.train(was_training)
 
 
-def _pictures(views: Tensor, mask: Tensor, shown: Sequence[View]) -> dict[str, Image | None]:
+def _extract_images(views: Tensor, mask: Tensor, view_specs: Sequence[View]) -> dict[str, Image | None]:
     """The newest frame of each view; None for an absent one."""
     frames = views[0].cpu().numpy().transpose(0, 2, 3, 1)
     return {
         view.name: frame[..., -view.channels :] if present else None
-        for view, frame, present in zip(shown, frames, mask[0].tolist(), strict=True)
+        for view, frame, present in zip(view_specs, frames, mask[0].tolist(), strict=True)
     }
 
 
 @torch.no_grad()
-def _rewards_int(agent: Agent, seen: list[tuple[Tensor, Tensor]]) -> list[float] | None:
-    intrinsic = agent.intrinsic
-    if intrinsic is None or isinstance(intrinsic, Episodic):
+def _compute_bonuses(agent: Agent, observations: list[tuple[Tensor, Tensor]]) -> list[float] | None:
+    intrinsic = agent.bonus
+    if intrinsic is None or isinstance(intrinsic, EpisodicBonus):
         return None
     rewards: list[float] = []
-    for begin in range(0, len(seen), REWARDED_AT_ONCE):
-        views, mask = (torch.cat(parts) for parts in zip(*seen[begin : begin + REWARDED_AT_ONCE], strict=True))
-        rewards += intrinsic.reward(intrinsic.encode(views, mask)).tolist()
+    for start in range(0, len(observations), BONUS_BATCH_ROWS):
+        views, mask = (torch.cat(parts) for parts in zip(*observations[start : start + BONUS_BATCH_ROWS], strict=True))
+        rewards += intrinsic.compute_reward(intrinsic.encode(views, mask)).tolist()
     return rewards

@@ -5,24 +5,28 @@ from itertools import accumulate
 from pathlib import Path
 
 from manyview.envs import View
-from manyview.envs.look.sheet import side_by_side
+from manyview.envs.look.sheet import draw_video_frames
 from manyview.envs.look.video import write_video
 from manyview.train.config import RunConfig
-from manyview.train.evaluation import Film
+from manyview.train.evaluation import EpisodeRecording
 
 
-def captions(film: Film, *, beta: float) -> list[str]:
+def format_captions(recording: EpisodeRecording, *, beta: float) -> list[str]:
     """A line for each moment. β and r̂ in words: Pillow's own font has no such letters."""
-    totals = accumulate(moment.reward or 0.0 for moment in film.moments)
-    bonuses: Sequence[float | None] = film.reward_int or [None] * len(film.moments)
+    totals = accumulate(moment.reward or 0.0 for moment in recording.moments)
+    bonuses: Sequence[float | None] = recording.reward_int or [None] * len(recording.moments)
     return [
         f"frame {moment.frame:<6} return {total:<8.1f}"
         + ("" if bonus is None else f" beta {beta:.3g}   bonus {bonus:+.2f}")
-        for moment, total, bonus in zip(film.moments, totals, bonuses, strict=True)
+        for moment, total, bonus in zip(recording.moments, totals, bonuses, strict=True)
     ]
 
 
-def write_film(path: Path, film: Film, views: Sequence[View], *, config: RunConfig, frames: int, beta: float) -> None:
+def write_episode_video(
+    path: Path, recording: EpisodeRecording, views: Sequence[View], *, config: RunConfig, frames: int, beta: float
+) -> None:
     """The first episode of an agent that had trained for so many frames."""
     title = f"{config.task}   {config.method}   after {frames:,} frames"
-    write_video(path, side_by_side(views, film.moments, title=title, captions=captions(film, beta=beta)))
+    write_video(
+        path, draw_video_frames(views, recording.moments, title=title, captions=format_captions(recording, beta=beta))
+    )

@@ -27,25 +27,25 @@ from typing import IO, Any
 
 import torch
 
-from manyview.data.durable import make_folder, remove, rename, write_whole
+from manyview.data.durable import make_directory, remove, rename, write_atomic
 from manyview.train.config import RunConfig
-from manyview.train.machine import compute_fingerprint, device_of, numeric_environment
+from manyview.train.machine import compute_fingerprint, read_numeric_environment, resolve_device
 from manyview.train.tree import from_plain, to_plain
-from manyview.utils.files import UNFINISHED, open_own
-from manyview.utils.json_io import as_json, read_object
-from manyview.utils.text import printable
+from manyview.utils.files import TEMP_SUFFIX, open_no_follow
+from manyview.utils.json_io import dump_json, read_json
+from manyview.utils.text import sanitize_text
 
-NAME_BYTES = 255
+MAX_NAME_BYTES = 255
 """Of a file's name, on every usual file system."""
 PACKAGES = ("manyview", "torch", "numpy", "gymnasium", "safetensors", "dm-control", "mujoco", "envpool", "metaworld")
-LEVELS = 2
+MAX_CHECKED_DEPTH = 2
 """Of folders below those of a run that it writes to, shards' segments being the deepest; others it only removes."""
 LOCK_RETRIES, LOCK_PAUSE_S = 5, 0.05
 """`manyview runs` takes the lock for a moment to see whether it is free."""
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class RunDir:
     path: Path
 
     @property
@@ -61,41 +61,43 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
-    def videos(self) -> Path:
+    def videos_dir(self) -> Path:
         return self.path / "videos"
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoints_dir(self) -> Path:
         return self.path / "checkpoints"
 
     @property
-    def replay(self) -> Path:
+    def replay_dir(self) -> Path:
         return self.path / "replay"
 
     @property
-    def tensorboard(self) -> Path:
+    def tensorboard_dir(self) -> Path:
         return self.path / "tensorboard"
 
     @property
-    def taken(self) -> bool:
+    def has_run(self) -> bool:
         return self.config_file.exists()
 
-    def refuse_links(self) -> None:
+    def check_no_links(self) -> None:
         """All that a run reads, writes and removes is its own: `ValueError` if something here leads elsewhere."""
-        for entry in chain(_entries(self.path), *(_entries(folder, LEVELS) for folder in self._folders)):
+        for entry in chain(
+            _iter_entries(self.path), *(_iter_entries(folder, MAX_CHECKED_DEPTH) for folder in self._directories)
+        ):
             if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
                 raise ValueError(
                     f"{entry.path} is neither a file nor a folder: a run has no links, pipes or devices in it"
                 )
 
     @property
-    def _folders(self) -> tuple[Path, ...]:
+    def _directories(self) -> tuple[Path, ...]:
         """All that a run writes to; Weights & Biases has links in its own."""
-        return self.videos, self.checkpoints, self.replay, self.tensorboard
+        return self.videos_dir, self.checkpoints_dir, self.replay_dir, self.tensorboard_dir
 
-    def hold(self) -> IO[str]:
+    def lock(self) -> IO[str]:
         """Until this is closed no other process trains here; the system lets go of it however this one ends."""
-        make_folder(self.path)
+        make_directory(self.path)
         file = self.path / "lock"
         try:
             return _open_locked(file)
@@ -115,50 +117,50 @@ class RunFolder:
         except OSError:  # a file server that does not answer has moved nothing
             return True
 
-    def set_aside(self) -> Path:
+    def move_aside(self) -> Path:
         """Give the run another name, so that its folder is free; `FileExistsError` while it is being trained in."""
-        self.hold().close()
+        self.lock().close()
         names = (self.path.with_name(f"{self.path.name}.old{number}") for number in count(1))
-        aside = next(path for path in names if not os.path.lexists(path))
-        rename(self.path, aside)
-        return aside
+        new_path = next(path for path in names if not os.path.lexists(path))
+        rename(self.path, new_path)
+        return new_path
 
-    def begin(self, config: RunConfig, manifest: dict[str, Any]) -> None:
+    def initialize(self, config: RunConfig, manifest: dict[str, Any]) -> None:
         """Take the folder for a run."""
-        make_folder(self.path)
-        for left in self.videos.glob(f"*{UNFINISHED}"):  # by a kill
+        make_directory(self.path)
+        for left in self.videos_dir.glob(f"*{TEMP_SUFFIX}"):  # by a kill
             remove(left)
         self.write_manifest(manifest)
-        write_whole(self.config_file, [as_json(to_plain(config))])  # last: from here on there is a run
+        write_atomic(self.config_file, [dump_json(to_plain(config))])  # last: from here on there is a run
 
     @property
-    def finished(self) -> bool:
-        return self.manifest_file.exists() and "finished" in self.manifest()
+    def is_finished(self) -> bool:
+        return self.manifest_file.exists() and "finished" in self.read_manifest()
 
     def mark_finished(self) -> None:
-        self.write_manifest({**self.manifest(), "finished": _now()})
+        self.write_manifest({**self.read_manifest(), "finished": _format_now()})
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        write_whole(self.manifest_file, [as_json(manifest)])
+        write_atomic(self.manifest_file, [dump_json(manifest)])
 
-    def config(self) -> RunConfig:
+    def read_config(self) -> RunConfig:
         if not self.config_file.is_file():
             raise FileNotFoundError(f"{self.path} holds no run: there is no {self.config_file.name}")
         try:
-            return from_plain(RunConfig, read_object(self.config_file))
+            return from_plain(RunConfig, read_json(self.config_file))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.config_file}: {error}") from None
 
-    def manifest(self) -> dict[str, Any]:
+    def read_manifest(self) -> dict[str, Any]:
         try:
-            return read_object(self.manifest_file)
+            return read_json(self.manifest_file)
         except ValueError as error:
             raise ValueError(f"{self.manifest_file}: {error}") from None
 
 
 def _open_locked(path: Path) -> IO[str]:
     """Open a file, made if need be, that no other process has locked; `BlockingIOError` if one has."""
-    file = open(path, "a", opener=open_own)  # noqa: SIM115
+    file = open(path, "a", opener=open_no_follow)  # noqa: SIM115
     try:
         for _ in range(LOCK_RETRIES):
             with suppress(BlockingIOError):
@@ -171,68 +173,68 @@ def _open_locked(path: Path) -> IO[str]:
         raise
 
 
-def default_folder(config: RunConfig) -> Path:
-    task = folder_name(config.task.replace("/", "-").replace(":", "-"))
-    return Path("runs") / task / folder_name(config.method) / f"seed{config.seed}"
+def default_run_path(config: RunConfig) -> Path:
+    task = validate_directory_name(config.task.replace("/", "-").replace(":", "-"))
+    return Path("runs") / task / validate_directory_name(config.method) / f"seed{config.seed}"
 
 
-def folder_name(text: str) -> str:
+def validate_directory_name(text: str) -> str:
     """Return `text`, a single part of a path; ValueError if it would lead elsewhere or cannot be a name."""
-    if text in ("", ".", "..") or "/" in text or not text.isprintable() or len(text.encode()) > NAME_BYTES:
+    if text in ("", ".", "..") or "/" in text or not text.isprintable() or len(text.encode()) > MAX_NAME_BYTES:
         raise ValueError(
-            f"invalid folder name: expected one name of at most {NAME_BYTES} bytes without '/', got "
-            f"{printable(repr(text))}. Rename the task, the variant or the values that it is made of"
+            f"invalid folder name: expected one name of at most {MAX_NAME_BYTES} bytes without '/', got "
+            f"{sanitize_text(repr(text))}. Rename the task, the variant or the values that it is made of"
         )
     return text
 
 
-def _entries(folder: Path, levels: int = 1) -> Iterator[os.DirEntry[str]]:
+def _iter_entries(folder: Path, levels: int = 1) -> Iterator[os.DirEntry[str]]:
     """Yield what is in a folder, and so many levels below it; nothing where there is no folder."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             yield entry
             if levels > 1 and entry.is_dir(follow_symlinks=False):
-                yield from _entries(Path(entry.path), levels - 1)
+                yield from _iter_entries(Path(entry.path), levels - 1)
 
 
-def manifest_of(config: RunConfig, *, renderer: str | None, **further: Any) -> dict[str, Any]:
+def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) -> dict[str, Any]:
     """Where and with what a run begins; `renderer` is what draws through OpenGL, if something does."""
     return {
         "id": secrets.token_hex(4),
-        "began": _now(),
+        "began": _format_now(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
-        "commit": _commit(),
+        "versions": {name: found for name in PACKAGES if (found := _find_version(name)) is not None},
+        "commit": _describe_commit(),
         "seed": config.seed,
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "device": config.machine.device,
         "threads": torch.get_num_threads(),
         "dtype": config.machine.precision,
-        "numerics": compute_fingerprint(device_of(config.machine)),
+        "numerics": compute_fingerprint(resolve_device(config.machine)),
         "renderer": renderer,
-        "environment": numeric_environment(draws=renderer is not None),
-        **further,
+        "environment": read_numeric_environment(draws=renderer is not None),
+        **extra,
     }
 
 
-def _now() -> str:
+def _format_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _commit() -> str | None:
+def _describe_commit() -> str | None:
     """Of the sources, if they are a checkout; with a mark if they have been changed since."""
-    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None  # noqa: S603
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None

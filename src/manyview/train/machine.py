@@ -47,7 +47,7 @@ GL_VARIABLES = (
 """Those that choose how pictures are drawn, for tasks that draw through OpenGL."""
 
 
-def numeric_environment(*, draws: bool) -> dict[str, str]:
+def read_numeric_environment(*, draws: bool) -> dict[str, str]:
     """Return the variables that are set and that results depend on to the last bit."""
     names = (*NUMERIC_VARIABLES, *(GL_VARIABLES if draws else ()))
     return {name: os.environ[name] for name in names if name in os.environ}
@@ -77,29 +77,29 @@ def compute_fingerprint(device: torch.device) -> str:
     return hashlib.sha256(b"".join(part.detach().cpu().numpy().tobytes() for part in parts)).hexdigest()[:16]
 
 
-def resolved(config: MachineConfig) -> MachineConfig:
+def resolve_machine(config: MachineConfig) -> MachineConfig:
     """With nothing left open, as the manifest records it."""
-    return replace(config, device=str(device_of(config)), threads=config.threads or torch.get_num_threads())
+    return replace(config, device=str(resolve_device(config)), threads=config.threads or torch.get_num_threads())
 
 
-def device_of(config: MachineConfig) -> torch.device:
-    return _device(config.device)
+def resolve_device(config: MachineConfig) -> torch.device:
+    return _find_device(config.device)
 
 
 @cache  # asked at every step
-def _device(asked: str) -> torch.device:
-    if asked == "auto":
-        found = torch.accelerator.current_accelerator(check_available=True)
-        return torch.device("cpu") if found is None else found
+def _find_device(name: str) -> torch.device:
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        return torch.device("cpu") if accelerator is None else accelerator
     try:
-        device = torch.device(asked)
+        device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"device {asked!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
     return device
 
 
-def prepare(config: MachineConfig) -> None:
+def configure_torch(config: MachineConfig) -> None:
     """Settings that torch keeps for the whole process."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -107,4 +107,4 @@ def prepare(config: MachineConfig) -> None:
 
 def autocast(config: MachineConfig) -> AbstractContextManager[None]:
     """What networks compute in, inside of it."""
-    return torch.autocast(device_of(config).type, torch.bfloat16, enabled=config.precision == "bfloat16")
+    return torch.autocast(resolve_device(config).type, torch.bfloat16, enabled=config.precision == "bfloat16")

@@ -18,7 +18,7 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Return what is free inside the heap to the system."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

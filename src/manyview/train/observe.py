@@ -14,23 +14,23 @@ from manyview.train.build import Shapes
 def to_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:
     """A batch of one: views [1, V, C, H, W] uint8 and mask [1, V]."""
     # Channels first is how stacked frames lie in memory.
-    pictures = np.stack([observation[view.name].transpose(2, 0, 1) for view in views])
+    images = np.stack([observation[view.name].transpose(2, 0, 1) for view in views])
     mask = np.asarray(observation[MASK], np.bool_)
-    return torch.from_numpy(pictures).unsqueeze(0).to(device), torch.from_numpy(mask).unsqueeze(0).to(device)
+    return torch.from_numpy(images).unsqueeze(0).to(device), torch.from_numpy(mask).unsqueeze(0).to(device)
 
 
-def seen_alone(
+def prepare_observation(
     observation: Observation, shapes: Shapes, device: torch.device, *, episode: int
 ) -> tuple[Tensor, Tensor]:
     """A batch of one with all that the agent sees, in the place of the environment with the episode's number."""
     views, mask = to_tensors(observation, shapes.cameras, device)
     place = torch.tensor([episode], device=device)
-    return shapes.derived(views, mask, draw=torch.zeros_like(place), env=place)
+    return shapes.derived_views(views, mask, draw_ids=torch.zeros_like(place), env_ids=place)
 
 
-def many_to_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:
+def to_batched_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:
     """Of E environments: views [E, V, C, H, W] uint8 and mask [E, V]."""
     # Channels first is how EnvPool's frames lie in memory: of a single view nothing is copied on a CPU.
-    pictures = [torch.from_numpy(observation[view.name].transpose(0, 3, 1, 2)).to(device) for view in views]
+    images = [torch.from_numpy(observation[view.name].transpose(0, 3, 1, 2)).to(device) for view in views]
     mask = torch.from_numpy(np.asarray(observation[MASK], np.bool_)).to(device)
-    return pictures[0].unsqueeze(1) if len(pictures) == 1 else torch.stack(pictures, 1), mask
+    return images[0].unsqueeze(1) if len(images) == 1 else torch.stack(images, 1), mask

@@ -24,94 +24,99 @@ from typing import Any
 from torch import Tensor
 
 from manyview.agents import OffPolicyAgent
-from manyview.data import Batch, Scribe, SegmentLog
-from manyview.data.room import check_room
+from manyview.data import AsyncWriter, Batch, SegmentLog
+from manyview.data.room import check_replay_fits
 from manyview.train import build
 from manyview.train.config import RunConfig
-from manyview.train.player import Player
-from manyview.train.trainer import Advance, Looked, Trainer
+from manyview.train.player import Collector
+from manyview.train.trainer import AdvanceResult, LastBatch, Trainer
 
 
-class FromReplay(Trainer):
+class ReplayTrainer(Trainer):
     """Lines 9 to 15, wherever batches come from."""
 
     agent: OffPolicyAgent
     last_batch: Batch | None = None
 
     def __init__(self, config: RunConfig) -> None:
-        super().__init__(config, build.environment)  # lines 1 and 2
-        self.check_room()
+        super().__init__(config, build.make_env)  # lines 1 and 2
+        self.check_memory()
 
-    def check_room(self) -> None:
+    def check_memory(self) -> None:
         """NoRoomError if the replay and an update do not fit."""
-        check_room(
-            build.replay_bytes(self.config, self.shapes),
+        check_replay_fits(
+            build.compute_replay_bytes(self.config, self.shapes),
             capacity=self.config.replay.capacity,
-            folder=build.replay_folder(self.config),
-            memory_bytes=self.update_bytes or 0,
+            directory=build.get_replay_directory(self.config),
+            other_memory_bytes=self.update_bytes or 0,
         )
 
     @property
-    def record_is_due(self) -> bool:
+    def should_log(self) -> bool:
         every_updates = max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
-        return self.clock.updates % every_updates == 0
+        return self.counters.updates % every_updates == 0
 
-    def looked_at(self) -> Looked | None:
+    def get_last_batch(self) -> LastBatch | None:
         batch = self.last_batch
-        return None if batch is None else Looked(batch.views, batch.mask, batch.rows)
+        return None if batch is None else LastBatch(batch.views, batch.mask, batch.indices)
 
     @property
-    def update_is_due(self) -> bool:
+    def should_update(self) -> bool:
         """After a step."""
         schedule = self.config.schedule
-        return self.clock.frames >= schedule.seed_frames and self.clock.steps % schedule.update_every_steps == 0
+        return self.counters.frames >= schedule.seed_frames and self.counters.steps % schedule.update_every_steps == 0
 
-    def learn(self, batch: Batch) -> dict[str, Tensor] | None:
+    def train_on_batch(self, batch: Batch) -> dict[str, Tensor] | None:
         """Lines 10 to 15."""
         self.last_batch = batch
-        return self.counted(lambda: self.agent.update(batch, self.clock.steps))
+        return self.run_update(lambda: self.agent.update(batch, self.counters.steps))
 
 
-class OffPolicyTrainer(FromReplay):
+class OffPolicyTrainer(ReplayTrainer):
     """Environment, replay, sampler and agent of one run. All that changes is in them and in `clock`."""
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
         config = self.config
-        self.replay = build.replay(config, self.shapes)
-        self.sampler = build.sampler(config, self.replay)
-        self.player = Player(config, self.env, self.shapes, self.agent, self.replay, self.clock, self.env_calls)
+        self.replay = build.build_replay_buffer(config, self.shapes)
+        self.sampler = build.build_sampler(config, self.replay)
+        self.collector = Collector(
+            config, self.env, self.shapes, self.agent, self.replay, self.counters, self.env_calls
+        )
 
     @property
     def data_bytes(self) -> int:
         return self.replay.nbytes
 
     @property
-    def inserted(self) -> int:
+    def num_inserted(self) -> int:
         return self.replay.inserted
 
-    def log(self, folder: Path, scribe: Scribe) -> SegmentLog:
-        return SegmentLog(folder, self.replay, scribe)
+    def open_log(self, directory: Path, writer: AsyncWriter) -> SegmentLog:
+        return SegmentLog(directory, self.replay, writer)
 
-    def advance(self) -> Advance:
+    def advance(self) -> AdvanceResult:
         """Lines 4 to 15."""
-        ended = self.player.step()
-        return Advance(self.update() if self.update_is_due else None, ended)
+        episodes = self.collector.step()
+        return AdvanceResult(self.update() if self.should_update else None, episodes)
 
-    def state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         """All that the rest of the run depends on, but for the steps of the replay that are final: a log has those."""
-        return {"env": self.player.state(), **{name: owner.state() for name, owner in self._owners().items()}}
+        return {
+            "env": self.collector.get_state(),
+            **{name: owner.get_state() for name, owner in self._list_stateful().items()},
+        }
 
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
         """Go on from a state. `fill_replay` puts back the steps that are final."""
-        for name, owner in self._owners().items():
+        for name, owner in self._list_stateful().items():
             owner.load_state(state[name])
         fill_replay()
-        self.player.load_state(state["env"])
+        self.collector.load_state(state["env"])
 
-    def _owners(self) -> dict[str, Any]:
+    def _list_stateful(self) -> dict[str, Any]:
         """Whoever has a state. The environment has one too, if it can be restored."""
-        return {"clock": self.clock, "agent": self.agent, "replay": self.replay, "sampler": self.sampler}
+        return {"clock": self.counters, "agent": self.agent, "replay": self.replay, "sampler": self.sampler}
 
     def close(self) -> None:
         self.sampler.close()
@@ -120,4 +125,4 @@ class OffPolicyTrainer(FromReplay):
 
     def update(self) -> dict[str, Tensor] | None:
         """Lines 9 to 15."""
-        return self.learn(self.sampler.next())
+        return self.train_on_batch(self.sampler.sample())

@@ -32,15 +32,15 @@ from torch import Tensor
 from manyview.agents import PPO
 from manyview.data import Minibatch
 from manyview.data.room import check_memory
-from manyview.envs.many import episodes_ended, frames_of, restore_all, snapshot_all, together
+from manyview.envs.many import count_frames, extract_finished_episodes, restore_all, snapshot_all, stack_observations
 from manyview.envs.views import NotRestorable, Observation
-from manyview.methods import Episodic
+from manyview.methods import EpisodicBonus
 from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast
-from manyview.train.observe import many_to_tensors
-from manyview.train.seeds import derived_seed, stream
-from manyview.train.trainer import Advance, Looked, Metrics, Trainer
+from manyview.train.observe import to_batched_tensors
+from manyview.train.seeds import derive_seed, make_rng
+from manyview.train.trainer import AdvanceResult, LastBatch, Metrics, Trainer
 
 
 class OnPolicyTrainer(Trainer):
@@ -53,176 +53,182 @@ class OnPolicyTrainer(Trainer):
     agent: PPO
 
     def __init__(self, config: RunConfig) -> None:
-        super().__init__(config, build.environments)  # lines 1 and 2
+        super().__init__(config, build.make_vector_env)  # lines 1 and 2
         config = self.config
-        frames = build.rollout_bytes(config, self.shapes) if self.device.type == "cpu" else 0
+        frames = build.compute_rollout_bytes(config, self.shapes) if self.device.type == "cpu" else 0
         check_memory(
             frames + (self.update_bytes or 0),
             what=f"learning from {config.rollout.envs:,} environments times {config.rollout.steps:,} steps",
-            instead="lower rollout.envs or rollout.steps",
+            remedy="lower rollout.envs or rollout.steps",
         )
-        self.rollout = build.rollout(config, self.shapes)
+        self.rollout = build.build_rollout_buffer(config, self.shapes)
         self._last_batch: Minibatch | None = None
         self._metrics: Metrics = {}
         """Of the rollout and of its last update."""
         self._minibatches: list[Tensor] = []
         """Rows of the rollout that are still to be learned from, in this iteration."""
-        self._begin_episodes()
-        self._edge = self._now()
-        checkpoint.packed(self._edge, {})  # a state of too many environments is refused now and not at the end
+        self._start_episodes()
+        self._checkpoint_state = self._capture_state()
+        checkpoint.serialize_checkpoint(
+            self._checkpoint_state, {}
+        )  # a state of too many environments is refused now and not at the end
 
     @property
     def data_bytes(self) -> int:
         return self.rollout.frames.nbytes
 
     @property
-    def at_edge(self) -> bool:
+    def can_checkpoint(self) -> bool:
         return self.rollout.length == 0
 
     @property
-    def edge_frames(self) -> int:
-        frames: int = self._edge["clock"]["frames"]
+    def checkpoint_frames(self) -> int:
+        frames: int = self._checkpoint_state["clock"]["frames"]
         return frames
 
     @property
-    def updates_left(self) -> int:
+    def num_pending_updates(self) -> int:
         """Of this rollout."""
         return len(self._minibatches)
 
     @property
-    def record_is_due(self) -> bool:
+    def should_log(self) -> bool:
         """Of each rollout: `advance` gives figures once it has been learned from."""
         return True
 
-    def advance(self) -> Advance:
+    def advance(self) -> AdvanceResult:
         if self._minibatches:
-            return Advance(self._learn(), [])
+            return AdvanceResult(self._update_minibatch(), [])
         episodes = self._act()
-        if self.rollout.full:
-            self._appraise()
-        return Advance(None, episodes)
+        if self.rollout.is_full:
+            self._compute_advantages()
+        return AdvanceResult(None, episodes)
 
-    def state(self) -> dict[str, Any]:
-        return self._edge
+    def get_state(self) -> dict[str, Any]:
+        return self._checkpoint_state
 
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
         fill_replay()
-        self.clock.load_state(state["clock"])
+        self.counters.load_state(state["clock"])
         self.agent.load_state(state["agent"])
         if state["env"] is None:
-            self.agent.forget_episodes()
-            self._begin_episodes()
+            self.agent.reset_episodes()
+            self._start_episodes()
         else:
-            self._begin_rollout(restore_all(self.env, state["env"]))
-        self._edge = self._now()
+            self._start_rollout(restore_all(self.env, state["env"]))
+        self._checkpoint_state = self._capture_state()
 
-    def looked_at(self) -> Looked | None:
+    def get_last_batch(self) -> LastBatch | None:
         batch = self._last_batch
-        return None if batch is None else Looked(batch.views, batch.mask, None)
+        return None if batch is None else LastBatch(batch.views, batch.mask, None)
 
     def close(self) -> None:
         with self.env_calls("close"):
             self.env.close()
 
-    def _now(self) -> dict[str, Any]:
+    def _capture_state(self) -> dict[str, Any]:
         try:
             env = snapshot_all(self.env)
         except NotRestorable:
             env = None
-        return {"env": env, "clock": self.clock.state(), "agent": self.agent.state()}
+        return {"env": env, "clock": self.counters.get_state(), "agent": self.agent.get_state()}
 
-    def _begin_episodes(self) -> None:
+    def _start_episodes(self) -> None:
         # Seeds by number: how episodes begin does not depend on what was before.
-        seed = derived_seed(self.config.seed, "episodes", self.clock.rollouts)
+        seed = derive_seed(self.config.seed, "episodes", self.counters.rollouts)
         with self.env_calls("reset"):
             observation, _ = self.env.reset(seed=seed)
-        self.clock.episodes += self.config.rollout.envs
-        self._begin_rollout(observation)
+        self.counters.episodes += self.config.rollout.envs
+        self._start_rollout(observation)
 
-    def _begin_rollout(self, observation: Observation) -> None:
-        views, mask = many_to_tensors(observation, self.shapes.cameras, self.device)
-        self.rollout.begin(views, mask, first_step=self._env_steps)
+    def _start_rollout(self, observation: Observation) -> None:
+        views, mask = to_batched_tensors(observation, self.shapes.cameras, self.device)
+        self.rollout.reset(views, mask, first_step=self._steps_per_env)
 
     def _act(self) -> list[dict[str, Any]]:
         """Lines 6 to 10; the episodes that ended."""
         envs = self.config.rollout.envs
         with autocast(self.config.machine):
-            action, log_prob, value, features = self.agent.decide(*self.rollout.seen(), step=self.clock.steps)
-        chosen = self.shapes.actions.for_env(action)
+            action, log_prob, value, features = self.agent.act_and_value(
+                *self.rollout.get_observation(), step=self.counters.steps
+            )
+        chosen = self.shapes.actions.to_env(action)
         with self.env_calls("step"):
             observation, reward, terminated, truncated, info = self.env.step(chosen)
-        views, mask = many_to_tensors(observation, self.shapes.cameras, self.device)
+        views, mask = to_batched_tensors(observation, self.shapes.cameras, self.device)
         self.rollout.add(  # line 10
             action,
             log_prob,
             value,
-            features if self.agent.pays_what_it_encodes else None,
-            reward=self._tensor(np.asarray(reward, np.float32)),
-            terminated=self._tensor(terminated),
-            truncated=self._tensor(truncated),
-            final_value=self._final_values(truncated, info),
+            features if self.agent.has_shared_encoder else None,
+            reward=self._to_tensor(np.asarray(reward, np.float32)),
+            terminated=self._to_tensor(terminated),
+            truncated=self._to_tensor(truncated),
+            final_value=self._compute_final_values(truncated, info),
             views=views,
             mask=mask,
         )
-        episodes = episodes_ended(info)
-        self.clock.steps += envs
-        self.clock.frames += frames_of(info, envs)
-        self.clock.episodes += len(episodes)
+        episodes = extract_finished_episodes(info)
+        self.counters.steps += envs
+        self.counters.frames += count_frames(info, envs)
+        self.counters.episodes += len(episodes)
         return episodes
 
-    def _appraise(self) -> None:
+    def _compute_advantages(self) -> None:
         """Lines 11 to 13, and the order in which the rollout is learned from."""
         with autocast(self.config.machine):
-            _, _, value, features = self.agent.decide(*self.rollout.seen(), step=self.clock.steps)
-            self.rollout.close(value, features if self.agent.pays_what_it_encodes else None)
-            self._metrics = self.agent.appraise(self.rollout, self.clock.elapsed(self.config.bonus.unit))
+            _, _, value, features = self.agent.act_and_value(*self.rollout.get_observation(), step=self.counters.steps)
+            self.rollout.finish(value, features if self.agent.has_shared_encoder else None)
+            self._metrics = self.agent.compute_advantages(self.rollout, self.counters.count(self.config.bonus.unit))
         rows = self.config.rollout.envs * self.config.rollout.steps
         parts = ceil(rows / self.config.ppo.batch_size)  # nearly equal ones: a few rows left over would be a full step
         for epoch in range(self.config.ppo.epochs):
-            order = stream(self.config.seed, "minibatches", self.clock.rollouts, epoch).permutation(rows)
+            order = make_rng(self.config.seed, "minibatches", self.counters.rollouts, epoch).permutation(rows)
             self._minibatches += torch.from_numpy(order).to(self.device).tensor_split(parts)
 
-    def _learn(self) -> Metrics | None:
+    def _update_minibatch(self) -> Metrics | None:
         """Lines 14 and 15 for one minibatch; after the last one the next rollout begins."""
         rows = self._minibatches.pop(0)
-        self._last_batch = batch = self.rollout.minibatch(rows, with_next=isinstance(self.agent.intrinsic, Episodic))
-        self._metrics |= self.counted(lambda: self.agent.update(batch)) or {}
+        self._last_batch = batch = self.rollout.get_minibatch(
+            rows, with_next=isinstance(self.agent.bonus, EpisodicBonus)
+        )
+        self._metrics |= self.run_update(lambda: self.agent.update(batch)) or {}
         if self._minibatches:
             return None
-        self._begin_next_rollout()
+        self._start_next_rollout()
         return self._metrics
 
-    def go_back(self, agent: dict[str, Any]) -> None:
+    def rollback(self, agent: dict[str, Any]) -> None:
         """What was acted by the agent that is given up is not learned from any more."""
-        super().go_back(agent)
+        super().rollback(agent)
         self._minibatches = []
-        if self.at_edge:
-            self._edge = self._now()
+        if self.can_checkpoint:
+            self._checkpoint_state = self._capture_state()
         else:
-            self._begin_next_rollout()
+            self._start_next_rollout()
 
-    def _begin_next_rollout(self) -> None:
-        self.clock.rollouts += 1
-        self.rollout.begin(self.rollout.frames[-1], self.rollout.mask[-1], first_step=self._env_steps)
-        self._edge = self._now()
+    def _start_next_rollout(self) -> None:
+        self.counters.rollouts += 1
+        self.rollout.reset(self.rollout.frames[-1], self.rollout.mask[-1], first_step=self._steps_per_env)
+        self._checkpoint_state = self._capture_state()
 
-    def _final_values(self, truncated: Any, info: dict[str, Any]) -> Tensor:
+    def _compute_final_values(self, truncated: Any, info: dict[str, Any]) -> Tensor:
         """[E]: of the last states of episodes that only the clock ended."""
         values = torch.zeros(len(truncated), device=self.device)
-        places = np.flatnonzero(truncated)
-        if len(places):
-            last = together([info["final_obs"][place] for place in places])
-            views, mask = many_to_tensors(last, self.shapes.cameras, self.device)
-            env = self._tensor(places)
-            views, mask = self.shapes.derived(views, mask, draw=self.rollout.draw(env), env=env)
+        indices = np.flatnonzero(truncated)
+        if len(indices):
+            last = stack_observations([info["final_obs"][index] for index in indices])
+            views, mask = to_batched_tensors(last, self.shapes.cameras, self.device)
+            env = self._to_tensor(indices)
+            views, mask = self.shapes.derived_views(views, mask, draw_ids=self.rollout.get_draw_ids(env), env_ids=env)
             with autocast(self.config.machine):
-                values[env] = self.agent.value_of(views, mask)
+                values[env] = self.agent.predict_values(views, mask)
         return values
 
     @property
-    def _env_steps(self) -> int:
+    def _steps_per_env(self) -> int:
         """That each environment has made."""
-        return self.clock.steps // self.config.rollout.envs
+        return self.counters.steps // self.config.rollout.envs
 
-    def _tensor(self, array: Any) -> Tensor:
+    def _to_tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.asarray(array)).to(self.device)

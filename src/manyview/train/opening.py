@@ -6,146 +6,155 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from manyview.data import Scribe
+from manyview.data import AsyncWriter
 from manyview.data.durable import remove
 from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
-from manyview.train.diary import Diary
-from manyview.train.folder import RunFolder, manifest_of
-from manyview.train.machine import prepare, resolved
+from manyview.train.diary import RunnerState
+from manyview.train.folder import RunDir, create_manifest
+from manyview.train.machine import configure_torch, resolve_machine
 from manyview.train.memory import keep_freed_memory
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
-from manyview.train.records import JsonLines, Listener, Listeners, TensorBoard, WeightsAndBiases
-from manyview.train.resume import Resumed, refuse_other_settings, resume
-from manyview.train.session import Desk, Session, check_held
+from manyview.train.records import JsonLinesLogger, Logger, LoggerCollection, TensorBoardLogger, WandbLogger
+from manyview.train.resume import ResumeInfo, check_same_settings, resume
+from manyview.train.session import RunIO, Runner, check_held
 from manyview.train.stopping import StopRequest
 from manyview.train.trainer import Trainer
 from manyview.train.tree import to_plain
 
 
-class FinishedError(RuntimeError):
+class RunFinishedError(RuntimeError):
     """There is nothing to go on with."""
 
 
 def run(
     config: RunConfig,
-    folder: RunFolder,
-    *listeners: Listener,
+    run_dir: RunDir,
+    *loggers: Logger,
     fresh: bool = False,
     accept_changes: bool = False,
     build_trainer: Callable[[RunConfig], Trainer] | None = None,
     stop: StopRequest | None = None,
 ) -> bool:
-    """Train to the end of the schedule, from where the run in `folder` is, if there is one; False after a stop.
+    """Train to the end of the schedule, from where the run in `run_dir` is, if there is one; False after a stop.
 
-    `listeners` are told of every record, as the file in `folder` is.
+    `loggers` get every record, as the file in `run_dir` does.
     """
-    session = begin(
+    runner = build_runner(
         config,
-        folder,
-        *listeners,
+        run_dir,
+        *loggers,
         fresh=fresh,
         accept_changes=accept_changes,
         build_trainer=build_trainer,
         stop=stop,
     )
     try:
-        return session.play()
+        return runner.run()
     finally:
-        session.close()
+        runner.close()
 
 
-def begin(
+def build_runner(
     config: RunConfig,
-    folder: RunFolder,
-    *listeners: Listener,
+    run_dir: RunDir,
+    *loggers: Logger,
     fresh: bool = False,
     accept_changes: bool = False,
     build_trainer: Callable[[RunConfig], Trainer] | None = None,
     stop: StopRequest | None = None,
-) -> Session:
+) -> Runner:
     """Build a run and take its folder, or go on with the run that is in it.
 
     What is wrong with the settings, the machine or the folder shows here.
 
     Args:
         config: every setting; those of the run in the folder, if there is one.
-        folder: of the run.
-        listeners: are told of every record, as the file in the folder is.
+        run_dir: of the run.
+        loggers: get every record, as the file in the folder is.
         fresh: begin again; the run that is in the folder gets another name.
         accept_changes: go on although versions or threads are not those of the run so far.
         build_trainer: what trains; None for one process.
         stop: who asks for a stop; None for SIGTERM and Ctrl-C.
 
     """
-    refuse_unfit_folder(config, folder, fresh=fresh)
-    prepare(config.machine)
-    trainer = (build_trainer or trainer_for)(config)
-    if folder.taken and fresh:
-        folder.set_aside()
-    evaluation_envs = _evaluation_envs(trainer)
-    lock = folder.hold()
-    scribe = Scribe(partial(check_held, folder, lock))
+    check_run_dir(config, run_dir, fresh=fresh)
+    configure_torch(config.machine)
+    trainer = (build_trainer or make_trainer)(config)
+    if run_dir.has_run and fresh:
+        run_dir.move_aside()
+    evaluation_envs = _make_evaluation_envs(trainer)
+    lock = run_dir.lock()
+    writer = AsyncWriter(partial(check_held, run_dir, lock))
     try:
-        log = trainer.log(folder.replay, scribe)
-        made_with = _manifest(trainer)
-        resumed = resume(trainer, log, folder.checkpoints, made_with, accept_changes=accept_changes)
+        segment_log = trainer.open_log(run_dir.replay_dir, writer)
+        process_manifest = _build_manifest(trainer)
+        resume_info = resume(
+            trainer, segment_log, run_dir.checkpoints_dir, process_manifest, accept_changes=accept_changes
+        )
         keep_freed_memory()  # after the replay has its own
-        if resumed is not None and not folder.manifest_file.exists():
-            resumed = _rebuild_manifest(folder, resumed)
-        manifest = _with_earlier(folder, made_with, resumed, trainer)
-        services = _services(config, folder, run_id=manifest["id"], since=trainer.clock.frames if resumed else None)
-        folder.begin(trainer.config, manifest)
-        diary = resumed.diary if resumed else Diary()
-        lines = JsonLines(folder.metrics_file, keep_bytes=diary.metrics_bytes, sha256=diary.metrics_sha256)
+        if resume_info is not None and not run_dir.manifest_file.exists():
+            resume_info = _rebuild_manifest(run_dir, resume_info)
+        manifest = _extend_manifest(run_dir, process_manifest, resume_info, trainer)
+        service_loggers = _build_service_loggers(
+            config, run_dir, run_id=manifest["id"], since_frames=trainer.counters.frames if resume_info else None
+        )
+        run_dir.initialize(trainer.config, manifest)
+        diary = resume_info.runner_state if resume_info else RunnerState()
+        metrics_logger = JsonLinesLogger(
+            run_dir.metrics_file, keep_bytes=diary.metrics_bytes, sha256=diary.metrics_sha256
+        )
     except BaseException:
-        for opened in (scribe, lock, *evaluation_envs.values(), trainer):
-            opened.close()
+        for resource in (writer, lock, *evaluation_envs.values(), trainer):
+            resource.close()
         raise
-    told, desk = Listeners(lines, *services, *listeners), Desk(lines, scribe, log, lock, made_with)
-    return Session(trainer, evaluation_envs, folder, told, desk, resumed, stop)
+    all_loggers, io = (
+        LoggerCollection(metrics_logger, *service_loggers, *loggers),
+        RunIO(metrics_logger, writer, segment_log, lock, process_manifest),
+    )
+    return Runner(trainer, evaluation_envs, run_dir, all_loggers, io, resume_info, stop)
 
 
-def check(config: RunConfig, folder: RunFolder, *, fresh: bool) -> None:
+def check_run(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     """What is wrong with settings, task or folder shows here too, before other processes do the work of `begin`."""
-    refuse_unfit_folder(config, folder, fresh=fresh)
-    env = build.environment(config)
-    build.shapes_of(config, env)
+    check_run_dir(config, run_dir, fresh=fresh)
+    env = build.make_env(config)
+    build.infer_shapes(config, env)
     env.close()
 
 
-def refuse_unfit_folder(config: RunConfig, folder: RunFolder, *, fresh: bool) -> None:
+def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     """A run goes on with the settings it began with, and not if it has finished."""
-    folder.refuse_links()
-    if fresh or not folder.taken:
+    run_dir.check_no_links()
+    if fresh or not run_dir.has_run:
         return
-    now = replace(config, machine=resolved(config.machine))
-    refuse_other_settings(to_plain(folder.config()), to_plain(now))
-    if folder.finished:
+    now = replace(config, machine=resolve_machine(config.machine))
+    check_same_settings(to_plain(run_dir.read_config()), to_plain(now))
+    if run_dir.is_finished:
         if not config.log.keep_replay:
-            remove(folder.replay)  # a kill may have come before
-        raise FinishedError(f"{folder.path} has finished; --fresh begins again")
+            remove(run_dir.replay_dir)  # a kill may have come before
+        raise RunFinishedError(f"{run_dir.path} has finished; --fresh begins again")
 
 
-def trainer_for(config: RunConfig) -> Trainer:
+def make_trainer(config: RunConfig) -> Trainer:
     """Algorithm 1 or 2 in this process, as the agent is off- or on-policy."""
     if config.scale.actors:
-        raise ValueError("scale.actors needs Ray: `manyview train --actors`, or `build_trainer=ManyActors`")
-    return OnPolicyTrainer(config) if config.on_policy else OffPolicyTrainer(config)
+        raise ValueError("scale.actors needs Ray: `manyview train --actors`, or `build_trainer=ActorLearnerTrainer`")
+    return OnPolicyTrainer(config) if config.is_on_policy else OffPolicyTrainer(config)
 
 
-def _evaluation_envs(trainer: Trainer) -> dict[str, Any]:
+def _make_evaluation_envs(trainer: Trainer) -> dict[str, Any]:
     """The task as it is trained on; and on all levels, where training has some of them only. None if none is played."""
     if trainer.config.evaluation.episodes == 0:
         return {}
-    every = build.levels_of(trainer.env.metadata.get("settings"))
-    return {levels or "all": build.environment(trainer.config, levels=levels) for levels in every}
+    all_levels = build.list_evaluation_levels(trainer.env.metadata.get("settings"))
+    return {levels or "all": build.make_env(trainer.config, levels=levels) for levels in all_levels}
 
 
-def _manifest(trainer: Trainer) -> dict[str, Any]:
+def _build_manifest(trainer: Trainer) -> dict[str, Any]:
     settings = trainer.env.metadata.get("settings")
-    return manifest_of(
+    return create_manifest(
         trainer.config,
         renderer=trainer.renderer,
         views=[view.name for view in trainer.shapes.views],
@@ -155,32 +164,34 @@ def _manifest(trainer: Trainer) -> dict[str, Any]:
     )
 
 
-def _rebuild_manifest(folder: RunFolder, resumed: Resumed) -> Resumed:
+def _rebuild_manifest(folder: RunDir, resumed: ResumeInfo) -> ResumeInfo:
     """Write the run's manifest anew from the one in its checkpoint, and say so."""
-    folder.write_manifest(checkpoint.manifest_of(resumed.folder))
-    text = f"{folder.manifest_file.name} was missing: rebuilt from checkpoint {resumed.folder.name}"
+    folder.write_manifest(checkpoint.read_checkpoint_manifest(resumed.checkpoint_dir))
+    text = f"{folder.manifest_file.name} was missing: rebuilt from checkpoint {resumed.checkpoint_dir.name}"
     return replace(resumed, changes=[*resumed.changes, text])
 
 
-def _with_earlier(
-    folder: RunFolder, manifest: dict[str, Any], resumed: Resumed | None, trainer: Trainer
+def _extend_manifest(
+    run_dir: RunDir, manifest: dict[str, Any], resume_info: ResumeInfo | None, trainer: Trainer
 ) -> dict[str, Any]:
     """The manifest of this process, and of those before it."""
-    if resumed is None:
+    if resume_info is None:
         return manifest
-    before = folder.manifest()
-    earlier = {name: before[name] for name in ("began", "host", "pid", "commit", "resumed_at") if name in before}
-    here = {"frames": trainer.clock.frames, "promise": resumed.promise}
-    kept = {"id": before.get("id", manifest["id"]), "earlier": [*before.get("earlier", []), earlier]}
-    return {**manifest, **kept, "resumed_at": here}
+    previous = run_dir.read_manifest()
+    earlier = {name: previous[name] for name in ("began", "host", "pid", "commit", "resumed_at") if name in previous}
+    resumed_at = {"frames": trainer.counters.frames, "promise": resume_info.resume_mode}
+    carried_over = {"id": previous.get("id", manifest["id"]), "earlier": [*previous.get("earlier", []), earlier]}
+    return {**manifest, **carried_over, "resumed_at": resumed_at}
 
 
-def _services(config: RunConfig, folder: RunFolder, *, run_id: str, since: int | None) -> Sequence[Listener]:
-    services: list[Listener] = []
+def _build_service_loggers(
+    config: RunConfig, run_dir: RunDir, *, run_id: str, since_frames: int | None
+) -> Sequence[Logger]:
+    loggers: list[Logger] = []
     if config.log.tensorboard:
         with suppress(ModuleNotFoundError):  # JSON lines are the truth
-            services.append(TensorBoard(folder.tensorboard, since_frames=since))
+            loggers.append(TensorBoardLogger(run_dir.tensorboard_dir, since_frames=since_frames))
     if config.log.wandb:
-        name, plain = str(folder.path), to_plain(config)
-        services.append(WeightsAndBiases(folder.path, name=name, id=run_id, config=plain))
-    return services
+        name, plain = str(run_dir.path), to_plain(config)
+        loggers.append(WandbLogger(run_dir.path, name=name, id=run_id, config=plain))
+    return loggers

@@ -9,22 +9,22 @@ from typing import Any
 
 from manyview.envs.make import SUITES
 from manyview.train.config import RunConfig
-from manyview.train.tree import changed, merged
+from manyview.train.tree import apply_overrides, merge_overrides
 
-Values = Mapping[str, Any]
+PresetValues = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Preset:
     summary: str
-    values: Values
-    suites: Mapping[str, Values] = field(default_factory=dict)
+    values: PresetValues
+    suites: Mapping[str, PresetValues] = field(default_factory=dict)
     """Further values for the tasks of a suite."""
-    agents: Mapping[str, Values] = field(default_factory=dict)
+    agents: Mapping[str, PresetValues] = field(default_factory=dict)
     """Further values for an agent."""
 
 
-def _networks(*, trunk: str, latent_dim: int, hidden: int) -> Values:
+def _build_network_values(*, trunk: str, latent_dim: int, hidden: int) -> PresetValues:
     """One size for whatever method is chosen."""
     return {
         **{method: {"trunk": trunk, "latent_dim": latent_dim} for method in ("mem", "re3", "ride", "curl", "none")},
@@ -32,9 +32,9 @@ def _networks(*, trunk: str, latent_dim: int, hidden: int) -> Values:
     }
 
 
-CLEAN: Values = {"reward_frames": "clean"}
+CLEAN_REWARD_FRAMES: PresetValues = {"reward_frames": "clean"}
 
-PAPER_DMC: Values = {
+PAPER_DMC: PresetValues = {
     "env": {"image_size": 84},
     "replay": {"batch_size": 256, "discount": 0.99},
     "schedule": {"frames": 500_000},
@@ -47,7 +47,7 @@ PAPER_DMC: Values = {
 PRESETS: dict[str, Preset] = {
     "paper/dmc/drqv2": Preset(
         "the paper's table for DrQ-v2, for a GPU",
-        merged(
+        merge_overrides(
             PAPER_DMC,
             {
                 "env": {"frame_stack": 3, "action_repeat": 2},
@@ -60,7 +60,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "paper/dmc/sac": Preset(
         "the paper's table for SAC, for a GPU",
-        merged(
+        merge_overrides(
             PAPER_DMC,
             {
                 # PAPER: D25. The table stacks 4 frames, the text 3; the preset follows the table.
@@ -105,8 +105,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "cpu": Preset(
         "small pictures and networks, for one core: a control task takes 100,000 frames and less than an hour",
-        merged(
-            _networks(trunk="small", latent_dim=32, hidden=256),
+        merge_overrides(
+            _build_network_values(trunk="small", latent_dim=32, hidden=256),
             {
                 "replay": {"capacity": 100_000, "batch_size": 128},
                 "schedule": {
@@ -155,8 +155,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "minute": Preset(
         "a toy in about a minute on one core, to see everything work",
-        merged(
-            _networks(trunk="tiny", latent_dim=32, hidden=256),
+        merge_overrides(
+            _build_network_values(trunk="tiny", latent_dim=32, hidden=256),
             {
                 "replay": {"capacity": 10_000, "batch_size": 64, "n_step": 1, "discount": 0.9},
                 "schedule": {"frames": 3_000, "random_steps": 300, "seed_frames": 300, "update_every_steps": 1},
@@ -165,8 +165,8 @@ PRESETS: dict[str, Preset] = {
                 "mem": {"reward_scale": "centered"},
                 "re3": {"reward_scale": "centered"},
                 "ride": {"reward_scale": "centered"},
-                "drqv2": {"lr": 5e-4, "std_steps": 1_500, "shift_pixels": 1, **CLEAN},
-                "sac": {"lr": 5e-4, "shift_pixels": 1, **CLEAN},
+                "drqv2": {"lr": 5e-4, "std_steps": 1_500, "shift_pixels": 1, **CLEAN_REWARD_FRAMES},
+                "sac": {"lr": 5e-4, "shift_pixels": 1, **CLEAN_REWARD_FRAMES},
                 "curl": {"shift_pixels": 1},
                 "machine": {"threads": 1},
             },
@@ -195,26 +195,26 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def preset_for(task: str, method: str, *, accelerator: bool) -> str:
+def choose_preset(task: str, method: str, *, accelerator: bool) -> str:
     """What is used where none is asked for."""
-    paper = f"paper/{_suite(task)}/{method.split('+')[0]}"
-    if accelerator and paper in PRESETS:
-        return paper
-    return "minute" if _suite(task) == "toy" else "cpu"
+    paper_preset = f"paper/{_parse_suite(task)}/{method.split('+')[0]}"
+    if accelerator and paper_preset in PRESETS:
+        return paper_preset
+    return "minute" if _parse_suite(task) == "toy" else "cpu"
 
 
-def preset_config(preset: str, *, task: str, method: str, seed: int) -> RunConfig:
+def load_preset(preset: str, *, task: str, method: str, seed: int) -> RunConfig:
     """The settings of a run by presets, several with commas: later ones win."""
     config = RunConfig(task=task, method=method, seed=seed, preset=preset)
     for name in preset.split(","):
         if name not in PRESETS:
             raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
-        found = PRESETS[name]
-        further = merged(found.suites.get(_suite(task), {}), found.agents.get(config.agent, {}))
-        config = changed(config, merged(found.values, further))
+        chosen = PRESETS[name]
+        specific = merge_overrides(chosen.suites.get(_parse_suite(task), {}), chosen.agents.get(config.agent, {}))
+        config = apply_overrides(config, merge_overrides(chosen.values, specific))
     return config
 
 
-def _suite(task: str) -> str:
+def _parse_suite(task: str) -> str:
     suite = task.split("/")[0]
     return suite if suite in SUITES else ""

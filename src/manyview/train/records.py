@@ -11,21 +11,21 @@ from queue import Full, Queue
 from threading import Event, Lock, Thread
 from typing import Any, Literal, Protocol
 
-from manyview.data.durable import flush_names
-from manyview.envs.optional import optional
+from manyview.data.durable import fsync_directory
+from manyview.envs.optional import import_optional
 from manyview.utils.files import retry_transient
-from manyview.utils.text import printable
+from manyview.utils.text import sanitize_text
 
 BLOCK_BYTES = 2**20
-Kind = Literal["start", "resume", "train", "episode", "evaluation", "warning", "end"]
+RecordKind = Literal["start", "resume", "train", "episode", "evaluation", "warning", "end"]
 
-MOST_WAITING = 10_000
+MAX_PENDING_RECORDS = 10_000
 """Records that wait for a service."""
 START_S, STOP_S, FINISH_S = 3.0, 2.0, 60.0
 """A run waits so long for a service: at its begin, after a stop, and at its end."""
 
 
-class Listener(Protocol):
+class Logger(Protocol):
     """Whoever is told of records: a file, a display, a service."""
 
     def record(self, record: Mapping[str, Any]) -> None: ...
@@ -33,7 +33,7 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
-class JsonLines:
+class JsonLinesLogger:
     """Appends a line for each record and hands it to the system at once, so that a kill loses none.
 
     A full disk does not end a run: lines wait in memory, and the file never ends with half of one.
@@ -47,18 +47,18 @@ class JsonLines:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         self._folder: Path | None = path.parent
         """Until the name of the file is on the disk."""
-        there = os.fstat(self._file).st_size
-        self._size = there if keep_bytes is None else min(keep_bytes, there)
+        current_bytes = os.fstat(self._file).st_size
+        self._size = current_bytes if keep_bytes is None else min(keep_bytes, current_bytes)
         os.ftruncate(self._file, self._size)
-        self._waiting, self._digest = b"", hashlib.sha256()
+        self._pending, self._digest = b"", hashlib.sha256()
         self._lock = Lock()  # a checkpoint flushes in another thread than the one that records
         self.damage: str | None = None
         try:
             last = self._hash_kept()
         except OSError as error:  # a run is worth more than its records
             last, self.damage = b"", f"{path.name} cannot be read: {error.strerror}"
-        if keep_bytes is not None and there < keep_bytes:
-            self.damage = f"{path.name} was cut off: expected at least {keep_bytes:,} bytes, got {there:,}"
+        if keep_bytes is not None and current_bytes < keep_bytes:
+            self.damage = f"{path.name} was cut off: expected at least {keep_bytes:,} bytes, got {current_bytes:,}"
         elif not self.damage and sha256 not in (None, self.sha256):
             self.damage = f"{path.name} was changed: its first {self._size:,} bytes are not those that were written"
         if last not in (b"", b"\n"):
@@ -77,7 +77,7 @@ class JsonLines:
     def size(self) -> int:
         """Bytes of all records so far."""
         with self._lock:
-            return self._size + len(self._waiting)
+            return self._size + len(self._pending)
 
     @property
     def sha256(self) -> str:
@@ -86,11 +86,11 @@ class JsonLines:
             return self._digest.hexdigest()
 
     def record(self, record: Mapping[str, Any]) -> None:
-        self._append((json.dumps(_finite(record), ensure_ascii=False) + "\n").encode())
+        self._append((json.dumps(_replace_non_finite(record), ensure_ascii=False) + "\n").encode())
 
     def _append(self, line: bytes) -> None:
         with self._lock, suppress(OSError):
-            self._waiting += line
+            self._pending += line
             self._digest.update(line)
             self._write()
 
@@ -100,18 +100,18 @@ class JsonLines:
             self._write()
         os.fsync(self._file)
         if self._folder is not None:
-            flush_names(self._folder)
+            fsync_directory(self._folder)
             self._folder = None
 
     def _write(self) -> None:
         try:
             written = 0
-            while written < len(self._waiting):
-                written += os.pwrite(self._file, self._waiting[written:], self._size + written)
+            while written < len(self._pending):
+                written += os.pwrite(self._file, self._pending[written:], self._size + written)
         except OSError:
             os.ftruncate(self._file, self._size)
             raise
-        self._size, self._waiting = self._size + written, b""
+        self._size, self._pending = self._size + written, b""
 
     def close(self) -> None:
         with self._lock, suppress(OSError):
@@ -119,11 +119,11 @@ class JsonLines:
         os.close(self._file)
 
 
-class TensorBoard:
-    def __init__(self, folder: Path, *, since_frames: int | None = None) -> None:
+class TensorBoardLogger:
+    def __init__(self, directory: Path, *, since_frames: int | None = None) -> None:
         """With `since_frames`, what was written of later ones counts no more."""
-        optional("tensorboard", extra="track")
-        self._folder, self._since_frames = folder, since_frames
+        import_optional("tensorboard", extra="track")
+        self._folder, self._since_frames = directory, since_frames
         self._writer: Any = None
 
     def record(self, record: Mapping[str, Any]) -> None:
@@ -131,7 +131,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(self._folder), purge_step=self._since_frames)
-        for name, value in _numbers(record):
+        for name, value in _iter_scalars(record):
             self._writer.add_scalar(f"{record['kind']}/{name}", value, global_step=record["frames"])
 
     def close(self) -> None:
@@ -139,16 +139,16 @@ class TensorBoard:
             self._writer.close()
 
 
-class WeightsAndBiases:
+class WandbLogger:
     """Hands figures to a thread, which alone waits for the service: a run never does."""
 
-    def __init__(self, folder: Path, *, name: str, id: str, config: Mapping[str, Any]) -> None:  # noqa: A002
+    def __init__(self, directory: Path, *, name: str, id: str, config: Mapping[str, Any]) -> None:  # noqa: A002
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would wait for the server when the process ends
-        self._wandb = optional("wandb", extra="track")
-        self._figures: Queue[dict[str, float] | None] = Queue(MOST_WAITING)
+        self._wandb = import_optional("wandb", extra="track")
+        self._figures: Queue[dict[str, float] | None] = Queue(MAX_PENDING_RECORDS)
         self._failure: Exception | None = None
         self._begun, self._patience_s = Event(), STOP_S
-        options = {"dir": str(folder), "name": name, "id": id, "resume": "allow", "config": dict(config)}
+        options = {"dir": str(directory), "name": name, "id": id, "resume": "allow", "config": dict(config)}
         self._thread = Thread(target=self._send, args=(options,), daemon=True, name="wandb")
         self._thread.start()
 
@@ -159,7 +159,7 @@ class WeightsAndBiases:
             raise self._failure
         self._patience_s = FINISH_S if record.get("state") == "finished" else STOP_S
         with suppress(Full):  # the file has them all
-            self._figures.put_nowait({f"{record['kind']}/{name}": value for name, value in _numbers(record)})
+            self._figures.put_nowait({f"{record['kind']}/{name}": value for name, value in _iter_scalars(record)})
 
     def close(self) -> None:
         with suppress(Full):
@@ -187,50 +187,50 @@ class WeightsAndBiases:
                     raise ValueError("no API key. Run `wandb login`, or set WANDB_API_KEY or WANDB_MODE=offline")
 
 
-class Listeners:
+class LoggerCollection:
     """Tells all of them, and closes them at the end. A run is worth more than whoever watches it: only the first, the
     truth, may fail; others that do are left out from then on, with a warning.
     """
 
-    def __init__(self, truth: Listener, *others: Listener) -> None:
-        self._truth, self._others = truth, list(others)
+    def __init__(self, primary: Logger, *secondary: Logger) -> None:
+        self._primary, self._secondary = primary, list(secondary)
 
     def record(self, record: Mapping[str, Any]) -> None:
-        self._truth.record(record)
-        for listener in tuple(self._others):
+        self._primary.record(record)
+        for logger in tuple(self._secondary):
             try:
-                listener.record(record)
+                logger.record(record)
             except Exception as error:
-                self._others.remove(listener)
-                self._close(listener)
-                text = f"{type(listener).__name__} is told no more: {printable(repr(error))}"
-                self.record({**_times(record), "kind": "warning", "text": text})
+                self._secondary.remove(logger)
+                self._close(logger)
+                text = f"{type(logger).__name__} is told no more: {sanitize_text(repr(error))}"
+                self.record({**_select_times(record), "kind": "warning", "text": text})
 
     def close(self) -> None:
-        for listener in self._others:
-            self._close(listener)
-        self._truth.close()
+        for logger in self._secondary:
+            self._close(logger)
+        self._primary.close()
 
-    def _close(self, listener: Listener) -> None:
+    def _close(self, logger: Logger) -> None:
         with suppress(Exception):
-            listener.close()
+            logger.close()
 
 
-def _times(record: Mapping[str, Any]) -> dict[str, Any]:
+def _select_times(record: Mapping[str, Any]) -> dict[str, Any]:
     """When a record was made."""
     return {name: record[name] for name in ("frames", "steps", "updates", "seconds") if name in record}
 
 
-def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _iter_scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in record.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield name, value
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """JSON has no word for what is not a number."""
     if isinstance(value, Mapping):
-        return {name: _finite(part) for name, part in value.items()}
+        return {name: _replace_non_finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [_replace_non_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyview.data.log import Entry, Log
+from manyview.data.log import ReplayLog, SegmentRef
 from manyview.data.segments import SegmentError
 from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError
-from manyview.train.diary import Diary
+from manyview.train.diary import RunnerState
 from manyview.train.trainer import EngineError, Trainer
-from manyview.train.tree import Changes
-from manyview.utils.text import printable
+from manyview.train.tree import PlainMapping
+from manyview.utils.text import sanitize_text
 
 STRICT, FRESH_EPISODE, CHANGED, ASYNC = "strict", "fresh episode", "changed", "async"
-PROMISES = {
+RESUME_MODES = {
     STRICT: "as if it had never stopped, bit for bit",
     FRESH_EPISODE: "with a fresh episode, since this environment cannot be restored in mid-episode",
     ASYNC: "with fresh actors; no step that was saved is lost or seen twice, and updates keep to their ratio",
     CHANGED: "on other versions or another machine than before, so not bit for bit",
 }
-COMPARED = (
+COMPARED_FIELDS = (
     "python",
     "versions",
     "cpu",
@@ -34,134 +34,149 @@ COMPARED = (
     "environment",
 )
 """What results depend on to the last bit; a manifest has them. One that an older version left out is a change too."""
-SETTINGS_COMPARED = ("machine.device", "machine.threads", "machine.precision")
+MACHINE_SETTINGS = ("machine.device", "machine.threads", "machine.precision")
 """Settings that a manifest has too: they may change if somebody accepts it."""
 
 
-class ChangedError(ValueError):
+class MachineChangedError(ValueError):
     """The run went so far with other versions, threads or number types."""
 
 
 @dataclass(frozen=True)
-class Resumed:
-    folder: Path
-    diary: Diary
-    promise: str
-    refused: list[str]
+class ResumeInfo:
+    checkpoint_dir: Path
+    runner_state: RunnerState
+    resume_mode: str
+    rejected: list[str]
     """Newer checkpoints that could not be used, and why."""
     changes: list[str]
     """What is not as it was."""
 
 
-def promise_of(tree: Changes) -> str:
+def determine_resume_mode(state: PlainMapping) -> str:
     """What holds for a run that goes on from this state, on the machine it was on."""
-    if "shards" in tree:
+    if "shards" in state:
         return ASYNC
-    return STRICT if tree["env"] is not None else FRESH_EPISODE
+    return STRICT if state["env"] is not None else FRESH_EPISODE
 
 
-def refuse_other_settings(before: Changes, now: Changes) -> None:
+def check_same_settings(before: PlainMapping, now: PlainMapping) -> None:
     """A run goes on with the settings it began with."""
-    different = [change for change in _different(before, now) if change[0] not in SETTINGS_COMPARED]
-    if different:
-        shown = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in different)
+    differences = [change for change in _compare_leaves(before, now) if change[0] not in MACHINE_SETTINGS]
+    if differences:
+        listing = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in differences)
         raise ValueError(
-            f"the folder holds a run with other settings: {shown}. Go on with the same ones, or begin again with "
+            f"the folder holds a run with other settings: {listing}. Go on with the same ones, or begin again with "
             "--fresh or in another folder with --out"
         )
 
 
-def changes_since(manifest: Changes, now: Changes) -> list[str]:
+def list_changes(manifest: PlainMapping, now: PlainMapping) -> list[str]:
     """What bit-identical results depend on and is not as it was."""
-    before_all, now_all = ({name: of.get(name) for name in COMPARED} for of in (manifest, now))
-    return [f"{name} was {was}, is {is_}" for name, was, is_ in _different(before_all, now_all)]
+    before_all, now_all = ({name: source.get(name) for name in COMPARED_FIELDS} for source in (manifest, now))
+    return [f"{name} was {was}, is {is_}" for name, was, is_ in _compare_leaves(before_all, now_all)]
 
 
-def resume(trainer: Trainer, log: Log, checkpoints: Path, machine: Changes, *, accept_changes: bool) -> Resumed | None:
+def resume(
+    trainer: Trainer,
+    segment_log: ReplayLog,
+    checkpoints_dir: Path,
+    process_manifest: PlainMapping,
+    *,
+    accept_changes: bool,
+) -> ResumeInfo | None:
     """Bring a trainer and its log to the newest checkpoint that is whole; None if there never was one."""
-    refused: list[str] = []
-    for folder, found in checkpoint.whole(checkpoints):
+    rejected: list[str] = []
+    for directory, loaded in checkpoint.iter_checkpoints(checkpoints_dir):
         try:
-            if isinstance(found, CheckpointError):
-                raise found
-            resumed = _resumed(trainer, log, folder, found, machine, accept_changes=accept_changes)
-            return replace(resumed, refused=refused)
+            if isinstance(loaded, CheckpointError):
+                raise loaded
+            resumed = _resume_from(
+                trainer, segment_log, directory, loaded, process_manifest, accept_changes=accept_changes
+            )
+            return replace(resumed, rejected=rejected)
         except CheckpointError as error:
-            refused.append(f"checkpoint {folder.name} is not used: {printable(str(error))}")
-    if refused:
-        raise CheckpointError(f"{'; '.join(refused)}. Nothing is left to go on from; --fresh begins again")
+            rejected.append(f"checkpoint {directory.name} is not used: {sanitize_text(str(error))}")
+    if rejected:
+        raise CheckpointError(f"{'; '.join(rejected)}. Nothing is left to go on from; --fresh begins again")
     return None
 
 
-def _resumed(
+def _resume_from(
     trainer: Trainer,
-    log: Log,
-    folder: Path,
-    found: Checkpoint,
-    machine: Changes,
+    segment_log: ReplayLog,
+    directory: Path,
+    loaded: Checkpoint,
+    process_manifest: PlainMapping,
     *,
     accept_changes: bool,
-) -> Resumed:
-    with misfits_refused():
-        exact = promise_of(found.tree)
-        accepted = accept_changes or exact == ASYNC  # which is never bit for bit
-        changes = changes_since(found.manifest, machine)
-        _refuse_changes(changes, accepted=accepted)
-        diary, entries = _load(trainer, log, folder, found)
-        drawn = [f"view {name} is not drawn as before" for name in trainer.changed_views]
-        _refuse_changes(drawn, accepted=accepted)
+) -> ResumeInfo:
+    with convert_load_errors():
+        resume_mode = determine_resume_mode(loaded.state)
+        accepted = accept_changes or resume_mode == ASYNC  # which is never bit for bit
+        changes = list_changes(loaded.manifest, process_manifest)
+        _check_changes(changes, accepted=accepted)
+        runner_state, segments = _load_checkpoint(trainer, segment_log, directory, loaded)
+        drawn = [f"view {name} is not drawn as before" for name in trainer.list_changed_views]
+        _check_changes(drawn, accepted=accepted)
         changes += drawn
-    _forget_what_came_after(folder, log, entries)
-    said = [printable(change) for change in (*changes, *_other_sources(found.manifest, machine))]
-    return Resumed(folder, diary, CHANGED if changes and exact != ASYNC else exact, [], said)
+    _remove_newer(directory, segment_log, segments)
+    warnings = [
+        sanitize_text(change) for change in (*changes, *_list_commit_changes(loaded.manifest, process_manifest))
+    ]
+    return ResumeInfo(
+        directory, runner_state, CHANGED if changes and resume_mode != ASYNC else resume_mode, [], warnings
+    )
 
 
-def _refuse_changes(changes: list[str], *, accepted: bool) -> None:
+def _check_changes(changes: list[str], *, accepted: bool) -> None:
     if changes and not accepted:
-        raise ChangedError(
-            f"{printable('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
+        raise MachineChangedError(
+            f"{sanitize_text('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
             "began with, or go on regardless with --accept-changes"
         )
 
 
-def _other_sources(manifest: Changes, now: Changes) -> list[str]:
+def _list_commit_changes(manifest: PlainMapping, now: PlainMapping) -> list[str]:
     """Of one version, but not of the same commit: that may be a word in the docs or another algorithm."""
-    before, here = manifest.get("commit"), now.get("commit")
-    return [] if before == here else [f"the sources were of commit {before}, and are of {here}"]
+    before, now_commit = manifest.get("commit"), now.get("commit")
+    return [] if before == now_commit else [f"the sources were of commit {before}, and are of {now_commit}"]
 
 
-def entries_of(manifest: Changes) -> list[Entry]:
+def parse_segments(manifest: PlainMapping) -> list[SegmentRef]:
     """The segments that a checkpoint names."""
-    return [Entry.of(plain) for plain in manifest["segments"]]
+    return [SegmentRef.from_plain(plain) for plain in manifest["segments"]]
 
 
-def segments_of(folders: Iterable[Path]) -> list[Entry]:
+def collect_segments(directories: Iterable[Path]) -> list[SegmentRef]:
     """Those that these checkpoints name; one that cannot even say which is of no use, and set aside."""
-    found: list[Entry] = []
-    for folder in folders:
+    segments: list[SegmentRef] = []
+    for directory in directories:
         try:
-            found += entries_of(checkpoint.manifest_of(folder))
+            segments += parse_segments(checkpoint.read_checkpoint_manifest(directory))
         except (KeyError, ValueError, TypeError):
-            checkpoint.set_aside(folder)
-    return found
+            checkpoint.move_checkpoint_aside(directory)
+    return segments
 
 
-def _load(trainer: Trainer, log: Log, folder: Path, found: Checkpoint) -> tuple[Diary, list[Entry]]:
-    if found.manifest.get("format") != checkpoint.FORMAT:
-        raise ValueError(f"its format is {found.manifest.get('format')!r}, this version reads {checkpoint.FORMAT}")
-    diary, entries = Diary.of(found.tree["session"]), entries_of(found.manifest)
-    trainer.load_state(found.tree, lambda: log.read(entries))
-    if folder.name.removesuffix(".stop") != checkpoint.name_of(trainer.clock.frames):
-        raise ValueError(f"it is of frame {trainer.clock.frames}, which is not its name")
-    return diary, entries
+def _load_checkpoint(
+    trainer: Trainer, segment_log: ReplayLog, directory: Path, loaded: Checkpoint
+) -> tuple[RunnerState, list[SegmentRef]]:
+    if loaded.manifest.get("format") != checkpoint.FORMAT:
+        raise ValueError(f"its format is {loaded.manifest.get('format')!r}, this version reads {checkpoint.FORMAT}")
+    runner_state, segments = RunnerState.from_plain(loaded.state["session"]), parse_segments(loaded.manifest)
+    trainer.load_state(loaded.state, lambda: segment_log.load(segments))
+    if directory.name.removesuffix(".stop") != checkpoint.format_checkpoint_name(trainer.counters.frames):
+        raise ValueError(f"it is of frame {trainer.counters.frames}, which is not its name")
+    return runner_state, segments
 
 
 @contextmanager
-def misfits_refused() -> Iterator[None]:
+def convert_load_errors() -> Iterator[None]:
     """What is whole, but of another build or of somebody else's making, may break anything."""
     try:
         yield
-    except (CheckpointError, ChangedError, EngineError):  # an engine that failed says nothing about a checkpoint
+    except (CheckpointError, MachineChangedError, EngineError):  # an engine that failed says nothing about a checkpoint
         raise
     except SegmentError as error:
         raise CheckpointError(str(error)) from None
@@ -169,23 +184,27 @@ def misfits_refused() -> Iterator[None]:
         raise CheckpointError(f"it does not fit this run: {type(error).__name__}: {error}") from error
 
 
-def _forget_what_came_after(folder: Path, log: Log, entries: list[Entry]) -> None:
-    newest_first = checkpoint.every(folder.parent)
-    place = newest_first.index(folder)
-    for newer in newest_first[:place]:
-        checkpoint.set_aside(newer)
-    log.forget(but=[*entries, *segments_of(newest_first[place + 1 :])])
+def _remove_newer(directory: Path, segment_log: ReplayLog, segments: list[SegmentRef]) -> None:
+    newest_first = checkpoint.list_checkpoints(directory.parent)
+    index = newest_first.index(directory)
+    for newer in newest_first[:index]:
+        checkpoint.move_checkpoint_aside(newer)
+    segment_log.truncate(keep=[*segments, *collect_segments(newest_first[index + 1 :])])
 
 
-def _leaves(tree: Changes, path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten(tree: PlainMapping, path: str = "") -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
     for name, value in tree.items():
-        found.update(_leaves(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value})
-    return found
+        leaves.update(_flatten(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value})
+    return leaves
 
 
-def _different(before: Changes, now: Changes) -> list[tuple[str, Any, Any]]:
+def _compare_leaves(before: PlainMapping, now: PlainMapping) -> list[tuple[str, Any, Any]]:
     """Name, value before and value now of every leaf in which they differ."""
-    were, are = _leaves(before), _leaves(now)
-    names = sorted(were.keys() | are.keys())
-    return [(name, were.get(name), are.get(name)) for name in names if were.get(name) != are.get(name)]
+    leaves_before, leaves_now = _flatten(before), _flatten(now)
+    names = sorted(leaves_before.keys() | leaves_now.keys())
+    return [
+        (name, leaves_before.get(name), leaves_now.get(name))
+        for name in names
+        if leaves_before.get(name) != leaves_now.get(name)
+    ]

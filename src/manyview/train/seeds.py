@@ -5,11 +5,11 @@ import zlib
 import numpy as np
 
 
-def stream(seed: int, name: str, *counters: int) -> np.random.Generator:
+def make_rng(seed: int, name: str, *counters: int) -> np.random.Generator:
     """The generator of this name and these counters; the same whenever it is asked for."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, zlib.crc32(name.encode()), *counters])))
 
 
-def derived_seed(seed: int, name: str, *counters: int) -> int:
+def derive_seed(seed: int, name: str, *counters: int) -> int:
     """A seed for those who want one number."""
-    return int(stream(seed, name, *counters).integers(2**31))
+    return int(make_rng(seed, name, *counters).integers(2**31))

@@ -17,35 +17,35 @@ from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
 
-from manyview.envs.layers.boundary import Terminated, env_error, is_foreign
+from manyview.envs.layers.boundary import Terminated, is_foreign, make_env_error
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-PATIENCE_S = 6.0
+STOP_TIMEOUT_S = 6.0
 """From a signal to where an environment's call that has not returned is given up."""
-LAST_RESORT_S = 8.5
+FORCED_EXIT_S = 8.5
 """From a signal to an end by a timer in C, for a call that lets no other Python code run."""
-POLL_S = 0.2
+POLL_INTERVAL_S = 0.2
 
 
 class StopRequest:
     """Who looks at `asked` between two steps stops there."""
 
     def __init__(self) -> None:
-        self.asked: signal.Signals | None = None
+        self.signal: signal.Signals | None = None
 
     def __bool__(self) -> bool:
-        return self.asked is not None
+        return self.signal is not None
 
-    def ask(self, number: int, _: FrameType | None = None) -> None:
-        if self.asked is not None and number == signal.SIGINT:
+    def request(self, number: int, _: FrameType | None = None) -> None:
+        if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt  # somebody who presses it twice means now
-        self.asked = signal.Signals(number)
+        self.signal = signal.Signals(number)
 
 
 _current: StopRequest | None = None
 
 
-def current_request() -> StopRequest | None:
+def get_current_request() -> StopRequest | None:
     """Return the stop request of the run under way, for code that waits for other processes."""
     return _current
 
@@ -56,11 +56,11 @@ def set_current_request(request: StopRequest | None) -> None:
     _current = request
 
 
-class Stopped(Exception):  # noqa: N818
+class StopRequested(Exception):  # noqa: N818
     """What was being done is not done, and will be done again."""
 
 
-class EnvCalls:
+class EnvCallTracker:
     """Mark calls of an environment, as `with calls("step"): ...`, and name the call in what it raises."""
 
     def __init__(self, task: str) -> None:
@@ -69,7 +69,7 @@ class EnvCalls:
         """The call that has not returned, and when it began; other threads read it."""
         self.on_return: Callable[[], None] | None = None
 
-    def __call__(self, name: str) -> "EnvCalls":
+    def __call__(self, name: str) -> "EnvCallTracker":
         self._name = name
         return self
 
@@ -81,7 +81,7 @@ class EnvCalls:
         if self.on_return is not None:
             self.on_return()
         if error is not None and is_foreign(error):
-            raise env_error(self._task, name, error) from error
+            raise make_env_error(self._task, name, error) from error
 
 
 class Watchdog:
@@ -100,28 +100,28 @@ class Watchdog:
 
     def __init__(
         self,
-        calls: EnvCalls,
+        calls: EnvCallTracker,
         leave: Callable[[str, float, int | None], None],
         *,
         step_deadline_s: float | None = None,
     ) -> None:
         self._calls, self._leave, self._step_deadline_s = calls, leave, step_deadline_s
         self._leaving, self._armed = Lock(), False
-        self._ears, self._mouth = socket.socketpair()
-        self._mouth.setblocking(False)
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
         self._fd_before: int | None = None
         with suppress(ValueError):  # only the main thread hears of signals
-            self._fd_before = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+            self._fd_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         self._thread = Thread(target=self._watch, daemon=True, name="watchdog")
         self._thread.start()
 
-    def last_resort(self) -> None:
+    def arm_forced_exit(self) -> None:
         """In a signal handler: end within seconds even if no other thread runs any more."""
-        self._calls.on_return = self._call_off
+        self._calls.on_return = self._cancel_exit
         if self._calls.pending is not None:
-            self._end_within(LAST_RESORT_S)
+            self._exit_within(FORCED_EXIT_S)
 
-    def settle(self) -> None:
+    def wait_if_exiting(self) -> None:
         """Before a run is saved: wait here for ever if `leave` is already ending the process."""
         with self._leaving:
             pass
@@ -129,59 +129,61 @@ class Watchdog:
     def close(self) -> None:
         if self._fd_before is not None:
             signal.set_wakeup_fd(self._fd_before)
-        self._mouth.close()  # the thread reads that, and ends
+        self._sender.close()  # the thread reads that, and ends
         self._thread.join(5)
-        self._ears.close()
+        self._receiver.close()
         self._calls.on_return = None
-        self._call_off()
+        self._cancel_exit()
 
     def _watch(self) -> None:
         heard_s, number, deadline_s = inf, None, self._step_deadline_s or inf
         while True:
             idle = heard_s == inf and deadline_s == inf
-            if select([self._ears], [], [], None if idle else POLL_S)[0]:
-                if not (numbers := self._ears.recv(64)):
+            if select([self._receiver], [], [], None if idle else POLL_INTERVAL_S)[0]:
+                if not (numbers := self._receiver.recv(64)):
                     return
                 if asked := [each for each in numbers if each in STOP_SIGNALS]:
                     heard_s, number = min(heard_s, monotonic()), asked[-1]
             if deadline_s < inf:
-                self._end_within(deadline_s + LAST_RESORT_S)  # put off again and again, for as long as this thread runs
+                self._exit_within(
+                    deadline_s + FORCED_EXIT_S
+                )  # put off again and again, for as long as this thread runs
             if (pending := self._calls.pending) is None:
                 continue
             (name, since_s), now_s = pending, monotonic()
             late = name == "step" and now_s - since_s > deadline_s
-            if late or now_s - max(heard_s, since_s) >= PATIENCE_S:
+            if late or now_s - max(heard_s, since_s) >= STOP_TIMEOUT_S:
                 with self._leaving:
                     if self._calls.pending is pending:
-                        self._end_within(LAST_RESORT_S - PATIENCE_S)  # the disk may hang too
+                        self._exit_within(FORCED_EXIT_S - STOP_TIMEOUT_S)  # the disk may hang too
                         self._leave(name, now_s - since_s, number)
 
-    def _end_within(self, seconds: float) -> None:
+    def _exit_within(self, seconds: float) -> None:
         """Unless called off: write all stacks to stderr and end the process, by a timer that needs no GIL."""
         with suppress(Exception):  # no stderr
             faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
             self._armed = True
 
-    def _call_off(self) -> None:
+    def _cancel_exit(self) -> None:
         if self._armed:
             faulthandler.cancel_dump_traceback_later()
             self._armed = False
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
+def exit_on_sigterm() -> Iterator[None]:
     """While a run is not under way there is nothing to save, so SIGTERM is an end like any other, and at once."""
 
     def end(*_: Any) -> None:
         raise Terminated(0)
 
     def leave(name: str, _: float, __: int | None) -> None:
-        os.write(2, f"{name} did not end within {PATIENCE_S:.0f} s of a signal; nothing was under way\n".encode())
+        os.write(2, f"{name} did not end within {STOP_TIMEOUT_S:.0f} s of a signal; nothing was under way\n".encode())
         os._exit(1)
 
-    calls = EnvCalls("")
+    calls = EnvCallTracker("")
     calls.pending = ("the start of the run", 0.0)
-    with handled({number: end for number in STOP_SIGNALS if number != signal.SIGINT}):
+    with install_handlers({number: end for number in STOP_SIGNALS if number != signal.SIGINT}):
         watchdog = Watchdog(calls, leave)
         try:
             yield
@@ -190,20 +192,20 @@ def ended_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def stop_request(heard: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
+def handle_stop_signals(on_signal: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
     """A request that signals make, as long as this lasts. `heard` is called by each of them."""
     request = StopRequest()
 
     def ask(number: int, _: FrameType | None) -> None:
-        heard()
-        request.ask(number)
+        on_signal()
+        request.request(number)
 
-    with handled(dict.fromkeys(STOP_SIGNALS, ask)):
+    with install_handlers(dict.fromkeys(STOP_SIGNALS, ask)):
         yield request
 
 
 @contextmanager
-def handled(handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]]) -> Iterator[None]:
+def install_handlers(handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]]) -> Iterator[None]:
     """Handle these signals, but for SIGHUP where it is ignored: whoever says `nohup` means it."""
     before: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # only the main thread hears of signals

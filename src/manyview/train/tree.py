@@ -7,66 +7,68 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-Tree = TypeVar("Tree")
-Changes = Mapping[str, Any]
-KINDS = {type(None): "None", tuple[str, ...]: "a list"}
+ConfigT = TypeVar("ConfigT")
+PlainMapping = Mapping[str, Any]
+TYPE_NAMES = {type(None): "None", tuple[str, ...]: "a list"}
 """What types are called in messages, where it is not by their own name."""
 
 
-def changed(tree: Tree, changes: Changes, *, path: str = "") -> Tree:
+def apply_overrides(config: ConfigT, overrides: PlainMapping, *, path: str = "") -> ConfigT:
     """The tree with these values; a mapping changes values of the branch it is for. Unknown names are an error."""
-    names = {field.name for field in fields(tree)}  # type: ignore[arg-type]
-    if unknown := changes.keys() - names:
+    names = {field.name for field in fields(config)}  # type: ignore[arg-type]
+    if unknown := overrides.keys() - names:
         raise ValueError(f"no setting {path}{sorted(unknown)[0]}; there are {', '.join(sorted(names))}")
-    hints, values = get_type_hints(type(tree)), {}
-    for name, value in changes.items():
-        branch = getattr(tree, name)
+    hints, values = get_type_hints(type(config)), {}
+    for name, value in overrides.items():
+        branch = getattr(config, name)
         if is_dataclass(branch) != isinstance(value, Mapping):
             raise ValueError(f"{path}{name} is {'a group of settings' if is_dataclass(branch) else 'one setting'}")
         if is_dataclass(branch):
-            values[name] = changed(branch, value, path=f"{path}{name}.")
+            values[name] = apply_overrides(branch, value, path=f"{path}{name}.")
         else:
-            values[name] = _checked(hints[name], value, f"{path}{name}")
-    return replace(tree, **values)  # type: ignore[type-var]
+            values[name] = _validate_value(hints[name], value, f"{path}{name}")
+    return replace(config, **values)  # type: ignore[type-var]
 
 
-def merged(first: Changes, second: Changes) -> dict[str, Any]:
+def merge_overrides(first: PlainMapping, second: PlainMapping) -> dict[str, Any]:
     """Both, the second where they meet."""
-    both = dict(first)
+    result = dict(first)
     for name, value in second.items():
-        there = both.get(name)
-        both[name] = merged(there, value) if isinstance(there, Mapping) and isinstance(value, Mapping) else value
-    return both
+        current = result.get(name)
+        result[name] = (
+            merge_overrides(current, value) if isinstance(current, Mapping) and isinstance(value, Mapping) else value
+        )
+    return result
 
 
-def nested(assignments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def nest_overrides(assignments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """`("replay.n_step", 1), ...` as a tree of changes."""
-    changes: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for path, value in assignments:
         *branches, name = path.split(".")
-        change: dict[str, Any] = {name: value}
+        override: dict[str, Any] = {name: value}
         for branch in reversed(branches):
-            change = {branch: change}
-        changes = merged(changes, change)
-    return changes
+            override = {branch: override}
+        overrides = merge_overrides(overrides, override)
+    return overrides
 
 
-def to_plain(tree: Any) -> dict[str, Any]:
+def to_plain(config: Any) -> dict[str, Any]:
     """Dicts, lists, strings and numbers, for JSON."""
-    plain: dict[str, Any] = asdict(tree)
+    plain: dict[str, Any] = asdict(config)
     return plain
 
 
-def from_plain(kind: type[Tree], plain: Changes, *, path: str = "") -> Tree:
+def from_plain(kind: type[ConfigT], plain: PlainMapping, *, path: str = "") -> ConfigT:
     """The tree that `to_plain` made this of. Names and types are checked: files are edited, and versions differ."""
     hints = get_type_hints(kind)
     if unknown := plain.keys() - hints.keys():
         raise ValueError(f"no setting {path}{sorted(unknown)[0]} in this version")
-    values = {name: _checked(hints[name], value, f"{path}{name}") for name, value in plain.items()}
+    values = {name: _validate_value(hints[name], value, f"{path}{name}") for name, value in plain.items()}
     return kind(**values)
 
 
-def _checked(kind: Any, value: Any, path: str) -> Any:
+def _validate_value(kind: Any, value: Any, path: str) -> Any:
     if is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise ValueError(f"{path} must be an object of settings, got {value!r}")
@@ -87,7 +89,7 @@ def _checked(kind: Any, value: Any, path: str) -> Any:
         if isinstance(option, type) and type(value) is option:
             return value
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
-    kinds = [KINDS.get(option) or option.__name__ for option in options if get_origin(option) is not Literal]
-    near = get_close_matches(str(value), choices, n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(f"{path} must be {' or '.join([*choices, *kinds])}, got {value!r}{meant}")
+    kinds = [TYPE_NAMES.get(option) or option.__name__ for option in options if get_origin(option) is not Literal]
+    close_matches = get_close_matches(str(value), choices, n=1)
+    hint = f"; did you mean {close_matches[0]}?" if close_matches else ""
+    raise ValueError(f"{path} must be {' or '.join([*choices, *kinds])}, got {value!r}{hint}")

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from time import sleep
 from typing import BinaryIO, TypeVar
 
-UNFINISHED = ".unfinished"
+TEMP_SUFFIX = ".unfinished"
 """What a name ends with until it is whole."""
-TRANSIENT = {errno.EIO, errno.ESTALE, errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT}
+TRANSIENT_ERRNOS = {errno.EIO, errno.ESTALE, errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT}
 """Errors of a disk or a file server that a moment later may be gone."""
 RETRY_PAUSES_S = (0.05, 0.2, 1.0)
 
@@ -52,13 +52,13 @@ def retry_transient(read: Callable[[], T]) -> T:
         try:
             return read()
         except OSError as error:
-            if error.errno not in TRANSIENT:
+            if error.errno not in TRANSIENT_ERRNOS:
                 raise
         sleep(pause_s)
     return read()
 
 
-def open_own(path: str, flags: int) -> int:
+def open_no_follow(path: str, flags: int) -> int:
     """Open a file but no link, and never wait for a pipe's other end; an `opener` of `open`."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
@@ -70,7 +70,7 @@ def replace_file(path: Path) -> Iterator[Path]:
     For writers that open files by name: they never meet a link or a pipe, and `path` is whole or as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".", suffix=UNFINISHED, dir=path.parent) as folder:
-        written = Path(folder) / path.name
-        yield written
-        written.replace(path)
+    with TemporaryDirectory(prefix=".", suffix=TEMP_SUFFIX, dir=path.parent) as directory:
+        temp_path = Path(directory) / path.name
+        yield temp_path
+        temp_path.replace(path)

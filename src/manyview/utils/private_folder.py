@@ -12,7 +12,7 @@ SHORT_PARENT = "/tmp"  # noqa: S108
 
 
 @contextmanager
-def private_folder(parent: str, prefix: str, *, max_chars: int) -> Iterator[Path]:
+def make_private_directory(parent: str, prefix: str, *, max_chars: int) -> Iterator[Path]:
     """Yield an empty folder of mode 0700 in `parent`, and remove it at the end.
 
     Folders with this prefix whose process was killed are removed first. Where the path would be longer than
@@ -33,13 +33,13 @@ def private_folder(parent: str, prefix: str, *, max_chars: int) -> Iterator[Path
         os.close(lock)
 
 
-def _lock(folder: Path) -> int | None:
+def _lock(directory: Path) -> int | None:
     """Return a descriptor that locks a folder of this user; None if it is gone or locked."""
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         with suppress(OSError):
             flock(descriptor, LOCK_EX | LOCK_NB)
-            if os.fstat(descriptor).st_uid == os.getuid() and os.path.samestat(os.fstat(descriptor), folder.lstat()):
+            if os.fstat(descriptor).st_uid == os.getuid() and os.path.samestat(os.fstat(descriptor), directory.lstat()):
                 return descriptor
         os.close(descriptor)
     return None

@@ -3,7 +3,7 @@
 MAX_CHARS = 500
 
 
-def printable(text: object, *, max_chars: int = MAX_CHARS) -> str:
+def sanitize_text(text: object, *, max_chars: int = MAX_CHARS) -> str:
     """Return `text` as one inert line of at most `max_chars` characters.
 
     Control characters, escape sequences, line breaks, bidirectional overrides and lone surrogates become spaces, so

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import FrameType, ModuleType
 
-MACHINERY = {"importlib", "_frozen_importlib"}
+IMPORT_MODULES = {"importlib", "_frozen_importlib"}
 
 
 class UserModuleFinder(MetaPathFinder):
@@ -22,20 +22,20 @@ class UserModuleFinder(MetaPathFinder):
     """
 
     def __init__(self) -> None:
-        self._folders: dict[str, Path] = {}
+        self._directories: dict[str, Path] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of a top-level module in the importer's folder; packages find their own submodules."""
-        folder = self._folder_of(_importer()) if path is None else None
+        folder = self._find_directory(_find_importer()) if path is None else None
         found = None if folder is None else PathFinder.find_spec(fullname, [str(folder)], target)
         if folder is not None and found is not None:
-            self._folders[fullname] = folder
+            self._directories[fullname] = folder
         return found
 
-    def _folder_of(self, module: str) -> Path | None:
-        return Path.cwd() if module == __name__ else self._folders.get(module.partition(".")[0])
+    def _find_directory(self, module: str) -> Path | None:
+        return Path.cwd() if module == __name__ else self._directories.get(module.partition(".")[0])
 
 
 FINDER = UserModuleFinder()
@@ -48,13 +48,13 @@ def import_user_module(name: str) -> ModuleType:
     return import_module(name)
 
 
-def _importer() -> str:
+def _find_importer() -> str:
     """Return the name of the module whose code asks for the import under way; "" if it is none of Python's."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and _module(frame).partition(".")[0] in MACHINERY:
+    while frame is not None and _get_module_name(frame).partition(".")[0] in IMPORT_MODULES:
         frame = frame.f_back
-    return "" if frame is None else _module(frame)
+    return "" if frame is None else _get_module_name(frame)
 
 
-def _module(frame: FrameType) -> str:
+def _get_module_name(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from manyview.envs.dmc.suite import CAMERAS, split
+from manyview.envs.dmc.suite import CAMERAS, split_task_name
 
 MODEL_SEED = 0
 """LQR draws its model once, when it is loaded: every environment must have the same."""
 
 
-def load(name: str, random: np.random.RandomState) -> Any:
+def load_dmc_env(name: str, random_state: np.random.RandomState) -> Any:
     """The dm_control environment of our task `name`. Its resets draw from `random`."""
-    random.seed(MODEL_SEED)
-    with _without_absl_warnings():
-        return _load_reach_duplo(random) if name == "reach_duplo" else _load_suite(name, random)
+    random_state.seed(MODEL_SEED)
+    with _suppress_absl_warnings():
+        return _load_reach_duplo(random_state) if name == "reach_duplo" else _load_suite(name, random_state)
 
 
 @contextmanager
-def _without_absl_warnings() -> Iterator[None]:
+def _suppress_absl_warnings() -> Iterator[None]:
     """dm_control's own model files are told at every load that an attribute of theirs is deprecated."""
     logger = logging.getLogger("absl")
     level = logger.level
@@ -32,22 +32,22 @@ def _without_absl_warnings() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _load_suite(name: str, random: np.random.RandomState) -> Any:
+def _load_suite(name: str, random_state: np.random.RandomState) -> Any:
     from dm_control import suite
 
-    domain, task = split(name)
-    return suite.load(domain, task, task_kwargs={"random": random})
+    domain, task = split_task_name(name)
+    return suite.load(domain, task, task_kwargs={"random": random_state})
 
 
-def _load_reach_duplo(random: np.random.RandomState) -> Any:
+def _load_reach_duplo(random_state: np.random.RandomState) -> Any:
     from dm_control import manipulation
     from dm_control.manipulation.shared import cameras
 
-    env = manipulation.load("reach_duplo_vision", seed=random)
+    env = manipulation.load("reach_duplo_vision", seed=random_state)
     body = env.task.root_entity.mjcf_model.worldbody
-    there = {camera.name for camera in body.all_children() if camera.tag == "camera"}
+    existing = {camera.name for camera in body.all_children() if camera.tag == "camera"}
     for camera in CAMERAS["reach_duplo"]:
-        if camera not in there:
+        if camera not in existing:
             body.add("camera", **getattr(cameras, camera.upper())._asdict())
     # We draw our own pictures; its own would cost a rendering a step.
     for observable in env.task.observables.values():

@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.suite import FOREGROUND, Settings, Suite, Task
+from manyview.envs.suite import FOREGROUND_SUFFIX, Suite, Task, TaskSettings
 from manyview.envs.views import Observation
 
 CAMERAS = {
@@ -31,7 +31,7 @@ CAMERAS = {
 }
 """By domain, in the order of their numbers. Reach Duplo has only the first of its own; the others are added."""
 
-NAMES = {
+TASK_NAMES = {
     "acrobot": ("swingup", "swingup_sparse"),
     "ball_in_cup": ("catch",),
     "cartpole": ("balance", "balance_sparse", "swingup", "swingup_sparse", "two_poles", "three_poles"),
@@ -54,7 +54,7 @@ NAMES = {
 }
 
 # PAPER: D20. Two cameras, which ones is not said. The first two, but where one of them shows next to nothing.
-PAIRS = {"quadruped": ("y", "x")}
+CAMERA_PAIRS = {"quadruped": ("y", "x")}
 
 PAPER_TASKS = (
     "cheetah_run",
@@ -72,16 +72,16 @@ PAPER_TASKS = (
 )
 
 
-def split(name: str) -> tuple[str, str]:
+def split_task_name(name: str) -> tuple[str, str]:
     """A suite task's domain and name in dm_control, from ours: `finger_turn_hard` is `finger`, `turn_hard`."""
-    return next((domain, task) for domain, tasks in NAMES.items() for task in tasks if f"{domain}_{task}" == name)
+    return next((domain, task) for domain, tasks in TASK_NAMES.items() for task in tasks if f"{domain}_{task}" == name)
 
 
-def _task(name: str, domain: str) -> Task:
+def _build_task(name: str, domain: str) -> Task:
     cameras = CAMERAS[domain]
-    first, second = PAIRS.get(domain, cameras[:2])
-    settings = Settings(
-        views=(first, second, first + FOREGROUND),
+    first, second = CAMERA_PAIRS.get(domain, cameras[:2])
+    settings = TaskSettings(
+        views=(first, second, first + FOREGROUND_SUFFIX),
         image_size=84,
         frame_stack=3,
         action_repeat=2,
@@ -90,15 +90,15 @@ def _task(name: str, domain: str) -> Task:
     return Task(id=f"dmc/{name}", cameras=cameras, settings=settings, in_paper=name in PAPER_TASKS)
 
 
-def _tasks() -> dict[str, Task]:
-    found = [_task(f"{domain}_{name}", domain) for domain, names in NAMES.items() for name in names]
-    found.append(_task("reach_duplo", "reach_duplo"))
+def _build_tasks() -> dict[str, Task]:
+    tasks = [_build_task(f"{domain}_{name}", domain) for domain, names in TASK_NAMES.items() for name in names]
+    tasks.append(_build_task("reach_duplo", "reach_duplo"))
     # The paper's twelve first, in its order.
-    found.sort(key=lambda task: PAPER_TASKS.index(task.id[4:]) if task.in_paper else len(PAPER_TASKS))
-    return {task.id: task for task in found}
+    tasks.sort(key=lambda task: PAPER_TASKS.index(task.id[4:]) if task.in_paper else len(PAPER_TASKS))
+    return {task.id: task for task in tasks}
 
 
-def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
+def _make_env(task: Task, settings: TaskSettings) -> gym.Env[Observation, Any]:
     from manyview.envs.dmc.env import DeepMindControl
 
     return DeepMindControl(task, settings)
@@ -107,8 +107,8 @@ def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
 SUITE = Suite(
     name="dmc",
     title="DeepMind Control",
-    tasks=_tasks(),
-    make=_make,
+    tasks=_build_tasks(),
+    make=_make_env,
     packages=("dm_control", "mujoco"),
     install='pip install "manyview[dmc]"',
 )

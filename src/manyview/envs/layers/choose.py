@@ -5,35 +5,35 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.views import MASK, Observation, State, ViewWrapper, checked_views, observation_space, views_of
+from manyview.envs.views import MASK, Observation, State, ViewWrapper, get_views, make_observation_space, validate_views
 
 
-class ChooseViews(ViewWrapper):
+class SelectViews(ViewWrapper):
     """The environment as it looks to somebody who has only these cameras."""
 
     def __init__(self, env: gym.Env[Observation, Any], names: Sequence[str]) -> None:
         super().__init__(env)
-        there = [view.name for view in views_of(env)]
-        if missing := [name for name in names if name not in there]:
-            raise ValueError(f"{env} has the views {there}, not {missing}")
-        self._columns = [there.index(name) for name in names]
-        self.views = checked_views([self.views[column] for column in self._columns])
+        available = [view.name for view in get_views(env)]
+        if missing := [name for name in names if name not in available]:
+            raise ValueError(f"{env} has the views {available}, not {missing}")
+        self._indices = [available.index(name) for name in names]
+        self.views = validate_views([self.views[column] for column in self._indices])
         self.metadata = {**env.metadata, "views": self.views}
-        self.observation_space = observation_space(self.views)
+        self.observation_space = make_observation_space(self.views)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._chosen(observation), info
+        return self._select(observation), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._chosen(observation), reward, terminated, truncated, info
+        return self._select(observation), reward, terminated, truncated, info
 
-    def _chosen(self, observation: Observation) -> Observation:
-        chosen = {view.name: observation[view.name] for view in self.views}
-        return {**chosen, MASK: observation[MASK][self._columns]}
+    def _select(self, observation: Observation) -> Observation:
+        selected = {view.name: observation[view.name] for view in self.views}
+        return {**selected, MASK: observation[MASK][self._indices]}
 
     def restore(self, state: State) -> Observation:
-        return self._chosen(super().restore(state))
+        return self._select(super().restore(state))

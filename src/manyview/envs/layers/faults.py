@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import gymnasium as gym
 import numpy as np
 
-from manyview.envs.foreground import from_bits, to_bits
+from manyview.envs.foreground import pack_foreground, unpack_foreground
 from manyview.envs.views import (
     MASK,
     Image,
@@ -16,15 +16,15 @@ from manyview.envs.views import (
     State,
     View,
     ViewWrapper,
-    generator_state,
-    restored_generator,
-    views_of,
+    get_rng_state,
+    get_views,
+    restore_rng,
 )
 
-Kind = Literal["black", "frozen", "noise", "late", "gone"]
-Lasts = Literal["frame", "episode", "forever"]
+FaultKind = Literal["black", "frozen", "noise", "late", "gone"]
+FaultDuration = Literal["frame", "episode", "forever"]
 
-_STREAM = 0xFA17  # beside the seed, so that the faults draw other numbers than the environment does
+_SEED_STREAM = 0xFA17  # beside the seed, so that the faults draw other numbers than the environment does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +37,15 @@ class Fault:
     """
 
     view: str
-    kind: Kind
-    lasts: Lasts = "frame"
+    kind: FaultKind
+    lasts: FaultDuration = "frame"
     probability: float | None = None
     at_step: int | None = None
     late_frames: int = 3
     """How old the pictures of a late camera are."""
 
     def __post_init__(self) -> None:
-        for value, choices in ((self.kind, get_args(Kind)), (self.lasts, get_args(Lasts))):
+        for value, choices in ((self.kind, get_args(FaultKind)), (self.lasts, get_args(FaultDuration))):
             if value not in choices:
                 raise ValueError(f"a fault of {self.view!r}: expected one of {', '.join(choices)}, got {value!r}")
         if (self.probability is None) == (self.at_step is None):
@@ -61,14 +61,14 @@ class Fault:
             raise ValueError(f"a fault of {self.view!r}: expected late_frames of at least 1, got {self.late_frames}")
 
 
-class Shot(NamedTuple):
+class CameraFrames(NamedTuple):
     """What a camera gave at one moment: its picture, then those of the views derived from it."""
 
-    pictures: tuple[Image, ...]
+    images: tuple[Image, ...]
     present: tuple[bool, ...]
 
 
-class Faults(ViewWrapper):
+class FaultInjector(ViewWrapper):
     """Breaks cameras as declared. It works on single frames, so it stands below the frame stack.
 
     The faults that show are told in `info["faults"]`, as `{"side": "black"}`. A view derived from a camera fails with
@@ -81,23 +81,25 @@ class Faults(ViewWrapper):
     def __init__(self, env: gym.Env[Observation, Any], faults: Sequence[Fault]) -> None:
         super().__init__(env)
         self.faults = tuple(faults)
-        self._column = {view.name: column for column, view in enumerate(self.views)}
-        self._families = {name: self._family(name) for name in dict.fromkeys(fault.view for fault in faults)}
-        oldest = {
-            name: [f.late_frames for f in faults if (f.view, f.kind) == (name, "late")] for name in self._families
+        self._mask_index = {view.name: column for column, view in enumerate(self.views)}
+        self._camera_views = {
+            name: self._list_camera_views(name) for name in dict.fromkeys(fault.view for fault in faults)
         }
-        self._earlier = {name: deque[Shot](maxlen=max([1, *frames])) for name, frames in oldest.items()}
+        oldest = {
+            name: [f.late_frames for f in faults if (f.view, f.kind) == (name, "late")] for name in self._camera_views
+        }
+        self._recent_frames = {name: deque[CameraFrames](maxlen=max([1, *frames])) for name, frames in oldest.items()}
         """The last true shots of this episode, by camera."""
-        self._frozen: dict[int, Shot] = {}
+        self._frozen_frames: dict[int, CameraFrames] = {}
         """What stands still while a fault is active, by the fault's number."""
         self._active = [False] * len(self.faults)
         self._step = 0
         self._rng = np.random.default_rng()
-        self._shown: Observation = {}
+        self._last_observation: Observation = {}
 
-    def _family(self, name: str) -> tuple[View, ...]:
+    def _list_camera_views(self, name: str) -> tuple[View, ...]:
         """The camera and the views that are derived from it."""
-        views = {view.name: view for view in views_of(self.env)}
+        views = {view.name: view for view in get_views(self.env)}
         if name not in views:
             raise ValueError(f"a fault of {name!r}: {self.env} has the views {list(views)}")
         if (camera := views[name].derived_from) is not None:
@@ -109,120 +111,125 @@ class Faults(ViewWrapper):
     ) -> tuple[Observation, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         if seed is not None:
-            self._rng = np.random.default_rng([_STREAM, seed])
+            self._rng = np.random.default_rng([_SEED_STREAM, seed])
         for number, fault in enumerate(self.faults):
             if seed is not None or fault.lasts != "forever":
                 self._active[number] = False
-                self._frozen.pop(number, None)
-        for shots in self._earlier.values():
+                self._frozen_frames.pop(number, None)
+        for shots in self._recent_frames.values():
             shots.clear()
         self._step = 0
-        return self._failing(observation, info)
+        return self._inject(observation, info)
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._step += 1
-        observation, info = self._failing(observation, info)
+        observation, info = self._inject(observation, info)
         return observation, reward, terminated, truncated, info
 
-    def _failing(self, observation: Observation, info: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
-        shots = {name: self._shot(observation, family) for name, family in self._families.items()}
-        luck = self._rng.random(len(self.faults))
-        showing: dict[str, int] = {}
+    def _inject(self, observation: Observation, info: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
+        camera_frames = {name: self._read_frames(observation, family) for name, family in self._camera_views.items()}
+        uniforms = self._rng.random(len(self.faults))
+        active_faults: dict[str, int] = {}
         for number, fault in enumerate(self.faults):
-            begins = self._step == fault.at_step if fault.probability is None else luck[number] < fault.probability
-            self._active[number] = bool(begins) or (self._active[number] and fault.lasts != "frame")
+            starts = self._step == fault.at_step if fault.probability is None else uniforms[number] < fault.probability
+            self._active[number] = bool(starts) or (self._active[number] and fault.lasts != "frame")
             if not self._active[number]:
-                self._frozen.pop(number, None)
+                self._frozen_frames.pop(number, None)
                 continue
-            if fault.kind == "frozen" and number not in self._frozen:
-                self._frozen[number] = self._before(fault.view, 1, shots[fault.view])
-            showing.setdefault(fault.view, number)
-        shown = {**observation, MASK: observation[MASK].copy()}
-        for name, number in showing.items():
-            self._put(shown, self._families[name], self._broken(number, shots[name], luck[number]))
-        for name, shot in shots.items():
-            self._earlier[name].append(shot)
-        self._shown = shown
-        kinds = {name: self.faults[number].kind for name, number in showing.items()}
-        return shown, {**info, "faults": kinds} if kinds else info
+            if fault.kind == "frozen" and number not in self._frozen_frames:
+                self._frozen_frames[number] = self._get_earlier(fault.view, 1, camera_frames[fault.view])
+            active_faults.setdefault(fault.view, number)
+        injected = {**observation, MASK: observation[MASK].copy()}
+        for name, number in active_faults.items():
+            self._write_frames(
+                injected, self._camera_views[name], self._apply_fault(number, camera_frames[name], uniforms[number])
+            )
+        for name, shot in camera_frames.items():
+            self._recent_frames[name].append(shot)
+        self._last_observation = injected
+        kinds = {name: self.faults[number].kind for name, number in active_faults.items()}
+        return injected, {**info, "faults": kinds} if kinds else info
 
-    def _broken(self, number: int, shot: Shot, luck: float) -> Shot:
-        fault = self.faults[number]
+    def _apply_fault(self, index: int, frames: CameraFrames, uniform: float) -> CameraFrames:
+        fault = self.faults[index]
         match fault.kind:
             case "black":
-                return self._seen_as(np.zeros_like(shot.pictures[0]), shot, fault.view)
+                return self._replace_image(np.zeros_like(frames.images[0]), frames, fault.view)
             case "noise":
                 # From a generator of its own: noise here must not shift when other faults begin.
-                static = np.random.default_rng(int(luck * 2**53))
-                noise = static.integers(256, size=shot.pictures[0].shape, dtype=np.uint8)
-                return self._seen_as(noise, shot, fault.view)
+                noise_rng = np.random.default_rng(int(uniform * 2**53))
+                noise = noise_rng.integers(256, size=frames.images[0].shape, dtype=np.uint8)
+                return self._replace_image(noise, frames, fault.view)
             case "frozen":
-                return self._frozen[number]
+                return self._frozen_frames[index]
             case "late":
-                return self._before(fault.view, fault.late_frames, shot)
+                return self._get_earlier(fault.view, fault.late_frames, frames)
             case "gone":
-                return shot._replace(present=(False,) * len(shot.present))
+                return frames._replace(present=(False,) * len(frames.present))
 
-    def _before(self, name: str, frames: int, now: Shot) -> Shot:
+    def _get_earlier(self, name: str, delay: int, current: CameraFrames) -> CameraFrames:
         """The shot of so many frames ago, or the episode's first."""
-        shots = [*self._earlier[name], now]
-        return shots[max(0, len(shots) - 1 - frames)]
+        history = [*self._recent_frames[name], current]
+        return history[max(0, len(history) - 1 - delay)]
 
-    def _seen_as(self, picture: Image, shot: Shot, name: str) -> Shot:
-        """`shot` had the camera shown `picture`: the derived views are cut out of that."""
-        _, *derived = self._families[name]
-        cut = [
-            from_bits(picture, to_bits(true, view.fill), view.fill)
-            for view, true in zip(derived, shot.pictures[1:], strict=True)
+    def _replace_image(self, image: Image, frames: CameraFrames, name: str) -> CameraFrames:
+        """`shot` had the camera shown `image`: the derived views are cut out of that."""
+        _, *derived = self._camera_views[name]
+        derived_images = [
+            unpack_foreground(image, pack_foreground(true, view.fill), view.fill)
+            for view, true in zip(derived, frames.images[1:], strict=True)
         ]
-        return Shot((picture, *cut), shot.present)
+        return CameraFrames((image, *derived_images), frames.present)
 
-    def _shot(self, observation: Observation, family: tuple[View, ...]) -> Shot:
+    def _read_frames(self, observation: Observation, views: tuple[View, ...]) -> CameraFrames:
         # Copies: an environment may draw its next frame into the same memory.
-        pictures = tuple(observation[view.name].copy() for view in family)
-        return Shot(pictures, tuple(bool(observation[MASK][self._column[view.name]]) for view in family))
+        images = tuple(observation[view.name].copy() for view in views)
+        return CameraFrames(images, tuple(bool(observation[MASK][self._mask_index[view.name]]) for view in views))
 
-    def _put(self, shown: Observation, family: tuple[View, ...], shot: Shot) -> None:
-        for view, picture, present in zip(family, shot.pictures, shot.present, strict=True):
-            column = self._column[view.name]
-            there = present and bool(shown[MASK][column])
-            shown[MASK][column] = there
-            shown[view.name] = picture if there else np.zeros_like(picture)
+    def _write_frames(self, observation: Observation, views: tuple[View, ...], frames: CameraFrames) -> None:
+        for view, picture, present in zip(views, frames.images, frames.present, strict=True):
+            column = self._mask_index[view.name]
+            is_present = present and bool(observation[MASK][column])
+            observation[MASK][column] = is_present
+            observation[view.name] = picture if is_present else np.zeros_like(picture)
 
     def snapshot(self) -> State:
         return {
             "env": super().snapshot(),
             "faults": {
-                "rng": generator_state(self._rng),
+                "rng": get_rng_state(self._rng),
                 "step": self._step,
                 "active": list(self._active),
-                "frozen": {str(number): _shot_state(shot) for number, shot in self._frozen.items()},
+                "frozen": {str(number): _dump_frames(shot) for number, shot in self._frozen_frames.items()},
                 "earlier": {
-                    name: {str(place): _shot_state(shot) for place, shot in enumerate(shots)}
-                    for name, shots in self._earlier.items()
+                    name: {str(place): _dump_frames(shot) for place, shot in enumerate(shots)}
+                    for name, shots in self._recent_frames.items()
                 },
-                "shown": {name: part.copy() for name, part in self._shown.items()},
+                "shown": {name: part.copy() for name, part in self._last_observation.items()},
             },
         }
 
     def restore(self, state: State) -> Observation:
         super().restore(state["env"])
-        own = state["faults"]
-        self._rng = restored_generator(own["rng"])
-        self._step, self._active = int(own["step"]), list(own["active"])
-        self._frozen = {int(number): _shot_of(shot) for number, shot in own["frozen"].items()}
-        for name, shots in self._earlier.items():
+        fault_state = state["faults"]
+        self._rng = restore_rng(fault_state["rng"])
+        self._step, self._active = int(fault_state["step"]), list(fault_state["active"])
+        self._frozen_frames = {int(number): _load_frames(shot) for number, shot in fault_state["frozen"].items()}
+        for name, shots in self._recent_frames.items():
             shots.clear()
-            shots.extend(_shot_of(own["earlier"][name][str(place)]) for place in range(len(own["earlier"][name])))
-        self._shown = dict(own["shown"])
-        return self._shown
+            shots.extend(
+                _load_frames(fault_state["earlier"][name][str(place)])
+                for place in range(len(fault_state["earlier"][name]))
+            )
+        self._last_observation = dict(fault_state["shown"])
+        return self._last_observation
 
 
-def _shot_state(shot: Shot) -> State:
-    return {"pictures": {str(i): picture for i, picture in enumerate(shot.pictures)}, "present": list(shot.present)}
+def _dump_frames(frames: CameraFrames) -> State:
+    return {"pictures": {str(i): picture for i, picture in enumerate(frames.images)}, "present": list(frames.present)}
 
 
-def _shot_of(state: State) -> Shot:
-    pictures = state["pictures"]
-    return Shot(tuple(pictures[str(place)] for place in range(len(pictures))), tuple(state["present"]))
+def _load_frames(state: State) -> CameraFrames:
+    images = state["pictures"]
+    return CameraFrames(tuple(images[str(place)] for place in range(len(images))), tuple(state["present"]))

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from manyview.envs.views import MASK, Image, Observation, ViewWarning, ViewWrapper
 
-LOOK_EVERY_STEPS = 10
-PATIENCE_STEPS = 20
+CHECK_INTERVAL_STEPS = 10
+WARN_AFTER_STEPS = 20
 """How long a view may be of one colour, or two be the same, without a word. At the very first reset: not at all."""
-FROZEN_STEPS = 50
+FROZEN_AFTER_STEPS = 50
 """For how many steps one view may stand still while another changes. A robot may well stand still for a while."""
-FLAT_LEVELS = 4
+FLAT_TOLERANCE = 4
 """A covered camera still has noise of a few grey levels."""
 SWAP_RATIO = 0.4
 """A view counts as another one if it is so much nearer to what that one showed than to anything it showed itself.
@@ -29,13 +29,13 @@ SWAP_RATIO = 0.4
 Scenes drawn anew at every reset are about as far from another view's pictures as from their own, or farther: 0.9 and
 more on the DMC tasks. What is swapped there comes to 0.3 or less on nine of twelve; the others vary too much to tell.
 """
-SWAP_LEVELS = 4.0
-RESETS_KEPT = 8
-SAMPLES = 16
+SWAP_MIN_DISTANCE = 4.0
+MAX_RESET_SAMPLES = 8
+SAMPLE_SIDE_PX = 16
 """About so many pixels a side are compared between resets."""
 
 
-class Moment(NamedTuple):
+class Timestep(NamedTuple):
     frames: int
     """Since the beginning, resets included."""
     episode: int
@@ -45,28 +45,28 @@ class Moment(NamedTuple):
         return f"step {self.step} of episode {self.episode}" if self.step else f"the reset of episode {self.episode}"
 
 
-class Spell:
+class Anomaly:
     """Something that goes on for a while, and is said once."""
 
     def __init__(self) -> None:
-        self.since: Moment | None = None
-        self._said = False
+        self.since: Timestep | None = None
+        self._has_warned = False
 
-    def goes_on(self, now: Moment) -> int:
+    def track(self, now: Timestep) -> int:
         """For how many steps by now."""
         self.since = self.since or now
         return now.frames - self.since.frames
 
-    def end(self) -> None:
-        self.since, self._said = None, False
+    def clear(self) -> None:
+        self.since, self._has_warned = None, False
 
-    def unsaid(self) -> bool:
+    def should_warn(self) -> bool:
         """True at the first time of asking."""
-        said, self._said = self._said, True
-        return not said
+        has_warned, self._has_warned = self._has_warned, True
+        return not has_warned
 
 
-class Sanity(ViewWrapper):
+class SanityCheck(ViewWrapper):
     """Watches single frames, so it stands below the frame stack."""
 
     def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
@@ -74,166 +74,172 @@ class Sanity(ViewWrapper):
         self.name = name or str(env)
         self._cameras = [(column, view.name) for column, view in enumerate(self.views) if view.derived_from is None]
         names = [name for _, name in self._cameras]
-        self._flat = {name: Spell() for name in names}
-        self._same = {pair: Spell() for pair in combinations(names, 2)}
-        self._frozen = {name: Spell() for name in names}
+        self._flat_views = {name: Anomaly() for name in names}
+        self._duplicate_views = {pair: Anomaly() for pair in combinations(names, 2)}
+        self._frozen_views = {name: Anomaly() for name in names}
         self._still_steps = dict.fromkeys(names, 0)
         """For how many steps a view has stood still in which another one changed."""
         self._suspects: set[str] = set()
         """Views that were the same at two looks."""
-        self._known_frozen: dict[str, bytes] = {}
+        self._reported_frozen_images: dict[str, bytes] = {}
         """The picture that each view was last said to be frozen at: it need not be said again in every episode."""
-        self._last: dict[str, bytes] = {}
-        self._resets = {name: deque[NDArray[np.int16]](maxlen=RESETS_KEPT) for name in names}
+        self._last_images: dict[str, bytes] = {}
+        self._reset_samples = {name: deque[NDArray[np.int16]](maxlen=MAX_RESET_SAMPLES) for name in names}
         """What each view showed at the last resets, in few pixels."""
-        self._now = self._looked = Moment(-1, 0, 0)
+        self._time = self._last_check = Timestep(-1, 0, 0)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
-        self._now = Moment(self._now.frames + 1, self._now.episode + 1, 0)
-        self._last = {}
+        self._time = Timestep(self._time.frames + 1, self._time.episode + 1, 0)
+        self._last_images = {}
         self._suspects.clear()
-        for name, spell in self._frozen.items():
-            spell.end()
+        for name, anomaly in self._frozen_views.items():
+            anomaly.clear()
             self._still_steps[name] = 0
-        images = self._present(observation)
-        self._look(images)
-        self._look_for_swaps(images)
+        images = self._select_present(observation)
+        self._detect_anomalies(images)
+        self._detect_swaps(images)
         return observation, info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        frames, episode, step = self._now
-        self._now = Moment(frames + 1, episode, step + 1)
-        if (step + 1) % LOOK_EVERY_STEPS == 0:
-            self._look(self._present(observation))
+        frames, episode, step = self._time
+        self._time = Timestep(frames + 1, episode, step + 1)
+        if (step + 1) % CHECK_INTERVAL_STEPS == 0:
+            self._detect_anomalies(self._select_present(observation))
         elif self._suspects:
-            self._acquit(self._present(observation))
+            self._clear_moving_suspects(self._select_present(observation))
         return observation, reward, terminated, truncated, info
 
-    def _present(self, observation: Observation) -> dict[str, Image]:
+    def _select_present(self, observation: Observation) -> dict[str, Image]:
         mask = observation[MASK].tolist()
         return {name: observation[name] for column, name in self._cameras if mask[column]}
 
-    def _look(self, images: dict[str, Image]) -> None:
-        pictures = {name: image.tobytes() for name, image in images.items()}
+    def _detect_anomalies(self, images: dict[str, Image]) -> None:
+        image_bytes = {name: image.tobytes() for name, image in images.items()}
         flat = {name for name, image in images.items() if is_flat(image)}
-        self._look_for_flat(images, flat)
-        self._look_for_doubles(images, pictures, flat)
-        self._look_for_frozen(pictures, flat)
-        self._last, self._looked = pictures, self._now
+        self._detect_flat(images, flat)
+        self._detect_duplicates(images, image_bytes, flat)
+        self._detect_frozen(image_bytes, flat)
+        self._last_images, self._last_check = image_bytes, self._time
 
-    def _look_for_flat(self, images: dict[str, Image], flat: set[str]) -> None:
-        for name, spell in self._flat.items():
+    def _detect_flat(self, images: dict[str, Image], flat: set[str]) -> None:
+        for name, anomaly in self._flat_views.items():
             if name not in flat:
-                spell.end()
-            elif spell.goes_on(self._now) >= self._patience_steps and spell.unsaid():
+                anomaly.clear()
+            elif anomaly.track(self._time) >= self._warn_after_steps and anomaly.should_warn():
                 colour = tuple(images[name][0, 0].tolist())
-                what = "is black" if max(colour) <= FLAT_LEVELS else f"shows nothing but the colour {colour}"
-                self._say(
-                    f"view {name!r} {what}", spell.since, "look at its cap, cable and light, or leave the view out"
+                what = "is black" if max(colour) <= FLAT_TOLERANCE else f"shows nothing but the colour {colour}"
+                self._warn(
+                    f"view {name!r} {what}", anomaly.since, "look at its cap, cable and light, or leave the view out"
                 )
 
-    def _look_for_doubles(self, images: dict[str, Image], pictures: dict[str, bytes], flat: set[str]) -> None:
-        for (one, other), spell in self._same.items():
+    def _detect_duplicates(self, images: dict[str, Image], image_bytes: dict[str, bytes], flat: set[str]) -> None:
+        for (first, second), anomaly in self._duplicate_views.items():
             same = (
-                one in pictures
-                and one not in flat
-                and pictures[one] == pictures.get(other)
-                and images[one].shape == images[other].shape
+                first in image_bytes
+                and first not in flat
+                and image_bytes[first] == image_bytes.get(second)
+                and images[first].shape == images[second].shape
             )
             if not same:
-                spell.end()
-            elif spell.goes_on(self._now) >= self._patience_steps and spell.unsaid():
-                what = f"views {one!r} and {other!r} show the same image"
-                self._say(
-                    what, spell.since, "probably one camera is read under both names: check which camera each one is"
+                anomaly.clear()
+            elif anomaly.track(self._time) >= self._warn_after_steps and anomaly.should_warn():
+                what = f"views {first!r} and {second!r} show the same image"
+                self._warn(
+                    what, anomaly.since, "probably one camera is read under both names: check which camera each one is"
                 )
 
-    def _look_for_frozen(self, pictures: dict[str, bytes], flat: set[str]) -> None:
-        moving = {name for name, picture in pictures.items() if picture != self._last.get(name, picture)}
-        for name, spell in self._frozen.items():
-            if name in moving or name in flat or name not in pictures or name not in self._last:
-                spell.end()
+    def _detect_frozen(self, image_bytes: dict[str, bytes], flat: set[str]) -> None:
+        moving = {name for name, picture in image_bytes.items() if picture != self._last_images.get(name, picture)}
+        for name, anomaly in self._frozen_views.items():
+            if name in moving or name in flat or name not in image_bytes or name not in self._last_images:
+                anomaly.clear()
                 self._still_steps[name] = 0
                 self._suspects.discard(name)
                 continue
-            spell.goes_on(self._looked)
+            anomaly.track(self._last_check)
             self._suspects.add(name)
             # While everything stands still nothing can be told.
-            self._still_steps[name] += LOOK_EVERY_STEPS if moving else 0
-            if self._still_steps[name] >= FROZEN_STEPS and pictures[name] != self._known_frozen.get(name):
-                self._known_frozen[name] = pictures[name]
-                others = " and ".join(repr(other) for other in self._frozen if other in moving)
-                self._say(
+            self._still_steps[name] += CHECK_INTERVAL_STEPS if moving else 0
+            if self._still_steps[name] >= FROZEN_AFTER_STEPS and image_bytes[name] != self._reported_frozen_images.get(
+                name
+            ):
+                self._reported_frozen_images[name] = image_bytes[name]
+                others = " and ".join(repr(other) for other in self._frozen_views if other in moving)
+                self._warn(
                     f"view {name!r} has not changed at all while {others} did",
-                    spell.since,
+                    anomaly.since,
                     "its camera or driver hangs if it should see that movement: restart it, or leave the view out",
                 )
 
-    def _acquit(self, images: dict[str, Image]) -> None:
+    def _clear_moving_suspects(self, images: dict[str, Image]) -> None:
         """Between two looks: a view that moves and comes back is not frozen. Only suspects are watched that closely."""
         for name in [
-            name for name in self._suspects if name not in images or images[name].tobytes() != self._last[name]
+            name for name in self._suspects if name not in images or images[name].tobytes() != self._last_images[name]
         ]:
-            self._frozen[name].end()
+            self._frozen_views[name].clear()
             self._still_steps[name] = 0
             self._suspects.discard(name)
 
-    def _look_for_swaps(self, images: dict[str, Image]) -> None:
-        samples = {name: sampled(image) for name, image in images.items()}
-        looks_like = {name: self._looks_like(name, sample) for name, sample in samples.items()}
+    def _detect_swaps(self, images: dict[str, Image]) -> None:
+        samples = {name: subsample(image) for name, image in images.items()}
+        looks_like = {name: self._find_lookalike(name, sample) for name, sample in samples.items()}
         # Whoever looks like a view that itself looks like another one: pairs, and longer rounds.
         swapped = [
             name for name, other in looks_like.items() if other is not None and looks_like.get(other) is not None
         ]
         for name, sample in samples.items():
-            self._resets[name].append(sample)
+            self._reset_samples[name].append(sample)
         if swapped:
             pairs = ", ".join(f"{name!r} like {looks_like[name]!r}" for name in swapped)
-            self._say(
+            self._warn(
                 f"views look swapped: {pairs} at earlier resets",
-                self._now,
+                self._time,
                 "find each camera by its name or serial number, not by the order in which it was plugged in",
             )
 
-    def _looks_like(self, name: str, sample: NDArray[np.int16]) -> str | None:
+    def _find_lookalike(self, name: str, sample: NDArray[np.int16]) -> str | None:
         """The other view whose earlier resets this one resembles far more than its own, if there is one."""
-        own = nearest(sample, self._resets[name])
-        if own < SWAP_LEVELS or own == np.inf:
+        own_distance = compute_min_distance(sample, self._reset_samples[name])
+        if own_distance < SWAP_MIN_DISTANCE or own_distance == np.inf:
             return None
-        others = {other: nearest(sample, resets) for other, resets in self._resets.items() if other != name}
-        if not others:
+        distances = {
+            other: compute_min_distance(sample, resets)
+            for other, resets in self._reset_samples.items()
+            if other != name
+        }
+        if not distances:
             return None
-        closest = min(others, key=others.__getitem__)
-        return closest if others[closest] < SWAP_RATIO * own else None
+        closest = min(distances, key=distances.__getitem__)
+        return closest if distances[closest] < SWAP_RATIO * own_distance else None
 
     @property
-    def _patience_steps(self) -> int:
-        return 0 if self._now.frames == 0 else PATIENCE_STEPS
+    def _warn_after_steps(self) -> int:
+        return 0 if self._time.frames == 0 else WARN_AFTER_STEPS
 
-    def _say(self, what: str, since: Moment | None, remedy: str) -> None:
-        warnings.warn(f"{self.name}: {what}, since {since}: {remedy}", ViewWarning, stacklevel=2)
+    def _warn(self, message: str, since: Timestep | None, remedy: str) -> None:
+        warnings.warn(f"{self.name}: {message}, since {since}: {remedy}", ViewWarning, stacklevel=2)
 
 
 def is_flat(image: Image) -> bool:
     """Whether an image [H, W, C] is of one colour, up to noise. Few pixels of one channel decide unless they agree."""
-    some = image[::4, ::4, 0]
-    if int(some.max()) - int(some.min()) > FLAT_LEVELS:
+    subset = image[::4, ::4, 0]
+    if int(subset.max()) - int(subset.min()) > FLAT_TOLERANCE:
         return False
     lowest, highest = image.min((0, 1)), image.max((0, 1))
-    return int((highest - lowest).max()) <= FLAT_LEVELS
+    return int((highest - lowest).max()) <= FLAT_TOLERANCE
 
 
-def sampled(image: Image) -> NDArray[np.int16]:
+def subsample(image: Image) -> NDArray[np.int16]:
     """Some pixels of an image, spread over it."""
     height, width, _ = image.shape
-    return image[:: max(1, height // SAMPLES), :: max(1, width // SAMPLES)].astype(np.int16)
+    return image[:: max(1, height // SAMPLE_SIDE_PX), :: max(1, width // SAMPLE_SIDE_PX)].astype(np.int16)
 
 
-def nearest(sample: NDArray[np.int16], others: "deque[NDArray[np.int16]]") -> float:
+def compute_min_distance(sample: NDArray[np.int16], others: "deque[NDArray[np.int16]]") -> float:
     """The mean difference in grey levels to the most similar of the others; infinite if there is none to compare."""
     return min(
         (float(np.abs(sample - other).mean()) for other in others if other.shape == sample.shape), default=np.inf

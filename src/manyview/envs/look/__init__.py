@@ -1,24 +1,31 @@
 """Looking at environments: contact sheets and videos of their views. Pillow and imageio are imported when drawing."""
 
-from manyview.envs.look.broken import broken_rows
-from manyview.envs.look.grid import Row, below, draw_grid, save_picture
-from manyview.envs.look.sheet import contact_sheet, side_by_side
+from manyview.envs.look.broken import render_fault_rows
+from manyview.envs.look.grid import Row, draw_grid, save_image, stack_vertically
+from manyview.envs.look.sheet import draw_contact_sheet, draw_video_frames
 from manyview.envs.look.video import write_video
-from manyview.envs.look.watch import Moment, Summary, newest_frames, step_ms, summarise, watch
+from manyview.envs.look.watch import (
+    RecordedStep,
+    ViewSummary,
+    compute_median_step_ms,
+    extract_newest_frames,
+    record_random_steps,
+    summarize_views,
+)
 
 __all__ = [
-    "Moment",
+    "RecordedStep",
     "Row",
-    "Summary",
-    "below",
-    "broken_rows",
-    "contact_sheet",
+    "ViewSummary",
+    "compute_median_step_ms",
+    "draw_contact_sheet",
     "draw_grid",
-    "newest_frames",
-    "save_picture",
-    "side_by_side",
-    "step_ms",
-    "summarise",
-    "watch",
+    "draw_video_frames",
+    "extract_newest_frames",
+    "record_random_steps",
+    "render_fault_rows",
+    "save_image",
+    "stack_vertically",
+    "summarize_views",
     "write_video",
 ]

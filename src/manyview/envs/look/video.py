@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from manyview.envs.optional import optional
+from manyview.envs.optional import import_optional
 from manyview.envs.views import Image
 from manyview.utils.files import replace_file
 
@@ -16,8 +16,8 @@ def write_video(path: Path, frames: Iterable[Image], *, frames_per_s: int = 15) 
 
     A link in its place is replaced, not followed.
     """
-    imageio = optional("imageio.v2", extra="video")
-    optional("imageio_ffmpeg", extra="video")
+    imageio = import_optional("imageio.v2", extra="video")
+    import_optional("imageio_ffmpeg", extra="video")
     kind: dict[str, Any] = {"duration": 1000 / frames_per_s, "loop": 0}  # ms; for ever
     if path.suffix != ".gif":
         # The usual encoders want even sides. Asking for multiples of two here keeps imageio from rescaling to sixteen.

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.drawing import Drawn
-from manyview.envs.gl import prepare_headless_gl
-from manyview.envs.simulated import Played, SimulatedEnv
-from manyview.envs.suite import Settings, Task
-from manyview.envs.views import State, View, generator_state, restored_generator
+from manyview.envs.drawing import RenderedViews
+from manyview.envs.gl import configure_headless_gl
+from manyview.envs.simulated import SimulatedEnv, StepResult
+from manyview.envs.suite import Task, TaskSettings
+from manyview.envs.views import State, View, get_rng_state, restore_rng
 
 UPSIDE_DOWN = ("corner", "corner2", "corner3", "corner4")
 """These cameras hang head down. Their pictures are turned by half a turn; a flip alone would mirror the scene."""
@@ -23,20 +23,20 @@ class MetaWorld(SimulatedEnv):
     of its frames. Success does not end an episode: 500 frames do, as truncated.
     """
 
-    versions = "mujoco and metaworld"
-    no_news: ClassVar[dict[str, Any]] = {"success": False}
+    versioned_packages = "mujoco and metaworld"
+    default_info: ClassVar[dict[str, Any]] = {"success": False}
 
-    def __init__(self, task: Task, settings: Settings) -> None:
-        prepare_headless_gl()  # before mujoco is imported
-        from manyview.envs.metaworld.simulation import Simulation
+    def __init__(self, task: Task, settings: TaskSettings) -> None:
+        configure_headless_gl()  # before mujoco is imported
+        from manyview.envs.metaworld.simulation import MetaWorldSimulator
 
         size = settings.image_size or 0
         views = [View(view, size, size) for view in settings.views]
         super().__init__(task, settings, views, spaces.Box(-1.0, 1.0, (4,), np.float32))
-        self._simulation = Simulation(task.id.removeprefix("metaworld/"), image_size=size)
+        self._simulator = MetaWorldSimulator(task.id.removeprefix("metaworld/"), image_size=size)
 
     @property
-    def errors(self) -> tuple[type[Exception], ...]:
+    def physics_error_types(self) -> tuple[type[Exception], ...]:
         from manyview.envs.metaworld.simulation import PhysicsError
 
         return (PhysicsError,)
@@ -44,34 +44,34 @@ class MetaWorld(SimulatedEnv):
     def seed_episodes(self) -> None:
         """Episodes draw from `np_random` itself."""
 
-    def random_state(self) -> State:
-        return generator_state(self.np_random)
+    def get_rng_state(self) -> State:
+        return get_rng_state(self.np_random)
 
-    def set_random_state(self, state: State) -> None:
-        self.np_random = restored_generator(state)
+    def set_rng_state(self, state: State) -> None:
+        self.np_random = restore_rng(state)
 
-    def begin(self) -> None:
-        self._simulation.begin(self.np_random)
+    def reset_simulation(self) -> None:
+        self._simulator.reset(self.np_random)
 
-    def play(self, action: Any) -> Played:
-        total, done, last, frames = 0.0, False, False, 0
+    def step_simulation(self, action: Any) -> StepResult:
+        total, succeeded, last, frames = 0.0, False, False, 0
         for _ in range(self._settings.action_repeat or 1):
-            reward, success, last = self._simulation.step(action)
-            total, done, frames = total + reward, done or success, frames + 1
+            reward, success, last = self._simulator.step(action)
+            total, succeeded, frames = total + reward, succeeded or success, frames + 1
             if last:
                 break
-        return Played(total, False, last, frames, {"success": done})
+        return StepResult(total, False, last, frames, {"success": succeeded})
 
-    def world(self) -> tuple[Any, Any]:
-        return self._simulation.model, self._simulation.data
+    def get_model_data(self) -> tuple[Any, Any]:
+        return self._simulator.model, self._simulator.data
 
-    def draw(self) -> Drawn:
-        pictures, failures = super().draw()
-        for name, picture in pictures.items():
-            if picture is not None and name in UPSIDE_DOWN:
-                pictures[name] = picture[::-1, ::-1]
-        return Drawn(pictures, failures)
+    def render_views(self) -> RenderedViews:
+        images, failures = super().render_views()
+        for name, image in images.items():
+            if image is not None and name in UPSIDE_DOWN:
+                images[name] = image[::-1, ::-1]
+        return RenderedViews(images, failures)
 
     def close(self) -> None:
         super().close()
-        self._simulation.close()
+        self._simulator.close()

@@ -7,7 +7,7 @@ import numpy as np
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from numpy.typing import NDArray
 
-BROKEN = (
+DIVERGENCE_WARNINGS = (
     mujoco.mjtWarning.mjWARN_INERTIA,
     mujoco.mjtWarning.mjWARN_BADQPOS,
     mujoco.mjtWarning.mjWARN_BADQVEL,
@@ -21,7 +21,7 @@ class PhysicsError(RuntimeError):
     """The simulation diverged."""
 
 
-class Simulation:
+class MetaWorldSimulator:
     def __init__(self, name: str, *, image_size: int) -> None:
         # The size only makes room for the picture.
         self._env = ALL_V3_ENVIRONMENTS[f"{name}-v3"](width=image_size, height=image_size)
@@ -38,9 +38,9 @@ class Simulation:
     def data(self) -> Any:
         return self._env.data
 
-    def begin(self, generator: np.random.Generator) -> None:
+    def reset(self, rng: np.random.Generator) -> None:
         """Begin an episode that `generator` draws, whatever came before it."""
-        self._env.np_random = generator
+        self._env.np_random = rng
         self._env.reset()
         # Meta-World moves objects and goals in the model and leaves the data as it was: its own first picture shows
         # them up to 37 cm from where they are. This moves what is drawn, and no part of the physics.
@@ -54,17 +54,17 @@ class Simulation:
             _, reward, _, truncated, info = self._env.step(action)
         except Exception as error:
             # A reward of a state that is none can fail in many ways.
-            if self._broken():
+            if self._has_diverged():
                 raise PhysicsError(f"the simulation diverged: {error}") from error
             raise
-        if self._broken():
+        if self._has_diverged():
             raise PhysicsError("the simulation diverged")
         return float(reward), bool(info["success"]), bool(truncated)
 
-    def _broken(self) -> bool:
+    def _has_diverged(self) -> bool:
         # A bad state of the last substep is not warned of before the next one.
         finite = np.isfinite(self.data.qpos).all() and np.isfinite(self.data.qvel).all()
-        return not finite or any(self.data.warning[kind].number for kind in BROKEN)
+        return not finite or any(self.data.warning[kind].number for kind in DIVERGENCE_WARNINGS)
 
     def close(self) -> None:
         self._env.close()

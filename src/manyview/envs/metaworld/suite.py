@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.suite import Settings, Suite, Task
+from manyview.envs.suite import Suite, Task, TaskSettings
 from manyview.envs.views import Observation
 
 CAMERAS = ("topview", "corner", "corner2", "corner3", "corner4", "behindGripper", "gripperPOV")
@@ -12,9 +12,9 @@ CAMERAS = ("topview", "corner", "corner2", "corner3", "corner4", "behindGripper"
 
 # From both sides of the table, and from the hand. `corner4` is the view of most published results from pixels, which
 # made it by moving `corner2` nearer. From `topview` the arm hides the hand, and `behindGripper` can lie inside the arm.
-VIEWS = ("corner", "corner4", "gripperPOV")
+DEFAULT_VIEWS = ("corner", "corner4", "gripperPOV")
 
-NAMES = (
+TASK_NAMES = (
     "assembly",
     "basketball",
     "bin-picking",
@@ -68,10 +68,12 @@ NAMES = (
 )
 
 # The paper has no Meta-World: these are its settings for DeepMind Control.
-SETTINGS = Settings(views=VIEWS, image_size=84, frame_stack=3, action_repeat=2, render_quality="standard")
+DEFAULT_SETTINGS = TaskSettings(
+    views=DEFAULT_VIEWS, image_size=84, frame_stack=3, action_repeat=2, render_quality="standard"
+)
 
 
-def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
+def _make_env(task: Task, settings: TaskSettings) -> gym.Env[Observation, Any]:
     from manyview.envs.metaworld.env import MetaWorld
 
     return MetaWorld(task, settings)
@@ -80,8 +82,11 @@ def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
 SUITE = Suite(
     name="metaworld",
     title="Meta-World",
-    tasks={f"metaworld/{name}": Task(id=f"metaworld/{name}", cameras=CAMERAS, settings=SETTINGS) for name in NAMES},
-    make=_make,
+    tasks={
+        f"metaworld/{name}": Task(id=f"metaworld/{name}", cameras=CAMERAS, settings=DEFAULT_SETTINGS)
+        for name in TASK_NAMES
+    },
+    make=_make_env,
     packages=("metaworld",),
     install='pip install ".[metaworld]" in an environment of its own',
 )

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-PAUSE_S = 0.001
+READ_INTERVAL_S = 0.001
 """Between two reads: a camera that answers at once must not keep a core busy."""
-RETRY_S = 0.05
+RETRY_INTERVAL_S = 0.05
 """Before a camera that has just failed is asked again."""
-CLOSE_S = 1.0
+CLOSE_TIMEOUT_S = 1.0
 """How long closing waits for a read that is under way."""
 
 
@@ -20,66 +20,69 @@ class _Slot:
     """What camera thread and reader share."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.condition = threading.Condition()
         self.stopped = threading.Event()
-        self.answers = 0
-        self.answer: Any = None
-        self.broken_by: BaseException | None = None
+        self.num_results = 0
+        self.result: Any = None
+        self.fatal_error: BaseException | None = None
         """An interrupt or exit in the thread, which is no failure of a camera."""
 
-    def put(self, answer: Any) -> None:
-        with self.changed:
-            self.answers, self.answer = self.answers + 1, answer
-            self.changed.notify_all()
+    def put(self, result: Any) -> None:
+        with self.condition:
+            self.num_results, self.result = self.num_results + 1, result
+            self.condition.notify_all()
 
 
 def _keep_reading(read: Callable[[], Any], slot: _Slot) -> None:
     while not slot.stopped.is_set():
-        answer: Any
+        result: Any
         try:
-            picture = read()
+            image = read()
             # A copy: a driver may fill the same memory again.
-            answer = None if picture is None else np.array(picture)
+            result = None if image is None else np.array(image)
         except Exception as error:  # whoever takes it raises it there
-            answer = error
+            result = error
         except BaseException as error:
-            slot.broken_by = error
+            slot.fatal_error = error
             slot.put(None)
             return
-        slot.put(answer)
-        slot.stopped.wait(PAUSE_S if isinstance(answer, np.ndarray) else RETRY_S)
+        slot.put(result)
+        slot.stopped.wait(READ_INTERVAL_S if isinstance(result, np.ndarray) else RETRY_INTERVAL_S)
 
 
 class LatestFrame:
     """Calls `read` in a thread of its own and keeps its newest answer.
 
-    `expect` forgets what came before; `take` waits for what comes after. That a read failed is an answer too.
+    `discard_stale` forgets what came before; `wait_for_frame` waits for what comes after. That a read failed is an
+    answer too.
     """
 
     def __init__(self, read: Callable[[], Any]) -> None:
         self._slot = _Slot()
-        self._expected = 0
+        self._num_discarded = 0
         self._thread = threading.Thread(target=_keep_reading, args=(read, self._slot), daemon=True)
         self._thread.start()
         weakref.finalize(self, self._slot.stopped.set)  # nobody closed it
 
-    def expect(self) -> None:
-        self._expected = self._slot.answers
+    def discard_stale(self) -> None:
+        self._num_discarded = self._slot.num_results
 
-    def take(self, *, until_s: float) -> Any:
+    def wait_for_frame(self, *, until_s: float) -> Any:
         """The newest answer; `TimeoutError` if none came until this moment of `time.monotonic`."""
         slot = self._slot
-        with slot.changed:
-            patience_s = max(0.0, until_s - time.monotonic())
-            there = slot.changed.wait_for(lambda: slot.answers > self._expected or slot.broken_by, timeout=patience_s)
-            answer = slot.answer
-        if slot.broken_by is not None:
-            raise slot.broken_by
-        if not there:
+        with slot.condition:
+            timeout_s = max(0.0, until_s - time.monotonic())
+            has_result = slot.condition.wait_for(
+                lambda: slot.num_results > self._num_discarded or slot.fatal_error, timeout=timeout_s
+            )
+            result = slot.result
+        if slot.fatal_error is not None:
+            raise slot.fatal_error
+        if not has_result:
             raise TimeoutError("no new picture in time")
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def stop(self) -> None:
         """No further read; returns at once."""
@@ -88,4 +91,4 @@ class LatestFrame:
     def close(self) -> None:
         """Stop, and wait for the read that is under way. One that never returns is left behind."""
         self.stop()
-        self._thread.join(CLOSE_S)
+        self._thread.join(CLOSE_TIMEOUT_S)

@@ -6,23 +6,23 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.own.eyes import Eye, MujocoEyes, ObservationEye, checked_picture, open_camera
+from manyview.envs.own.eyes import CameraReader, MujocoReaderFactory, ObservationReader, open_camera, validate_image
 from manyview.envs.own.sources import Camera, FromObservation, MujocoCamera
 from manyview.envs.views import (
     Image,
     Observation,
     State,
     View,
-    checked_views,
-    observation_space,
-    observed,
+    build_observation,
+    make_observation_space,
     restore,
-    restored_counts,
     snapshot,
-    warn_of_failures,
+    validate_counts,
+    validate_views,
+    warn_camera_failures,
 )
 
-Source = str | FromObservation | MujocoCamera | Camera | Callable[..., Any]
+ViewSource = str | FromObservation | MujocoCamera | Camera | Callable[..., Any]
 
 
 class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
@@ -44,100 +44,102 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
     with what would put it right. Rewards, ends, actions and `info` are the wrapped environment's own.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], *, views: Mapping[str, Source]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], *, views: Mapping[str, ViewSource]) -> None:
         super().__init__(env)
         self.name = str(env)
         cameras = [source for source in views.values() if isinstance(source, MujocoCamera)]
-        self._mujoco = MujocoEyes(env, who=self.name, largest=max((max(c.shape) for c in cameras), default=0))
-        self._eyes: dict[str, Eye] = {}
+        self._mujoco_readers = MujocoReaderFactory(
+            env, env_name=self.name, max_size=max((max(c.shape) for c in cameras), default=0)
+        )
+        self._readers: dict[str, CameraReader] = {}
         try:
             for name, source in views.items():
-                self._eyes[name] = self._opened(name, source)
-            self.views = checked_views([_view(name, eye) for name, eye in self._eyes.items()])
+                self._readers[name] = self._open_reader(name, source)
+            self.views = validate_views([_build_view(name, eye) for name, eye in self._readers.items()])
         except BaseException:
             self._close_cameras()
             raise
         self.metadata = {**env.metadata, "views": self.views}
-        self.observation_space = observation_space(self.views)
-        self.counts = {f"camera_failures/{name}": 0 for name in self._eyes}
-        self._failing: frozenset[str] = frozenset()
+        self.observation_space = make_observation_space(self.views)
+        self.counts = {f"camera_failures/{name}": 0 for name in self._readers}
+        self._failing_cameras: frozenset[str] = frozenset()
 
-    def _opened(self, name: str, source: Source) -> Eye:
+    def _open_reader(self, name: str, source: ViewSource) -> CameraReader:
         if isinstance(source, MujocoCamera):
-            return self._mujoco.open(source, name)
+            return self._mujoco_readers.open(source, name)
         if isinstance(source, str | FromObservation):
             image = FromObservation(source) if isinstance(source, str) else source
-            return ObservationEye(self.env, image, who=self.name, name=name)
+            return ObservationReader(self.env, image, env_name=self.name, name=name)
         camera = source if isinstance(source, Camera) else Camera(source)
-        return open_camera(self.env, camera, who=self.name, name=name)
+        return open_camera(self.env, camera, env_name=self.name, name=name)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        self._expect()
+        self._discard_stale_frames()
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._look(observation, info)
+        return self._read_views(observation, info)
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        self._expect()
+        self._discard_stale_frames()
         observation, reward, terminated, truncated, info = self.env.step(action)
-        seen, info = self._look(observation, info)
-        return seen, reward, terminated, truncated, info
+        views, info = self._read_views(observation, info)
+        return views, reward, terminated, truncated, info
 
-    def _expect(self) -> None:
-        for eye in self._eyes.values():
-            eye.expect()
+    def _discard_stale_frames(self) -> None:
+        for reader in self._readers.values():
+            reader.discard_stale()
 
-    def _look(self, observation: Any, info: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
-        since_s = time.monotonic()  # of all cameras: their deadlines run side by side
+    def _read_views(self, observation: Any, info: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
+        start_s = time.monotonic()  # of all cameras: their deadlines run side by side
         images: dict[str, Image | None] = {}
         failures: dict[str, str] = {}
         for view in self.views:
             images[view.name] = None
             try:
-                picture = self._eyes[view.name].look(observation, since_s=since_s)
+                image = self._readers[view.name].read(observation, start_s=start_s)
             except Exception as error:
                 failures[view.name] = f"{type(error).__name__}: {error}"
                 continue
-            if picture is None:
+            if image is None:
                 failures[view.name] = "it gave None"
             else:
-                images[view.name] = checked_picture(picture, view.shape, self.name, view.name)
-        self._note(failures)
-        return observed(self.views, images), {**info, "camera_failures": failures} if failures else info
+                images[view.name] = validate_image(image, view.shape, self.name, view.name)
+        self._count_failures(failures)
+        return build_observation(self.views, images), {**info, "camera_failures": failures} if failures else info
 
-    def _note(self, failures: Mapping[str, str]) -> None:
+    def _count_failures(self, failures: Mapping[str, str]) -> None:
         for name in failures:
             self.counts[f"camera_failures/{name}"] += 1
-        self._failing = warn_of_failures(self.name, failures, self._failing)
+        self._failing_cameras = warn_camera_failures(self.name, failures, self._failing_cameras)
 
     def snapshot(self) -> State:
         return {"env": snapshot(self.env), "counts": dict(self.counts)}
 
     def restore(self, state: State) -> Observation:
         """As the wrapped environment does it; its `restore` returns its observation."""
-        self._expect()
+        self._discard_stale_frames()
         observation = restore(self.env, state["env"])
-        seen, _ = self._look(observation, {})
-        self.counts = restored_counts(state["counts"], self.counts)
-        return seen
+        views, _ = self._read_views(observation, {})
+        self.counts = validate_counts(state["counts"], self.counts)
+        return views
 
     @property
     def renderer(self) -> str | None:
         """What OpenGL calls the thing that draws; None without a camera of MuJoCo."""
-        return self._mujoco.renderer
+        return self._mujoco_readers.renderer
 
     def close(self) -> None:
-        for eye in self._eyes.values():
-            eye.stop()
+        for reader in self._readers.values():
+            reader.stop()
         super().close()  # which may be what ends a read that hangs
         self._close_cameras()
 
     def _close_cameras(self) -> None:
-        for eye in self._eyes.values():
-            eye.close()
-        self._mujoco.close()
+        for reader in self._readers.values():
+            reader.close()
+        self._mujoco_readers.close()
 
 
-def _view(name: str, eye: Eye) -> View:
-    return View(name, *eye.shape, fill=(0,) * eye.shape[2])
+def _build_view(name: str, reader: CameraReader) -> View:
+    return View(name, *reader.shape, fill=(0,) * reader.shape[2])

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from manyview.envs.drawing import Orbit, Shape
-from manyview.envs.suite import Quality
+from manyview.envs.drawing import ImageShape, Orbit
+from manyview.envs.suite import RenderQuality
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class FromObservation:
     """
 
     path: str = ""
-    shape: Shape | None = None
+    shape: ImageShape | None = None
     """Only for images of neither 1 nor 3 channels, or where the observation space does not say it."""
 
 
@@ -27,17 +27,17 @@ class MujocoCamera:
     camera: str | int | Orbit
     size: int | tuple[int, int] = 84
     """Pixels a side, or height and width."""
-    quality: Quality = "standard"
+    quality: RenderQuality = "standard"
     """`fast` leaves out shadows, reflections and smoothing."""
 
     def __post_init__(self) -> None:
-        if self.quality not in get_args(Quality):
-            raise ValueError(f"expected a quality of {' or '.join(get_args(Quality))}, got {self.quality!r}")
+        if self.quality not in get_args(RenderQuality):
+            raise ValueError(f"expected a quality of {' or '.join(get_args(RenderQuality))}, got {self.quality!r}")
         if min(self.shape) < 1:
             raise ValueError(f"expected a size of at least 1 pixel, got {self.size}")
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ImageShape:
         height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
         return (height, width, 3)
 
@@ -53,7 +53,7 @@ class Camera:
 
     read: Callable[..., Any]
     deadline_s: float | None = None
-    shape: Shape | None = None
+    shape: ImageShape | None = None
     """None: the camera is read once when the environment is made, to see."""
 
     def __post_init__(self) -> None:

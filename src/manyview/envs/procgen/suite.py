@@ -8,7 +8,7 @@ from gymnasium.vector import VectorEnv
 from manyview.envs.procgen.game import Procgen
 from manyview.envs.procgen.pool import SCREEN
 from manyview.envs.procgen.vector import ProcgenVector
-from manyview.envs.suite import Levels, Settings, Suite, Task
+from manyview.envs.suite import Levels, Suite, Task, TaskSettings
 from manyview.envs.views import Observation
 
 GAMES = (
@@ -29,10 +29,10 @@ GAMES = (
     "plunder",
     "starpilot",
 )
-PAPER = ("bigfish", "bossfight", "coinrun", "dodgeball", "fruitbot", "starpilot", "ninja", "jumper", "miner")
+PAPER_GAMES = ("bigfish", "bossfight", "coinrun", "dodgeball", "fruitbot", "starpilot", "ninja", "jumper", "miner")
 
 
-def _levels(task: Task, settings: Settings) -> Levels:
+def _validate_levels(task: Task, settings: TaskSettings) -> Levels:
     """The levels, once it is clear that EnvPool can draw what the settings ask for."""
     if settings.views != (SCREEN.name,):
         raise ValueError(f"{task.id} has the one view {SCREEN.name!r}, got {list(settings.views)}")
@@ -44,29 +44,31 @@ def _levels(task: Task, settings: Settings) -> Levels:
     return settings.levels or "train"
 
 
-def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
-    return Procgen(task.id, levels=_levels(task, settings))
+def _make_env(task: Task, settings: TaskSettings) -> gym.Env[Observation, Any]:
+    return Procgen(task.id, levels=_validate_levels(task, settings))
 
 
-def _make_vector(task: Task, settings: Settings, num_envs: int, threads: int | None) -> VectorEnv[Any, Any, Any]:
-    levels = _levels(task, settings)
+def _make_vector_env(
+    task: Task, settings: TaskSettings, num_envs: int, threads: int | None
+) -> VectorEnv[Any, Any, Any]:
+    levels = _validate_levels(task, settings)
     vector = ProcgenVector(task.id, num_envs, levels=levels, frame_stack=settings.frame_stack, num_threads=threads)
     vector.metadata["settings"] = settings
     return vector
 
 
-def _task(game: str) -> Task:
+def _build_task(game: str) -> Task:
     views = (SCREEN.name,)
-    settings = Settings(views=views, image_size=SCREEN.height, levels="train")
-    return Task(id=f"procgen/{game}", cameras=views, settings=settings, in_paper=game in PAPER)
+    settings = TaskSettings(views=views, image_size=SCREEN.height, levels="train")
+    return Task(id=f"procgen/{game}", cameras=views, settings=settings, in_paper=game in PAPER_GAMES)
 
 
 SUITE = Suite(
     name="procgen",
     title="Procgen games through EnvPool",
-    tasks={f"procgen/{game}": _task(game) for game in GAMES},
-    make=_make,
-    make_vector=_make_vector,
+    tasks={f"procgen/{game}": _build_task(game) for game in GAMES},
+    make=_make_env,
+    make_vector=_make_vector_env,
     packages=("envpool",),
     install='pip install "manyview[procgen]"',
 )

@@ -7,12 +7,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from manyview.envs.layers.boundary import described, refuse
-from manyview.envs.procgen.pool import ACTIONS, SCREEN, Pool, PoolState
+from manyview.envs.layers.boundary import describe, make_contract_error
+from manyview.envs.procgen.pool import ACTIONS, SCREEN, GamePool, PoolState
 from manyview.envs.suite import Levels
-from manyview.envs.views import MASK, Image, Observation, observation_space
+from manyview.envs.views import MASK, Image, Observation, make_observation_space
 
-LAST_ACTION = int(ACTIONS.n) - 1
+MAX_ACTION = int(ACTIONS.n) - 1
 
 Info = dict[str, Any]
 
@@ -45,94 +45,96 @@ class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     ) -> None:
         self.num_envs = num_envs
         self.frame_stack = frame_stack
-        self.single_observation_space = observation_space([SCREEN], frame_stack=frame_stack)
+        self.single_observation_space = make_observation_space([SCREEN], frame_stack=frame_stack)
         self.single_action_space = ACTIONS
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(ACTIONS, num_envs)
         self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP, "views": (SCREEN,), "task": task}
-        standbys = max(1, num_envs // 8)  # far more than end in one step, but for a common end of time
-        self._pool = Pool(task, levels=levels, num_envs=num_envs, standbys=standbys, num_threads=num_threads)
+        num_spares = max(1, num_envs // 8)  # far more than end in one step, but for a common end of time
+        self._pool = GamePool(task, levels=levels, num_envs=num_envs, num_spares=num_spares, num_threads=num_threads)
         self._stacks = np.empty(0, np.uint8)  # [N, 3 * frame_stack, 64, 64], what was shown last
         self._mask = np.ones((num_envs, 1), np.int8)
         self._returns = np.zeros(num_envs)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
         if self.closed:
-            raise refuse(self._pool.task, "reset", "an open environment", "a call after close(); make another")
+            raise make_contract_error(
+                self._pool.task, "reset", "an open environment", "a call after close(); make another"
+            )
         if options:
-            raise refuse(self._pool.task, "reset options", "none", described(options))
+            raise make_contract_error(self._pool.task, "reset options", "none", describe(options))
         super().reset(seed=seed)
-        state = self._pool.begin(seed)
+        state = self._pool.reset(seed)
         self._returns[:] = 0
-        self._stacks = self._begun(state.images)
-        return self._observation(), {"level_seed": state.level_seeds}
+        self._stacks = self._fill_stack(state.images)
+        return self._build_observation(), {"level_seed": state.level_seeds}
 
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
-        state = self._pool.step(self._checked(actions))
+        state = self._pool.step(self._validate_actions(actions))
         rewards = state.rewards.astype(np.float64)
         if np.count_nonzero(np.isfinite(rewards)) < self.num_envs:
-            raise refuse(self._pool.task, "reward", "finite numbers", str(rewards))
+            raise make_contract_error(self._pool.task, "reward", "finite numbers", str(rewards))
         self._returns += rewards
-        self._stacks = self._pushed(state.images)
+        self._stacks = self._append_frame(state.images)
         info: Info = {"level_seed": state.level_seeds}
-        places = state.ended.nonzero()[0]
-        if not places.size:
-            return self._observation(), rewards, state.ended, state.out_of_time, info
-        info |= self._finals(state, places)
-        self._pool.renew(places, state)
+        indices = state.done.nonzero()[0]
+        if not indices.size:
+            return self._build_observation(), rewards, state.done, state.timed_out, info
+        info |= self._build_final_info(state, indices)
+        self._pool.reset_games(indices, state)
         if self.frame_stack > 1:
-            self._stacks[places] = self._begun(state.images[places])
-        self._returns[places] = 0
-        return self._observation(), rewards, state.terminated, state.truncated, info
+            self._stacks[indices] = self._fill_stack(state.images[indices])
+        self._returns[indices] = 0
+        return self._build_observation(), rewards, state.terminated, state.truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002  Gymnasium's signature
         self._pool.close()
 
-    def _finals(self, state: PoolState, places: NDArray[np.intp]) -> Info:
+    def _build_final_info(self, state: PoolState, indices: NDArray[np.intp]) -> Info:
         """What the episodes leave behind, in the form that Gymnasium's own vector environments give it."""
         observations = np.full(self.num_envs, None, object)
-        for place in places:
+        for index in indices:
             # A copy: this row of the stacks is about to become the next episode's.
-            picture = self._stacks[place].copy().transpose(1, 2, 0)
-            observations[place] = {SCREEN.name: picture, MASK: np.ones(1, np.int8)}
-        ended = state.ended
-        steps = np.where(ended, state.elapsed_steps, 0)
+            image = self._stacks[index].copy().transpose(1, 2, 0)
+            observations[index] = {SCREEN.name: image, MASK: np.ones(1, np.int8)}
+        done = state.done
+        steps = np.where(done, state.elapsed_steps, 0)
         # An action lasts one frame of the game.
-        episode = {"return": np.where(ended, self._returns, 0.0), "steps": steps, "frames": steps.copy()}
+        episode = {"return": np.where(done, self._returns, 0.0), "steps": steps, "frames": steps.copy()}
         final_info = {
-            "level_seed": np.where(ended, state.level_seeds, 0),
+            "level_seed": np.where(done, state.level_seeds, 0),
             "level_complete": state.level_complete != 0,
-            "episode": _masked(episode, ended),
+            "episode": _add_masks(episode, done),
         }
-        return _masked({"final_obs": observations, "final_info": _masked(final_info, ended)}, ended)
+        return _add_masks({"final_obs": observations, "final_info": _add_masks(final_info, done)}, done)
 
-    def _begun(self, images: Image) -> Image:
+    def _fill_stack(self, images: Image) -> Image:
         """A first frame stands in for the older ones."""
         return images if self.frame_stack == 1 else np.tile(images, (1, self.frame_stack, 1, 1))
 
-    def _pushed(self, images: Image) -> Image:
+    def _append_frame(self, images: Image) -> Image:
         return images if self.frame_stack == 1 else np.concatenate([self._stacks[:, SCREEN.channels :], images], 1)
 
-    def _observation(self) -> Observation:
+    def _build_observation(self) -> Observation:
         # Of a stack a copy: the next one is built on it, and the caller may write into what is shown.
-        shown = self._stacks if self.frame_stack == 1 else self._stacks.copy()
-        return {SCREEN.name: shown.transpose(0, 2, 3, 1), MASK: self._mask.copy()}
+        stacks = self._stacks if self.frame_stack == 1 else self._stacks.copy()
+        return {SCREEN.name: stacks.transpose(0, 2, 3, 1), MASK: self._mask.copy()}
 
-    def _checked(self, actions: Any) -> NDArray[np.int32]:
+    def _validate_actions(self, actions: Any) -> NDArray[np.int32]:
         value = np.asarray(actions)
         if value.shape != (self.num_envs,) or value.dtype.kind not in "iu":
-            expected = f"{self.num_envs} integers from 0 to {LAST_ACTION}"
-            raise refuse(self._pool.task, "action", expected, described(actions))
-        wrong = (value < 0) | (value > LAST_ACTION)
+            expected = f"{self.num_envs} integers from 0 to {MAX_ACTION}"
+            raise make_contract_error(self._pool.task, "action", expected, describe(actions))
+        wrong = (value < 0) | (value > MAX_ACTION)
         if np.count_nonzero(wrong):
-            place = int(wrong.argmax())
-            expected = f"integers from 0 to {LAST_ACTION}"
-            raise refuse(self._pool.task, "action", expected, f"{value[place]} for environment {place}")
+            index = int(wrong.argmax())
+            expected = f"integers from 0 to {MAX_ACTION}"
+            raise make_contract_error(self._pool.task, "action", expected, f"{value[index]} for environment {index}")
         return value.astype(np.int32, copy=False)
 
 
-def _masked(info: Info, ended: NDArray[np.bool_]) -> Info:
+def _add_masks(info: Info, mask: NDArray[np.bool_]) -> Info:
     """Every entry with the mask of the environments that have it, under its name with `_` in front."""
-    return {**info, **{f"_{name}": ended for name in info}}
+    return {**info, **{f"_{name}": mask for name in info}}

@@ -5,43 +5,43 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.toy.deep_sea import Actions
-from manyview.envs.toy.toy import Toy, bars
+from manyview.envs.toy.deep_sea import ActionKind
+from manyview.envs.toy.toy import ToyEnv, draw_bars
 from manyview.envs.views import Image
 
 
-class HiddenGoal(Toy):
+class HiddenGoal(ToyEnv):
     """A goal on a grid of `cells` x `cells`; the first camera sees its column, the second its row.
 
     An action names a cell (continuous: a point of the square [-1, 1]²) and pays 1 if it is the goal. The goal
     changes at every step. With both views every step can be paid; with one alone no policy gets more than 1 in `cells`.
     """
 
-    def __init__(self, cells: int = 3, *, actions: Actions = "discrete", episode_steps: int = 10) -> None:
+    def __init__(self, cells: int = 3, *, actions: ActionKind = "discrete", episode_steps: int = 10) -> None:
         self.cells, self._discrete = cells, actions == "discrete"
         space = spaces.Discrete(cells**2) if self._discrete else spaces.Box(-1.0, 1.0, (2,), np.float32)
         super().__init__(("column", "row"), space, episode_steps=episode_steps)
-        self._columns, self._rows = bars(cells, upright=True), bars(cells, upright=False)
+        self._columns, self._rows = draw_bars(cells, upright=True), draw_bars(cells, upright=False)
 
     @property
-    def bound_with_one_view(self) -> float:
+    def max_success_single_view(self) -> float:
         """The best success rate of a policy that sees one view only."""
         return 1 / self.cells
 
-    def begin(self) -> dict[str, int]:
+    def sample_initial_state(self) -> dict[str, int]:
         column, row = self.np_random.integers(self.cells, size=2)
         return {"column": int(column), "row": int(row)}
 
-    def act(self, action: Any) -> tuple[float, dict[str, Any]]:
-        reached = self._cell(action) == (self._numbers["column"], self._numbers["row"])
-        self._numbers.update(self.begin())
+    def apply_action(self, action: Any) -> tuple[float, dict[str, Any]]:
+        reached = self._to_cell(action) == (self._state["column"], self._state["row"])
+        self._state.update(self.sample_initial_state())
         return float(reached), {"success": reached}
 
-    def _cell(self, action: Any) -> tuple[int, int]:
+    def _to_cell(self, action: Any) -> tuple[int, int]:
         if self._discrete:
             return int(action) % self.cells, int(action) // self.cells
         column, row = np.clip((np.asarray(action) + 1) / 2 * self.cells, 0, self.cells - 1).astype(int).tolist()
         return column, row
 
-    def pictures(self) -> dict[str, Image]:
-        return {"column": self._columns[self._numbers["column"]], "row": self._rows[self._numbers["row"]]}
+    def render_views(self) -> dict[str, Image]:
+        return {"column": self._columns[self._state["column"]], "row": self._rows[self._state["row"]]}

@@ -6,15 +6,15 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.layers.choose import ChooseViews
-from manyview.envs.suite import Settings, Suite, Task
+from manyview.envs.layers.choose import SelectViews
+from manyview.envs.suite import Suite, Task, TaskSettings
 from manyview.envs.toy.deep_sea import DeepSea
 from manyview.envs.toy.hidden_goal import HiddenGoal
 from manyview.envs.toy.identity import Identity
-from manyview.envs.toy.toy import Toy
+from manyview.envs.toy.toy import ToyEnv
 from manyview.envs.views import Observation
 
-TOYS: dict[str, Callable[[], Toy]] = {
+TOYS: dict[str, Callable[[], ToyEnv]] = {
     "deep_sea": DeepSea,
     "deep_sea_continuous": partial(DeepSea, actions="continuous"),
     "identity": Identity,
@@ -24,18 +24,18 @@ TOYS: dict[str, Callable[[], Toy]] = {
 }
 
 
-def _make(task: Task, settings: Settings) -> gym.Env[Observation, Any]:
-    return ChooseViews(TOYS[task.id.split("/")[1]](), settings.views)
+def _make_env(task: Task, settings: TaskSettings) -> gym.Env[Observation, Any]:
+    return SelectViews(TOYS[task.id.split("/")[1]](), settings.views)
 
 
-def _task(name: str) -> Task:
+def _build_task(name: str) -> Task:
     cameras = tuple(view.name for view in TOYS[name]().views)
-    return Task(id=f"toy/{name}", cameras=cameras, settings=Settings(views=cameras))
+    return Task(id=f"toy/{name}", cameras=cameras, settings=TaskSettings(views=cameras))
 
 
 SUITE = Suite(
     name="toy",
     title="Toys in numpy, with known answers",
-    tasks={f"toy/{name}": _task(name) for name in TOYS},
-    make=_make,
+    tasks={f"toy/{name}": _build_task(name) for name in TOYS},
+    make=_make_env,
 )
