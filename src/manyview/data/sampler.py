@@ -20,7 +20,7 @@ class Sampler:
 
     A batch is drawn from what the replay held when the batch before it was taken, with or without `prefetch`: so making
     it early does not change it. Should so much be added before the next one is taken that this is being overwritten
-    (`windows.count_reserve_steps`), the latest multiple of that many steps counts; a batch made too early is made again.
+    (`windows.count_reserve_steps`), the latest multiple of that many steps counts; a batch made too early is remade.
     Steps may be added while a batch is made, from one thread.
 
     The pictures of a batch on the CPU lie in memory that is used again: they are good until `sample()` is called again.

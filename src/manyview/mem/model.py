@@ -141,7 +141,7 @@ class MEM(nn.Module):
     ) -> Tensor:
         """r̂ [B] of Eq. 9 for each row against the others and the bank; it never has a gradient.
 
-        `indices` [B] are the rows' indices in the replay buffer: a copy of a transition in batch or bank is no neighbour
+        `indices` [B] are the rows' indices in the replay buffer: a copy of a transition in batch or bank is none
         of it. The others are for rollouts, which no bank is asked about: with a `window` each row is searched among so
         many near ones only; rows of several environments are searched each among its own (`num_rollouts`). Running
         scales move as by so many `num_batches`.

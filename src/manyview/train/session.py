@@ -56,7 +56,7 @@ def check_held(run_dir: RunDir, lock: IO[str]) -> None:
     """Raise `MovedError` unless the folder is still the one that this process locked: a new one is somebody else's."""
     if not run_dir.is_held(lock):
         raise RunMovedError(
-            f"run directory was moved: expected the one that this process locked at {run_dir.path}, got none or another "
+            f"run directory was moved: expected the one this process locked at {run_dir.path}, got none or another "
             "one. Nothing is saved there; the same command with --out of its new place goes on"
         )
 
