@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from manyview.train.memory import keep_freed_memory
+from manyview.utils.resources import keep_freed_memory
 
 pytest_plugins = ["quality.plugin"]
 keep_freed_memory()

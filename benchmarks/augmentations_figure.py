@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from manyview.data.augment import AUGMENTATIONS, augment
-from manyview.data.draws import derive_keys
 from manyview.envs import make
 from manyview.envs.look import Row, draw_grid, record_random_steps, save_image
+from manyview.utils.counter_rng import derive_keys
 
 ROOT = Path(__file__).parents[1]
 TASK, STEPS, FRAMES = "procgen/coinrun", 30, 3

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from manyview.data.augment import AUGMENTATIONS, Augmentation, augment
-from manyview.data.draws import derive_keys
-from manyview.train.memory import keep_freed_memory
+from manyview.utils.counter_rng import derive_keys
+from manyview.utils.resources import keep_freed_memory
 
 ROUNDS = 101
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import manyview
-from manyview.data.durable import remove
 from manyview.train import RunConfig, RunDir, checkpoint, load_preset
 from manyview.train.opening import build_runner
 from manyview.train.tree import apply_overrides
+from manyview.utils.atomic_io import remove
 
 RELEASES = Path(__file__).parents[1] / "tests" / "data" / "releases"
 STOP_FRAMES, FRAMES = 40, 60

@@ -17,11 +17,11 @@ from time import process_time
 import torch
 
 from manyview.train import OffPolicyTrainer, RunConfig, RunDir, load_preset
-from manyview.train.memory import keep_freed_memory
 from manyview.train.observe import to_tensors
 from manyview.train.opening import build_runner
 from manyview.train.session import Runner
 from manyview.train.tree import apply_overrides
+from manyview.utils.resources import keep_freed_memory
 
 STEPS = 40
 

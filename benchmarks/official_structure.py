@@ -26,7 +26,7 @@ from benchmarks.update import ACTIONS, CHANNELS, SIZE, PlainUpdate, random_batch
 from manyview.agents.networks import TwinCritic, freeze, mlp
 from manyview.data.shift import random_shift
 from manyview.methods.follow import soft_update
-from manyview.train.memory import keep_freed_memory
+from manyview.utils.resources import keep_freed_memory
 
 HIDDEN, LATENT, SHIFT, LR, TARGET_RATE, STD, STD_CLIP = 1024, 50, 4, 1e-4, 0.01, 1.0, 0.3
 

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from manyview.train import OnPolicyTrainer, load_preset
-from manyview.train.memory import keep_freed_memory
 from manyview.train.tree import apply_overrides, merge_overrides
+from manyview.utils.resources import keep_freed_memory
 
 TASK = "procgen/bigfish"
 STEPS = 32

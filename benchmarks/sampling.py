@@ -24,7 +24,7 @@ from manyview.data.shift import shift_views
 from manyview.envs import MASK, View
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Observation
-from manyview.train.memory import keep_freed_memory
+from manyview.utils.resources import keep_freed_memory
 
 BATCH, STACK, N_STEP, EPISODE_STEPS = 256, 3, 3, 500
 SIZE = 84

@@ -25,7 +25,7 @@ from manyview.mem.bank import FeatureBank
 from manyview.mem.health import effective_rank
 from manyview.mem.knn import Combine, ReferenceSet
 from manyview.mem.reward import compute_distances, intrinsic_reward
-from manyview.train.memory import keep_freed_memory
+from manyview.utils.resources import keep_freed_memory
 
 FIDELITY_BATCH, FIDELITY_BATCHES, BANK = 256, 6, 2048
 SHIFTS: tuple[Shift, ...] = ("none", "each", "common")

@@ -24,7 +24,7 @@ from manyview.data.shift import random_shift
 from manyview.mem import MEM, BetaSchedule
 from manyview.methods import PixelEncoder, PixelEncoderConfig
 from manyview.methods.follow import soft_update
-from manyview.train.memory import keep_freed_memory
+from manyview.utils.resources import keep_freed_memory
 
 ACTIONS, CHANNELS, SIZE = 6, 9, 84
 

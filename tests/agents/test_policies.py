@@ -3,7 +3,7 @@
 import torch
 
 from manyview.agents.policies import ActionSpec, Categorical, Gaussian
-from manyview.data.draws import derive_keys
+from manyview.utils.counter_rng import derive_keys
 
 KEY = derive_keys(4, torch.arange(50_000))
 

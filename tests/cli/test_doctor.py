@@ -13,7 +13,7 @@ from manyview.cli.doctor import check_accelerator, check_threads, get_exit_statu
 from manyview.cli.finding import Finding
 from manyview.cli.machine import TorchInfo, inspect_machine
 from manyview.cli.packages import is_matching_version
-from manyview.envs.cores import parse_cpu_quota
+from manyview.utils.resources import parse_cpu_quota
 from tests.cli.machines import CUDA, HEALTHY, only, with_versions
 
 

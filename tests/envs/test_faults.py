@@ -12,9 +12,10 @@ from manyview.envs.foreground import pack_foreground, remove_background, unpack_
 from manyview.envs.layers.faults import FaultDuration, FaultKind
 from manyview.envs.testing import EnvironmentContract, are_equal
 from manyview.envs.toy import HiddenGoal
-from manyview.envs.views import Image, Observation, State, get_rng_state, restore_rng
+from manyview.envs.views import Image, Observation, State
 from manyview.mem import MEM, Features, MEMConfig
 from manyview.mem.reward import compute_distances
+from manyview.utils.seeding import get_rng_state, restore_rng
 
 # Cameras that are broken on purpose are also warned of; tests/envs/test_sanity.py has that.
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from manyview.cli.main import main
-from manyview.data.durable import remove, write_atomic
 from manyview.envs.look import save_image, write_video
 from manyview.train import RunDir, checkpoint
 from manyview.train.opening import build_runner
+from manyview.utils.atomic_io import remove, write_atomic
 from tests.hostile.victim import Victim, config
 
 INSIDE = pytest.mark.attack("a run with links, pipes or devices in it reads, writes and removes nothing outside")

@@ -79,7 +79,7 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
 def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = short_run("drqv2+none", drqv2={"hidden": 4096})
     env = build.make_env(settings)
-    monkeypatch.setattr("manyview.data.room.free_memory_bytes", lambda _: 2**26)
+    monkeypatch.setattr("manyview.utils.resources.free_memory_bytes", lambda _: 2**26)
     with pytest.raises(InsufficientSpaceError, match=r"the agent needs 0\.3 GB of memory, and 67\.1 MB are free"):
         build.build_agent(settings, build.infer_shapes(settings, env))
     env.close()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyview.data import augment as module
 from manyview.data.augment import AUGMENTATIONS, FROM_YIQ, LUMA, TO_YIQ, Augmentation, augment
-from manyview.data.draws import derive_keys, normal, uniform
+from manyview.utils.counter_rng import derive_keys, normal, uniform
 
 EVERY: tuple[Augmentation, ...] = get_args(Augmentation)
 

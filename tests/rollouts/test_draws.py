@@ -2,7 +2,7 @@
 
 import torch
 
-from manyview.data.draws import UNIFORM_STEP, derive_keys, integers, normal, to_open_interval, uniform
+from manyview.utils.counter_rng import UNIFORM_STEP, derive_keys, integers, normal, to_open_interval, uniform
 
 
 def test_a_key_has_the_same_numbers_whatever_is_asked_beside_it() -> None:

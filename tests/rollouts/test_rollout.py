@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyview.data import DerivedViews, RolloutBuffer
 from manyview.data.augment import Augmentation, augment
-from manyview.data.draws import derive_keys
+from manyview.utils.counter_rng import derive_keys
 
 STEPS, ENVS, IMAGE = 5, 3, (3, 16, 16)
 CUTOUT = DerivedViews(7, ((0, "cutout"),))

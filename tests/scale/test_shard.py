@@ -13,7 +13,6 @@ import torch
 
 from benchmarks.compared import different
 from manyview.data import log
-from manyview.data.durable import write_atomic
 from manyview.data.pieces import pack_chunk
 from manyview.scale import engine
 from manyview.scale.batches import BatchLoader
@@ -22,6 +21,7 @@ from manyview.scale.shard import MAX_FAIR_SHARES, Chunk, ReplayShard, sign_incar
 from manyview.train import RunConfig, build, load_preset
 from manyview.train.plan import estimate_run
 from manyview.train.tree import apply_overrides
+from manyview.utils.atomic_io import write_atomic
 from tests.scale.damage import flip_a_bit
 from tests.train.runs import short_run
 

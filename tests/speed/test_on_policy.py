@@ -9,7 +9,7 @@ import torch
 from benchmarks.augmenting import copies
 from benchmarks.rollouts import measure
 from manyview.data.augment import AUGMENTATIONS, Augmentation
-from manyview.train.memory import keep_freed_memory
+from manyview.utils.resources import keep_freed_memory
 
 SLOW: tuple[Augmentation, ...] = ("random_conv", "rotate", "color_jitter")
 """Measured 28, 5 and 5 ms. Half of the last is bytes made into floats and back, which its matrix needs."""

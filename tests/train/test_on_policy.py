@@ -17,9 +17,9 @@ from manyview.train import session as session_module
 from manyview.train.evaluation import Evaluation, evaluate_policy
 from manyview.train.observe import to_batched_tensors
 from manyview.train.opening import build_runner
-from manyview.train.seeds import derive_seed
 from manyview.train.session import DivergedError
 from manyview.train.tree import apply_overrides
+from manyview.utils.seeding import derive_seed
 from tests.durability.sessions import abandon, advance_to, opened, warnings_of
 from tests.train.runs import Watched, short_rollouts
 

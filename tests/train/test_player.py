@@ -14,7 +14,7 @@ from manyview.envs.toy import HiddenGoal
 from manyview.train import build
 from manyview.train.observe import to_tensors
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.seeds import derive_seed
+from manyview.utils.seeding import derive_seed
 from tests.train.checkpoints import twins
 from tests.train.runs import Watched, short_run
 

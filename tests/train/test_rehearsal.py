@@ -42,7 +42,7 @@ trainer = make_trainer(config)
 print(trainer.data_bytes + trainer.update_bytes)
 """
 MEASURE = """
-from manyview.train.memory import keep_freed_memory
+from manyview.utils.resources import keep_freed_memory
 from manyview.train.opening import make_trainer
 from manyview.train.rehearsal import read_resident_bytes, reset_peak_memory
 

@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from benchmarks.launcher import read_line
-from manyview.utils import private_folder as module
-from manyview.utils.private_folder import make_private_directory
+from manyview.utils import private_dir as module
+from manyview.utils.private_dir import make_private_directory
 
 PRIVATE = "another user of the machine can neither list, read nor write the files of the Ray that a run starts"
 HOLD = """
 import sys
-from manyview.utils.private_folder import private_folder
+from manyview.utils.private_dir import private_folder
 with private_folder(sys.argv[1], "held-", max_chars=1000) as folder:
     print(folder, flush=True)
     sys.stdin.read()

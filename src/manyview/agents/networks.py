@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.ranks import average_gradients
+from manyview.utils.distributed import average_gradients
 
 
 class Head(nn.Sequential):

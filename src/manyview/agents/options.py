@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, refuse_above
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
 RewardFrames = Literal["clean", "shifted"]
 
@@ -24,5 +24,5 @@ class OffPolicyConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "hidden")
-        refuse_above(self, MOST_UNITS, "hidden")
+        check_at_most(self, MAX_UNITS, "hidden")
         check_at_least(self, 0, "shift_pixels")

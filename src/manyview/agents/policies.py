@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from manyview.data.draws import normal, to_open_interval, uniform
+from manyview.utils.counter_rng import normal, to_open_interval, uniform
 
 LOG_2PI = math.log(math.tau)
 

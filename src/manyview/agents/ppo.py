@@ -11,17 +11,17 @@ from manyview.agents.advantages import EpisodeReturns, RewardNormalizer, explain
 from manyview.agents.agent import Agent, zero_beta
 from manyview.agents.networks import make_adam, mlp, optimizer_step
 from manyview.agents.policies import ActionDistribution, ActionSpec, Categorical, Gaussian
-from manyview.data.draws import derive_keys
 from manyview.data.rollout import Minibatch, RolloutBuffer, map_features
-from manyview.mem.choices import (
-    MOST_UNITS,
+from manyview.methods.protocols import Bonus, EpisodicBonus, HasDiscriminator, Representation
+from manyview.utils.counter_rng import derive_keys
+from manyview.utils.validation import (
+    MAX_UNITS,
     check_at_least,
+    check_at_most,
     check_choices,
     check_positive,
     check_unit_interval,
-    refuse_above,
 )
-from manyview.methods.protocols import Bonus, EpisodicBonus, HasDiscriminator, Representation
 
 Neighbours = Literal["env", "pooled"]
 ACT_STREAM, EVAL_STREAM = 0, 1
@@ -61,7 +61,7 @@ class PPOConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "hidden", "epochs", "window")
-        refuse_above(self, MOST_UNITS, "hidden")
+        check_at_most(self, MAX_UNITS, "hidden")
         check_at_least(self, 2, "batch_size")  # one row has no spread to measure its advantage by
         check_at_least(self, 0, "entropy_coef", "value_coef")
         check_positive(self, "lr", "clip", "max_grad_norm")

@@ -17,9 +17,9 @@ from manyview.agents.networks import TwinCritic, freeze, make_adam, mlp, optimiz
 from manyview.agents.off_policy import OffPolicyAgent
 from manyview.agents.options import OffPolicyConfig
 from manyview.data.batch import Batch
-from manyview.mem.choices import check_at_least, check_positive, check_unit_interval
 from manyview.methods.follow import soft_update
 from manyview.methods.protocols import Bonus, HasDiscriminator, Representation
+from manyview.utils.validation import check_at_least, check_positive, check_unit_interval
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
 

@@ -13,6 +13,7 @@ from manyview.cli.finding import Finding
 from manyview.cli.graphics import check_qt, check_render_backend, check_render_driver, check_rendered_images
 from manyview.cli.machine import MachineInfo, inspect_machine
 from manyview.cli.packages import EXTRAS, check_core_packages, check_extras, check_known_bad
+from manyview.utils.text import format_count
 
 
 def check_python(machine: MachineInfo) -> list[Finding]:
@@ -23,10 +24,10 @@ def check_python(machine: MachineInfo) -> list[Finding]:
 def check_threads(machine: MachineInfo) -> list[Finding]:
     """More threads than cores make every update slower, and several runs on one machine slow each other."""
     setting = machine.environment.get("OMP_NUM_THREADS", "")
-    found = f"{_format_count(machine.cores, 'core')}, OMP_NUM_THREADS {setting or 'unset'}"
+    found = f"{format_count(machine.cores, 'core')}, OMP_NUM_THREADS {setting or 'unset'}"
     if isinstance(machine.torch, str):
         return [Finding("threads", "ok", found)]
-    found = f"{_format_count(machine.torch.threads, 'torch thread')} on {found}"
+    found = f"{format_count(machine.torch.threads, 'torch thread')} on {found}"
     if machine.torch.threads > machine.cores:
         return [Finding("threads", "note", found, f"export OMP_NUM_THREADS={machine.cores}")]
     return [Finding("threads", "ok", found)]
@@ -109,13 +110,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
     console = Console()
     console.print(table)
     bad, notes = (sum(finding.status == status for finding in findings) for status in ("bad", "note"))
-    console.print(
-        f"\n{bad or 'Nothing'} bad, {_format_count(notes, 'note') if notes else 'no notes'}.", highlight=False
-    )
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    console.print(f"\n{bad or 'Nothing'} bad, {format_count(notes, 'note') if notes else 'no notes'}.", highlight=False)
 
 
 def _describe_bf16(flags: frozenset[str] | None) -> str:

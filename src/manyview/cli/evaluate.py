@@ -13,8 +13,9 @@ from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
 from manyview.report.episodes import PolicyRollout, play_episodes
 from manyview.report.runs import BrokenRunError
-from manyview.report.statistics import bootstrap_interval, format_count, format_mean
+from manyview.report.statistics import bootstrap_interval, format_mean
 from manyview.train.film import write_episode_video
+from manyview.utils.text import format_count
 
 
 def evaluate(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from manyview.cli.drawing import RenderTest, render_in_subprocess
-from manyview.envs.cores import count_usable_cores
+from manyview.utils.resources import count_usable_cores
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from manyview.cli.arguments import print_line
 from manyview.train.folder import RunDir
 from manyview.train.plan import RunEstimate
 from manyview.train.tree import to_plain
+from manyview.utils.text import format_bytes
 
 
 def print_estimate(estimate: RunEstimate, run_dir: RunDir) -> None:
@@ -17,18 +18,18 @@ def print_estimate(estimate: RunEstimate, run_dir: RunDir) -> None:
     location = "in memory" if config.replay.folder is None else f"in {config.replay.folder}"
     data = (
         {
-            "rollout": f"{_format_bytes(estimate.data_bytes)} for {config.rollout.steps:,} steps of "
+            "rollout": f"{format_bytes(estimate.data_bytes)} for {config.rollout.steps:,} steps of "
             f"{config.rollout.envs} environments"
         }
         if config.is_on_policy
-        else {"replay": f"{_format_bytes(estimate.data_bytes)} {location} for {config.replay.capacity:,} steps"}
+        else {"replay": f"{format_bytes(estimate.data_bytes)} {location} for {config.replay.capacity:,} steps"}
     )
     rows = {
         "views": ", ".join(estimate.views),
         "parameters": f"{estimate.parameters:,}",
         **data,
-        "other memory": f"{_format_bytes(estimate.update_bytes)} for networks, their moments and an update",
-        "free memory": _format_bytes(estimate.free_bytes),
+        "other memory": f"{format_bytes(estimate.update_bytes)} for networks, their moments and an update",
+        "free memory": format_bytes(estimate.free_bytes),
         "a step": f"{1000 * estimate.step_s:.3g} ms",
         "an update": f"{1000 * estimate.update_s:.3g} ms",
         "in all": f"{estimate.config.schedule.frames:,} frames, {estimate.steps:,.0f} steps, "
@@ -38,9 +39,3 @@ def print_estimate(estimate: RunEstimate, run_dir: RunDir) -> None:
     }
     for name, value in rows.items():
         print_line(f"{name:<14}{value}")
-
-
-def _format_bytes(num_bytes: int | None) -> str:
-    if num_bytes is None:
-        return "unknown"
-    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"

@@ -2,20 +2,14 @@
 
 from manyview.data.batch import Batch
 from manyview.data.derived import DerivedViews
-from manyview.data.layout import compute_batch_bytes, compute_buffer_bytes, compute_step_bytes
+from manyview.data.layout import check_replay_fits, compute_batch_bytes, compute_buffer_bytes, compute_step_bytes
 from manyview.data.log import NullLog, ReplayLog, SegmentLog
 from manyview.data.replay import ReplayBuffer
 from manyview.data.rollout import Minibatch, RolloutBuffer
-from manyview.data.room import (
-    InsufficientSpaceError,
-    check_memory,
-    check_replay_fits,
-    get_free_disk_bytes,
-    get_free_memory_bytes,
-)
 from manyview.data.sampler import Sampler
-from manyview.data.scribe import AsyncWriter
 from manyview.data.segments import SegmentError
+from manyview.utils.async_writer import AsyncWriter
+from manyview.utils.resources import InsufficientSpaceError, check_memory, get_free_disk_bytes, get_free_memory_bytes
 
 __all__ = [
     "AsyncWriter",

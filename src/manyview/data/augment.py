@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from manyview.data.draws import integers, normal, uniform
 from manyview.data.shift import shift_views
+from manyview.utils.counter_rng import integers, normal, uniform
 
 Augmentation = Literal["crop", "cutout", "cutout_color", "random_conv", "flip", "rotate", "grayscale", "color_jitter"]
 LUMA = (38, 75, 15)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from manyview.data.augment import Augmentation, augment
-from manyview.data.draws import derive_keys
+from manyview.utils.counter_rng import derive_keys
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,20 @@ A camera's frame is kept as pixels, a derived view's as bits, of which its camer
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from manyview.envs.views import View, validate_views
+from manyview.utils.resources import (
+    RESERVED_FRACTION,
+    InsufficientSpaceError,
+    get_free_disk_bytes,
+    get_free_memory_bytes,
+)
+from manyview.utils.text import format_bytes
 
 MAX_AGE = int(np.iinfo(np.uint8).max)
 
@@ -87,3 +95,48 @@ def compute_buffer_bytes(
 def compute_batch_bytes(views: Sequence[View], *, frame_stack: int, batch_size: int) -> int:
     """What the pictures of one batch take, s and s'. A sampler keeps one batch, or two if it works ahead."""
     return 2 * batch_size * frame_stack * sum(math.prod(view.shape) for view in views)
+
+
+def check_replay_fits(
+    replay_bytes: int, *, capacity: int, directory: Path | None, other_memory_bytes: int = 0, root: Path = Path("/")
+) -> None:
+    """Refuse a replay of so many bytes that does not fit; `memory_bytes` is what else the run will take.
+
+    With a folder it goes to the disk, and only the rest must fit into memory.
+    """
+    _check_replay_memory(replay_bytes, other_memory_bytes, capacity, directory, get_free_memory_bytes(root))
+    if directory is None:
+        return
+    free = get_free_disk_bytes(directory)
+    if replay_bytes > (1 - RESERVED_FRACTION) * free:
+        raise InsufficientSpaceError(
+            f"a replay of {capacity:,} steps needs {format_bytes(replay_bytes)}, "
+            f"and {format_bytes(free)} are free in {directory}: "
+            f"{_format_max_steps((1 - RESERVED_FRACTION) * free, replay_bytes, capacity)}, or give it another folder"
+        )
+
+
+def _check_replay_memory(
+    replay_bytes: int, other_memory_bytes: int, capacity: int, directory: Path | None, free: int | None
+) -> None:
+    needed = other_memory_bytes + (replay_bytes if directory is None else 0)
+    if free is None:
+        return
+    usable = (1 - RESERVED_FRACTION) * free
+    if needed <= usable:
+        return
+    if directory is not None:
+        raise InsufficientSpaceError(
+            f"{format_bytes(needed)} of memory are needed beside the replay on disk, and {format_bytes(free)} are free"
+        )
+    beside = f" beside {format_bytes(other_memory_bytes)} for the rest" if other_memory_bytes else ""
+    raise InsufficientSpaceError(
+        f"a replay of {capacity:,} steps needs {format_bytes(replay_bytes)} of memory{beside}, "
+        f"and {format_bytes(free)} are free: "
+        f"{_format_max_steps(usable - other_memory_bytes, replay_bytes, capacity)}, or give it a folder on a disk"
+    )
+
+
+def _format_max_steps(free_bytes: float, replay_bytes: int, capacity: int) -> str:
+    fits = max(0, int(free_bytes / replay_bytes * capacity))
+    return f"at most {fits:,} steps fit" if fits else "not one step fits"

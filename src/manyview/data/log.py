@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from manyview.data.durable import make_directory, remove, write_atomic
 from manyview.data.replay import ReplayBuffer
-from manyview.data.scribe import AsyncWriter
 from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, SegmentError, pack_segment
+from manyview.utils.async_writer import AsyncWriter
+from manyview.utils.atomic_io import make_directory, remove, write_atomic
 from manyview.utils.files import TEMP_SUFFIX, read_bounded
 from manyview.utils.json_io import is_count
 

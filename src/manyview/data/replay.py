@@ -14,12 +14,12 @@ from manyview.data.entry import ERROR_SOURCE, StoredObservation, TransitionCheck
 from manyview.data.layout import (
     MAX_AGE,
     check_records,
+    check_replay_fits,
     compute_buffer_bytes,
     make_step_dtype,
     stored_frame_shape,
     validate_replay_views,
 )
-from manyview.data.room import check_replay_fits
 from manyview.envs.layers.boundary import make_contract_error
 from manyview.envs.views import Observation, View
 from manyview.utils.json_io import is_count

@@ -171,17 +171,6 @@ def restore(env: gym.Env[Observation, Any], state: State) -> Observation:
     return observation
 
 
-def get_rng_state(rng: np.random.Generator) -> State:
-    state: State = dict(rng.bit_generator.state)
-    return state
-
-
-def check_rng_position(position: Any, max_position: int) -> None:
-    """Of a generator in its block of numbers: numpy reads wherever it says, also outside of its memory."""
-    if type(position) is not int or not 0 <= position <= max_position:
-        raise ValueError(f"a random generator stands at 0 to {max_position} of its numbers, not at {position!r}")
-
-
 def validate_counts(state: Any, expected: Mapping[str, int]) -> dict[str, int]:
     """Counts from a snapshot, which must be those that are kept here."""
     if (
@@ -191,12 +180,3 @@ def validate_counts(state: Any, expected: Mapping[str, int]) -> dict[str, int]:
     ):
         raise NotRestorable(f"the snapshot counts something else than {', '.join(expected)}")
     return dict(state)
-
-
-def restore_rng(state: State) -> np.random.Generator:
-    """A numpy generator that goes on where the one with this state was."""
-    kinds = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)}
-    check_rng_position(state.get("buffer_pos", 0), 4)  # of Philox
-    bit_generator: Any = kinds[state["bit_generator"]](0)
-    bit_generator.state = state
-    return np.random.Generator(bit_generator)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, refuse_above
 from manyview.mem.encoder import Trunk
 from manyview.mem.knn import Combine
 from manyview.mem.losses import L1, Adversary, MarginUnit, OtherViews
 from manyview.mem.running import RewardScale
 from manyview.mem.upkeep import Temporal
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
 DistanceScale = Literal["raw", "relative"]
 
@@ -70,7 +70,7 @@ class MEMConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "k", "latent_dim")
-        refuse_above(self, MOST_UNITS, "latent_dim")
+        check_at_most(self, MAX_UNITS, "latent_dim")
         for name in ("temporal_temperature", "discriminator_lr"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"expected {name} > 0, got {getattr(self, name)}")

@@ -12,10 +12,10 @@ from manyview.mem.encoder import Encoder, Features
 from manyview.mem.health import Diagnostics, compute_diagnostics
 from manyview.mem.knn import ReferenceSet
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
-from manyview.mem.ranks import average_gradients
 from manyview.mem.reward import check_replay_or_rollouts, compute_distances, intrinsic_reward
 from manyview.mem.running import RunningMoments, make_reward_moments
 from manyview.mem.upkeep import decorrelation_loss, temporal_closeness_loss, temporal_contrast_loss, variance_floor_loss
+from manyview.utils.distributed import average_gradients
 
 
 class MEM(nn.Module):

@@ -6,9 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyview.mem.choices import check_choices
 from manyview.mem.encoder import Features
 from manyview.mem.knn import Combine, ReferenceSet, knn_distance, windowed_knn_distance
+from manyview.utils.validation import check_choices
 
 BetaUnit = Literal["agent_steps", "episodes", "frames", "updates", "rollouts"]
 

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.ranks import all_reduce_sum
+from manyview.utils.distributed import all_reduce_sum
 
 RewardScale = Literal["raw", "std", "centered"]
 MIN_STD = 1e-4

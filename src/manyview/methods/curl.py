@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manyview.data.shift import random_shift
-from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, check_unit_interval, refuse_above
 from manyview.mem.encoder import Trunk
 from manyview.methods.follow import soft_update
 from manyview.methods.plain import PixelEncoder, PixelEncoderConfig
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices, check_unit_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class CURLConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "latent_dim")
-        refuse_above(self, MOST_UNITS, "latent_dim")
+        check_at_most(self, MAX_UNITS, "latent_dim")
         check_at_least(self, 0, "shift_pixels")
         check_unit_interval(self, "momentum")
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, refuse_above
 from manyview.mem.encoder import Trunk, init_orthogonal, make_trunk, normalize_images
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class PixelEncoderConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "latent_dim")
-        refuse_above(self, MOST_UNITS, "latent_dim")
+        check_at_most(self, MAX_UNITS, "latent_dim")
 
 
 class PixelFeatures(NamedTuple):

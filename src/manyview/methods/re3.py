@@ -6,11 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, refuse_above
 from manyview.mem.encoder import Trunk, make_trunk, normalize_images
 from manyview.mem.knn import knn_distance, windowed_knn_distance
 from manyview.mem.reward import check_replay_or_rollouts
 from manyview.mem.running import RewardScale, make_reward_moments
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class RE3Config:
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "latent_dim", "k")
-        refuse_above(self, MOST_UNITS, "latent_dim")
+        check_at_most(self, MAX_UNITS, "latent_dim")
 
 
 class RE3Features(NamedTuple):

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.mem.choices import MOST_UNITS, check_at_least, check_choices, check_positive, refuse_above
 from manyview.mem.encoder import Trunk
 from manyview.mem.running import RewardScale, make_reward_moments
 from manyview.methods.plain import PixelEncoder, PixelEncoderConfig
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class RIDEConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "latent_dim", "hidden", "k")
-        refuse_above(self, MOST_UNITS, "latent_dim", "hidden")
+        check_at_most(self, MAX_UNITS, "latent_dim", "hidden")
         check_at_least(self, 0, "inverse_coef", "forward_coef")
         check_positive(self, "lr", "kernel")
 

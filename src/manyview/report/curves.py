@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from manyview.report.lines import read_records
 from manyview.report.runs import METRICS_FILE, BrokenRunError, convert_read_errors, read_config
-from manyview.report.statistics import Interval, bootstrap_interval, format_count
+from manyview.report.statistics import Interval, bootstrap_interval
 from manyview.utils.json_io import is_number
-from manyview.utils.text import sanitize_text
+from manyview.utils.text import format_count, sanitize_text
 
 Unit = Literal["frames", "steps", "updates", "seconds"]
 """What a curve is drawn over; every record has all of them."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from manyview.envs.optional import import_optional
 from manyview.report.curves import CurveGroup, ReturnSource, Unit, compute_mean_curve
 from manyview.report.published import PublishedResult
-from manyview.report.statistics import bootstrap_interval, format_count
+from manyview.report.statistics import bootstrap_interval
+from manyview.utils.optional_imports import import_optional
+from manyview.utils.text import format_count
 
 X_LABELS: Mapping[Unit, str] = {
     "frames": "frames of the simulator, action repeat counted",

@@ -38,8 +38,3 @@ def format_mean(values: Sequence[float]) -> str:
         return mean
     low, high = bootstrap_interval(values)
     return f"{mean}, 95 % interval {low:.1f} to {high:.1f}"
-
-
-def format_count(count: int, noun: str) -> str:
-    """`1 seed`, `3 seeds`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -10,9 +10,9 @@ from tempfile import gettempdir
 from threading import Timer
 from typing import Any
 
-from manyview.envs.cores import count_usable_cores
 from manyview.train import RunConfig
-from manyview.utils.private_folder import make_private_directory
+from manyview.utils.private_dir import make_private_directory
+from manyview.utils.resources import count_usable_cores
 
 OBJECT_STORE_BYTES = 2**31
 """Batches and weights pass through it; the replay lies in the shards. Four batches of the paper's are 0.4 GB."""

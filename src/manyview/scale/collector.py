@@ -17,7 +17,7 @@ from manyview.train.build import Shapes
 from manyview.train.clock import Counters
 from manyview.train.machine import configure_torch
 from manyview.train.player import Collector
-from manyview.train.seeds import derive_seed
+from manyview.utils.seeding import derive_seed
 
 Weights = Mapping[str, NDArray[Any]]
 

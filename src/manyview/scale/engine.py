@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from manyview.envs.optional import import_optional
 from manyview.train.stopping import get_current_request
 from manyview.train.trainer import EngineError
+from manyview.utils.optional_imports import import_optional
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # or Tune prints tables of its own
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C is ours to answer

@@ -16,7 +16,6 @@ import torch
 from torch import distributed
 
 from manyview.agents import Agent, NonFiniteError
-from manyview.data.durable import remove, write_atomic
 from manyview.scale.batches import BatchLoader
 from manyview.scale.cluster import check_resources, count_cpus, count_learner_cpus
 from manyview.scale.engine import Handle, extract_cause, import_ray_module
@@ -28,9 +27,10 @@ from manyview.train import RunConfig, RunDir, build
 from manyview.train.checkpoint import CHECKSUMS_FILE, FILES, deserialize_checkpoint, serialize_checkpoint
 from manyview.train.machine import autocast, configure_torch, resolve_device, resolve_machine
 from manyview.train.opening import run
-from manyview.train.seeds import derive_seed
 from manyview.train.stopping import StopRequest, handle_stop_signals, set_current_request
 from manyview.train.trainer import EngineError
+from manyview.utils.atomic_io import remove, write_atomic
+from manyview.utils.seeding import derive_seed
 
 UPDATE, SYNC_AGENT, STOP = 0, 1, 2
 """What a leader may say: learn from your part of the next batch, be as I am, it is over."""

@@ -17,8 +17,8 @@ from manyview.data.pieces import ChunkSteps, append_chunk, unpack_chunk
 from manyview.scale.shared import check_marker
 from manyview.train import RunConfig, build
 from manyview.train.build import Shapes
-from manyview.train.seeds import derive_seed
 from manyview.utils.json_io import is_count
+from manyview.utils.seeding import derive_seed
 
 MAX_FAIR_SHARES = 2
 """An actor may have so many times what it would have if all had the same."""

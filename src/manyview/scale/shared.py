@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 
-from manyview.data.durable import remove
+from manyview.utils.atomic_io import remove
 
 
 @contextmanager

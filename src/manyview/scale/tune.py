@@ -8,8 +8,6 @@ from secrets import token_hex
 from traceback import print_exc
 from typing import Any, Protocol
 
-from manyview.data.durable import remove
-from manyview.envs.optional import import_optional
 from manyview.scale.cluster import check_resources
 from manyview.scale.engine import import_ray_module
 from manyview.scale.patience import retry_while_locked
@@ -18,7 +16,9 @@ from manyview.scale.shared import check_marker, create_marker, enter_directory
 from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path
 from manyview.train import RunDir
 from manyview.train.opening import RunFinishedError, run
+from manyview.utils.atomic_io import remove
 from manyview.utils.files import open_no_follow
+from manyview.utils.optional_imports import import_optional
 
 MAX_DUPLICATE_SUGGESTIONS = 100
 """How often Optuna may choose what was chosen before, until all is taken to be tried."""

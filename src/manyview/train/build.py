@@ -15,7 +15,6 @@ from manyview.agents import PPO, SAC, ActionSpec, Agent, DrQv2
 from manyview.agents.agent import zero_beta
 from manyview.data import DerivedViews, ReplayBuffer, RolloutBuffer, Sampler, compute_buffer_bytes
 from manyview.data.augment import Augmentation, check_image_shape
-from manyview.data.room import check_memory
 from manyview.envs import Fault, View, get_views, make, make_vector
 from manyview.envs.many import AnyVectorEnv
 from manyview.envs.suite import Levels, TaskSettings
@@ -24,7 +23,8 @@ from manyview.mem import MEM
 from manyview.methods import CURL, RE3, RIDE, Bonus, EpisodicBonus, PixelEncoder, Representation
 from manyview.train.config import RunConfig
 from manyview.train.machine import resolve_device
-from manyview.train.seeds import derive_seed
+from manyview.utils.resources import check_memory
+from manyview.utils.seeding import derive_seed
 
 # The paper's "augmentation type used for each game".
 PAPER_AUGMENTED_VIEWS: dict[str, Augmentation] = {

@@ -24,14 +24,7 @@ from safetensors.numpy import save as save_arrays  # that of torch keeps a new t
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from manyview.data.durable import (
-    fsync_directory,
-    list_directory,
-    make_directory,
-    remove,
-    rename,
-    write_new_file,
-)
+from manyview.utils.atomic_io import fsync_directory, list_directory, make_directory, remove, rename, write_new_file
 from manyview.utils.files import TEMP_SUFFIX, read_bounded
 from manyview.utils.json_io import MAX_JSON_BYTES, MAX_JSON_VALUES, count_values, dump_json, parse_json
 

@@ -8,8 +8,8 @@ from manyview.agents import DrQv2Config, PPOConfig, SACConfig
 from manyview.data.augment import Augmentation
 from manyview.envs.suite import RenderQuality
 from manyview.mem import BetaSchedule, MEMConfig
-from manyview.mem.choices import check_at_least, refuse_above
 from manyview.methods import CURLConfig, PixelEncoderConfig, RE3Config, RIDEConfig
+from manyview.utils.validation import check_at_least, check_at_most
 
 Precision = Literal["float32", "bfloat16"]
 OFF_POLICY, ON_POLICY = ("drqv2", "sac"), ("ppo",)
@@ -49,7 +49,7 @@ class EnvConfig:
             ("action_repeat", MOST_REPEATED),
         ):
             if getattr(self, name) is not None:
-                refuse_above(self, most, name)
+                check_at_most(self, most, name)
         views = 1 if self.views is None else len(self.views)
         if views > MOST_VIEWS:
             raise ValueError(f"expected at most {MOST_VIEWS} views, got {views}")
@@ -136,7 +136,7 @@ class MachineConfig:
     def __post_init__(self) -> None:
         if self.threads is not None:
             check_at_least(self, 1, "threads")
-            refuse_above(self, MOST_THREADS, "threads")
+            check_at_most(self, MOST_THREADS, "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +222,7 @@ class RunConfig:
                 raise ValueError(f"several {name} are fed by actors: say how many with scale.actors")
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be at least 0 and less than 2**64, got {self.seed}")
-        refuse_above(self.rollout, MOST_ENVS, "envs")
+        check_at_most(self.rollout, MOST_ENVS, "envs")
         for name, value in (
             ("replay.batch_size", self.replay.batch_size),
             ("replay.n_step", self.replay.n_step),

@@ -18,8 +18,8 @@ from manyview.methods import EpisodicBonus
 from manyview.train.build import Shapes
 from manyview.train.config import EvaluationConfig
 from manyview.train.observe import prepare_observation
-from manyview.train.seeds import derive_seed
 from manyview.train.stopping import EnvCallTracker, StopRequest, StopRequested
+from manyview.utils.seeding import derive_seed
 
 BONUS_BATCH_ROWS = 512
 """Rows of a filmed episode whose r̂ is taken against each other."""

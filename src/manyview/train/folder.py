@@ -27,10 +27,10 @@ from typing import IO, Any
 
 import torch
 
-from manyview.data.durable import make_directory, remove, rename, write_atomic
 from manyview.train.config import RunConfig
 from manyview.train.machine import compute_fingerprint, read_numeric_environment, resolve_device
 from manyview.train.tree import from_plain, to_plain
+from manyview.utils.atomic_io import make_directory, remove, rename, write_atomic
 from manyview.utils.files import TEMP_SUFFIX, open_no_follow
 from manyview.utils.json_io import dump_json, read_json
 from manyview.utils.text import sanitize_text

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from manyview.agents import OffPolicyAgent
 from manyview.data import AsyncWriter, Batch, SegmentLog
-from manyview.data.room import check_replay_fits
+from manyview.data.layout import check_replay_fits
 from manyview.train import build
 from manyview.train.config import RunConfig
 from manyview.train.player import Collector

@@ -31,7 +31,6 @@ from torch import Tensor
 
 from manyview.agents import PPO
 from manyview.data import Minibatch
-from manyview.data.room import check_memory
 from manyview.envs.many import count_frames, extract_finished_episodes, restore_all, snapshot_all, stack_observations
 from manyview.envs.views import NotRestorable, Observation
 from manyview.methods import EpisodicBonus
@@ -39,8 +38,9 @@ from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast
 from manyview.train.observe import to_batched_tensors
-from manyview.train.seeds import derive_seed, make_rng
 from manyview.train.trainer import AdvanceResult, LastBatch, Metrics, Trainer
+from manyview.utils.resources import check_memory
+from manyview.utils.seeding import derive_seed, make_rng
 
 
 class OnPolicyTrainer(Trainer):

@@ -7,13 +7,11 @@ from functools import partial
 from typing import Any
 
 from manyview.data import AsyncWriter
-from manyview.data.durable import remove
 from manyview.train import build, checkpoint
 from manyview.train.config import RunConfig
 from manyview.train.diary import RunnerState
 from manyview.train.folder import RunDir, create_manifest
 from manyview.train.machine import configure_torch, resolve_machine
-from manyview.train.memory import keep_freed_memory
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.records import JsonLinesLogger, Logger, LoggerCollection, TensorBoardLogger, WandbLogger
@@ -22,6 +20,8 @@ from manyview.train.session import RunIO, Runner, check_held
 from manyview.train.stopping import StopRequest
 from manyview.train.trainer import Trainer
 from manyview.train.tree import to_plain
+from manyview.utils.atomic_io import remove
+from manyview.utils.resources import keep_freed_memory
 
 
 class RunFinishedError(RuntimeError):

@@ -6,16 +6,15 @@ from math import ceil
 from statistics import median
 from time import perf_counter
 
-from manyview.data.room import get_free_memory_bytes
 from manyview.train import build
 from manyview.train.config import RunConfig
 from manyview.train.machine import configure_torch, resolve_machine
-from manyview.train.memory import keep_freed_memory
 from manyview.train.observe import prepare_observation
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.rehearsal import estimate_rollout_state_bytes
 from manyview.train.tree import apply_overrides
+from manyview.utils.resources import get_free_memory_bytes, keep_freed_memory
 
 TRIAL_UPDATES = 5
 TRIAL_STEPS = 2_000

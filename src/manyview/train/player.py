@@ -16,8 +16,8 @@ from manyview.train.clock import Counters
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast, resolve_device
 from manyview.train.observe import to_tensors
-from manyview.train.seeds import derive_seed, make_rng
 from manyview.train.stopping import EnvCallTracker
+from manyview.utils.seeding import derive_seed, make_rng
 
 
 class Collector:

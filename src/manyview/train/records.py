@@ -11,9 +11,9 @@ from queue import Full, Queue
 from threading import Event, Lock, Thread
 from typing import Any, Literal, Protocol
 
-from manyview.data.durable import fsync_directory
-from manyview.envs.optional import import_optional
+from manyview.utils.atomic_io import fsync_directory
 from manyview.utils.files import retry_transient
+from manyview.utils.optional_imports import import_optional
 from manyview.utils.text import sanitize_text
 
 BLOCK_BYTES = 2**20

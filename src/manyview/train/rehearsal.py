@@ -8,11 +8,11 @@ import torch
 
 from manyview.agents import PPO, OffPolicyAgent
 from manyview.data import Batch, Minibatch
-from manyview.mem.ranks import no_sync
 from manyview.train.build import Shapes
 from manyview.train.config import RunConfig
 from manyview.train.machine import autocast, resolve_device
-from manyview.train.memory import trim_heap
+from manyview.utils.distributed import no_sync
+from manyview.utils.resources import trim_heap
 
 PROC_STATUS, PROC_CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # proc(5)

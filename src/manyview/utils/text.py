@@ -11,3 +11,15 @@ def sanitize_text(text: object, *, max_chars: int = MAX_CHARS) -> str:
     """
     line = "".join(char if char.isprintable() else " " for char in str(text)[: max_chars + 1])
     return line if len(line) <= max_chars else line[: max_chars - 3] + "..."
+
+
+def format_bytes(count: float | None) -> str:
+    """Return `12.3 MB` or `1.2 GB`; `unknown` for None."""
+    if count is None:
+        return "unknown"
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+def format_count(count: int, noun: str) -> str:
+    """`1 seed`, `3 seeds`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

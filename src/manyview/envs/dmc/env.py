@@ -9,7 +9,8 @@ from manyview.envs.dmc.simulation import load_dmc_env
 from manyview.envs.gl import configure_headless_gl
 from manyview.envs.simulated import SimulatedEnv, StepResult
 from manyview.envs.suite import FOREGROUND_SUFFIX, Task, TaskSettings
-from manyview.envs.views import State, View, check_rng_position
+from manyview.envs.views import State, View
+from manyview.utils.seeding import check_rng_position
 
 DEFAULT_FILL = (0, 0, 0)
 FILL_BY_TASK = {"dmc/reach_duplo": (255, 255, 255)}

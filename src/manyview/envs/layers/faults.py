@@ -9,17 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from manyview.envs.foreground import pack_foreground, unpack_foreground
-from manyview.envs.views import (
-    MASK,
-    Image,
-    Observation,
-    State,
-    View,
-    ViewWrapper,
-    get_rng_state,
-    get_views,
-    restore_rng,
-)
+from manyview.envs.views import MASK, Image, Observation, State, View, ViewWrapper, get_views
+from manyview.utils.seeding import get_rng_state, restore_rng
 
 FaultKind = Literal["black", "frozen", "noise", "late", "gone"]
 FaultDuration = Literal["frame", "episode", "forever"]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manyview.envs.optional import import_optional
 from manyview.envs.views import Image
 from manyview.utils.files import replace_file
+from manyview.utils.optional_imports import import_optional
 
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont

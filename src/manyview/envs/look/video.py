@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from manyview.envs.optional import import_optional
 from manyview.envs.views import Image
 from manyview.utils.files import replace_file
+from manyview.utils.optional_imports import import_optional
 
 
 def write_video(path: Path, frames: Iterable[Image], *, frames_per_s: int = 15) -> None:

@@ -9,7 +9,8 @@ from manyview.envs.drawing import RenderedViews
 from manyview.envs.gl import configure_headless_gl
 from manyview.envs.simulated import SimulatedEnv, StepResult
 from manyview.envs.suite import Task, TaskSettings
-from manyview.envs.views import State, View, get_rng_state, restore_rng
+from manyview.envs.views import State, View
+from manyview.utils.seeding import get_rng_state, restore_rng
 
 UPSIDE_DOWN = ("corner", "corner2", "corner3", "corner4")
 """These cameras hang head down. Their pictures are turned by half a turn; a flip alone would mirror the scene."""

@@ -14,10 +14,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from manyview.envs.cores import count_usable_cores
 from manyview.envs.layers.boundary import make_contract_error
 from manyview.envs.suite import Levels
 from manyview.envs.views import Image, View
+from manyview.utils.resources import count_usable_cores
 
 SCREEN = View("screen", 64, 64)
 ACTIONS = spaces.Discrete(15)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.views import Image, MultiViewEnv, Observation, State, View, get_rng_state, restore_rng
+from manyview.envs.views import Image, MultiViewEnv, Observation, State, View
+from manyview.utils.seeding import get_rng_state, restore_rng
 
 IMAGE_SIZE = 20
 """Pixels a side: the paper's four convolutions need at least 15."""

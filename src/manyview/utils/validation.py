@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-MOST_UNITS = 4_096
+MAX_UNITS = 4_096
 """Of a layer: several times what the widest networks of the field have."""
 
 
@@ -19,7 +19,7 @@ def check_at_least(config: Any, minimum: float, *names: str) -> None:
             raise ValueError(f"expected {name} >= {minimum}, got {getattr(config, name)}")
 
 
-def refuse_above(config: Any, most: float, *names: str) -> None:
+def check_at_most(config: Any, most: float, *names: str) -> None:
     """Bound sizes before anything is built by them: a config may come with a run from elsewhere."""
     for name in names:
         if not getattr(config, name) <= most:

@@ -1,8 +1,14 @@
 """How much memory and disk is free, asked before a replay or a rollout takes it."""
 
+import contextlib
+import ctypes
+import math
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from manyview.utils.text import format_bytes
 
 RESERVED_FRACTION = 0.05
 """The share of what is free that is left alone."""
@@ -31,58 +37,8 @@ def check_memory(needed_bytes: int, *, what: str, remedy: str, root: Path = Path
     free = get_free_memory_bytes(root)
     if free is not None and needed_bytes > (1 - RESERVED_FRACTION) * free:
         raise InsufficientSpaceError(
-            f"{what} needs {_format_bytes(needed_bytes)} of memory, and {_format_bytes(free)} are free: {remedy}"
+            f"{what} needs {format_bytes(needed_bytes)} of memory, and {format_bytes(free)} are free: {remedy}"
         )
-
-
-def check_replay_fits(
-    replay_bytes: int, *, capacity: int, directory: Path | None, other_memory_bytes: int = 0, root: Path = Path("/")
-) -> None:
-    """Refuse a replay of so many bytes that does not fit; `memory_bytes` is what else the run will take.
-
-    With a folder it goes to the disk, and only the rest must fit into memory.
-    """
-    _check_replay_memory(replay_bytes, other_memory_bytes, capacity, directory, get_free_memory_bytes(root))
-    if directory is None:
-        return
-    free = get_free_disk_bytes(directory)
-    if replay_bytes > (1 - RESERVED_FRACTION) * free:
-        raise InsufficientSpaceError(
-            f"a replay of {capacity:,} steps needs {_format_bytes(replay_bytes)}, "
-            f"and {_format_bytes(free)} are free in {directory}: "
-            f"{_format_max_steps((1 - RESERVED_FRACTION) * free, replay_bytes, capacity)}, or give it another folder"
-        )
-
-
-def _check_replay_memory(
-    replay_bytes: int, other_memory_bytes: int, capacity: int, directory: Path | None, free: int | None
-) -> None:
-    needed = other_memory_bytes + (replay_bytes if directory is None else 0)
-    if free is None:
-        return
-    usable = (1 - RESERVED_FRACTION) * free
-    if needed <= usable:
-        return
-    if directory is not None:
-        raise InsufficientSpaceError(
-            f"{_format_bytes(needed)} of memory are needed beside the replay on disk, "
-            f"and {_format_bytes(free)} are free"
-        )
-    beside = f" beside {_format_bytes(other_memory_bytes)} for the rest" if other_memory_bytes else ""
-    raise InsufficientSpaceError(
-        f"a replay of {capacity:,} steps needs {_format_bytes(replay_bytes)} of memory{beside}, "
-        f"and {_format_bytes(free)} are free: "
-        f"{_format_max_steps(usable - other_memory_bytes, replay_bytes, capacity)}, or give it a folder on a disk"
-    )
-
-
-def _format_max_steps(free_bytes: float, replay_bytes: int, capacity: int) -> str:
-    fits = max(0, int(free_bytes / replay_bytes * capacity))
-    return f"at most {fits:,} steps fit" if fits else "not one step fits"
-
-
-def _format_bytes(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def _read_machine_memory(root: Path) -> Iterator[int]:
@@ -126,3 +82,37 @@ def _read_int(file: Path) -> int | None:
     """None where there is no such file, or it says `max`."""
     text = "".join(_read_lines(file)).strip()
     return int(text) if text.isdecimal() else None
+
+
+def count_usable_cores() -> int:
+    """Those this process may run on, no more than its container is granted."""
+    # Python 3.13 has os.process_cpu_count, which does not know of a container's quota either.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota = parse_cpu_quota(Path("/sys/fs/cgroup/cpu.max").read_text())
+    except (OSError, ValueError):
+        quota = None
+    return min(cores, quota or cores)
+
+
+def parse_cpu_quota(cpu_max: str) -> int | None:
+    """The cores that a container's `cpu.max` grants, rounded up; None without a limit."""
+    quota, _, period = cpu_max.strip().partition(" ")
+    return None if quota == "max" else math.ceil(int(quota) / int(period))
+
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
+
+
+def keep_freed_memory() -> None:
+    """Serve everything from the heap and never trim it. Does nothing where there is no glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def trim_heap() -> None:
+    """Return what is free inside the heap to the system."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
