@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from manyview.data.augment import AUGMENTATIONS, augment
+from manyview.data.augmentation import AUGMENTATIONS, augment
 from manyview.envs import make
 from manyview.envs.look import Row, draw_grid, record_random_steps, save_image
 from manyview.utils.counter_rng import derive_keys

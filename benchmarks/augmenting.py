@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyview.data.augment import AUGMENTATIONS, Augmentation, augment
+from manyview.data.augmentation import AUGMENTATIONS, Augmentation, augment
 from manyview.utils.counter_rng import derive_keys
 from manyview.utils.resources import keep_freed_memory
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from manyview.data.log import SEGMENT_NAME, SegmentRef
+from manyview.data.segment_log import SEGMENT_NAME, SegmentRef
 from manyview.data.segments import Segment
 from manyview.report.lines import read_records
 from manyview.train import RunDir, checkpoint

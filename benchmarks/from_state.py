@@ -21,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from manyview.agents.agent import zero_beta
+from manyview.agents.base import zero_beta
 from manyview.agents.drqv2 import DrQv2
 from manyview.data.batch import Batch
-from manyview.mem.encoder import init_orthogonal
 from manyview.mem.knn import ReferenceSet, knn_distance
-from manyview.mem.running import make_reward_moments
+from manyview.nn.normalization import make_reward_moments
+from manyview.nn.trunks import init_orthogonal
 from manyview.train.config import RunConfig
 from manyview.train.presets import load_preset
 from manyview.train.tree import apply_overrides, from_plain, to_plain

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from benchmarks.sampling import drqv2_shift
 from benchmarks.update import ACTIONS, CHANNELS, SIZE, PlainUpdate, random_batch, side_by_side
-from manyview.agents.networks import TwinCritic, freeze, mlp
-from manyview.data.shift import random_shift
-from manyview.methods.follow import soft_update
+from manyview.data.augmentation import random_shift
+from manyview.nn.heads import TwinCritic, mlp
+from manyview.nn.optim import freeze
+from manyview.nn.soft_update import soft_update
 from manyview.utils.resources import keep_freed_memory
 
 HIDDEN, LATENT, SHIFT, LR, TARGET_RATE, STD, STD_CLIP = 1024, 50, 4, 1e-4, 0.01, 1.0, 0.3

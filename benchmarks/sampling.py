@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.update import side_by_side
 from manyview.data import ReplayBuffer, Sampler
-from manyview.data.shift import shift_views
+from manyview.data.augmentation import shift_views
 from manyview.envs import MASK, View
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Observation

@@ -20,7 +20,7 @@ import torch
 
 from manyview import get_views, make
 from manyview.data import AsyncWriter, ReplayBuffer, SegmentLog
-from manyview.data.log import SegmentJob
+from manyview.data.segment_log import SegmentJob
 from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, pack_segment
 from manyview.envs import View
 from manyview.train import RunDir, load_preset

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyview.data.shift import random_shift
+from manyview.data.augmentation import random_shift
 from manyview.train import build, load_preset
 from manyview.train.tree import apply_overrides
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from benchmarks.recording import VIEWS, Recording, Shift, shifted
 from manyview.mem import MEM, Features, MEMConfig, knn_distance
-from manyview.mem.bank import FeatureBank
-from manyview.mem.health import effective_rank
+from manyview.mem.diagnostics import effective_rank
+from manyview.mem.feature_bank import FeatureBank
 from manyview.mem.knn import Combine, ReferenceSet
 from manyview.mem.reward import compute_distances, intrinsic_reward
 from manyview.utils.resources import keep_freed_memory

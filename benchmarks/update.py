@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyview.agents import DrQv2, DrQv2Config
-from manyview.agents.networks import freeze
-from manyview.agents.options import RewardFrames
+from manyview.agents.base import RewardFrames
 from manyview.data import Batch
-from manyview.data.shift import random_shift
+from manyview.data.augmentation import random_shift
 from manyview.mem import MEM, BetaSchedule
 from manyview.methods import PixelEncoder, PixelEncoderConfig
-from manyview.methods.follow import soft_update
+from manyview.nn.optim import freeze
+from manyview.nn.soft_update import soft_update
 from manyview.utils.resources import keep_freed_memory
 
 ACTIONS, CHANNELS, SIZE = 6, 9, 84

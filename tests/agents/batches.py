@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from manyview.agents import SAC, DrQv2, DrQv2Config, SACConfig
-from manyview.agents.options import RewardFrames
+from manyview.agents.base import RewardFrames
 from manyview.data import Batch
 from manyview.mem import MEM, MEMConfig
 from manyview.methods import CURL, RE3, Bonus, CURLConfig, PixelEncoder, PixelEncoderConfig, RE3Config, Representation

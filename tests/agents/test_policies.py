@@ -2,7 +2,7 @@
 
 import torch
 
-from manyview.agents.policies import ActionSpec, Categorical, Gaussian
+from manyview.agents.distributions import ActionSpec, Categorical, Gaussian
 from manyview.utils.counter_rng import derive_keys
 
 KEY = derive_keys(4, torch.arange(50_000))

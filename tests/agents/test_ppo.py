@@ -10,7 +10,7 @@ from torch import Tensor
 from manyview.agents import PPO, ActionSpec, NonFiniteError, PPOConfig
 from manyview.agents.advantages import EpisodeReturns, explained_variance
 from manyview.data import DerivedViews, Minibatch, RolloutBuffer
-from manyview.data.rollout import map_features
+from manyview.data.rollout_buffer import map_features
 from manyview.mem import MEM, MEMConfig
 from manyview.methods import RE3, RIDE, PixelEncoder, PixelEncoderConfig, RE3Config, RIDEConfig
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyview.agents import DrQv2Config, SACConfig
-from manyview.agents.options import RewardFrames
+from manyview.agents.base import RewardFrames
 from tests.agents.batches import agent, batch
 
 KINDS = ("drqv2", "sac")

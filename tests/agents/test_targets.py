@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from manyview.agents import DrQv2
-from manyview.agents.networks import saturation_penalty
+from manyview.nn.heads import saturation_penalty
 from tests.agents.batches import ACTIONS, agent, batch
 
 KINDS = ("drqv2", "sac")

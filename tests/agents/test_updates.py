@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from manyview.agents import SAC, DrQv2
-from manyview.methods.follow import soft_update
+from manyview.nn.soft_update import soft_update
 from tests.agents.batches import agent, batch
 
 KINDS, METHODS = ("drqv2", "sac"), ("mem", "none", "re3", "curl")

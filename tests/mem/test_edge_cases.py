@@ -7,7 +7,7 @@ import torch
 
 from manyview.mem import Features
 from manyview.mem.losses import con_loss, diff_loss
-from manyview.mem.upkeep import decorrelation_loss, temporal_contrast_loss, variance_floor_loss
+from manyview.mem.regularizers import decorrelation_loss, temporal_contrast_loss, variance_floor_loss
 from tests.mem.helpers import images, random_features, small_mem
 
 pytestmark = pytest.mark.quality("S5")

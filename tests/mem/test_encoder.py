@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from manyview.mem import Encoder, stack_views
-from manyview.mem.encoder import make_trunk
+from manyview.nn.trunks import make_trunk
 from tests.mem.helpers import IMAGE, images, random_mask
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from manyview.mem import MEM, BetaSchedule, Features, MEMConfig, total_reward
-from manyview.mem.health import effective_rank
+from manyview.mem.diagnostics import effective_rank
 from tests.mem.helpers import NAMES, images, random_features, random_mask, small_mem
 
 

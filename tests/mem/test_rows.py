@@ -5,7 +5,7 @@ import torch
 
 from manyview.mem.losses import adv_loss
 from manyview.mem.reward import compute_distances, intrinsic_reward
-from manyview.mem.running import RunningMoments
+from manyview.nn.normalization import RunningMoments
 from tests.mem.helpers import images, random_features, random_mask, small_mem
 
 

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from manyview.mem.upkeep import decorrelation_loss, temporal_closeness_loss, temporal_contrast_loss, variance_floor_loss
+from manyview.mem.regularizers import (
+    decorrelation_loss,
+    temporal_closeness_loss,
+    temporal_contrast_loss,
+    variance_floor_loss,
+)
 
 B, V, P = 12, 2, 5
 FEATURES = np.random.default_rng(0).normal(size=(B, V, P)) * [0.1, 0.4, 0.6, 1.0, 2.0]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manyview.methods.re3 import RE3, RE3Config, RE3Features
+from manyview.methods.bonuses.re3 import RE3, RE3Config, RE3Features
 
 
 def test_rollouts_apart_are_searched_among_their_own() -> None:

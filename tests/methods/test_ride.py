@@ -7,7 +7,7 @@ import torch
 
 from manyview.data import Minibatch
 from manyview.methods import RIDE, RIDEConfig
-from manyview.methods.ride import RIDEFeatures, count_visits
+from manyview.methods.bonuses.ride import RIDEFeatures, count_visits
 
 IMAGE = (1, 20, 20)
 

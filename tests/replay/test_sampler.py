@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from manyview.data import Batch, ReplayBuffer, Sampler
-from manyview.data.windows import count_reserve_steps
+from manyview.data.n_step import count_reserve_steps
 from manyview.envs import wrap
 from tests.replay.helpers import Noise, copied, equal_batches, experience, live, replay_for
 from tests.replay.test_windows import GAMMA, Counted, Truth

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from manyview.data import Batch, ReplayBuffer, Sampler
-from manyview.data.windows import compute_lengths, count_reserve_steps, find_oldest_start, min_capacity, sample_windows
+from manyview.data.n_step import compute_lengths, count_reserve_steps, find_oldest_start, min_capacity, sample_windows
 from manyview.envs import MASK, View
 from manyview.envs.views import Observation
 from quality.plugin import Figure

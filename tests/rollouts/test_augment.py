@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyview.data import augment as module
-from manyview.data.augment import AUGMENTATIONS, FROM_YIQ, LUMA, TO_YIQ, Augmentation, augment
+from manyview.data import augmentation as module
+from manyview.data.augmentation import AUGMENTATIONS, FROM_YIQ, LUMA, TO_YIQ, Augmentation, augment
 from manyview.utils.counter_rng import derive_keys, normal, uniform
 
 EVERY: tuple[Augmentation, ...] = get_args(Augmentation)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from manyview.data import DerivedViews, RolloutBuffer
-from manyview.data.augment import Augmentation, augment
+from manyview.data.augmentation import Augmentation, augment
 from manyview.utils.counter_rng import derive_keys
 
 STEPS, ENVS, IMAGE = 5, 3, (3, 16, 16)

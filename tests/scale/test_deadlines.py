@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manyview.data.log import SegmentRef
+from manyview.data.segment_log import SegmentRef
 from manyview.scale import engine, fleet, logs
 from manyview.scale.batches import BatchLoader
 from manyview.scale.engine import get_results

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from manyview.data import ReplayBuffer, SegmentError
-from manyview.data.pieces import append_chunk, pack_chunk, unpack_chunk
+from manyview.data.chunks import append_chunk, pack_chunk, unpack_chunk
+from manyview.data.n_step import compute_lengths
 from manyview.data.segments import pack_segment
-from manyview.data.windows import compute_lengths
 from manyview.envs.layers.stack import FrameStack
 from tests.replay.helpers import Lived, Noise, experience, replay_for
 

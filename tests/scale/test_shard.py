@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from benchmarks.compared import different
-from manyview.data import log
-from manyview.data.pieces import pack_chunk
+from manyview.data import segment_log
+from manyview.data.chunks import pack_chunk
 from manyview.scale import engine
 from manyview.scale.batches import BatchLoader
 from manyview.scale.collector import ChunkCollector, get_policy_weights
@@ -328,7 +328,7 @@ def test_a_slow_disk_keeps_nobody_waiting_at_a_mark(tmp_path: Path, monkeypatch:
         assert disk.wait(30)
         write_atomic(*given)
 
-    monkeypatch.setattr(log, "write_atomic", stalled)
+    monkeypatch.setattr(segment_log, "write_atomic", stalled)
     state = shard.mark()
     assert shard.poll_mark(state["replay"]["inserted"]) is None
     assert shard.insert(second).transitions == 2 * CHUNK

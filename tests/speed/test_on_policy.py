@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.augmenting import copies
 from benchmarks.rollouts import measure
-from manyview.data.augment import AUGMENTATIONS, Augmentation
+from manyview.data.augmentation import AUGMENTATIONS, Augmentation
 from manyview.utils.resources import keep_freed_memory
 
 SLOW: tuple[Augmentation, ...] = ("random_conv", "rotate", "color_jitter")

@@ -1,12 +1,11 @@
 """DrQ-v2, SAC and PPO, one file each, on any representation and intrinsic reward."""
 
-from manyview.agents.agent import Agent
+from manyview.agents.base import Agent, OffPolicyAgent
+from manyview.agents.distributions import ActionSpec
 from manyview.agents.drqv2 import DrQv2, DrQv2Config
-from manyview.agents.networks import NonFiniteError
-from manyview.agents.off_policy import OffPolicyAgent
-from manyview.agents.policies import ActionSpec
 from manyview.agents.ppo import PPO, PPOConfig
 from manyview.agents.sac import SAC, SACConfig
+from manyview.nn.optim import NonFiniteError
 
 __all__ = [
     "PPO",

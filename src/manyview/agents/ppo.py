@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from manyview.agents.advantages import EpisodeReturns, RewardNormalizer, explained_variance, gae
-from manyview.agents.agent import Agent, zero_beta
-from manyview.agents.networks import make_adam, mlp, optimizer_step
-from manyview.agents.policies import ActionDistribution, ActionSpec, Categorical, Gaussian
-from manyview.data.rollout import Minibatch, RolloutBuffer, map_features
-from manyview.methods.protocols import Bonus, EpisodicBonus, HasDiscriminator, Representation
+from manyview.agents.base import Agent, zero_beta
+from manyview.agents.distributions import ActionDistribution, ActionSpec, Categorical, Gaussian
+from manyview.data.batch import Minibatch
+from manyview.data.rollout_buffer import RolloutBuffer, map_features
+from manyview.methods.interfaces import Bonus, EpisodicBonus, HasDiscriminator, Representation
+from manyview.nn.heads import mlp
+from manyview.nn.optim import make_adam, optimizer_step
 from manyview.utils.counter_rng import derive_keys
 from manyview.utils.validation import (
     MAX_UNITS,

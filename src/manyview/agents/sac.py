@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.agents.agent import zero_beta
-from manyview.agents.networks import TwinCritic, freeze, make_adam, mlp, optimizer_step
-from manyview.agents.off_policy import OffPolicyAgent
-from manyview.agents.options import OffPolicyConfig
+from manyview.agents.base import OffPolicyAgent, OffPolicyConfig, zero_beta
 from manyview.data.batch import Batch
-from manyview.methods.follow import soft_update
-from manyview.methods.protocols import Bonus, HasDiscriminator, Representation
+from manyview.methods.interfaces import Bonus, HasDiscriminator, Representation
+from manyview.nn.heads import TwinCritic, mlp
+from manyview.nn.optim import freeze, make_adam, optimizer_step
+from manyview.nn.soft_update import soft_update
 from manyview.utils.validation import check_at_least, check_positive, check_unit_interval
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0

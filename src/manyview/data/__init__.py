@@ -1,12 +1,12 @@
 """What agents learn from: the replay of single frames, and augmentation on tensors."""
 
-from manyview.data.batch import Batch
-from manyview.data.derived import DerivedViews
+from manyview.data.batch import Batch, Minibatch
+from manyview.data.derived_views import DerivedViews
 from manyview.data.layout import check_replay_fits, compute_batch_bytes, compute_buffer_bytes, compute_step_bytes
-from manyview.data.log import NullLog, ReplayLog, SegmentLog
-from manyview.data.replay import ReplayBuffer
-from manyview.data.rollout import Minibatch, RolloutBuffer
+from manyview.data.replay_buffer import ReplayBuffer
+from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.data.sampler import Sampler
+from manyview.data.segment_log import NullLog, ReplayLog, SegmentLog
 from manyview.data.segments import SegmentError
 from manyview.utils.async_writer import AsyncWriter
 from manyview.utils.resources import InsufficientSpaceError, check_memory, get_free_disk_bytes, get_free_memory_bytes

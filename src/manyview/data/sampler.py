@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from manyview.data.batch import Batch
-from manyview.data.replay import ReplayBuffer
-from manyview.data.windows import count_reserve_steps, min_capacity, sample_windows
+from manyview.data.n_step import count_reserve_steps, min_capacity, sample_windows
+from manyview.data.replay_buffer import ReplayBuffer
 from manyview.utils.json_io import is_count
 
 CPU = torch.device("cpu")

@@ -12,10 +12,9 @@ What the paper leaves open is marked PAPER in the code and answered in `docs/dec
 """
 
 from manyview.mem.config import MEMConfig
+from manyview.mem.diagnostics import Diagnostics
 from manyview.mem.encoder import Encoder, Features, stack_views
-from manyview.mem.entropy import knn_entropy
-from manyview.mem.health import Diagnostics
-from manyview.mem.knn import knn_distance
+from manyview.mem.knn import knn_distance, knn_entropy
 from manyview.mem.model import MEM
 from manyview.mem.reward import BetaSchedule, total_reward
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from manyview.mem.encoder import Trunk
 from manyview.mem.knn import Combine
 from manyview.mem.losses import L1, Adversary, MarginUnit, OtherViews
-from manyview.mem.running import RewardScale
-from manyview.mem.upkeep import Temporal
+from manyview.mem.regularizers import Temporal
+from manyview.nn.normalization import RewardScale
+from manyview.nn.trunks import Trunk
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
 DistanceScale = Literal["raw", "relative"]

@@ -2,20 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-Trunk = Literal["paper", "small", "tiny"]
-
-# (filters, kernel, stride) of each convolution.
-# PAPER: D1. "Four convolutional layers" is all the text says; sizes are those of the code bases it builds on.
-TRUNKS: dict[Trunk, tuple[tuple[int, int, int], ...]] = {
-    "paper": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
-    "small": ((16, 4, 3), (32, 3, 2), (32, 3, 1)),  # steps that end at the border of 40 and of 64 pixels
-    "tiny": ((16, 3, 2), (16, 3, 2)),
-}
+from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
 
 
 class Features(NamedTuple):
@@ -39,18 +31,6 @@ class Features(NamedTuple):
 
     def detach(self) -> "Features":
         return Features(*(tensor.detach() for tensor in self))
-
-
-def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequential, int]:
-    """The convolutions of a trunk for images [C, H, W], flattened, and how many features they give."""
-    channels, height, width = image_shape
-    layers: list[nn.Module] = []
-    for filters, kernel, stride in TRUNKS[trunk]:
-        if min(height, width) < kernel:
-            raise ValueError(f"images of {image_shape[1]}x{image_shape[2]} are too small for the trunk {trunk!r}")
-        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU(inplace=True)]
-        channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-    return nn.Sequential(*layers, nn.Flatten()), channels * height * width
 
 
 class Encoder(nn.Module):
@@ -141,25 +121,3 @@ def stack_views(images: Mapping[str, Tensor], names: Sequence[str]) -> tuple[Ten
     views = torch.stack([images.get(name, torch.zeros_like(reference)) for name in names], dim=1)
     present = torch.tensor([name in images for name in names], device=views.device)
     return views, present.repeat(len(views), 1)
-
-
-def normalize_images(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Images of uint8 as networks take them, from -0.5 to 0.5."""
-    # PAPER: D3. DrQ-v2's input scale. In place on the fresh copy: a new tensor each would cost 6 % of an update.
-    return images.to(dtype).mul_(1 / 255).sub_(0.5)
-
-
-def init_orthogonal(module: nn.Module, *, heads: int = 1) -> None:
-    """DrQ-v2's initialisation: features that already differ between states before any training.
-
-    Otherwise a policy runs into the flat end of its tanh before it can tell states apart (D27). `heads` lie side by
-    side in one matrix.
-    """
-    if isinstance(module, nn.Conv2d):
-        nn.init.orthogonal_(module.weight, nn.init.calculate_gain("relu"))
-    elif isinstance(module, nn.Linear):
-        for head in module.weight.data.chunk(heads):
-            nn.init.orthogonal_(head)
-    bias = getattr(module, "bias", None)
-    if bias is not None:
-        nn.init.zeros_(bias)

@@ -1,5 +1,6 @@
 """Distance to the k-th nearest neighbour: exact, in tiles, for several views at once."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -211,3 +212,17 @@ def _average_first(ascending: Tensor, k: int) -> Tensor:
     first = ascending[..., :k]
     finite = first.isfinite()
     return torch.where(finite, first, 0.0).sum(-1) / finite.sum(-1).clamp(min=1)
+
+
+def knn_entropy(points: Tensor, k: int = 3) -> Tensor:
+    """Estimate the entropy of Eq. 8, in nats, of the distribution that `points` [N, Q] were drawn from.
+
+    The reward (Eq. 9) keeps only what depends on the points, the log of the distances.
+    """
+    count, dim = points.shape
+    if k >= count:
+        raise ValueError(f"expected more points than k = {k}, got {count}")
+    distance = knn_distance(points.unsqueeze(0), k).squeeze(0).double()
+    log_unit_ball = dim / 2 * math.log(math.pi) - math.lgamma(dim / 2 + 1)
+    digamma_k = torch.digamma(torch.tensor(float(k), dtype=torch.float64)).item()
+    return math.log(count) + dim * distance.log().mean() + log_unit_ball - digamma_k

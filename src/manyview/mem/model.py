@@ -6,15 +6,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.mem.bank import FeatureBank
 from manyview.mem.config import MEMConfig
+from manyview.mem.diagnostics import Diagnostics, compute_diagnostics
 from manyview.mem.encoder import Encoder, Features
-from manyview.mem.health import Diagnostics, compute_diagnostics
+from manyview.mem.feature_bank import FeatureBank
 from manyview.mem.knn import ReferenceSet
 from manyview.mem.losses import adv_loss, con_loss, diff_loss, discriminator_loss, total_loss
+from manyview.mem.regularizers import (
+    decorrelation_loss,
+    temporal_closeness_loss,
+    temporal_contrast_loss,
+    variance_floor_loss,
+)
 from manyview.mem.reward import check_replay_or_rollouts, compute_distances, intrinsic_reward
-from manyview.mem.running import RunningMoments, make_reward_moments
-from manyview.mem.upkeep import decorrelation_loss, temporal_closeness_loss, temporal_contrast_loss, variance_floor_loss
+from manyview.nn.normalization import RunningMoments, make_reward_moments
 from manyview.utils.distributed import average_gradients
 
 

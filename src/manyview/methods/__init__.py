@@ -1,8 +1,8 @@
 """Representations and intrinsic rewards behind two protocols; MEM, which is both, has a room of its own."""
 
-from manyview.methods.curl import CURL, CURLConfig
-from manyview.methods.plain import PixelEncoder, PixelEncoderConfig
-from manyview.methods.protocols import (
+from manyview.methods.bonuses.re3 import RE3, RE3Config
+from manyview.methods.bonuses.ride import RIDE, RIDEConfig
+from manyview.methods.interfaces import (
     Bonus,
     EncoderOutput,
     EpisodicBonus,
@@ -10,8 +10,8 @@ from manyview.methods.protocols import (
     HasDiscriminator,
     Representation,
 )
-from manyview.methods.re3 import RE3, RE3Config
-from manyview.methods.ride import RIDE, RIDEConfig
+from manyview.methods.representations.curl import CURL, CURLConfig
+from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 
 __all__ = [
     "CURL",

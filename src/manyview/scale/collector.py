@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from manyview.data.pieces import pack_chunk
+from manyview.data.chunks import pack_chunk
 from manyview.data.segments import MAX_SEGMENT_STEPS
 from manyview.scale.shard import Chunk
 from manyview.train import RunConfig, build

@@ -6,7 +6,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from manyview.data import SegmentError
-from manyview.data.log import SegmentRef
+from manyview.data.segment_log import SegmentRef
 from manyview.scale import engine
 from manyview.scale.engine import Handle, get_results, translate_ray_errors
 

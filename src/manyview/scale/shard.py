@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyview.data import AsyncWriter, SegmentError, SegmentLog
-from manyview.data.log import SegmentRef
-from manyview.data.pieces import ChunkSteps, append_chunk, unpack_chunk
+from manyview.data.chunks import ChunkSteps, append_chunk, unpack_chunk
+from manyview.data.segment_log import SegmentRef
 from manyview.scale.shared import check_marker
 from manyview.train import RunConfig, build
 from manyview.train.build import Shapes

@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from manyview.agents import PPO, SAC, ActionSpec, Agent, DrQv2
-from manyview.agents.agent import zero_beta
+from manyview.agents.base import zero_beta
 from manyview.data import DerivedViews, ReplayBuffer, RolloutBuffer, Sampler, compute_buffer_bytes
-from manyview.data.augment import Augmentation, check_image_shape
+from manyview.data.augmentation import Augmentation, check_image_shape
 from manyview.envs import Fault, View, get_views, make, make_vector
 from manyview.envs.many import AnyVectorEnv
 from manyview.envs.suite import Levels, TaskSettings

@@ -5,7 +5,7 @@ from math import inf
 from typing import Literal
 
 from manyview.agents import DrQv2Config, PPOConfig, SACConfig
-from manyview.data.augment import Augmentation
+from manyview.data.augmentation import Augmentation
 from manyview.envs.suite import RenderQuality
 from manyview.mem import BetaSchedule, MEMConfig
 from manyview.methods import CURLConfig, PixelEncoderConfig, RE3Config, RIDEConfig

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyview.data.log import ReplayLog, SegmentRef
+from manyview.data.segment_log import ReplayLog, SegmentRef
 from manyview.data.segments import SegmentError
 from manyview.train import checkpoint
 from manyview.train.checkpoint import Checkpoint, CheckpointError

@@ -1,17 +1,79 @@
-"""What off-policy agents share: the seam to a representation and an intrinsic reward, and their own randomness."""
+"""What every agent has: a representation, perhaps an intrinsic reward, and a state that can be kept."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from manyview.agents.agent import Agent, zero_beta
-from manyview.agents.options import OffPolicyConfig
+from manyview.data.augmentation import ShiftMode, random_shift
 from manyview.data.batch import Batch
-from manyview.data.shift import ShiftMode, random_shift
-from manyview.mem.running import RunningMoments
-from manyview.methods.protocols import Bonus, Representation
+from manyview.methods.interfaces import Bonus, EpisodicBonus, Representation
+from manyview.nn.module_state import get_module_state, load_module_state
+from manyview.nn.normalization import RunningMoments
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
+
+
+def zero_beta(_: int) -> float:
+    return 0.0
+
+
+class Agent(nn.Module):
+    """Acts on the representation's state, and is paid β times the intrinsic reward for exploring."""
+
+    def __init__(
+        self,
+        representation: Representation,
+        *,
+        bonus: Bonus | EpisodicBonus | None = None,
+        beta: Callable[[int], float] = zero_beta,
+    ) -> None:
+        super().__init__()
+        self.representation, self.bonus, self.beta = representation, bonus, beta
+
+    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
+        """Actions [B, ...] for `views` [B, V, C, H, W]; without exploring, as it is evaluated."""
+        raise NotImplementedError
+
+    def get_state(self) -> dict[str, Any]:
+        """All there is to keep, as a tree of tensors."""
+        return get_module_state(self)
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        load_module_state(self, state)
+
+    def rollback(self, state: dict[str, Any]) -> None:
+        """To what was learned then, in the midst of a run."""
+        self.load_state(state)
+
+    @property
+    def has_shared_encoder(self) -> bool:
+        """Whether the bonus is of the representation, as MEM's is; others have an encoder of their own."""
+        return id(self.bonus) == id(self.representation)
+
+
+RewardFrames = Literal["clean", "shifted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig:
+    hidden: int = 1024
+    """Width of actor and critics."""
+    shift_pixels: int = 4
+    """Of the augmentation; 0 turns it off."""
+    reward_frames: RewardFrames = "shifted"
+    """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
+    states still look alike; or `clean` ones, at the price of encoding s_t once more."""
+    critic_trains_encoder: bool = True
+    """Whether the critic's loss trains the encoder too. With `false` only the representation's own loss does, as line
+    15 of the paper's Algorithm 1 reads; what stands in for an absent view is then never trained."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_at_least(self, 1, "hidden")
+        check_at_most(self, MAX_UNITS, "hidden")
+        check_at_least(self, 0, "shift_pixels")
 
 
 class OffPolicyAgent(Agent):

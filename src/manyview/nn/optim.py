@@ -1,4 +1,4 @@
-"""Heads of actors and critics: three linear layers on the representation's state."""
+"""Optimizer steps that check for non-finite values, and frozen parameters."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,42 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from manyview.utils.distributed import average_gradients
-
-
-class Head(nn.Sequential):
-    """Always float32: in bfloat16 a value of 150 has neighbours at 149 and 151, as far apart as rewards."""
-
-    def forward(self, state: Tensor) -> Tensor:
-        with torch.autocast(state.device.type, enabled=False):
-            out: Tensor = super().forward(state.float())  # type: ignore[no-untyped-call]
-        return out
-
-
-def mlp(inputs: int, hidden: int, outputs: int, *, gain: float = 1.0, last_gain: float = 1.0) -> Head:
-    """Weights are orthogonal with these gains, biases zero."""
-    layers = [nn.Linear(inputs, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, outputs)]
-    for layer, factor in zip(layers, (gain, gain, last_gain), strict=True):
-        nn.init.orthogonal_(layer.weight, factor)
-        nn.init.zeros_(layer.bias)
-    return Head(layers[0], nn.ReLU(inplace=True), layers[1], nn.ReLU(inplace=True), layers[2])
-
-
-class TwinCritic(nn.Module):
-    """Two independent Q functions."""
-
-    def __init__(self, state_dim: int, action_dim: int, hidden: int) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(mlp(state_dim + action_dim, hidden, 1) for _ in range(2))
-
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """[2, B]"""
-        both = torch.cat([state, action], dim=1)
-        return torch.stack([head(both).squeeze(1) for head in self.heads])
-
-
-def saturation_penalty(pre_tanh: Tensor, *, threshold: float = 2.0) -> Tensor:
-    """How far, squared, policies stand beyond ±`threshold` before their tanh, where it hardly has a gradient left."""
-    return (pre_tanh.abs() - threshold).clamp(min=0).pow(2).mean()
 
 
 class NonFiniteError(ArithmeticError):

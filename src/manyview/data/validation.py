@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.data.cutting import apply_bits, flatten_pixels, pack_bits
+from manyview.data.derived_views import apply_bits, flatten_pixels, pack_bits
 from manyview.envs.foreground import extract_foreground_mask
 from manyview.envs.layers.boundary import (
     ContractError,

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from manyview.data.cutting import apply_bits, flatten_pixels
-from manyview.data.entry import ERROR_SOURCE, StoredObservation, TransitionCheck
+from manyview.data.derived_views import apply_bits, flatten_pixels
 from manyview.data.layout import (
     MAX_AGE,
     check_records,
@@ -20,6 +19,7 @@ from manyview.data.layout import (
     stored_frame_shape,
     validate_replay_views,
 )
+from manyview.data.validation import ERROR_SOURCE, StoredObservation, TransitionCheck
 from manyview.envs.layers.boundary import make_contract_error
 from manyview.envs.views import Observation, View
 from manyview.utils.json_io import is_count

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.data.replay import ReplayBuffer
+from manyview.data.replay_buffer import ReplayBuffer
 
 RESERVE_STEPS = 1024
 RESERVE_DIVISOR = 64

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.mem.encoder import Trunk
-from manyview.mem.running import RewardScale, make_reward_moments
-from manyview.methods.plain import PixelEncoder, PixelEncoderConfig
+from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
+from manyview.nn.normalization import RewardScale, make_reward_moments
+from manyview.nn.trunks import Trunk
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices, check_positive
 
 

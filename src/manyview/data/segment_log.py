@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from manyview.data.replay import ReplayBuffer
+from manyview.data.replay_buffer import ReplayBuffer
 from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, SegmentError, pack_segment
 from manyview.utils.async_writer import AsyncWriter
 from manyview.utils.atomic_io import make_directory, remove, write_atomic

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.encoder import Trunk, init_orthogonal, make_trunk, normalize_images
+from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
 

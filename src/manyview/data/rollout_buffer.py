@@ -1,12 +1,13 @@
 """A rollout: what E environments did in T steps, used for some epochs and then overwritten."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyview.data.derived import DerivedViews
+from manyview.data.batch import Minibatch
+from manyview.data.derived_views import DerivedViews
 
 ENCODE_BATCH_SIZE = 256
 """Rows, as many as a minibatch of the paper has: what fits for learning fits for this."""
@@ -15,24 +16,6 @@ ENCODE_BATCH_SIZE = 256
 def map_features(features: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """The same kind of features, of some rows of each of their tensors."""
     return type(features)(*map(function, features))
-
-
-class Minibatch(NamedTuple):
-    """Rows of a rollout, in no order."""
-
-    views: Tensor  # [B, V, C, H, W] uint8, derived ones included
-    mask: Tensor  # [B, V] bool
-    action: Tensor  # [B] or [B, A]
-    log_prob: Tensor  # [B], of the policy that acted
-    value: Tensor  # [B], as that policy saw it
-    advantage: Tensor  # [B]
-    returns: Tensor  # [B], what the value should have been
-    next_features: Any | None
-    """Features of the step after, as they were while acting; None if they are not kept."""
-    next_views: Tensor | None
-    """Of the step after, if asked for; the row's own where its episode ended."""
-    next_mask: Tensor | None
-    has_next: Tensor  # [B] bool, whether the step after is of the same episode
 
 
 class RolloutBuffer:

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.data.shift import random_shift
-from manyview.mem.encoder import Trunk
-from manyview.methods.follow import soft_update
-from manyview.methods.plain import PixelEncoder, PixelEncoderConfig
+from manyview.data.augmentation import random_shift
+from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
+from manyview.nn.soft_update import soft_update
+from manyview.nn.trunks import Trunk
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices, check_unit_interval
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyview.data.layout import check_records
-from manyview.data.replay import ReplayBuffer
+from manyview.data.replay_buffer import ReplayBuffer
 from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, SegmentError, pack_segment
 
 

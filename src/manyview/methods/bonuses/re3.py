@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.mem.encoder import Trunk, make_trunk, normalize_images
 from manyview.mem.knn import knn_distance, windowed_knn_distance
 from manyview.mem.reward import check_replay_or_rollouts
-from manyview.mem.running import RewardScale, make_reward_moments
+from manyview.nn.normalization import RewardScale, make_reward_moments
+from manyview.nn.trunks import Trunk, make_trunk, normalize_images
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
 

@@ -1,0 +1,1 @@
+"""Bonuses: intrinsic rewards, one file each."""

@@ -1,0 +1,1 @@
+"""Representations: encoders of the policy with their auxiliary losses, one file each."""

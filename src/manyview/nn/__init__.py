@@ -1,0 +1,1 @@
+"""Network parts that agents, representations and bonuses share: trunks, heads, optimizers, normalization."""
