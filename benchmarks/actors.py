@@ -27,16 +27,16 @@ import ray
 
 import manyview
 from benchmarks.processes import ACTING, below
+from manyview.config.overrides import apply_overrides
 from manyview.data import AsyncWriter
 from manyview.scale.cluster import connect
 from manyview.scale.collector import get_policy_weights
 from manyview.scale.fleet import ActorLost, ActorPool, Delivery
 from manyview.scale.shard import ReplayShard
 from manyview.scale.trainer import ActorLearnerTrainer
-from manyview.train import OffPolicyTrainer, RunConfig, build, load_preset
-from manyview.train.machine import configure_torch
+from manyview.train import OffPolicyTrainer, RunConfig, factory, load_preset
+from manyview.train.compute import configure_torch
 from manyview.train.trainer import AdvanceResult, Trainer
-from manyview.train.tree import apply_overrides
 
 RENDERED = "dmc/quadruped_run"
 """Nine tenths of a step of it are spent on drawing, without a graphics card."""
@@ -84,13 +84,13 @@ class Watched:
 @contextmanager
 def fleet_of(config: RunConfig) -> Iterator[tuple[ActorPool, Any]]:
     """Actors and one shard, without a learner, and weights for them."""
-    env = build.make_env(config)
-    shapes = build.infer_shapes(config, env)
+    env = factory.make_env(config)
+    shapes = factory.infer_shapes(config, env)
     env.close()
     shard: Any = ray.remote(ReplayShard).options(num_cpus=0).remote(config, shapes, index=0, count=1, key=KEY)
     fleet = ActorPool(config, shapes, [shard], key=KEY)
     try:
-        yield fleet, ray.put(get_policy_weights(build.build_agent(config, shapes)))
+        yield fleet, ray.put(get_policy_weights(factory.build_agent(config, shapes)))
     finally:
         fleet.close()
         ray.kill(shard)
@@ -113,7 +113,7 @@ def watched(fleet: ActorPool, weights: Any, config: RunConfig, *, seconds: float
 
 def _bare(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None:
     configure_torch(config.machine)
-    env = build.make_env(config)
+    env = factory.make_env(config)
     env.action_space.seed(1)
     env.reset(seed=1)
     for _ in range(3):

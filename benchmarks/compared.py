@@ -9,7 +9,7 @@ import torch
 
 from manyview.data.segment_log import SEGMENT_NAME, SegmentRef
 from manyview.data.segments import Segment
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint
 from manyview.train.resume import parse_segments
 

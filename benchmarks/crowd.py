@@ -23,7 +23,7 @@ from benchmarks.processes import below, own_mb
 from manyview.scale.cluster import connect
 from manyview.scale.collector import ChunkCollector, get_policy_weights
 from manyview.scale.shard import Chunk, ReplayShard, sign_incarnation
-from manyview.train import RunConfig, build
+from manyview.train import RunConfig, factory
 
 HERTZ = 10.0
 SENDERS = 2
@@ -65,7 +65,7 @@ class Crowd:
 
 def recorded(config: RunConfig, shapes: Any) -> Chunk:
     collector = ChunkCollector(config, shapes, actor=0, incarnation=0)
-    weights = get_policy_weights(build.build_agent(config, shapes))
+    weights = get_policy_weights(factory.build_agent(config, shapes))
     parcel, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
     collector.close()
     return parcel
@@ -78,8 +78,8 @@ def held_mb(name: str) -> float:
 
 def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: int) -> None:
     config = config_of(task, actors=actors, chunk_steps=chunk_steps, replay={"capacity": CAPACITY})
-    env = build.make_env(config)
-    shapes = build.infer_shapes(config, env)
+    env = factory.make_env(config)
+    shapes = factory.infer_shapes(config, env)
     env.close()
     parcel = recorded(config, shapes)
     size_kb, steps_a_second = len(parcel.payload) / 1024, actors * HERTZ

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from manyview.train import build
-from manyview.train import config as known
-from manyview.train.config import RunConfig
+from manyview.config import schema as known
+from manyview.config.overrides import apply_overrides, from_plain, merge_overrides, to_plain
+from manyview.config.presets import load_preset
+from manyview.config.schema import RunConfig
+from manyview.train import factory
 from manyview.train.evaluation import evaluate_policy
-from manyview.train.opening import make_trainer
-from manyview.train.presets import load_preset
-from manyview.train.tree import apply_overrides, from_plain, merge_overrides, to_plain
+from manyview.train.run_setup import make_trainer
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep_sea.jsonl"
 SEEDS = range(1, 11)
@@ -110,7 +110,7 @@ def config_of(method: str, seed: int) -> RunConfig:
 def attempt(method: str, seed: int) -> Attempt:
     torch.set_num_threads(1)
     config = config_of(method, seed)
-    trainer, env = make_trainer(config), build.make_env(config)
+    trainer, env = make_trainer(config), factory.make_env(config)
     found, solved, in_a_row, evaluated = None, None, 0, 0
     while solved is None and not trainer.is_done:
         episodes = trainer.advance().episodes

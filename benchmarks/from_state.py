@@ -23,13 +23,13 @@ from torch import Tensor, nn
 
 from manyview.agents.base import zero_beta
 from manyview.agents.drqv2 import DrQv2
+from manyview.config.overrides import apply_overrides, from_plain, to_plain
+from manyview.config.presets import load_preset
+from manyview.config.schema import RunConfig
 from manyview.data.batch import Batch
 from manyview.mem.knn import ReferenceSet, knn_distance
 from manyview.nn.normalization import make_reward_moments
 from manyview.nn.trunks import init_orthogonal
-from manyview.train.config import RunConfig
-from manyview.train.presets import load_preset
-from manyview.train.tree import apply_overrides, from_plain, to_plain
 
 Array = NDArray[np.float32]
 RESULTS = Path(__file__).parents[1] / "results" / "from_state.jsonl"

@@ -23,9 +23,15 @@ from manyview.data import ReplayBuffer, SegmentError
 from manyview.data.segments import DIGEST_BYTES, Segment, pack_segment
 from manyview.envs import View
 from manyview.train import checkpoint
-from manyview.train.checkpoint import CHECKSUMS_FILE, MANIFEST_FILE, TENSORS_FILE, VALUES_FILE, CheckpointError
-from manyview.train.clock import Counters
-from manyview.train.diary import RunnerState
+from manyview.train.checkpoint import (
+    CHECKSUMS_FILE,
+    MANIFEST_FILE,
+    TENSORS_FILE,
+    VALUES_FILE,
+    CheckpointError,
+    RunnerState,
+)
+from manyview.train.counters import Counters
 from manyview.train.resume import convert_load_errors, list_changes, parse_segments
 
 BLOCK = 50_000

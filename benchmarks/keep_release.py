@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import manyview
+from manyview.config.overrides import apply_overrides
 from manyview.train import RunConfig, RunDir, checkpoint, load_preset
-from manyview.train.opening import build_runner
-from manyview.train.tree import apply_overrides
+from manyview.train.run_setup import build_runner
 from manyview.utils.atomic_io import remove
 
 RELEASES = Path(__file__).parents[1] / "tests" / "data" / "releases"

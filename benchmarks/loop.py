@@ -16,11 +16,11 @@ from time import process_time
 
 import torch
 
+from manyview.config.overrides import apply_overrides
 from manyview.train import OffPolicyTrainer, RunConfig, RunDir, load_preset
-from manyview.train.observe import to_tensors
-from manyview.train.opening import build_runner
-from manyview.train.session import Runner
-from manyview.train.tree import apply_overrides
+from manyview.train.preprocessing import to_tensors
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from manyview.utils.resources import keep_freed_memory
 
 STEPS = 40

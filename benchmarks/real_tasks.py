@@ -26,7 +26,7 @@ import numpy as np
 
 from manyview.envs import make_vector
 from manyview.envs.many import extract_finished_episodes
-from manyview.train.folder import RunDir
+from manyview.train.run_dir import RunDir
 
 KEPT, WORK = Path("results"), Path("runs")
 FILES = ("config.json", "manifest.json", "metrics.jsonl")

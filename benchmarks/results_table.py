@@ -29,8 +29,8 @@ from benchmarks.real_tasks import (
     played_on,
 )
 from manyview.report.curves import Curve, group_curves, read_curve
-from manyview.report.lines import read_records
-from manyview.report.published import read_published_results
+from manyview.report.metrics_file import read_records
+from manyview.report.published_results import read_published_results
 from manyview.report.runs import METRICS_FILE, find_runs, read_config
 from manyview.report.statistics import bootstrap_interval
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.train import OnPolicyTrainer, load_preset
-from manyview.train.tree import apply_overrides, merge_overrides
 from manyview.utils.resources import keep_freed_memory
 
 TASK = "procgen/bigfish"

@@ -19,15 +19,15 @@ import numpy as np
 import torch
 
 from manyview import get_views, make
+from manyview.config.overrides import apply_overrides
 from manyview.data import AsyncWriter, ReplayBuffer, SegmentLog
 from manyview.data.segment_log import SegmentJob
 from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, pack_segment
 from manyview.envs import View
 from manyview.train import RunDir, load_preset
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.opening import build_runner
-from manyview.train.session import Runner
-from manyview.train.tree import apply_overrides
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 
 RUN_SAVES_EVERY_STEPS = 2_500
 """Of the cpu preset: 10,000 frames."""

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyview.config.overrides import apply_overrides
 from manyview.data.augmentation import random_shift
-from manyview.train import build, load_preset
-from manyview.train.tree import apply_overrides
+from manyview.train import factory, load_preset
 
 PRESETS = {"cpu": (1, 2, 4), "paper/dmc/drqv2": (4,)}
 TASKS = ("dmc/ball_in_cup_catch", "dmc/pendulum_swingup")
@@ -25,10 +25,10 @@ class Pictures:
     def __init__(self, task: str, preset: str) -> None:
         config = load_preset(preset, task=task, method="drqv2+mem", seed=1)
         self.config = apply_overrides(config, {"replay": {"capacity": 2_000}})
-        env = build.make_env(self.config)
-        shapes = build.infer_shapes(self.config, env)
-        self.encoder = build.build_agent(self.config, shapes).representation
-        replay, rng = build.build_replay_buffer(self.config, shapes), np.random.default_rng(0)
+        env = factory.make_env(self.config)
+        shapes = factory.infer_shapes(self.config, env)
+        self.encoder = factory.build_agent(self.config, shapes).representation
+        replay, rng = factory.build_replay_buffer(self.config, shapes), np.random.default_rng(0)
         for episode in range(2):
             replay.start_episode(env.reset(seed=episode)[0])
             over = False

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.envs import ViewWarning
 from manyview.envs.dmc.env import DeepMindControl
 from manyview.envs.drawing import _GLRenderer
 from manyview.train import RunConfig, RunDir, load_preset
-from manyview.train.opening import build_runner
-from manyview.train.session import Runner
-from manyview.train.tree import apply_overrides, merge_overrides
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 
 SAMPLE_S = 60.0
 WARM_UP = 0.2

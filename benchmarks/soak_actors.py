@@ -29,7 +29,7 @@ from benchmarks.processes import ACTING, below, descriptors, of_status, own_mb
 from benchmarks.soak import BARS, broken, endless, sample, verdict
 from manyview.scale.cluster import connect, count_cpus
 from manyview.train import RunDir
-from manyview.train.opening import build_runner
+from manyview.train.run_setup import build_runner
 
 TROUBLE_EVERY_S = 10.0
 HANGS_EVERY = 3

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from manyview.cli.drawing import RenderTest
-from manyview.cli.finding import Finding
-from manyview.cli.machine import MachineInfo, TorchInfo
+from manyview.cli.doctor.machine import Finding, MachineInfo, TorchInfo
+from manyview.cli.doctor.render_test import RenderTest
 
 HEALTHY = MachineInfo(
     system="Linux",

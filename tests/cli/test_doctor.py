@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from manyview.cli.doctor import check_accelerator, check_threads, get_exit_status, print_findings, run_checks
-from manyview.cli.finding import Finding
-from manyview.cli.machine import TorchInfo, inspect_machine
-from manyview.cli.packages import is_matching_version
+from manyview.cli.doctor.machine import Finding, TorchInfo, inspect_machine
+from manyview.cli.doctor.packages import is_matching_version
 from manyview.utils.resources import parse_cpu_quota
 from tests.cli.machines import CUDA, HEALTHY, only, with_versions
 

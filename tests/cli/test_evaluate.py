@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from manyview.cli.main import main
+from manyview.config.overrides import apply_overrides
 from manyview.envs import View
-from manyview.report.episodes import list_absent_cameras, play_episodes
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
+from manyview.report.policy_rollout import list_absent_cameras, play_episodes
 from manyview.train import RunDir, load_preset, run
-from manyview.train.film import format_captions
-from manyview.train.tree import apply_overrides
+from manyview.train.video import format_captions
 from tests.report.folders import TASK, TINY, kept
 
 CAMERAS = ("upright", "lying")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from manyview.cli import following
-from manyview.cli.following import TailReader, stream_records
+from manyview.cli import tail
+from manyview.cli.tail import TailReader, stream_records
 
 
 def line(kind: str, **more: Any) -> str:
@@ -86,7 +86,7 @@ def test_lines_that_are_no_records_are_passed_over(tmp_path: Path) -> None:
 @HOSTILE
 @pytest.mark.quality("X5")
 def test_a_line_without_end_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "MAX_TAIL_BYTES", 100)
+    monkeypatch.setattr(tail, "MAX_TAIL_BYTES", 100)
     file = tmp_path / "metrics.jsonl"
     file.write_text("x" * 1000)
     lines = TailReader(file)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from manyview.cli.drawing import RenderTest, parse_render_output, render_in_subprocess
-from manyview.cli.finding import Finding
-from manyview.cli.graphics import check_qt, check_render_backend, check_render_driver, check_rendered_images
-from manyview.cli.machine import MachineInfo
+from manyview.cli.doctor.machine import Finding, MachineInfo
+from manyview.cli.doctor.render_test import RenderTest, parse_render_output, render_in_subprocess
+from manyview.cli.doctor.rendering import check_qt, check_render_backend, check_render_driver, check_rendered_images
 from tests.cli.machines import HEALTHY, only, with_versions
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from manyview.cli.packages import (
+from manyview.cli.doctor.packages import (
     DMC_PIN,
     EXTRAS,
     Extra,

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from manyview.cli.main import main
-from manyview.report.picture import X_LABELS
+from manyview.report.plotting import X_LABELS
 from manyview.report.runs import CONFIG_FILE, METRICS_FILE
 from tests.report.folders import TASK, kept, record
 

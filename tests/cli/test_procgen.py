@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from manyview.cli.main import main
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint
 
 pytestmark = pytest.mark.simulator

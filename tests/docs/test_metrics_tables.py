@@ -8,7 +8,7 @@ import pytest
 
 from manyview.mem import MEM
 from manyview.train import make_trainer
-from manyview.train.records import RecordKind
+from manyview.train.loggers import RecordKind
 from tests.train.runs import short_rollouts, short_run
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from manyview.config.overrides import to_plain
 from manyview.train import PRESETS, load_preset
-from manyview.train.tree import to_plain
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 LEFT_OPEN = {"task's", "torch's"}

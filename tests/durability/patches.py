@@ -6,9 +6,9 @@ import signal
 from time import sleep
 from typing import Any
 
-from manyview.train import RunConfig, stopping
+from manyview.train import RunConfig, signals
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.session import Runner
+from manyview.train.runner import Runner
 
 SMALL_BYTES = 8_000
 """Enough for records and manifests, too little for a checkpoint."""
@@ -18,7 +18,7 @@ HELD_AT_FRAMES = 100
 
 def impatient() -> None:
     """A call that does not return is given up soon, so that tests of it are quick."""
-    stopping.STOP_TIMEOUT_S, stopping.FORCED_EXIT_S = 0.5, 1.5
+    signals.STOP_TIMEOUT_S, signals.FORCED_EXIT_S = 0.5, 1.5
 
 
 def ignores_hangups() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.file_operations import Operation, watched
-from manyview.report.lines import read_records
+from manyview.config.overrides import merge_overrides
+from manyview.report.metrics_file import read_records
 from manyview.train import RunConfig, RunDir
-from manyview.train.opening import build_runner
-from manyview.train.session import Runner
-from manyview.train.tree import merge_overrides
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from tests.train.runs import short_run
 
 QUICK: dict[str, Any] = {

@@ -12,9 +12,9 @@ from benchmarks.compared import differences
 from benchmarks.soak import Breakage
 from manyview.envs import Fault
 from manyview.envs.layers.faults import FaultKind
-from manyview.report.lines import read_records
-from manyview.train import RunDir, build, run
-from manyview.train.opening import build_runner
+from manyview.report.metrics_file import read_records
+from manyview.train import RunDir, factory, run
+from manyview.train.run_setup import build_runner
 from tests.durability.sessions import abandon, advance_to, warnings_of
 from tests.train.runs import short_run
 from tests.train.test_session import poisoning
@@ -35,7 +35,7 @@ def test_a_run_with_a_broken_camera_ends_with_a_finite_bonus(
     kind: FaultKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.1)]
-    monkeypatch.setattr(build, "make_env", partial(build.make_env, faults=faults))
+    monkeypatch.setattr(factory, "make_env", partial(factory.make_env, faults=faults))
     folder = RunDir(tmp_path / "run")
     assert run(short_run(), folder)
     train = of_kind(folder, "train")

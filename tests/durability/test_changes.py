@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from manyview.cli.main import main
-from manyview.report.lines import read_records
-from manyview.train import RunDir
-from manyview.train import folder as folders
-from manyview.train.opening import build_runner
+from manyview.report.metrics_file import read_records
+from manyview.train import RunDir, manifest
+from manyview.train.run_setup import build_runner
 from tests.durability.sessions import abandon, advance_to, quick_run
 
 CONFIG = quick_run()
@@ -44,8 +43,8 @@ def test_what_has_changed_is_said_refused_and_accepted_only_aloud(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if change == "version":
-        real = folders._find_version
-        monkeypatch.setattr(folders, "_find_version", lambda name: "2.0.0-other" if name == "torch" else real(name))
+        real = manifest._find_version
+        monkeypatch.setattr(manifest, "_find_version", lambda name: "2.0.0-other" if name == "torch" else real(name))
     folder = RunDir(tmp_path / "run")
     session = build_runner(CONFIG, folder)
     advance_to(session, 45)

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.compared import differences
 from benchmarks.file_operations import WRITES, Operation, watched
 from manyview.train import RunDir, checkpoint, run
-from manyview.train.opening import build_runner
-from manyview.train.session import Runner
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from tests.durability.sessions import Crash, abandon, advance_to, dying, quick_run
 
 CONFIG = quick_run()

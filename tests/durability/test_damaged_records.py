@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
-from manyview.train.opening import build_runner
+from manyview.train.run_setup import build_runner
 from tests.durability.sessions import abandon, advance_to, quick_run, warnings_of
 
 CONFIG = quick_run()

@@ -14,11 +14,11 @@ from benchmarks.compared import comparable, different, replay_of
 from benchmarks.file_operations import WRITES, Operation, watched
 from benchmarks.kills import CASES, undisturbed
 from benchmarks.launcher import Launcher, Request
-from manyview.report.lines import read_records
+from manyview.config.overrides import to_plain
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint, run
-from manyview.train.opening import build_runner
-from manyview.train.session import SaveFailedError
-from manyview.train.tree import to_plain
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import SaveFailedError
 from tests.durability.sessions import opened, quick_run, warnings_of
 from tests.train.test_session import poisoning
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.compared import differences
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.opening import build_runner
+from manyview.train.run_setup import build_runner
 from tests.durability.sessions import abandon, advance_to
 from tests.train.runs import short_run
 

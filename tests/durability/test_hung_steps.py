@@ -12,7 +12,7 @@ import pytest
 from benchmarks.compared import differences
 from benchmarks.kills import Case
 from benchmarks.launcher import Ended, Launcher, Request, Running
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir
 from quality.plugin import Figure
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.kills import Case
 from manyview.cli.main import main
 from manyview.envs.layers.boundary import MAX_FRAMES, ContractError, validate_info
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir
 
 FAILS = "an environment that raises or exits ends the run with status 1 and one line; the log has the traceback"

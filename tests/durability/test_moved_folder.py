@@ -13,10 +13,10 @@ from benchmarks.file_operations import Operation, watched
 from benchmarks.kills import CASES
 from benchmarks.launcher import Launcher, Request
 from manyview.cli.main import main
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
-from manyview.train.opening import build_runner
-from manyview.train.session import RunMovedError
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import RunMovedError
 from tests.durability.sessions import abandon, advance_to, opened, quick_run
 
 CONFIG = quick_run()

@@ -17,9 +17,9 @@ import torch
 from benchmarks.compared import different
 from manyview.envs import Fault
 from manyview.envs.layers.faults import FaultKind
-from manyview.train import RunDir, build
-from manyview.train.opening import build_runner
-from manyview.train.session import Runner
+from manyview.train import RunDir, factory
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from tests.durability.graph import values
 from tests.durability.sessions import abandon, advance_to
 from tests.train.runs import short_rollouts, short_run
@@ -124,7 +124,7 @@ def test_every_value_of_a_session_comes_back(method: str, tmp_path: Path) -> Non
 @pytest.mark.quality("D1")
 def test_every_value_of_failing_cameras_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.05) for kind in get_args(FaultKind)]
-    monkeypatch.setattr(build, "make_env", partial(build.make_env, faults=faults))
+    monkeypatch.setattr(factory, "make_env", partial(factory.make_env, faults=faults))
     with two_sessions(RunDir(tmp_path / "run")) as sessions:
         assert forgotten(*sessions) == []
 

@@ -14,9 +14,9 @@ import torch
 from benchmarks.keep_release import RELEASES
 from manyview.envs.drawing import MujocoRenderer, RenderedViews
 from manyview.train import RunConfig, RunDir
-from manyview.train.machine import compute_fingerprint
-from manyview.train.opening import build_runner
+from manyview.train.compute import compute_fingerprint
 from manyview.train.resume import MachineChangedError
+from manyview.train.run_setup import build_runner
 from tests.durability.sessions import abandon, advance_to, quick_run
 
 HOLDS = pytest.mark.attack("A resume with other numerics or another OpenGL driver is refused, never called bit for bit")

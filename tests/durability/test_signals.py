@@ -9,7 +9,7 @@ import pytest
 from benchmarks.compared import comparable, different, replay_of
 from benchmarks.kills import CASES, undisturbed
 from benchmarks.launcher import Ended, Launcher, Request, Running
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint
 from quality.plugin import Figure
 

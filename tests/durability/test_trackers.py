@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from benchmarks.launcher import Running
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
-from manyview.train import records as records_module
-from manyview.train.records import WandbLogger
+from manyview.train import loggers as records_module
+from manyview.train.loggers import WandbLogger
 from quality.plugin import Figure
 from tests.durability.sessions import quick_run, warnings_of
 

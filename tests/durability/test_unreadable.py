@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.compared import differences
 from benchmarks.file_operations import Operation, watched
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint, run
-from manyview.train.opening import build_runner
+from manyview.train.run_setup import build_runner
 from manyview.utils import files
 from tests.durability.sessions import abandon, advance_to, quick_run
 

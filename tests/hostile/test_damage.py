@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from manyview.data import SegmentError
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.train import checkpoint
 from manyview.train.checkpoint import CheckpointError
-from manyview.train.opening import build_runner
 from manyview.train.resume import parse_segments
+from manyview.train.run_setup import build_runner
 from quality.plugin import Figure
 from tests.hostile.victim import Victim, config
 

@@ -12,7 +12,7 @@ import pytest
 from manyview.cli.main import main
 from manyview.envs.look import save_image, write_video
 from manyview.train import RunDir, checkpoint
-from manyview.train.opening import build_runner
+from manyview.train.run_setup import build_runner
 from manyview.utils.atomic_io import remove, write_atomic
 from tests.hostile.victim import Victim, config
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.keep_release import NEUTRAL, RELEASES
-from manyview.report.episodes import play_episodes
+from manyview.report.policy_rollout import play_episodes
 from manyview.train import RunDir, checkpoint
-from manyview.train.opening import build_runner
+from manyview.train.run_setup import build_runner
 
 KEPT = sorted(path.name for path in RELEASES.iterdir())
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from manyview.cli.main import main
+from manyview.config.overrides import apply_overrides, from_plain, nest_overrides, to_plain
 from manyview.data import InsufficientSpaceError
-from manyview.train import RunConfig, build, load_preset
-from manyview.train.rehearsal import read_resident_bytes, reset_peak_memory
-from manyview.train.tree import apply_overrides, from_plain, nest_overrides, to_plain
+from manyview.train import RunConfig, factory, load_preset
+from manyview.train.memory_estimate import read_resident_bytes, reset_peak_memory
 from tests.hostile.victim import Victim, config
 from tests.train.runs import short_rollouts, short_run
 
@@ -78,19 +78,19 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
 @pytest.mark.quality("X5")
 def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = short_run("drqv2+none", drqv2={"hidden": 4096})
-    env = build.make_env(settings)
+    env = factory.make_env(settings)
     monkeypatch.setattr("manyview.utils.resources.free_memory_bytes", lambda _: 2**26)
     with pytest.raises(InsufficientSpaceError, match=r"the agent needs 0\.3 GB of memory, and 67\.1 MB are free"):
-        build.build_agent(settings, build.infer_shapes(settings, env))
+        factory.build_agent(settings, factory.infer_shapes(settings, env))
     env.close()
 
 
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl", "drqv2+none+re3", "ppo+mem", "ppo+ride", "sac+mem"])
 def test_the_outline_of_an_agent_has_its_tensors_and_takes_its_state(method: str) -> None:
     settings = short_rollouts(method) if method.startswith("ppo") else short_run(method)
-    env = build.make_env(settings)
-    shapes = build.infer_shapes(settings, env)
-    outline, built = build.build_agent_outline(settings, shapes), build.build_agent(settings, shapes)
+    env = factory.make_env(settings)
+    shapes = factory.infer_shapes(settings, env)
+    outline, built = factory.build_agent_outline(settings, shapes), factory.build_agent(settings, shapes)
     tensors = [dict((*agent.named_parameters(), *agent.named_buffers())) for agent in (outline, built)]
     there, expected = ({name: (t.shape, t.dtype) for name, t in each.items()} for each in tensors)
     assert there == expected

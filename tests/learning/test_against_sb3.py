@@ -10,10 +10,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.envs import make
 from manyview.methods import PixelEncoder, PixelEncoderConfig
 from manyview.train import OnPolicyTrainer, load_preset
-from manyview.train.tree import apply_overrides, merge_overrides
 
 TASK, SEEDS = "toy/identity", range(1, 6)
 ENVS, STEPS, BATCH, EPOCHS, HIDDEN, LATENT = 16, 32, 128, 4, 64, 16

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from manyview.train import build
+from manyview.config.overrides import apply_overrides, merge_overrides
+from manyview.config.presets import load_preset
+from manyview.train import factory
 from manyview.train.evaluation import evaluate_policy
-from manyview.train.opening import make_trainer
-from manyview.train.presets import load_preset
-from manyview.train.tree import apply_overrides, merge_overrides
+from manyview.train.run_setup import make_trainer
 
 EPISODES = 100
 TOYS: dict[str, Any] = {
@@ -24,7 +24,7 @@ def score(task: str, method: str, *, frames: int, changes: dict[str, Any] | None
     config = apply_overrides(
         config, merge_overrides(TOYS, merge_overrides({"schedule": {"frames": frames}}, changes or {}))
     )
-    trainer, env = make_trainer(config), build.make_env(config)
+    trainer, env = make_trainer(config), factory.make_env(config)
     try:
         while not trainer.is_done:
             trainer.advance()

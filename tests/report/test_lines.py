@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from manyview.report import lines
-from manyview.report.lines import read_records, read_records_reversed
+from manyview.report import metrics_file
+from manyview.report.metrics_file import read_records, read_records_reversed
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 64, 100_000])
 def test_from_the_end_come_the_same_records_the_other_way_round(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    monkeypatch.setattr(metrics_file, "BLOCK_BYTES", block)
     path = tmp_path / "metrics.jsonl"
     written = [{"kind": "train", "β": number, "text": "x" * (number * 5)} for number in range(9)]
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in written), encoding="utf-8")
@@ -41,7 +41,7 @@ def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
 @pytest.mark.quality("X5")
 def test_a_line_that_is_too_long_is_passed_over_from_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
-    monkeypatch.setattr(lines, "MAX_RECORD_BYTES", 40)
+    monkeypatch.setattr(metrics_file, "MAX_RECORD_BYTES", 40)
     for text in ("x" * 1000, '{"kind": "long", "a": "' + "x" * 1000 + '"}'):
         path.write_text(f'{{"kind": "a"}}\n{text}\n{{"kind": "b"}}\n')
         assert [record["kind"] for record in read_records(path)] == ["a", "b"]
@@ -50,7 +50,7 @@ def test_a_line_that_is_too_long_is_passed_over_from_both_ends(tmp_path: Path, m
 
 def test_from_the_end_no_more_is_read_than_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
-    monkeypatch.setattr(lines, "MAX_TAIL_BYTES", 30)
+    monkeypatch.setattr(metrics_file, "MAX_TAIL_BYTES", 30)
     path.write_text('{"kind": "a"}\n' * 10)
     assert len(list(read_records_reversed(path))) == 2
 
@@ -59,8 +59,8 @@ def test_no_more_lines_are_parsed_than_a_bound(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "a"}\n' + "{}\n" * 10)
     assert len(list(read_records_reversed(path))) == len(list(read_records(path))) == 1
-    monkeypatch.setattr(lines, "MAX_TAIL_LINES", 10)
-    monkeypatch.setattr(lines, "MAX_LINES", 10)
+    monkeypatch.setattr(metrics_file, "MAX_TAIL_LINES", 10)
+    monkeypatch.setattr(metrics_file, "MAX_LINES", 10)
     assert list(read_records_reversed(path)) == []
     with pytest.raises(OSError, match=r"metrics\.jsonl has more than 10 lines"):
         list(read_records(path))

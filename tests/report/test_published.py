@@ -9,7 +9,7 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.envs.make import list_tasks
-from manyview.report.published import read_published_results
+from manyview.report.published_results import read_published_results
 from tests.report.folders import kept
 
 HOSTILE = pytest.mark.attack("a file of published figures that is deep, huge, infinite or no file is refused in a line")

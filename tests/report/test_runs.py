@@ -15,18 +15,19 @@ from typing import Any
 import pytest
 
 from benchmarks.launcher import read_line
-from manyview.report.alive import LOCK_FILE, is_training
+from manyview.config.overrides import apply_overrides
 from manyview.report.runs import (
     CONFIG_FILE,
+    LOCK_FILE,
     MANIFEST_FILE,
     METRICS_FILE,
     RunSummary,
     find_runs,
+    is_training,
     summarize_run,
     summarize_runs,
 )
 from manyview.train import RunDir, load_preset, run
-from manyview.train.tree import apply_overrides
 from tests.report.folders import TASK, TINY, kept, record
 
 BEGIN_AND_WAIT = """

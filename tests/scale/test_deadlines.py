@@ -13,7 +13,7 @@ from manyview.scale import engine, fleet, logs
 from manyview.scale.batches import BatchLoader
 from manyview.scale.engine import get_results
 from manyview.scale.logs import ShardedLog
-from manyview.train.stopping import StopRequest, get_current_request, set_current_request
+from manyview.train.signals import StopRequest, get_current_request, set_current_request
 from manyview.train.trainer import EngineError
 from tests.scale.test_fleet import CHUNK, World, fleet_of
 

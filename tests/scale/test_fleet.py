@@ -10,7 +10,7 @@ from manyview.scale import fleet as module
 from manyview.scale.collector import CollectStats
 from manyview.scale.fleet import ActorLost, ActorPool, Delivery
 from manyview.scale.shard import InsertResult, sign_incarnation
-from manyview.train import build
+from manyview.train import factory
 from tests.train.runs import short_run
 
 CHUNK = 10
@@ -66,8 +66,8 @@ def fleet_of(world: World, *, actors: int, shards: int = 1, **scale: Any) -> tup
 
     shard = SimpleNamespace(set_senders=SimpleNamespace(remote=expect))
     config = short_run(scale={"actors": actors, "replay_shards": shards, "chunk_steps": CHUNK, **scale})
-    env = build.make_env(config)
-    shapes = build.infer_shapes(config, env)
+    env = factory.make_env(config)
+    shapes = factory.infer_shapes(config, env)
     env.close()
     fleet = ActorPool(config, shapes, [shard] * shards, key=KEY)
     for member in fleet.slots:

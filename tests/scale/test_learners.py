@@ -19,7 +19,7 @@ from benchmarks.processes import alive, below
 from manyview.agents import OffPolicyAgent
 from manyview.data import Batch
 from manyview.scale.learners import _broadcast_files
-from manyview.train import RunConfig, build
+from manyview.train import RunConfig, factory
 from manyview.train.checkpoint import deserialize_checkpoint, serialize_checkpoint
 from quality.plugin import Figure
 from tests.scale.families import ending
@@ -36,10 +36,10 @@ def config_of(method: str) -> RunConfig:
 
 
 def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
-    env = build.make_env(config)
-    shapes = build.infer_shapes(config, env)
+    env = factory.make_env(config)
+    shapes = factory.infer_shapes(config, env)
     env.close()
-    agent: OffPolicyAgent = build.build_agent(config, shapes)
+    agent: OffPolicyAgent = factory.build_agent(config, shapes)
     generator = torch.Generator().manual_seed(5)
 
     def pictures() -> Tensor:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from manyview.config.overrides import apply_overrides, to_plain
 from manyview.scale.search import Range, format_directory_name, parse_search
 from manyview.scale.sweep import Sweep, compute_mean_return, read_sweep
 from manyview.train import RunConfig
-from manyview.train.tree import apply_overrides, to_plain
 
 HEAD = 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none"]\npreset = "minute"\nout = "searched"\n'
 SETTINGS = """

@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from benchmarks.compared import different
+from manyview.config.overrides import apply_overrides
 from manyview.data import segment_log
 from manyview.data.chunks import pack_chunk
 from manyview.scale import engine
 from manyview.scale.batches import BatchLoader
 from manyview.scale.collector import ChunkCollector, get_policy_weights
 from manyview.scale.shard import MAX_FAIR_SHARES, Chunk, ReplayShard, sign_incarnation
-from manyview.train import RunConfig, build, load_preset
-from manyview.train.plan import estimate_run
-from manyview.train.tree import apply_overrides
+from manyview.train import RunConfig, factory, load_preset
+from manyview.train.dry_run import estimate_run
 from manyview.utils.atomic_io import write_atomic
 from tests.scale.damage import flip_a_bit
 from tests.train.runs import short_run
@@ -30,18 +30,18 @@ KEY = b"the key of a run"
 MALICIOUS = "an actor that sends absurd values or floods gets nothing absurd in, and at most twice its share"
 
 
-def setting(**scale: Any) -> tuple[RunConfig, build.Shapes]:
+def setting(**scale: Any) -> tuple[RunConfig, factory.Shapes]:
     config = short_run(scale={"actors": 4, "chunk_steps": CHUNK, **scale}, replay={"capacity": 2000})
-    env = build.make_env(config)
-    shapes = build.infer_shapes(config, env)
+    env = factory.make_env(config)
+    shapes = factory.infer_shapes(config, env)
     env.close()
     return config, shapes
 
 
-def parcels(config: RunConfig, shapes: build.Shapes, *, actor: int, count: int, life: int = 0) -> list[Chunk]:
+def parcels(config: RunConfig, shapes: factory.Shapes, *, actor: int, count: int, life: int = 0) -> list[Chunk]:
     collector, weights = (
         ChunkCollector(config, shapes, actor=actor, incarnation=life),
-        get_policy_weights(build.build_agent(config, shapes)),
+        get_policy_weights(factory.build_agent(config, shapes)),
     )
     made = [collector.collect(weights, step=CHUNK * turn, steps=CHUNK)[0] for turn in range(count)]
     collector.close()
@@ -81,12 +81,12 @@ def test_parts_of_a_run_can_be_built_with_the_settings_of_the_run(shards: int, l
     """What is true of the whole (chunks fit into a shard, batches can be divided) must not be asked of each part."""
     config = load_preset("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
     config = apply_overrides(config, {"scale": {"actors": 8, "replay_shards": shards, "learners": learners}})
-    env = build.make_env(config)
-    shapes = build.infer_shapes(config, env)
+    env = factory.make_env(config)
+    shapes = factory.infer_shapes(config, env)
     env.close()
     collector = ChunkCollector(config, shapes, actor=0, incarnation=0)
     shard = ReplayShard(config, shapes, index=0, count=shards, key=KEY)
-    weights = get_policy_weights(build.build_agent(config, shapes))
+    weights = get_policy_weights(factory.build_agent(config, shapes))
     parcel, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
     assert not shard.insert(signed(parcel)).rejection
     assert len(shard.sample()["indices"]) * shards * learners == config.replay.batch_size

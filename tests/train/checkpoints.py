@@ -4,7 +4,7 @@ from pathlib import Path
 
 from manyview.data import AsyncWriter, SegmentLog
 from manyview.train import RunConfig, checkpoint
-from manyview.train.diary import RunnerState
+from manyview.train.checkpoint import RunnerState
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.resume import resume
 

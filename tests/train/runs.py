@@ -4,8 +4,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.train import RunConfig, load_preset
-from manyview.train.tree import apply_overrides, merge_overrides
 
 SHORT: dict[str, Any] = {
     "schedule": {"frames": 60, "random_steps": 20, "seed_frames": 30},

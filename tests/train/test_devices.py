@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from manyview.train import RunConfig, make_trainer
-from manyview.train.session import _to_floats
+from manyview.train.runner import _to_floats
 from tests.train.runs import short_rollouts, short_run
 
 OFF_POLICY = [f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "re3", "curl", "none")]

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from benchmarks.compared import differences, different
+from manyview.config.overrides import apply_overrides
 from manyview.envs import ContractError, make_vector
 from manyview.envs.many import stack_observations
-from manyview.report.lines import read_records
-from manyview.train import OnPolicyTrainer, RunDir, build, checkpoint, run
-from manyview.train import session as session_module
+from manyview.report.metrics_file import read_records
+from manyview.train import OnPolicyTrainer, RunDir, checkpoint, factory, run
+from manyview.train import runner as session_module
 from manyview.train.evaluation import Evaluation, evaluate_policy
-from manyview.train.observe import to_batched_tensors
-from manyview.train.opening import build_runner
-from manyview.train.session import DivergedError
-from manyview.train.tree import apply_overrides
+from manyview.train.preprocessing import to_batched_tensors
+from manyview.train.run_setup import build_runner
+from manyview.train.runner import DivergedError
 from manyview.utils.seeding import derive_seed
 from tests.durability.sessions import abandon, advance_to, opened, warnings_of
 from tests.train.runs import Watched, short_rollouts
@@ -239,7 +239,7 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     poisoning(monkeypatch, range(first, first + 3))
-    monkeypatch.setattr("manyview.train.session.MAX_CHECKPOINTS", 9)
+    monkeypatch.setattr("manyview.train.runner.MAX_CHECKPOINTS", 9)
     folder = RunDir(tmp_path / "run")
     assert run(short_rollouts(log={"checkpoint_every_frames": 20}), folder)
     texts = warnings_of(folder)
@@ -332,9 +332,9 @@ def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:
 def test_mem_on_a_game_without_a_second_view_of_the_paper_asks_for_one() -> None:
     config = short_rollouts("ppo+mem", task="procgen/maze")
     with pytest.raises(ValueError, match="the paper has no second view for procgen/maze, and MEM wants several"):
-        build.build_derived_views(config, ())
-    assert not build.build_derived_views(apply_overrides(config, {"env": {"further_view": "none"}}), ()).augmentations
-    assert not build.build_derived_views(short_rollouts("ppo+none", task="procgen/maze"), ()).augmentations
+        factory.build_derived_views(config, ())
+    assert not factory.build_derived_views(apply_overrides(config, {"env": {"further_view": "none"}}), ()).augmentations
+    assert not factory.build_derived_views(short_rollouts("ppo+none", task="procgen/maze"), ()).augmentations
 
 
 def test_a_window_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from manyview.train import build
+from manyview.train import factory
 from manyview.train import trainer as trainer_module
+from manyview.train.dry_run import estimate_run
+from manyview.train.memory_estimate import estimate_rollout_state_bytes
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
-from manyview.train.plan import estimate_run
-from manyview.train.rehearsal import estimate_rollout_state_bytes
 from tests.train.runs import short_rollouts, short_run
 
 
@@ -49,5 +49,5 @@ def test_a_trial_of_many_environments_has_room_for_the_neighbours() -> None:
 
 
 def test_without_evaluations_planning_makes_no_environment_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "make_env", lambda *_, **__: pytest.fail("there is one robot"))
+    monkeypatch.setattr(factory, "make_env", lambda *_, **__: pytest.fail("there is one robot"))
     assert estimate_run(short_rollouts(evaluation={"episodes": 0})).evaluation_s == 0

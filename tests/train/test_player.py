@@ -11,9 +11,9 @@ from torch import Tensor
 from benchmarks.compared import different
 from manyview.envs import NotRestorable
 from manyview.envs.toy import HiddenGoal
-from manyview.train import build
-from manyview.train.observe import to_tensors
+from manyview.train import factory
 from manyview.train.off_policy import OffPolicyTrainer
+from manyview.train.preprocessing import to_tensors
 from manyview.utils.seeding import derive_seed
 from tests.train.checkpoints import twins
 from tests.train.runs import Watched, short_run
@@ -105,7 +105,7 @@ def test_random_actions_are_others_at_every_step_and_from_all_of_their_range() -
 def test_where_an_episode_cannot_be_restored_the_next_one_begins(tmp_path: Path) -> None:
     config = short_run(task=f"{__name__}:doubled", replay={"capacity": 40})
     trainer, twin = twins(config, tmp_path, after=25)
-    env = build.make_env(config)
+    env = factory.make_env(config)
     shown, _ = env.reset(seed=derive_seed(config.seed, "episode", trainer.counters.episodes))
     assert different(twin.collector.observation, shown) == []
     assert twin.counters.episodes == trainer.counters.episodes + 1

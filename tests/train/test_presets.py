@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from manyview.config.overrides import apply_overrides
+from manyview.config.presets import choose_preset
 from manyview.envs import View, get_views, list_tasks, make
-from manyview.train import PRESETS, RunConfig, build, load_preset
-from manyview.train.presets import choose_preset
-from manyview.train.tree import apply_overrides
+from manyview.train import PRESETS, RunConfig, factory, load_preset
 
 TASK = "dmc/cheetah_run"
 Read = Callable[[RunConfig], object]
@@ -100,7 +100,7 @@ TABLE_SAC: dict[str, object] = {
 # Of the table "Hyperparameters of PPO+MEM"; "Stacked frames: No" is one frame, "Reward normalization: Yes" true.
 PPO: dict[str, Read] = {
     "Number of viewpoints": lambda config: (
-        1 + len(build.build_derived_views(config, [View("screen", 64, 64)]).augmentations)
+        1 + len(factory.build_derived_views(config, [View("screen", 64, 64)]).augmentations)
     ),
     "Observation downsampling": lambda config: (config.env.image_size, config.env.image_size),
     "Gamma": lambda config: config.ppo.discount,
@@ -160,9 +160,9 @@ FURTHER = {
 def test_the_paper_preset_of_ppo_holds_every_row_of_its_table() -> None:
     config = load_preset("paper/procgen/ppo", task="procgen/bigfish", method="ppo+mem", seed=1)
     assert {row: read(config) for row, read in PPO.items()} == TABLE_PPO
-    assert {f"procgen/{game}": how for game, how in FURTHER.items()} == build.PAPER_AUGMENTED_VIEWS
+    assert {f"procgen/{game}": how for game, how in FURTHER.items()} == factory.PAPER_AUGMENTED_VIEWS
     assert {task.id for task in list_tasks().values() if task.in_paper and task.id.startswith("procgen/")} == {
-        *build.PAPER_AUGMENTED_VIEWS
+        *factory.PAPER_AUGMENTED_VIEWS
     }
 
 
@@ -180,7 +180,7 @@ def test_the_optimiser_is_adam() -> None:
     """The table's row that is no setting."""
     config = load_preset("minute", task="toy/identity_continuous", method="sac+mem", seed=1)
     env = make(config.task)
-    agent = build.build_agent(config, build.infer_shapes(config, env))
+    agent = factory.build_agent(config, factory.infer_shapes(config, env))
     found = [part for part in vars(agent).values() if isinstance(part, torch.optim.Optimizer)]
     assert found
     assert all(isinstance(optimizer, torch.optim.Adam) for optimizer in found)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from manyview.train.rehearsal import reset_peak_memory
+from manyview.train.memory_estimate import reset_peak_memory
 from quality.plugin import Figure
 
 REPLAY = """
@@ -31,20 +31,20 @@ changes = {
 method, advances = "ppo+mem", 121
 """
 CONFIG = """
-from manyview.train.tree import apply_overrides
+from manyview.config.overrides import apply_overrides
 
 config = apply_overrides(short(method, task="tests.train.large:cameras"), changes)
 """
 PREDICT = """
-from manyview.train.opening import make_trainer
+from manyview.train.run_setup import make_trainer
 
 trainer = make_trainer(config)
 print(trainer.data_bytes + trainer.update_bytes)
 """
 MEASURE = """
 from manyview.utils.resources import keep_freed_memory
-from manyview.train.opening import make_trainer
-from manyview.train.rehearsal import read_resident_bytes, reset_peak_memory
+from manyview.train.run_setup import make_trainer
+from manyview.train.memory_estimate import read_resident_bytes, reset_peak_memory
 
 before = read_resident_bytes("VmRSS")
 trainer = make_trainer(config)

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from manyview.data import InsufficientSpaceError
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.report.runs import summarize_run
-from manyview.train import RunConfig, RunDir, build, run
-from manyview.train import session as session_module
+from manyview.train import RunConfig, RunDir, factory, run
+from manyview.train import runner as session_module
 from manyview.train.evaluation import Evaluation
-from manyview.train.folder import default_run_path
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.opening import RunFinishedError, build_runner
-from manyview.train.session import DivergedError
+from manyview.train.run_dir import default_run_path
+from manyview.train.run_setup import RunFinishedError, build_runner
+from manyview.train.runner import DivergedError
 from manyview.train.trainer import AdvanceResult
 from tests.train.runs import short_run
 
@@ -128,13 +128,13 @@ def test_tensorboard_has_the_figures_too(folder: RunDir) -> None:
 
 def test_without_evaluations_there_is_one_environment(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a robot there cannot be two."""
-    made, environment = [], build.make_env
+    made, environment = [], factory.make_env
 
     def counted(config: RunConfig, **options: Any) -> Any:
         made.append(environment(config, **options))
         return made[-1]
 
-    monkeypatch.setattr(build, "make_env", counted)
+    monkeypatch.setattr(factory, "make_env", counted)
     assert run(short_run(evaluation={"episodes": 0}), folder)
     assert len(made) == 1
     assert kinds(folder, "evaluation") == []
@@ -328,7 +328,7 @@ def test_runs_have_a_folder_by_what_they_are() -> None:
 
 
 def test_records_are_json_even_if_a_figure_is_not_a_number(folder: RunDir) -> None:
-    from manyview.train.records import JsonLinesLogger
+    from manyview.train.loggers import JsonLinesLogger
 
     folder.path.mkdir()
     lines = JsonLinesLogger(folder.metrics_file)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from manyview.agents import NonFiniteError
-from manyview.train import build
-from manyview.train.observe import to_tensors
+from manyview.train import factory
 from manyview.train.off_policy import OffPolicyTrainer
+from manyview.train.preprocessing import to_tensors
 from tests.train.runs import short_run
 
 METHODS = ["drqv2+mem", "drqv2+none", "drqv2+re3", "drqv2+curl", "drqv2+curl+re3", "sac+mem", "sac+none", "sac+re3"]
@@ -165,7 +165,7 @@ def test_a_seed_has_weights_noise_and_batches_of_its_own() -> None:
     seen = to_tensors(one.collector.observation, one.shapes.views, one.device)
     assert not torch.equal(*(each.agent.act(*seen, step=0, explore=True) for each in (one, other)))
     played(one, 30)
-    assert not torch.equal(*(build.build_sampler(each.config, one.replay).sample().indices for each in (one, other)))
+    assert not torch.equal(*(factory.build_sampler(each.config, one.replay).sample().indices for each in (one, other)))
     for each in (one, other):
         each.close()
 
@@ -173,9 +173,9 @@ def test_a_seed_has_weights_noise_and_batches_of_its_own() -> None:
 def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"views": ("a", "b"), "image_size": 30, "frame_stack": 4, "action_repeat": 5, "render_quality": "fast"}
     config = short_run(task="dmc/walker_run", env=asked)
-    monkeypatch.setattr(build, "make", lambda task, **options: (task, options))
-    monkeypatch.setattr(build, "make_vector", lambda task, count, *, threads, **options: (task, options))  # noqa: ARG005
-    one: Any = build.make_env(config)
-    many: Any = build.make_vector_env(config)
+    monkeypatch.setattr(factory, "make", lambda task, **options: (task, options))
+    monkeypatch.setattr(factory, "make_vector", lambda task, count, *, threads, **options: (task, options))  # noqa: ARG005
+    one: Any = factory.make_env(config)
+    many: Any = factory.make_vector_env(config)
     assert one == ("dmc/walker_run", {**asked, "faults": None, "levels": None})
     assert many == ("dmc/walker_run", asked)

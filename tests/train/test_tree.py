@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from manyview.config.overrides import apply_overrides, from_plain, merge_overrides, nest_overrides, to_plain
 from manyview.train import RunConfig
-from manyview.train.tree import apply_overrides, from_plain, merge_overrides, nest_overrides, to_plain
 from tests.train.runs import short_run
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from manyview.cli.arguments import print_line
 from manyview.train import RunConfig, RunDir
-from manyview.train.records import Logger
+from manyview.train.loggers import Logger
 from manyview.train.resume import RESUME_MODES
 from manyview.utils.text import sanitize_text
 

@@ -11,10 +11,10 @@ from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, re
 from manyview.envs.layers.boundary import ContractError, EnvError
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
-from manyview.report.episodes import PolicyRollout, play_episodes
+from manyview.report.policy_rollout import PolicyRollout, play_episodes
 from manyview.report.runs import BrokenRunError
 from manyview.report.statistics import bootstrap_interval, format_mean
-from manyview.train.film import write_episode_video
+from manyview.train.video import write_episode_video
 from manyview.utils.text import format_count
 
 

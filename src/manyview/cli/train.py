@@ -20,20 +20,19 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
 from manyview.cli.display import make_display
-from manyview.cli.following import stream_records
-from manyview.cli.planned import print_estimate
+from manyview.cli.tail import stream_records
+from manyview.config.overrides import apply_overrides, from_plain, nest_overrides, to_plain
+from manyview.config.presets import PRESETS, choose_preset
 from manyview.data import InsufficientSpaceError
 from manyview.envs.layers.boundary import ContractError, EnvError
 from manyview.train import RunConfig, RunDir, load_preset
-from manyview.train.folder import default_run_path
-from manyview.train.opening import RunFinishedError, build_runner, check_run, make_trainer
-from manyview.train.plan import estimate_run
-from manyview.train.presets import PRESETS, choose_preset
-from manyview.train.records import Logger
-from manyview.train.session import DivergedError, Runner, SaveFailedError
-from manyview.train.stopping import exit_on_sigterm
+from manyview.train.dry_run import RunEstimate, estimate_run, format_estimate
+from manyview.train.loggers import Logger
+from manyview.train.run_dir import default_run_path
+from manyview.train.run_setup import RunFinishedError, build_runner, check_run, make_trainer
+from manyview.train.runner import DivergedError, Runner, SaveFailedError
+from manyview.train.signals import exit_on_sigterm
 from manyview.train.trainer import EngineError, Trainer
-from manyview.train.tree import apply_overrides, from_plain, nest_overrides
 from manyview.utils.json_io import read_json
 
 EXIT_S = 4.0
@@ -124,7 +123,7 @@ def train(
             run_config = apply_overrides(run_config, {"scale": scale})
             run_dir = RunDir(out or default_run_path(run_config))
             if dry_run:
-                print_estimate(estimate_run(run_config), run_dir)
+                _print_estimate(estimate_run(run_config), run_dir)
                 return 0
             display = make_display(run_config, run_dir)
             if run_config.scale.learners > 1:
@@ -267,3 +266,11 @@ def _parse_assignment(assignment: str) -> tuple[str, Any]:
         return name, json.loads(text)
     except (json.JSONDecodeError, RecursionError):
         return name, text
+
+
+def _print_estimate(estimate: RunEstimate, run_dir: RunDir) -> None:
+    """Print the settings as JSON that `--config` takes, then the estimate."""
+    print(json.dumps(to_plain(estimate.config), indent=2))
+    print()
+    for line in format_estimate(estimate, run_dir):
+        print_line(line)

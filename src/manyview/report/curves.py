@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.report.lines import read_records
+from manyview.report.metrics_file import read_records
 from manyview.report.runs import METRICS_FILE, BrokenRunError, convert_read_errors, read_config
 from manyview.report.statistics import Interval, bootstrap_interval
 from manyview.utils.json_io import is_number

@@ -1,5 +1,6 @@
 """The runs below a folder, and how far each has come."""
 
+import fcntl
 import os
 import re
 import socket
@@ -11,8 +12,8 @@ from pathlib import Path
 from time import time
 from typing import Any, Literal
 
-from manyview.report.alive import LOCK_FILE, is_training
-from manyview.report.lines import read_records_reversed
+from manyview.report.metrics_file import read_records_reversed
+from manyview.utils.files import open_regular
 from manyview.utils.json_io import is_count, is_number, read_json
 from manyview.utils.text import sanitize_text
 
@@ -176,3 +177,22 @@ def _split_numbers(path: Path) -> list[tuple[str, int]]:
     """Numbers in a path by their value."""
     pairs = re.findall(r"(\D*)(\d*)", str(path))
     return [(text, int(number or -1)) for text, number in pairs]
+
+
+LOCK_FILE = "lock"
+"""Held by whoever trains, as `manyview.train.RunFolder.hold` does; the system lets go of it however that one ends."""
+
+
+def is_training(folder: Path) -> bool | None:
+    """Return whether the lock of a folder is held, by whatever process or machine; None if it cannot be probed."""
+    try:
+        with open_regular(folder / LOCK_FILE) as lock:
+            # Shared and let go at once: only a process that begins at this very moment meets it, and tries again.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False

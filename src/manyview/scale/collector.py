@@ -12,11 +12,11 @@ from torch import nn
 from manyview.data.chunks import pack_chunk
 from manyview.data.segments import MAX_SEGMENT_STEPS
 from manyview.scale.shard import Chunk
-from manyview.train import RunConfig, build
-from manyview.train.build import Shapes
-from manyview.train.clock import Counters
-from manyview.train.machine import configure_torch
-from manyview.train.player import Collector
+from manyview.train import RunConfig, factory
+from manyview.train.collector import Collector
+from manyview.train.compute import configure_torch
+from manyview.train.counters import Counters
+from manyview.train.factory import Shapes
 from manyview.utils.seeding import derive_seed
 
 Weights = Mapping[str, NDArray[Any]]
@@ -54,8 +54,8 @@ class ChunkCollector:
         )
         configure_torch(config.machine)
         self._actor, self._incarnation, self._num_sent = actor, incarnation, 0
-        self._agent = build.build_agent(config, shapes)
-        env, replay = build.make_env(config), build.build_replay_buffer(config, shapes)
+        self._agent = factory.build_agent(config, shapes)
+        env, replay = factory.make_env(config), factory.build_replay_buffer(config, shapes)
         self._collector = Collector(config, env, shapes, self._agent, replay, Counters())
         self._chunk_start = 0
         """The number of the first step of the piece that is being made."""

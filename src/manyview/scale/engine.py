@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from manyview.train.stopping import get_current_request
+from manyview.train.signals import get_current_request
 from manyview.train.trainer import EngineError
 from manyview.utils.optional_imports import import_optional
 

@@ -12,7 +12,7 @@ from manyview.scale.engine import Handle, extract_cause, get_results, ray
 from manyview.scale.shard import InsertResult, sign_incarnation
 from manyview.scale.shared import enter_directory
 from manyview.train import RunConfig
-from manyview.train.build import Shapes
+from manyview.train.factory import Shapes
 from manyview.train.trainer import EngineError
 from manyview.utils.json_io import is_count
 

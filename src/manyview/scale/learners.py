@@ -23,11 +23,11 @@ from manyview.scale.heartbeat import Heartbeats, Pulse, beating
 from manyview.scale.patience import retry_while_locked
 from manyview.scale.shared import check_marker, create_marker, enter_directory
 from manyview.scale.trainer import ActorLearnerTrainer
-from manyview.train import RunConfig, RunDir, build
+from manyview.train import RunConfig, RunDir, factory
 from manyview.train.checkpoint import CHECKSUMS_FILE, FILES, deserialize_checkpoint, serialize_checkpoint
-from manyview.train.machine import autocast, configure_torch, resolve_device, resolve_machine
-from manyview.train.opening import run
-from manyview.train.stopping import StopRequest, handle_stop_signals, set_current_request
+from manyview.train.compute import autocast, configure_torch, resolve_device, resolve_machine
+from manyview.train.run_setup import run
+from manyview.train.signals import StopRequest, handle_stop_signals, set_current_request
 from manyview.train.trainer import EngineError
 from manyview.utils.atomic_io import remove, write_atomic
 from manyview.utils.seeding import derive_seed
@@ -87,8 +87,8 @@ class Leader:
 def run_follower(config: RunConfig, group: Any) -> None:
     """Learn as the leader says, until it is over."""
     config = replace(config, machine=resolve_machine(config.machine))
-    device, env = resolve_device(config.machine), build.make_env(config)
-    agent = build.build_agent(config, build.infer_shapes(config, env))
+    device, env = resolve_device(config.machine), factory.make_env(config)
+    agent = factory.build_agent(config, factory.infer_shapes(config, env))
     env.close()
     shards = _broadcast_value(None)
     shard_sizes, message = [0] * len(shards), torch.zeros(2 + len(shards), dtype=torch.int64)

@@ -15,8 +15,8 @@ from manyview.data import AsyncWriter, SegmentError, SegmentLog
 from manyview.data.chunks import ChunkSteps, append_chunk, unpack_chunk
 from manyview.data.segment_log import SegmentRef
 from manyview.scale.shared import check_marker
-from manyview.train import RunConfig, build
-from manyview.train.build import Shapes
+from manyview.train import RunConfig, factory
+from manyview.train.factory import Shapes
 from manyview.utils.json_io import is_count
 from manyview.utils.seeding import derive_seed
 
@@ -129,8 +129,8 @@ class ReplayShard:
         self.set_senders(config.scale.actors)
         low, high = config.scale.reward_low, config.scale.reward_high
         self._reward_low, self._reward_high = -inf if low is None else low, inf if high is None else high
-        self.replay = build.build_replay_buffer(part, shapes)
-        self.sampler = build.build_sampler(part, self.replay)
+        self.replay = factory.build_replay_buffer(part, shapes)
+        self.sampler = factory.build_sampler(part, self.replay)
         self.senders = SenderTracker()
         self._writer = AsyncWriter()
         self._log: SegmentLog | None = None

@@ -23,14 +23,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+from manyview.config.overrides import apply_overrides, nest_overrides, to_plain
+from manyview.config.presets import choose_preset
 from manyview.envs.make import find_task
 from manyview.report.runs import summarize_run
 from manyview.scale.search import Search, Values, format_directory_name, parse_search
 from manyview.train import RunConfig, RunDir, load_preset
-from manyview.train.folder import default_run_path, validate_directory_name
-from manyview.train.presets import choose_preset
 from manyview.train.resume import check_same_settings
-from manyview.train.tree import apply_overrides, nest_overrides, to_plain
+from manyview.train.run_dir import default_run_path, validate_directory_name
 from manyview.utils.files import read_bounded
 from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number
 

@@ -21,7 +21,7 @@ from manyview.scale.fleet import ActorLost, ActorPool
 from manyview.scale.logs import ShardedLog
 from manyview.scale.shard import ReplayShard
 from manyview.scale.shared import create_marker
-from manyview.train import RunConfig, build
+from manyview.train import RunConfig, factory
 from manyview.train.off_policy import ReplayTrainer
 from manyview.train.trainer import AdvanceResult, EngineError
 
@@ -83,7 +83,7 @@ class ActorLearnerTrainer(ReplayTrainer):
 
     @property
     def data_bytes(self) -> int:
-        return build.compute_replay_bytes(self.config, self.shapes)
+        return factory.compute_replay_bytes(self.config, self.shapes)
 
     @property
     def shard_capacity(self) -> int:

@@ -15,7 +15,7 @@ from manyview.scale.search import Range, Search, Values, format_directory_name
 from manyview.scale.shared import check_marker, create_marker, enter_directory
 from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path
 from manyview.train import RunDir
-from manyview.train.opening import RunFinishedError, run
+from manyview.train.run_setup import RunFinishedError, run
 from manyview.utils.atomic_io import remove
 from manyview.utils.files import open_no_follow
 from manyview.utils.optional_imports import import_optional

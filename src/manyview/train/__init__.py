@@ -1,13 +1,13 @@
 """Runs: Algorithms 1 and 2, with their evaluations, records, videos and checkpoints."""
 
-from manyview.train.config import RunConfig
-from manyview.train.folder import RunDir
+from manyview.config.overrides import apply_overrides
+from manyview.config.presets import PRESETS, load_preset
+from manyview.config.schema import RunConfig
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
-from manyview.train.opening import make_trainer, run
-from manyview.train.presets import PRESETS, load_preset
+from manyview.train.run_dir import RunDir
+from manyview.train.run_setup import make_trainer, run
 from manyview.train.trainer import Trainer
-from manyview.train.tree import apply_overrides
 
 __all__ = [
     "PRESETS",

@@ -10,10 +10,11 @@ can run code: JSON and safetensors hold values only.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from manyview.utils.atomic_io import fsync_directory, list_directory, make_directory, remove, rename, write_new_file
 from manyview.utils.files import TEMP_SUFFIX, read_bounded
-from manyview.utils.json_io import MAX_JSON_BYTES, MAX_JSON_VALUES, count_values, dump_json, parse_json
+from manyview.utils.json_io import MAX_JSON_BYTES, MAX_JSON_VALUES, count_values, dump_json, is_count, parse_json
 
 TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, CHECKSUMS_FILE = (
     "state.safetensors",
@@ -272,3 +273,39 @@ def _lookup_tensor(reference: StateTree, tensors: dict[str, Tensor]) -> Any:
     if tensor is None:
         raise CheckpointError(f"{VALUES_FILE} names a tensor that is not there")
     return tensor.numpy() if kind == ARRAY_KEY else tensor
+
+
+PERIODIC_JOBS = ("evaluation", "checkpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerState:
+    """The defaults are those of a session that begins."""
+
+    seconds: float = 0.0
+    metrics_bytes: int = 0
+    """Of the records so far; what is behind them will come again."""
+    metrics_sha256: str | None = None
+    """Of these bytes; None in checkpoints of before it was kept."""
+    due: tuple[str, ...] = PERIODIC_JOBS
+    """What is to be done before the next step."""
+    good: str = ""
+    """The last checkpoint that was due, and not one more because of a stop."""
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> "RunnerState":
+        """A diary from outside; what is wrong with it raises ValueError."""
+        match plain:
+            case {"seconds": float(seconds), "metrics_bytes": size, "due": [*due], "good": str(good)} if (
+                0 <= seconds < math.inf
+                and isinstance(sha256 := plain.get("metrics_sha256"), str | None)
+                and is_count(size)
+                and len(due) <= len(PERIODIC_JOBS)
+                and all(name in PERIODIC_JOBS for name in due)
+                and (not good or NAME_PATTERN.fullmatch(good))  # it becomes a path
+            ):
+                return cls(seconds=seconds, metrics_bytes=size, metrics_sha256=sha256, due=tuple(due), good=good)
+        raise ValueError("what the session kept of itself makes no sense")

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from manyview.agents import Agent
+from manyview.config.schema import EvaluationConfig
 from manyview.envs import View
 from manyview.envs.look.watch import RecordedStep
 from manyview.envs.views import Image, Observation
 from manyview.methods import EpisodicBonus
-from manyview.train.build import Shapes
-from manyview.train.config import EvaluationConfig
-from manyview.train.observe import prepare_observation
-from manyview.train.stopping import EnvCallTracker, StopRequest, StopRequested
+from manyview.train.factory import Shapes
+from manyview.train.preprocessing import prepare_observation
+from manyview.train.signals import EnvCallTracker, StopRequest, StopRequested
 from manyview.utils.seeding import derive_seed
 
 BONUS_BATCH_ROWS = 512

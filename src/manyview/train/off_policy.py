@@ -24,11 +24,11 @@ from typing import Any
 from torch import Tensor
 
 from manyview.agents import OffPolicyAgent
+from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, Batch, SegmentLog
 from manyview.data.layout import check_replay_fits
-from manyview.train import build
-from manyview.train.config import RunConfig
-from manyview.train.player import Collector
+from manyview.train import factory
+from manyview.train.collector import Collector
 from manyview.train.trainer import AdvanceResult, LastBatch, Trainer
 
 
@@ -39,15 +39,15 @@ class ReplayTrainer(Trainer):
     last_batch: Batch | None = None
 
     def __init__(self, config: RunConfig) -> None:
-        super().__init__(config, build.make_env)  # lines 1 and 2
+        super().__init__(config, factory.make_env)  # lines 1 and 2
         self.check_memory()
 
     def check_memory(self) -> None:
         """NoRoomError if the replay and an update do not fit."""
         check_replay_fits(
-            build.compute_replay_bytes(self.config, self.shapes),
+            factory.compute_replay_bytes(self.config, self.shapes),
             capacity=self.config.replay.capacity,
-            directory=build.get_replay_directory(self.config),
+            directory=factory.get_replay_directory(self.config),
             other_memory_bytes=self.update_bytes or 0,
         )
 
@@ -78,8 +78,8 @@ class OffPolicyTrainer(ReplayTrainer):
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
         config = self.config
-        self.replay = build.build_replay_buffer(config, self.shapes)
-        self.sampler = build.build_sampler(config, self.replay)
+        self.replay = factory.build_replay_buffer(config, self.shapes)
+        self.sampler = factory.build_sampler(config, self.replay)
         self.collector = Collector(
             config, self.env, self.shapes, self.agent, self.replay, self.counters, self.env_calls
         )

@@ -30,14 +30,14 @@ import torch
 from torch import Tensor
 
 from manyview.agents import PPO
+from manyview.config.schema import RunConfig
 from manyview.data import Minibatch
 from manyview.envs.many import count_frames, extract_finished_episodes, restore_all, snapshot_all, stack_observations
 from manyview.envs.views import NotRestorable, Observation
 from manyview.methods import EpisodicBonus
-from manyview.train import build, checkpoint
-from manyview.train.config import RunConfig
-from manyview.train.machine import autocast
-from manyview.train.observe import to_batched_tensors
+from manyview.train import checkpoint, factory
+from manyview.train.compute import autocast
+from manyview.train.preprocessing import to_batched_tensors
 from manyview.train.trainer import AdvanceResult, LastBatch, Metrics, Trainer
 from manyview.utils.resources import check_memory
 from manyview.utils.seeding import derive_seed, make_rng
@@ -53,15 +53,15 @@ class OnPolicyTrainer(Trainer):
     agent: PPO
 
     def __init__(self, config: RunConfig) -> None:
-        super().__init__(config, build.make_vector_env)  # lines 1 and 2
+        super().__init__(config, factory.make_vector_env)  # lines 1 and 2
         config = self.config
-        frames = build.compute_rollout_bytes(config, self.shapes) if self.device.type == "cpu" else 0
+        frames = factory.compute_rollout_bytes(config, self.shapes) if self.device.type == "cpu" else 0
         check_memory(
             frames + (self.update_bytes or 0),
             what=f"learning from {config.rollout.envs:,} environments times {config.rollout.steps:,} steps",
             remedy="lower rollout.envs or rollout.steps",
         )
-        self.rollout = build.build_rollout_buffer(config, self.shapes)
+        self.rollout = factory.build_rollout_buffer(config, self.shapes)
         self._last_batch: Minibatch | None = None
         self._metrics: Metrics = {}
         """Of the rollout and of its last update."""

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from manyview.config.overrides import PlainMapping
 from manyview.data.segment_log import ReplayLog, SegmentRef
 from manyview.data.segments import SegmentError
 from manyview.train import checkpoint
-from manyview.train.checkpoint import Checkpoint, CheckpointError
-from manyview.train.diary import RunnerState
+from manyview.train.checkpoint import Checkpoint, CheckpointError, RunnerState
 from manyview.train.trainer import EngineError, Trainer
-from manyview.train.tree import PlainMapping
 from manyview.utils.text import sanitize_text
 
 STRICT, FRESH_EPISODE, CHANGED, ASYNC = "strict", "fresh episode", "changed", "async"

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from manyview.agents import PPO, NonFiniteError, OffPolicyAgent
+from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, NullLog, ReplayLog
 from manyview.envs.many import attribute_of_each
-from manyview.train import build
-from manyview.train.clock import Counters
-from manyview.train.config import RunConfig
-from manyview.train.machine import autocast, resolve_device, resolve_machine
-from manyview.train.rehearsal import estimate_update_bytes
-from manyview.train.stopping import EnvCallTracker
+from manyview.train import factory
+from manyview.train.compute import autocast, resolve_device, resolve_machine
+from manyview.train.counters import Counters
+from manyview.train.memory_estimate import estimate_update_bytes
+from manyview.train.signals import EnvCallTracker
 
 Metrics = dict[str, Tensor]
 
@@ -53,9 +53,9 @@ class Trainer(ABC):
         self.config = config = replace(config, machine=resolve_machine(config.machine))
         self.env_calls = EnvCallTracker(config.task)
         self.env = build_env(config)
-        self.shapes = build.infer_shapes(config, self.env)
+        self.shapes = factory.infer_shapes(config, self.env)
         self.device = resolve_device(config.machine)
-        self.agent = build.build_agent(config, self.shapes)
+        self.agent = factory.build_agent(config, self.shapes)
         self.update_bytes = estimate_update_bytes(self.agent, config, self.shapes)
         """Memory beside the data; None where the system does not tell."""
         self.counters = Counters()

@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from manyview.agents import PPO, SAC, ActionSpec, Agent, DrQv2
 from manyview.agents.base import zero_beta
+from manyview.config.schema import RunConfig
 from manyview.data import DerivedViews, ReplayBuffer, RolloutBuffer, Sampler, compute_buffer_bytes
 from manyview.data.augmentation import Augmentation, check_image_shape
 from manyview.envs import Fault, View, get_views, make, make_vector
@@ -21,8 +22,7 @@ from manyview.envs.suite import Levels, TaskSettings
 from manyview.envs.views import Observation
 from manyview.mem import MEM
 from manyview.methods import CURL, RE3, RIDE, Bonus, EpisodicBonus, PixelEncoder, Representation
-from manyview.train.config import RunConfig
-from manyview.train.machine import resolve_device
+from manyview.train.compute import resolve_device
 from manyview.utils.resources import check_memory
 from manyview.utils.seeding import derive_seed
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from manyview.report.curves import CurveGroup, ReturnSource, Unit, compute_mean_curve
-from manyview.report.published import PublishedResult
+from manyview.report.published_results import PublishedResult
 from manyview.report.statistics import bootstrap_interval
 from manyview.utils.optional_imports import import_optional
 from manyview.utils.text import format_count

@@ -9,16 +9,16 @@ from typing import Any
 import gymnasium as gym
 
 from manyview.agents import Agent
+from manyview.config.schema import MachineConfig
 from manyview.envs import Fault, View, get_views
 from manyview.envs.layers.boundary import EnvError
 from manyview.envs.suite import Levels
 from manyview.envs.views import Observation
-from manyview.train import RunConfig, RunDir, build, checkpoint
-from manyview.train.clock import Counters
-from manyview.train.config import MachineConfig
+from manyview.train import RunConfig, RunDir, checkpoint, factory
+from manyview.train.compute import autocast, configure_torch, resolve_machine
+from manyview.train.counters import Counters
 from manyview.train.evaluation import Evaluation, choose_starts, evaluate_policy
-from manyview.train.machine import autocast, configure_torch, resolve_machine
-from manyview.train.stopping import EnvCallTracker
+from manyview.train.signals import EnvCallTracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +75,13 @@ def play_episodes(
     configure_torch(config.machine)
     env, calls = _make_env(config, cameras, levels), EnvCallTracker(config.task)
     try:
-        shapes = build.infer_shapes(config, env)
+        shapes = factory.infer_shapes(config, env)
         evaluated_levels = getattr(env.metadata.get("settings"), "levels", None)
         run_path, found = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
         _load_agent(
-            build.build_agent_outline(config, shapes), run_path, found
+            factory.build_agent_outline(config, shapes), run_path, found
         )  # first: weights of any size take long to draw
-        agent = build.build_agent(config, shapes)
+        agent = factory.build_agent(config, shapes)
         counters = _load_agent(agent, run_path, found)
         with autocast(config.machine):
             starts = choose_starts(counters.frames, seed=config.seed, has_levels=evaluated_levels is not None)
@@ -129,7 +129,7 @@ def list_absent_cameras(views: Sequence[View], present: Sequence[str]) -> list[s
 
 
 def _make_env(config: RunConfig, cameras: Sequence[str] | None, levels: Levels | None) -> gym.Env[Observation, Any]:
-    env = build.make_env(config, levels=levels)
+    env = factory.make_env(config, levels=levels)
     if cameras is None:
         return env
     try:
@@ -137,7 +137,7 @@ def _make_env(config: RunConfig, cameras: Sequence[str] | None, levels: Levels |
     finally:
         env.close()
     faults = [Fault(view=name, kind="gone", lasts="episode", at_step=0) for name in absent]
-    return build.make_env(config, faults=faults, levels=levels)
+    return factory.make_env(config, faults=faults, levels=levels)
 
 
 def _load_agent(agent: Agent, folder: Path, found: checkpoint.Checkpoint) -> Counters:

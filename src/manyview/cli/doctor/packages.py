@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
-from manyview.cli.finding import Finding
-from manyview.cli.machine import MachineInfo
+from manyview.cli.doctor.machine import Finding, MachineInfo
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyview.envs import MASK, View
 from manyview.envs.views import Observation
-from manyview.train.build import Shapes
+from manyview.train.factory import Shapes
 
 
 def to_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:

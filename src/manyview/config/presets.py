@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from manyview.config.overrides import apply_overrides, merge_overrides
+from manyview.config.schema import RunConfig
 from manyview.envs.make import SUITES
-from manyview.train.config import RunConfig
-from manyview.train.tree import apply_overrides, merge_overrides
 
 PresetValues = Mapping[str, Any]
 

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyview.agents import OffPolicyAgent
+from manyview.config.schema import RunConfig
 from manyview.data import ReplayBuffer
 from manyview.envs.views import NotRestorable, Observation, restore, snapshot
-from manyview.train.build import Shapes
-from manyview.train.clock import Counters
-from manyview.train.config import RunConfig
-from manyview.train.machine import autocast, resolve_device
-from manyview.train.observe import to_tensors
-from manyview.train.stopping import EnvCallTracker
+from manyview.train.compute import autocast, resolve_device
+from manyview.train.counters import Counters
+from manyview.train.factory import Shapes
+from manyview.train.preprocessing import to_tensors
+from manyview.train.signals import EnvCallTracker
 from manyview.utils.seeding import derive_seed, make_rng
 
 

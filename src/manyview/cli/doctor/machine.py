@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from manyview.cli.drawing import RenderTest, render_in_subprocess
+from manyview.cli.doctor.render_test import RenderTest, render_in_subprocess
 from manyview.utils.resources import count_usable_cores
 
 
@@ -132,3 +133,17 @@ def _format_accelerator() -> str | None:
     name = f"{device.type} {names[device.type]()}" if device.type in names else device.type
     count = torch.accelerator.device_count()
     return f"{count} x {name}" if count > 1 else name
+
+
+Status = Literal["ok", "note", "bad"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the report."""
+
+    check: str
+    status: Status
+    found: str
+    fix: str | None = None
+    """The command that repairs it; None when all is well."""

@@ -6,20 +6,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from manyview.config.overrides import to_plain
+from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter
-from manyview.train import build, checkpoint
-from manyview.train.config import RunConfig
-from manyview.train.diary import RunnerState
-from manyview.train.folder import RunDir, create_manifest
-from manyview.train.machine import configure_torch, resolve_machine
+from manyview.train import factory
+from manyview.train.checkpoint import RunnerState
+from manyview.train.compute import configure_torch, resolve_machine
+from manyview.train.loggers import JsonLinesLogger, Logger, LoggerCollection, TensorBoardLogger, WandbLogger
+from manyview.train.manifest import build_manifest, extend_manifest, rebuild_manifest
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
-from manyview.train.records import JsonLinesLogger, Logger, LoggerCollection, TensorBoardLogger, WandbLogger
-from manyview.train.resume import ResumeInfo, check_same_settings, resume
-from manyview.train.session import RunIO, Runner, check_held
-from manyview.train.stopping import StopRequest
+from manyview.train.resume import check_same_settings, resume
+from manyview.train.run_dir import RunDir
+from manyview.train.runner import RunIO, Runner, check_held
+from manyview.train.signals import StopRequest
 from manyview.train.trainer import Trainer
-from manyview.train.tree import to_plain
 from manyview.utils.atomic_io import remove
 from manyview.utils.resources import keep_freed_memory
 
@@ -89,14 +90,14 @@ def build_runner(
     writer = AsyncWriter(partial(check_held, run_dir, lock))
     try:
         segment_log = trainer.open_log(run_dir.replay_dir, writer)
-        process_manifest = _build_manifest(trainer)
+        process_manifest = build_manifest(trainer)
         resume_info = resume(
             trainer, segment_log, run_dir.checkpoints_dir, process_manifest, accept_changes=accept_changes
         )
         keep_freed_memory()  # after the replay has its own
         if resume_info is not None and not run_dir.manifest_file.exists():
-            resume_info = _rebuild_manifest(run_dir, resume_info)
-        manifest = _extend_manifest(run_dir, process_manifest, resume_info, trainer)
+            resume_info = rebuild_manifest(run_dir, resume_info)
+        manifest = extend_manifest(run_dir, process_manifest, resume_info, trainer)
         service_loggers = _build_service_loggers(
             config, run_dir, run_id=manifest["id"], since_frames=trainer.counters.frames if resume_info else None
         )
@@ -119,8 +120,8 @@ def build_runner(
 def check_run(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     """What is wrong with settings, task or folder shows here too, before other processes do the work of `begin`."""
     check_run_dir(config, run_dir, fresh=fresh)
-    env = build.make_env(config)
-    build.infer_shapes(config, env)
+    env = factory.make_env(config)
+    factory.infer_shapes(config, env)
     env.close()
 
 
@@ -148,40 +149,8 @@ def _make_evaluation_envs(trainer: Trainer) -> dict[str, Any]:
     """The task as it is trained on; and on all levels, where training has some of them only. None if none is played."""
     if trainer.config.evaluation.episodes == 0:
         return {}
-    all_levels = build.list_evaluation_levels(trainer.env.metadata.get("settings"))
-    return {levels or "all": build.make_env(trainer.config, levels=levels) for levels in all_levels}
-
-
-def _build_manifest(trainer: Trainer) -> dict[str, Any]:
-    settings = trainer.env.metadata.get("settings")
-    return create_manifest(
-        trainer.config,
-        renderer=trainer.renderer,
-        views=[view.name for view in trainer.shapes.views],
-        settings=None if settings is None else to_plain(settings),
-        parameters=trainer.parameter_count,
-        replay_bytes=trainer.data_bytes,
-    )
-
-
-def _rebuild_manifest(folder: RunDir, resumed: ResumeInfo) -> ResumeInfo:
-    """Write the run's manifest anew from the one in its checkpoint, and say so."""
-    folder.write_manifest(checkpoint.read_checkpoint_manifest(resumed.checkpoint_dir))
-    text = f"{folder.manifest_file.name} was missing: rebuilt from checkpoint {resumed.checkpoint_dir.name}"
-    return replace(resumed, changes=[*resumed.changes, text])
-
-
-def _extend_manifest(
-    run_dir: RunDir, manifest: dict[str, Any], resume_info: ResumeInfo | None, trainer: Trainer
-) -> dict[str, Any]:
-    """The manifest of this process, and of those before it."""
-    if resume_info is None:
-        return manifest
-    previous = run_dir.read_manifest()
-    earlier = {name: previous[name] for name in ("began", "host", "pid", "commit", "resumed_at") if name in previous}
-    resumed_at = {"frames": trainer.counters.frames, "promise": resume_info.resume_mode}
-    carried_over = {"id": previous.get("id", manifest["id"]), "earlier": [*previous.get("earlier", []), earlier]}
-    return {**manifest, **carried_over, "resumed_at": resumed_at}
+    all_levels = factory.list_evaluation_levels(trainer.env.metadata.get("settings"))
+    return {levels or "all": factory.make_env(trainer.config, levels=levels) for levels in all_levels}
 
 
 def _build_service_loggers(

@@ -22,16 +22,15 @@ from manyview.envs.layers.boundary import EnvError
 from manyview.envs.views import Observation
 from manyview.methods import HasDiagnostics
 from manyview.train import checkpoint
-from manyview.train.checkpoint import Checkpoint, CheckpointError
-from manyview.train.diary import RunnerState
+from manyview.train.checkpoint import Checkpoint, CheckpointError, RunnerState
+from manyview.train.compute import autocast
 from manyview.train.evaluation import EpisodeRecording, Evaluation, choose_starts, evaluate_policy
-from manyview.train.film import write_episode_video
-from manyview.train.folder import RunDir
-from manyview.train.machine import autocast
-from manyview.train.records import JsonLinesLogger, LoggerCollection, RecordKind
+from manyview.train.loggers import JsonLinesLogger, LoggerCollection, RecordKind
 from manyview.train.resume import ResumeInfo, collect_segments, determine_resume_mode
-from manyview.train.stopping import StopRequest, StopRequested, Watchdog, handle_stop_signals, set_current_request
+from manyview.train.run_dir import RunDir
+from manyview.train.signals import StopRequest, StopRequested, Watchdog, handle_stop_signals, set_current_request
 from manyview.train.trainer import Trainer
+from manyview.train.video import write_episode_video
 
 SKIPS_BEFORE_ROLLBACK = 3
 MAX_CHECKPOINTS = 3

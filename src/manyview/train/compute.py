@@ -9,7 +9,7 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 
-from manyview.train.config import MachineConfig
+from manyview.config.schema import MachineConfig
 
 NUMERIC_VARIABLES = (
     "ATEN_CPU_CAPABILITY",

@@ -11,25 +11,17 @@ tensorboard/      the records once more
 
 import fcntl
 import os
-import platform
-import secrets
-import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
 from time import sleep
 from typing import IO, Any
 
-import torch
-
-from manyview.train.config import RunConfig
-from manyview.train.machine import compute_fingerprint, read_numeric_environment, resolve_device
-from manyview.train.tree import from_plain, to_plain
+from manyview.config.overrides import from_plain, to_plain
+from manyview.config.schema import RunConfig
 from manyview.utils.atomic_io import make_directory, remove, rename, write_atomic
 from manyview.utils.files import TEMP_SUFFIX, open_no_follow
 from manyview.utils.json_io import dump_json, read_json
@@ -37,7 +29,6 @@ from manyview.utils.text import sanitize_text
 
 MAX_NAME_BYTES = 255
 """Of a file's name, on every usual file system."""
-PACKAGES = ("manyview", "torch", "numpy", "gymnasium", "safetensors", "dm-control", "mujoco", "envpool", "metaworld")
 MAX_CHECKED_DEPTH = 2
 """Of folders below those of a run that it writes to, shards' segments being the deepest; others it only removes."""
 LOCK_RETRIES, LOCK_PAUSE_S = 5, 0.05
@@ -138,7 +129,7 @@ class RunDir:
         return self.manifest_file.exists() and "finished" in self.read_manifest()
 
     def mark_finished(self) -> None:
-        self.write_manifest({**self.read_manifest(), "finished": _format_now()})
+        self.write_manifest({**self.read_manifest(), "finished": format_now()})
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         write_atomic(self.manifest_file, [dump_json(manifest)])
@@ -197,44 +188,5 @@ def _iter_entries(folder: Path, levels: int = 1) -> Iterator[os.DirEntry[str]]:
                 yield from _iter_entries(Path(entry.path), levels - 1)
 
 
-def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) -> dict[str, Any]:
-    """Where and with what a run begins; `renderer` is what draws through OpenGL, if something does."""
-    return {
-        "id": secrets.token_hex(4),
-        "began": _format_now(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "versions": {name: found for name in PACKAGES if (found := _find_version(name)) is not None},
-        "commit": _describe_commit(),
-        "seed": config.seed,
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-        "device": config.machine.device,
-        "threads": torch.get_num_threads(),
-        "dtype": config.machine.precision,
-        "numerics": compute_fingerprint(resolve_device(config.machine)),
-        "renderer": renderer,
-        "environment": read_numeric_environment(draws=renderer is not None),
-        **extra,
-    }
-
-
-def _format_now() -> str:
+def format_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _find_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _describe_commit() -> str | None:
-    """Of the sources, if they are a checkout; with a mark if they have been changed since."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -6,8 +6,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import BinaryIO
 
-from manyview.report.lines import MAX_TAIL_BYTES
-from manyview.train.records import Logger
+from manyview.report.metrics_file import MAX_TAIL_BYTES
+from manyview.train.loggers import Logger
 from manyview.utils.files import open_regular
 from manyview.utils.json_io import parse_json
 

@@ -2,9 +2,8 @@
 
 import re
 
-from manyview.cli.finding import Finding, Status
-from manyview.cli.machine import MachineInfo
-from manyview.cli.packages import check_known_bad
+from manyview.cli.doctor.machine import Finding, MachineInfo, Status
+from manyview.cli.doctor.packages import check_known_bad
 
 GLFW_VALUES = ("", "glfw", "on", "enable", "enabled", "true", "1")
 """The values of MUJOCO_GL that dm_control reads as glfw. It takes no others but egl and osmesa, not even EGL."""

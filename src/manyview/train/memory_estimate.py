@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from manyview.agents import PPO, OffPolicyAgent
+from manyview.config.schema import RunConfig
 from manyview.data import Batch, Minibatch
-from manyview.train.build import Shapes
-from manyview.train.config import RunConfig
-from manyview.train.machine import autocast, resolve_device
+from manyview.train.compute import autocast, resolve_device
+from manyview.train.factory import Shapes
 from manyview.utils.distributed import no_sync
 from manyview.utils.resources import trim_heap
 

@@ -2,19 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from math import ceil
 from statistics import median
 from time import perf_counter
 
-from manyview.train import build
-from manyview.train.config import RunConfig
-from manyview.train.machine import configure_torch, resolve_machine
-from manyview.train.observe import prepare_observation
+from manyview.config.overrides import apply_overrides
+from manyview.config.schema import RunConfig
+from manyview.train import factory
+from manyview.train.compute import configure_torch, resolve_machine
+from manyview.train.memory_estimate import estimate_rollout_state_bytes
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
-from manyview.train.rehearsal import estimate_rollout_state_bytes
-from manyview.train.tree import apply_overrides
+from manyview.train.preprocessing import prepare_observation
+from manyview.train.run_dir import RunDir
 from manyview.utils.resources import get_free_memory_bytes, keep_freed_memory
+from manyview.utils.text import format_bytes
 
 TRIAL_UPDATES = 5
 TRIAL_STEPS = 2_000
@@ -93,13 +96,15 @@ def estimate_run(config: RunConfig) -> RunEstimate:
         views=tuple(view.name for view in shapes.views),
         frames_per_step=frames_per_step,
         parameters=trainer.parameter_count,
-        data_bytes=(build.compute_rollout_bytes if config.is_on_policy else build.compute_replay_bytes)(config, shapes),
+        data_bytes=(factory.compute_rollout_bytes if config.is_on_policy else factory.compute_replay_bytes)(
+            config, shapes
+        ),
         update_bytes=update_bytes,
         free_bytes=get_free_memory_bytes(),
         step_s=step_s,
         update_s=update_s,
         evaluation_s=config.evaluation.episodes
-        * len(build.list_evaluation_levels(settings))
+        * len(factory.list_evaluation_levels(settings))
         * evaluation_step_s
         * (episode_steps or DEFAULT_EPISODE_FRAMES / frames_per_step),
     )
@@ -136,7 +141,7 @@ def _time_rollout(trainer: OnPolicyTrainer) -> tuple[float, float | None]:
 
 def _time_evaluation_step(trainer: OnPolicyTrainer) -> float:
     """Seconds of a step of an evaluation, which plays one environment."""
-    env, shapes = build.make_env(trainer.config), trainer.shapes
+    env, shapes = factory.make_env(trainer.config), trainer.shapes
     observation, _ = env.reset(seed=0)
     start_s = perf_counter()
     for step in range(TRIAL_EVALUATION_STEPS):
@@ -165,3 +170,31 @@ def _time_call(work: Callable[[], object]) -> float:
     start_s = perf_counter()
     work()
     return perf_counter() - start_s
+
+
+def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
+    """Return the lines of the estimate: sizes, times and the run directory."""
+    config = estimate.config
+    location = "in memory" if config.replay.folder is None else f"in {config.replay.folder}"
+    data = (
+        {
+            "rollout": f"{format_bytes(estimate.data_bytes)} for {config.rollout.steps:,} steps of "
+            f"{config.rollout.envs} environments"
+        }
+        if config.is_on_policy
+        else {"replay": f"{format_bytes(estimate.data_bytes)} {location} for {config.replay.capacity:,} steps"}
+    )
+    rows = {
+        "views": ", ".join(estimate.views),
+        "parameters": f"{estimate.parameters:,}",
+        **data,
+        "other memory": f"{format_bytes(estimate.update_bytes)} for networks, their moments and an update",
+        "free memory": format_bytes(estimate.free_bytes),
+        "a step": f"{1000 * estimate.step_s:.3g} ms",
+        "an update": f"{1000 * estimate.update_s:.3g} ms",
+        "in all": f"{estimate.config.schedule.frames:,} frames, {estimate.steps:,.0f} steps, "
+        f"{estimate.updates:,.0f} updates",
+        "about": f"{timedelta(seconds=round(estimate.seconds))} on {estimate.config.machine.device}",
+        "folder": str(run_dir.path),
+    }
+    return [f"{name:<14}{value}" for name, value in rows.items()]

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from manyview.cli.arguments import JsonFlag
-from manyview.cli.finding import Finding
-from manyview.cli.graphics import check_qt, check_render_backend, check_render_driver, check_rendered_images
-from manyview.cli.machine import MachineInfo, inspect_machine
-from manyview.cli.packages import EXTRAS, check_core_packages, check_extras, check_known_bad
+from manyview.cli.doctor.machine import Finding, MachineInfo, inspect_machine
+from manyview.cli.doctor.packages import EXTRAS, check_core_packages, check_extras, check_known_bad
+from manyview.cli.doctor.rendering import check_qt, check_render_backend, check_render_driver, check_rendered_images
 from manyview.utils.text import format_count
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
+from manyview.config.schema import RunConfig
 from manyview.envs import View
 from manyview.envs.look.sheet import draw_video_frames
 from manyview.envs.look.video import write_video
-from manyview.train.config import RunConfig
 from manyview.train.evaluation import EpisodeRecording
 
 

@@ -1,6 +1,6 @@
 """A simulated scene drawn on this machine, in a process of its own: a driver that crashes takes nothing with it.
 
-`python -m manyview.cli.drawing` draws it and prints what it found as JSON.
+`python -m manyview.cli.doctor.render_test` draws it and prints what it found as JSON.
 """
 
 import json
@@ -43,7 +43,7 @@ class RenderTest:
 
 def render_in_subprocess(timeout_s: float = TIMEOUT_S) -> RenderTest | str:
     """What a new process draws, or the error that it ended in."""
-    command = [sys.executable, "-m", "manyview.cli.drawing"]
+    command = [sys.executable, "-m", "manyview.cli.doctor.render_test"]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:

@@ -1,0 +1,1 @@
+"""Run configs: their schema, overrides and presets."""
