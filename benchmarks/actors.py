@@ -29,10 +29,10 @@ import manyview
 from benchmarks.processes import ACTING, below
 from manyview.config.overrides import apply_overrides
 from manyview.data import AsyncWriter
+from manyview.scale.actor_pool import ActorLost, ActorPool, Delivery
+from manyview.scale.chunk_collector import get_policy_weights
 from manyview.scale.cluster import connect
-from manyview.scale.collector import get_policy_weights
-from manyview.scale.fleet import ActorLost, ActorPool, Delivery
-from manyview.scale.shard import ReplayShard
+from manyview.scale.replay_shard import ReplayShard
 from manyview.scale.trainer import ActorLearnerTrainer
 from manyview.train import OffPolicyTrainer, RunConfig, factory, load_preset
 from manyview.train.compute import configure_torch

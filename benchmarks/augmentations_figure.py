@@ -9,7 +9,7 @@ import torch
 
 from manyview.data.augmentation import AUGMENTATIONS, augment
 from manyview.envs import make
-from manyview.envs.look import Row, draw_grid, record_random_steps, save_image
+from manyview.envs.visualization import Row, draw_grid, record_random_steps, save_image
 from manyview.utils.counter_rng import derive_keys
 
 ROOT = Path(__file__).parents[1]

@@ -20,9 +20,9 @@ import ray
 
 from benchmarks.actors import KEY, config_of
 from benchmarks.processes import below, own_mb
+from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
 from manyview.scale.cluster import connect
-from manyview.scale.collector import ChunkCollector, get_policy_weights
-from manyview.scale.shard import Chunk, ReplayShard, sign_incarnation
+from manyview.scale.replay_shard import Chunk, ReplayShard, sign_incarnation
 from manyview.train import RunConfig, factory
 
 HERTZ = 10.0

@@ -24,10 +24,10 @@ import gymnasium as gym
 import numpy as np
 
 from manyview.envs import get_views, make, make_vector
-from manyview.envs.dmc.suite import PAPER_TASKS
-from manyview.envs.look import Row, draw_grid, record_random_steps, save_image, stack_vertically
+from manyview.envs.dmc.tasks import PAPER_TASKS
 from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Image, Observation
+from manyview.envs.visualization import Row, draw_grid, record_random_steps, save_image, stack_vertically
 
 SIZE, ACTION_REPEAT = 84, 2
 MEMORY = Path("/proc/self/statm")
@@ -51,7 +51,7 @@ def bare_steps(task: str, names: tuple[str, ...], quality: RenderQuality, action
 
     from dm_control import mujoco as engine
 
-    from manyview.envs.dmc.simulation import load_dmc_env
+    from manyview.envs.dmc.env import load_dmc_env
 
     env = load_dmc_env(task, np.random.RandomState(0))
     env.reset()

@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 
 from manyview.envs import MASK, Fault, FaultInjector, MujocoCamera, MultiView, Orbit, ViewWarning, get_views
-from manyview.envs.layers.faults import FaultKind
 from manyview.envs.views import Image
+from manyview.envs.wrappers.faults import FaultKind
 
 ROOT = Path(__file__).parents[1]
 STEPS = (0, 8, 16, 24, 32, 40)

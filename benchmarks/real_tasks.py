@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manyview.envs import make_vector
-from manyview.envs.many import extract_finished_episodes
+from manyview.envs.vector import extract_finished_episodes
 from manyview.train.run_dir import RunDir
 
 KEPT, WORK = Path("results"), Path("runs")

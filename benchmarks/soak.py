@@ -28,7 +28,7 @@ import torch
 from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.envs import ViewWarning
 from manyview.envs.dmc.env import DeepMindControl
-from manyview.envs.drawing import _GLRenderer
+from manyview.envs.rendering.mujoco import _GLRenderer
 from manyview.train import RunConfig, RunDir, load_preset
 from manyview.train.run_setup import build_runner
 from manyview.train.runner import Runner

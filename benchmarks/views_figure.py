@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from manyview.envs import Task, make
-from manyview.envs.look import RecordedStep, Row, draw_grid, record_random_steps, save_image, stack_vertically
-from manyview.envs.make import load_suite
+from manyview.envs.registration import load_suite
 from manyview.envs.views import Image
+from manyview.envs.visualization import RecordedStep, Row, draw_grid, record_random_steps, save_image, stack_vertically
 
 ROOT = Path(__file__).parents[1]
 STEPS = 10

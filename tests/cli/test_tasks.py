@@ -11,7 +11,7 @@ import pytest
 
 from manyview.cli.tasks import VIEWS, describe_tasks, format_task, print_tables
 from manyview.envs import list_tasks
-from manyview.envs.make import SUITES, load_suite
+from manyview.envs.registration import SUITES, load_suite
 from manyview.envs.suite import Suite, Task, TaskSettings
 
 SIMULATORS = ("torch", "dm_control", "mujoco", "envpool", "metaworld")

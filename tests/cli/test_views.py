@@ -14,9 +14,9 @@ from PIL import Image as PillowImage
 
 from manyview.cli.main import main
 from manyview.envs import MultiViewEnv, View
-from manyview.envs.layers.faults import FaultKind
-from manyview.envs.make import SUITES, load_suite
+from manyview.envs.registration import SUITES, load_suite
 from manyview.envs.views import Observation
+from manyview.envs.wrappers.faults import FaultKind
 
 
 class Robot(MultiViewEnv):

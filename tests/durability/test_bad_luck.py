@@ -11,7 +11,7 @@ import pytest
 from benchmarks.compared import differences
 from benchmarks.soak import Breakage
 from manyview.envs import Fault
-from manyview.envs.layers.faults import FaultKind
+from manyview.envs.wrappers.faults import FaultKind
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, factory, run
 from manyview.train.run_setup import build_runner

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.kills import Case
 from manyview.cli.main import main
-from manyview.envs.layers.boundary import MAX_FRAMES, ContractError, validate_info
+from manyview.envs.contract import MAX_FRAMES, ContractError, validate_info
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir
 

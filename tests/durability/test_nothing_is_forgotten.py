@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.compared import different
 from manyview.envs import Fault
-from manyview.envs.layers.faults import FaultKind
+from manyview.envs.wrappers.faults import FaultKind
 from manyview.train import RunDir, factory
 from manyview.train.run_setup import build_runner
 from manyview.train.runner import Runner

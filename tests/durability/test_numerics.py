@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks.keep_release import RELEASES
-from manyview.envs.drawing import MujocoRenderer, RenderedViews
+from manyview.envs.rendering.mujoco import MujocoRenderer, RenderedViews
 from manyview.train import RunConfig, RunDir
 from manyview.train.compute import compute_fingerprint
 from manyview.train.resume import MachineChangedError

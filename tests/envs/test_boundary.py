@@ -10,10 +10,10 @@ import pytest
 from gymnasium import spaces
 
 from manyview.envs import MASK, ContractError, MultiViewEnv, View, make, wrap
-from manyview.envs.layers.boundary import CallValidator
-from manyview.envs.layers.choose import SelectViews
 from manyview.envs.testing import are_equal
 from manyview.envs.views import Observation
+from manyview.envs.wrappers.observation import SelectViews
+from manyview.envs.wrappers.validation import CallValidator
 from quality.plugin import Figure
 
 VIEWS = (View("side", 12, 10), View("back", 8, 9, 1, fill=(0,)))

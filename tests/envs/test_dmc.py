@@ -15,9 +15,10 @@ from gymnasium.vector import VectorEnv
 
 from manyview.envs import MASK, ContractError, NotRestorable, get_views, make, make_vector, restore, snapshot
 from manyview.envs.dmc.env import DeepMindControl
-from manyview.envs.dmc.suite import CAMERAS, PAPER_TASKS, SUITE, TASK_NAMES
-from manyview.envs.drawing import _GLRenderer
+from manyview.envs.dmc.suite import SUITE
+from manyview.envs.dmc.tasks import CAMERAS, PAPER_TASKS, TASK_NAMES
 from manyview.envs.foreground import pack_foreground, unpack_foreground
+from manyview.envs.rendering.mujoco import _GLRenderer
 from manyview.envs.suite import MakeOptions
 from manyview.envs.testing import EnvironmentContract, VectorContract, add_observation, are_equal
 from manyview.envs.views import Observation, ViewWarning
@@ -453,7 +454,10 @@ def test_two_environments_side_by_side_draw_as_if_alone() -> None:
     alone.reset(seed=0)
     expected = walk(alone, 5, seed=0)
     alone.close()
-    env, other = make("dmc/cheetah_run", render_quality="fast", image_size=32), make("dmc/walker_run", image_size=48)
+    env, other = (
+        make("dmc/cheetah_run", render_quality="fast", image_size=32),
+        make("dmc/walker_run", image_size=48),
+    )
     env.reset(seed=0)
     other.reset(seed=0)
     env.action_space.seed(0)

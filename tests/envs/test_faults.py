@@ -7,12 +7,23 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from manyview.envs import MASK, Fault, FaultInjector, MultiViewEnv, View, make, make_vector, restore, snapshot, wrap
+from manyview.envs import (
+    MASK,
+    Fault,
+    FaultInjector,
+    MultiViewEnv,
+    View,
+    make,
+    make_vector,
+    restore,
+    snapshot,
+    wrap,
+)
 from manyview.envs.foreground import pack_foreground, remove_background, unpack_foreground
-from manyview.envs.layers.faults import FaultDuration, FaultKind
 from manyview.envs.testing import EnvironmentContract, are_equal
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Image, Observation, State
+from manyview.envs.wrappers.faults import FaultDuration, FaultKind
 from manyview.mem import MEM, Features, MEMConfig
 from manyview.mem.reward import compute_distances
 from manyview.utils.seeding import get_rng_state, restore_rng

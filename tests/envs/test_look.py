@@ -15,7 +15,8 @@ from PIL import Image as PillowImage
 from PIL import ImageSequence
 
 from manyview.envs import MultiViewEnv, View, make, wrap
-from manyview.envs.look import (
+from manyview.envs.views import Image, Observation
+from manyview.envs.visualization import (
     RecordedStep,
     Row,
     compute_median_step_ms,
@@ -28,8 +29,7 @@ from manyview.envs.look import (
     summarize_views,
     write_video,
 )
-from manyview.envs.look.sheet import MAX_COLUMNS, format_step_label, format_view_label, subsample_steps
-from manyview.envs.views import Image, Observation
+from manyview.envs.visualization.contact_sheet import MAX_COLUMNS, format_step_label, format_view_label, subsample_steps
 
 RED, GREEN, BLUE, YELLOW = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)
 

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from manyview.envs import Fault, make_vector
-from manyview.envs.many import extract_finished_episodes
+from manyview.envs.vector import extract_finished_episodes
 
 
 class OneStep(gym.Env[Any, Any]):

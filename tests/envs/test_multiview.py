@@ -26,7 +26,7 @@ from manyview.envs import (
     snapshot,
     wrap,
 )
-from manyview.envs.own.multiview import ViewSource
+from manyview.envs.cameras.multiview import ViewSource
 from manyview.envs.testing import EnvironmentContract, are_equal
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Image, Observation, State
@@ -537,7 +537,7 @@ def test_a_view_is_what_mujocos_own_renderer_draws(quality: Any) -> None:
 def _equals_mujocos_own(quality: Any) -> bool:
     import mujoco
 
-    from manyview.envs.gl import set_render_quality
+    from manyview.envs.rendering.gl import set_render_quality
 
     env = hopper(
         side=MujocoCamera("track", size=(30, 40), quality=quality), big=MujocoCamera(0, size=64, quality=quality)

@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 
 from manyview.envs import Fault, MultiViewEnv, SanityCheck, View, ViewWarning, list_tasks, make, wrap
-from manyview.envs.layers.sanity import FROZEN_AFTER_STEPS, WARN_AFTER_STEPS
 from manyview.envs.views import Image, Observation
+from manyview.envs.wrappers.sanity import FROZEN_AFTER_STEPS, WARN_AFTER_STEPS
 
 Draw = Callable[[int, int], dict[str, Image | None]]  # by episode and step
 

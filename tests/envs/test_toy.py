@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from manyview.envs import ContractError, Fault, NotRestorable, get_views, make, make_vector, restore, snapshot, wrap
+from manyview.envs import (
+    ContractError,
+    Fault,
+    NotRestorable,
+    get_views,
+    make,
+    make_vector,
+    restore,
+    snapshot,
+    wrap,
+)
 from manyview.envs.testing import EnvironmentContract, VectorContract, are_equal
 from manyview.envs.toy import DeepSea, HiddenGoal, Identity
 from manyview.envs.views import Observation

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from manyview.cli.main import main
-from manyview.envs.look import save_image, write_video
+from manyview.envs.visualization import save_image, write_video
 from manyview.train import RunDir, checkpoint
 from manyview.train.run_setup import build_runner
 from manyview.utils.atomic_io import remove, write_atomic

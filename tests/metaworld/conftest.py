@@ -5,7 +5,7 @@ Where it is missing they are not collected at all, so that the gate counts no sk
 
 from importlib.util import find_spec
 
-from manyview.envs.gl import configure_headless_gl
+from manyview.envs.rendering.gl import configure_headless_gl
 
 if find_spec("metaworld"):
     configure_headless_gl()  # some of them import mujoco before they make an environment

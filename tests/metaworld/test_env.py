@@ -12,9 +12,9 @@ import pytest
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
 from manyview.envs import MASK, NotRestorable, get_views, make, restore, snapshot
-from manyview.envs.drawing import _GLRenderer
 from manyview.envs.metaworld.env import UPSIDE_DOWN
 from manyview.envs.metaworld.suite import CAMERAS
+from manyview.envs.rendering.mujoco import _GLRenderer
 from manyview.envs.testing import are_equal
 from manyview.envs.views import Image, State, ViewWarning
 from tests.metaworld.helpers import Expert, inside, small

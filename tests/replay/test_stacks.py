@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from manyview.data import ReplayBuffer
 from manyview.envs import Fault, View, make, wrap
-from manyview.envs.layers.faults import FaultDuration, FaultKind
 from manyview.envs.views import Observation
+from manyview.envs.wrappers.faults import FaultDuration, FaultKind
 from tests.replay.helpers import Lived, Noise, live, replay_for
 
 # Cameras that are broken on purpose are also warned of.

@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from manyview.cli.main import main
-from manyview.envs.make import list_tasks
+from manyview.envs.registration import list_tasks
 from manyview.report.published_results import read_published_results
 from tests.report.folders import kept
 

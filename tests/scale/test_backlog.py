@@ -1,6 +1,6 @@
 import pytest
 
-from manyview.scale.backlog import PendingSteps
+from manyview.scale.trainer import PendingSteps
 
 
 def test_steps_come_out_one_by_one_with_all_their_frames() -> None:

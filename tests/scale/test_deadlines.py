@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from manyview.data.segment_log import SegmentRef
-from manyview.scale import engine, fleet, logs
-from manyview.scale.batches import BatchLoader
-from manyview.scale.engine import get_results
-from manyview.scale.logs import ShardedLog
+from manyview.scale import actor_pool, ray_runtime, shard_log
+from manyview.scale.batch_loader import BatchLoader
+from manyview.scale.ray_runtime import get_results
+from manyview.scale.shard_log import ShardedLog
 from manyview.train.signals import StopRequest, get_current_request, set_current_request
 from manyview.train.trainer import EngineError
 from tests.scale.test_fleet import CHUNK, World, fleet_of
@@ -63,10 +63,10 @@ class _Handle:
 @pytest.fixture
 def shards(monkeypatch: pytest.MonkeyPatch) -> Shards:
     made = Shards(3, 1)
-    monkeypatch.setattr(engine, "ray", made)
-    monkeypatch.setattr(engine, "POLL_S", 0.01)
-    monkeypatch.setattr(engine, "ANSWER_S", 0.05)
-    monkeypatch.setattr(logs, "WRITE_S", 0.05)
+    monkeypatch.setattr(ray_runtime, "ray", made)
+    monkeypatch.setattr(ray_runtime, "POLL_S", 0.01)
+    monkeypatch.setattr(ray_runtime, "ANSWER_S", 0.05)
+    monkeypatch.setattr(shard_log, "WRITE_S", 0.05)
     return made
 
 
@@ -94,7 +94,7 @@ CALLS: list[Callable[[ShardedLog], object]] = [
 def test_every_call_of_the_log_names_the_shard_that_does_not_answer(
     shards: Shards, monkeypatch: pytest.MonkeyPatch, call: Callable[[ShardedLog], object]
 ) -> None:
-    monkeypatch.setattr(logs, "READ_SEGMENT_S", 0.01)
+    monkeypatch.setattr(shard_log, "READ_SEGMENT_S", 0.01)
     with pytest.raises(EngineError, match=r"^shard 1 of the replay does not answer: expected a reply within 0.0\d s"):
         call(ShardedLog(shards.handles))
 
@@ -123,16 +123,16 @@ def test_reading_a_large_replay_back_has_time_for_every_segment(
         given.append(deadline_s)
         return [""] * len(asked)
 
-    monkeypatch.setattr(logs, "answers_of", answer)
+    monkeypatch.setattr(shard_log, "answers_of", answer)
     ShardedLog(shards.handles).load([SegmentRef(5 * n, 5 * n + 5, "", shard=0) for n in range(100)])
-    assert given == [engine.RESULT_TIMEOUT_S + 100 * logs.READ_SEGMENT_S]
+    assert given == [ray_runtime.RESULT_TIMEOUT_S + 100 * shard_log.READ_SEGMENT_S]
 
 
 def test_after_a_request_to_stop_nobody_waits_for_the_whole_deadline(
     shards: Shards, monkeypatch: pytest.MonkeyPatch, stop: StopRequest
 ) -> None:
-    monkeypatch.setattr(engine, "ANSWER_S", 60.0)
-    monkeypatch.setattr(engine, "STOPPING_ANSWER_S", 0.05)
+    monkeypatch.setattr(ray_runtime, "ANSWER_S", 60.0)
+    monkeypatch.setattr(ray_runtime, "STOPPING_ANSWER_S", 0.05)
     stop.request(signal.SIGTERM)
     began_s = monotonic()
     with pytest.raises(EngineError, match=r"shard 1 .* no checkpoint of this moment is written.* goes on"):
@@ -166,6 +166,6 @@ def test_shards_are_asked_whenever_an_actor_is_lost(monkeypatch: pytest.MonkeyPa
         assert actors.poll() == []
         before = len(told)
         world.now_s += 61
-        assert all(isinstance(one, fleet.ActorLost) for one in actors.poll())
+        assert all(isinstance(one, actor_pool.ActorLost) for one in actors.poll())
         assert len(told) == before + 1
         world.now_s += 61

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from manyview.scale import fleet as module
-from manyview.scale.collector import CollectStats
-from manyview.scale.fleet import ActorLost, ActorPool, Delivery
-from manyview.scale.shard import InsertResult, sign_incarnation
+from manyview.scale import actor_pool as module
+from manyview.scale.actor_pool import ActorLost, ActorPool, Delivery
+from manyview.scale.chunk_collector import CollectStats
+from manyview.scale.replay_shard import InsertResult, sign_incarnation
 from manyview.train import factory
 from tests.train.runs import short_run
 

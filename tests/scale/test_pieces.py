@@ -11,7 +11,7 @@ from manyview.data import ReplayBuffer, SegmentError
 from manyview.data.chunks import append_chunk, pack_chunk, unpack_chunk
 from manyview.data.n_step import compute_lengths
 from manyview.data.segments import pack_segment
-from manyview.envs.layers.stack import FrameStack
+from manyview.envs.wrappers.observation import FrameStack
 from tests.replay.helpers import Lived, Noise, experience, replay_for
 
 STACK = 3

@@ -15,10 +15,10 @@ from benchmarks.compared import different
 from manyview.config.overrides import apply_overrides
 from manyview.data import segment_log
 from manyview.data.chunks import pack_chunk
-from manyview.scale import engine
-from manyview.scale.batches import BatchLoader
-from manyview.scale.collector import ChunkCollector, get_policy_weights
-from manyview.scale.shard import MAX_FAIR_SHARES, Chunk, ReplayShard, sign_incarnation
+from manyview.scale import ray_runtime
+from manyview.scale.batch_loader import BatchLoader
+from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
+from manyview.scale.replay_shard import MAX_FAIR_SHARES, Chunk, ReplayShard, sign_incarnation
 from manyview.train import RunConfig, factory, load_preset
 from manyview.train.dry_run import estimate_run
 from manyview.utils.atomic_io import write_atomic
@@ -381,7 +381,7 @@ def test_batches_have_rows_of_every_shard_as_it_has_steps_and_none_in_common(mon
     for index, count in enumerate((6, 2)):
         for parcel in parcels(config, shapes, actor=index, count=count):
             shards[index].insert(parcel)
-    monkeypatch.setattr(engine.ray, "get", lambda answers, **_: answers)
+    monkeypatch.setattr(ray_runtime.ray, "get", lambda answers, **_: answers)
     source = BatchLoader([Here(shard) for shard in shards], torch.device("cpu"), shard_sizes=[60, 20])
     drawn = [source.sample() for _ in range(20)]
     assert {len(tensor) for batch in drawn for tensor in batch} == {config.replay.batch_size}

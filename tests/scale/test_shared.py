@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from manyview.scale.shared import check_marker, create_marker
+from manyview.scale.shared_fs import check_marker, create_marker
 
 
 def test_who_has_another_disk_under_the_same_name_is_told_so(tmp_path: Path) -> None:

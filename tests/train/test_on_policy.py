@@ -11,7 +11,7 @@ import torch
 from benchmarks.compared import differences, different
 from manyview.config.overrides import apply_overrides
 from manyview.envs import ContractError, make_vector
-from manyview.envs.many import stack_observations
+from manyview.envs.vector import stack_observations
 from manyview.report.metrics_file import read_records
 from manyview.train import OnPolicyTrainer, RunDir, checkpoint, factory, run
 from manyview.train import runner as session_module

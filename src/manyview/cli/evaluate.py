@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
-from manyview.envs.layers.boundary import ContractError, EnvError
+from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
 from manyview.report.policy_rollout import PolicyRollout, play_episodes

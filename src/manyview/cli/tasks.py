@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from manyview.cli.arguments import JsonFlag, report_error
-from manyview.envs.make import SUITES
-from manyview.envs.make import load_suite as find_suite
+from manyview.envs.registration import SUITES
+from manyview.envs.registration import load_suite as find_suite
 from manyview.envs.suite import Suite, Task, TaskSettings
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from manyview.cli.tail import stream_records
 from manyview.config.overrides import apply_overrides, from_plain, nest_overrides, to_plain
 from manyview.config.presets import PRESETS, choose_preset
 from manyview.data import InsufficientSpaceError
-from manyview.envs.layers.boundary import ContractError, EnvError
+from manyview.envs.contract import ContractError, EnvError
 from manyview.train import RunConfig, RunDir, load_preset
 from manyview.train.dry_run import RunEstimate, estimate_run, format_estimate
 from manyview.train.loggers import Logger

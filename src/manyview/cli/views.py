@@ -8,7 +8,10 @@ from typing import Annotated
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from manyview.cli.arguments import report_error
-from manyview.envs.look import (
+from manyview.envs.registration import make
+from manyview.envs.suite import RenderQuality
+from manyview.envs.views import get_views
+from manyview.envs.visualization import (
     RecordedStep,
     ViewSummary,
     compute_median_step_ms,
@@ -20,9 +23,6 @@ from manyview.envs.look import (
     summarize_views,
     write_video,
 )
-from manyview.envs.make import make
-from manyview.envs.suite import RenderQuality
-from manyview.envs.views import get_views
 
 TASK_DEFAULT = "(default: the task's)"
 

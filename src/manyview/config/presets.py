@@ -9,7 +9,7 @@ from typing import Any
 
 from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.config.schema import RunConfig
-from manyview.envs.make import SUITES
+from manyview.envs.registration import SUITES
 
 PresetValues = Mapping[str, Any]
 

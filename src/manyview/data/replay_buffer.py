@@ -20,7 +20,7 @@ from manyview.data.layout import (
     validate_replay_views,
 )
 from manyview.data.validation import ERROR_SOURCE, StoredObservation, TransitionCheck
-from manyview.envs.layers.boundary import make_contract_error
+from manyview.envs.contract import make_contract_error
 from manyview.envs.views import Observation, View
 from manyview.utils.json_io import is_count
 

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyview.data.derived_views import apply_bits, flatten_pixels, pack_bits
-from manyview.envs.foreground import extract_foreground_mask
-from manyview.envs.layers.boundary import (
+from manyview.envs.contract import (
     ContractError,
     describe,
     make_contract_error,
@@ -16,6 +15,7 @@ from manyview.envs.layers.boundary import (
     validate_observation,
     validate_reward,
 )
+from manyview.envs.foreground import extract_foreground_mask
 from manyview.envs.views import Observation, View, make_observation_space
 
 ERROR_SOURCE = "replay"

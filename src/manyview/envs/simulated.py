@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.drawing import MujocoRenderer, RenderedViews
+from manyview.envs.rendering.mujoco import MujocoRenderer, RenderedViews
 from manyview.envs.suite import Task, TaskSettings
 from manyview.envs.views import (
     Image,

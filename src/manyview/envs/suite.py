@@ -8,8 +8,8 @@ from typing import Any, Literal, TypedDict
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
-from manyview.envs.layers.faults import Fault
 from manyview.envs.views import Observation
+from manyview.envs.wrappers.faults import Fault
 
 RenderQuality = Literal["standard", "fast", "smooth"]
 """The simulator's own; without shadows, reflections and multisampling; or that, drawn twice as large and averaged."""

@@ -21,7 +21,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from manyview.envs.layers.boundary import ContractError
+from manyview.envs.contract import ContractError
 from manyview.envs.views import MASK, NotRestorable, Observation, get_dict_space, get_views, restore, snapshot
 
 

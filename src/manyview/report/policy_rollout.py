@@ -11,7 +11,7 @@ import gymnasium as gym
 from manyview.agents import Agent
 from manyview.config.schema import MachineConfig
 from manyview.envs import Fault, View, get_views
-from manyview.envs.layers.boundary import EnvError
+from manyview.envs.contract import EnvError
 from manyview.envs.suite import Levels
 from manyview.envs.views import Observation
 from manyview.train import RunConfig, RunDir, checkpoint, factory

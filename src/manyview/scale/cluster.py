@@ -33,7 +33,7 @@ def connect(address: str | None, *, cpus: int = 1) -> Iterator[None]:
         _configure_local_ray()
     else:  # one attempt of half a minute; Ray's own default is twenty
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
-    from manyview.scale.engine import extract_cause, ray
+    from manyview.scale.ray_runtime import extract_cause, ray
 
     # Ray puts the working directory on the `sys.path` of workers, but for a job of its client: whatever lies there
     # would be executed. A user's own task is imported from there all the same (utils/user_modules).
@@ -63,7 +63,7 @@ def connect(address: str | None, *, cpus: int = 1) -> Iterator[None]:
 
 def _shutdown_ray(*, is_local: bool) -> None:
     """Leave Ray; `ray.shutdown` would wait for ever for a part of it that hangs."""
-    from manyview.scale.engine import import_ray_module, ray
+    from manyview.scale.ray_runtime import import_ray_module, ray
 
     node = import_ray_module("_private.worker")._global_node if is_local else None
     started = [part.process for parts in node.all_processes.values() for part in parts] if node is not None else []
@@ -94,7 +94,7 @@ def _configure_ray_internals() -> None:
 
     Its minor version is fixed.
     """
-    from manyview.scale.engine import import_ray_module
+    from manyview.scale.ray_runtime import import_ray_module
 
     raylet = import_ray_module("_raylet")
     import_ray_module(
@@ -118,7 +118,7 @@ def count_cpus(config: RunConfig, *, spares: int = 0) -> int:
 
 def check_resources(requester: str, *, cpus: float, gpus: float = 0, memory_gb: float = 0) -> None:
     """Ray would wait for ever for what is not there."""
-    from manyview.scale.engine import ray
+    from manyview.scale.ray_runtime import ray
 
     available = ray.cluster_resources()
     for name, required in (("CPU", cpus), ("GPU", gpus)):

@@ -16,12 +16,11 @@ import torch
 from torch import distributed
 
 from manyview.agents import Agent, NonFiniteError
-from manyview.scale.batches import BatchLoader
+from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.cluster import check_resources, count_cpus, count_learner_cpus
-from manyview.scale.engine import Handle, extract_cause, import_ray_module
 from manyview.scale.heartbeat import Heartbeats, Pulse, beating
-from manyview.scale.patience import retry_while_locked
-from manyview.scale.shared import check_marker, create_marker, enter_directory
+from manyview.scale.ray_runtime import Handle, extract_cause, import_ray_module
+from manyview.scale.shared_fs import check_marker, create_marker, enter_directory, retry_while_locked
 from manyview.scale.trainer import ActorLearnerTrainer
 from manyview.train import RunConfig, RunDir, factory
 from manyview.train.checkpoint import CHECKSUMS_FILE, FILES, deserialize_checkpoint, serialize_checkpoint

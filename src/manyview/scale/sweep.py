@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from manyview.config.overrides import apply_overrides, nest_overrides, to_plain
 from manyview.config.presets import choose_preset
-from manyview.envs.make import find_task
+from manyview.envs.registration import find_task
 from manyview.report.runs import summarize_run
 from manyview.scale.search import Search, Values, format_directory_name, parse_search
 from manyview.train import RunConfig, RunDir, load_preset

@@ -1,6 +1,6 @@
-"""Algorithm 1 with its lines 4 to 8 in many actors, its replay in shards, and lines 9 to 15 here."""
+"""Steps that actors have delivered and the learner has not come to yet."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
@@ -13,17 +13,55 @@ from torch import Tensor
 
 from manyview.agents import Agent
 from manyview.data import AsyncWriter, Batch, ReplayLog
-from manyview.scale.backlog import PendingSteps
-from manyview.scale.batches import BatchLoader
-from manyview.scale.collector import get_policy_weights
-from manyview.scale.engine import Handle, get_results, ray, translate_ray_errors
-from manyview.scale.fleet import ActorLost, ActorPool
-from manyview.scale.logs import ShardedLog
-from manyview.scale.shard import ReplayShard
-from manyview.scale.shared import create_marker
+from manyview.scale.actor_pool import ActorLost, ActorPool
+from manyview.scale.batch_loader import BatchLoader
+from manyview.scale.chunk_collector import get_policy_weights
+from manyview.scale.ray_runtime import Handle, get_results, ray, translate_ray_errors
+from manyview.scale.replay_shard import ReplayShard
+from manyview.scale.shard_log import ShardedLog
+from manyview.scale.shared_fs import create_marker
 from manyview.train import RunConfig, factory
 from manyview.train.off_policy import ReplayTrainer
 from manyview.train.trainer import AdvanceResult, EngineError
+from manyview.utils.json_io import is_count
+
+
+class PendingSteps:
+    """Steps are taken one by one, with the frames they took, so that a learner goes on as if it had played them."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[list[int]] = deque()  # steps, frames
+
+    @property
+    def steps(self) -> int:
+        return sum(steps for steps, _ in self._chunks)
+
+    @property
+    def frames(self) -> int:
+        return sum(frames for _, frames in self._chunks)
+
+    def add(self, steps: int, frames: int) -> None:
+        if steps:
+            self._chunks.append([steps, frames])
+
+    def pop(self) -> int:
+        """One step; its frames. Those of a chunk are spread over its steps."""
+        chunk = self._chunks[0]
+        frames = chunk[1] // chunk[0]
+        chunk[0], chunk[1] = chunk[0] - 1, chunk[1] - frames
+        if not chunk[0]:
+            self._chunks.popleft()
+        return frames
+
+    def get_state(self) -> dict[str, Any]:
+        return {"chunks": [list(chunk) for chunk in self._chunks]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        chunks = [[*chunk] for chunk in state["chunks"]]
+        if not all(len(chunk) == 2 and is_count(chunk[0], min_value=1) and is_count(chunk[1]) for chunk in chunks):
+            raise ValueError(f"a backlog is a list of steps and frames, got {chunks!r}")
+        self._chunks = deque(chunks)
+
 
 MAX_CHUNKS_AHEAD = 2
 """So many chunks of each actor may be collected before the updates that they are for."""

@@ -9,10 +9,9 @@ from traceback import print_exc
 from typing import Any, Protocol
 
 from manyview.scale.cluster import check_resources
-from manyview.scale.engine import import_ray_module
-from manyview.scale.patience import retry_while_locked
+from manyview.scale.ray_runtime import import_ray_module
 from manyview.scale.search import Range, Search, Values, format_directory_name
-from manyview.scale.shared import check_marker, create_marker, enter_directory
+from manyview.scale.shared_fs import check_marker, create_marker, enter_directory, retry_while_locked
 from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path
 from manyview.train import RunDir
 from manyview.train.run_setup import RunFinishedError, run

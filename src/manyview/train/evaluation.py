@@ -13,8 +13,8 @@ from torch import Tensor
 from manyview.agents import Agent
 from manyview.config.schema import EvaluationConfig
 from manyview.envs import View
-from manyview.envs.look.watch import RecordedStep
 from manyview.envs.views import Image, Observation
+from manyview.envs.visualization.recording import RecordedStep
 from manyview.methods import EpisodicBonus
 from manyview.train.factory import Shapes
 from manyview.train.preprocessing import prepare_observation

@@ -17,8 +17,8 @@ from manyview.config.schema import RunConfig
 from manyview.data import DerivedViews, ReplayBuffer, RolloutBuffer, Sampler, compute_buffer_bytes
 from manyview.data.augmentation import Augmentation, check_image_shape
 from manyview.envs import Fault, View, get_views, make, make_vector
-from manyview.envs.many import AnyVectorEnv
 from manyview.envs.suite import Levels, TaskSettings
+from manyview.envs.vector import AnyVectorEnv
 from manyview.envs.views import Observation
 from manyview.mem import MEM
 from manyview.methods import CURL, RE3, RIDE, Bonus, EpisodicBonus, PixelEncoder, Representation

@@ -32,7 +32,7 @@ from torch import Tensor
 from manyview.agents import PPO
 from manyview.config.schema import RunConfig
 from manyview.data import Minibatch
-from manyview.envs.many import count_frames, extract_finished_episodes, restore_all, snapshot_all, stack_observations
+from manyview.envs.vector import count_frames, extract_finished_episodes, restore_all, snapshot_all, stack_observations
 from manyview.envs.views import NotRestorable, Observation
 from manyview.methods import EpisodicBonus
 from manyview.train import checkpoint, factory

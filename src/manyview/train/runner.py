@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from manyview.data import AsyncWriter, ReplayLog
-from manyview.envs.layers.boundary import EnvError
+from manyview.envs.contract import EnvError
 from manyview.envs.views import Observation
 from manyview.methods import HasDiagnostics
 from manyview.train import checkpoint

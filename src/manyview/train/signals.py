@@ -17,7 +17,7 @@ from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
 
-from manyview.envs.layers.boundary import Terminated, is_foreign, make_env_error
+from manyview.envs.contract import Terminated, is_foreign, make_env_error
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOP_TIMEOUT_S = 6.0

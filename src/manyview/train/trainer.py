@@ -11,7 +11,7 @@ from torch import Tensor
 from manyview.agents import PPO, NonFiniteError, OffPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, NullLog, ReplayLog
-from manyview.envs.many import attribute_of_each
+from manyview.envs.vector import attribute_of_each
 from manyview.train import factory
 from manyview.train.compute import autocast, resolve_device, resolve_machine
 from manyview.train.counters import Counters

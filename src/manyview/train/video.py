@@ -6,8 +6,7 @@ from pathlib import Path
 
 from manyview.config.schema import RunConfig
 from manyview.envs import View
-from manyview.envs.look.sheet import draw_video_frames
-from manyview.envs.look.video import write_video
+from manyview.envs.visualization.video import draw_video_frames, write_video
 from manyview.train.evaluation import EpisodeRecording
 
 

@@ -62,7 +62,7 @@ def parse_render_output(status: int, output: str, errors: str) -> RenderTest | s
 
 def run_render_test() -> RenderTest:
     """Draw it in this process."""
-    from manyview.envs.gl import configure_headless_gl
+    from manyview.envs.rendering.gl import configure_headless_gl
 
     configure_headless_gl()  # as making a task does
     standard, fast = _render_quality("standard"), _render_quality("fast")
@@ -87,8 +87,8 @@ def _render_quality(quality: "RenderQuality") -> _QualityResult:
     """A cheetah before and after it fell over."""
     import numpy as np
 
-    from manyview.envs.dmc.simulation import load_dmc_env
-    from manyview.envs.drawing import MujocoRenderer as Scene
+    from manyview.envs.dmc.env import load_dmc_env
+    from manyview.envs.rendering.mujoco import MujocoRenderer as Scene
 
     env = load_dmc_env("cheetah_run", np.random.RandomState(0))
     env.reset()

@@ -4,77 +4,9 @@ from typing import Any
 
 import gymnasium as gym
 
+from manyview.envs.dmc.tasks import CAMERA_PAIRS, CAMERAS, PAPER_TASKS, TASK_NAMES
 from manyview.envs.suite import FOREGROUND_SUFFIX, Suite, Task, TaskSettings
 from manyview.envs.views import Observation
-
-CAMERAS = {
-    "acrobot": ("fixed", "lookat"),
-    "ball_in_cup": ("cam0", "cam1"),
-    "cartpole": ("fixed", "lookatcart"),
-    "cheetah": ("side", "back"),
-    "dog": ("y-axis", "x-axis"),
-    "finger": ("cam0", "cam1"),
-    "fish": ("tracking_top", "tracking_x", "tracking_y", "fixed_top", "eye"),
-    "hopper": ("cam0", "back"),
-    "humanoid": ("back", "side", "egocentric"),
-    "humanoid_CMU": ("back", "side", "egocentric"),
-    "lqr": ("cam0", "cam1"),
-    "manipulator": ("fixed", "hand"),
-    "pendulum": ("fixed", "lookat"),
-    "point_mass": ("fixed", "cam0"),
-    "quadruped": ("global", "x", "y", "egocentric"),
-    "reach_duplo": ("front_close", "left_close", "right_close", "front_far", "top_down"),
-    "reacher": ("fixed", "hand"),
-    "stacker": ("fixed", "hand"),
-    "swimmer": ("tracking1", "tracking2", "eyes"),
-    "walker": ("side", "back"),
-}
-"""By domain, in the order of their numbers. Reach Duplo has only the first of its own; the others are added."""
-
-TASK_NAMES = {
-    "acrobot": ("swingup", "swingup_sparse"),
-    "ball_in_cup": ("catch",),
-    "cartpole": ("balance", "balance_sparse", "swingup", "swingup_sparse", "two_poles", "three_poles"),
-    "cheetah": ("run",),
-    "dog": ("stand", "walk", "trot", "run", "fetch"),
-    "finger": ("spin", "turn_easy", "turn_hard"),
-    "fish": ("upright", "swim"),
-    "hopper": ("stand", "hop"),
-    "humanoid": ("stand", "walk", "run", "run_pure_state"),
-    "humanoid_CMU": ("stand", "walk", "run"),
-    "lqr": ("lqr_2_1", "lqr_6_2"),
-    "manipulator": ("bring_ball", "bring_peg", "insert_ball", "insert_peg"),
-    "pendulum": ("swingup",),
-    "point_mass": ("easy", "hard"),
-    "quadruped": ("walk", "run", "escape", "fetch"),
-    "reacher": ("easy", "hard"),
-    "stacker": ("stack_2", "stack_4"),
-    "swimmer": ("swimmer6", "swimmer15"),
-    "walker": ("stand", "walk", "run"),
-}
-
-# PAPER: D20. Two cameras, which ones is not said. The first two, but where one of them shows next to nothing.
-CAMERA_PAIRS = {"quadruped": ("y", "x")}
-
-PAPER_TASKS = (
-    "cheetah_run",
-    "finger_turn_hard",
-    "hopper_hop",
-    "quadruped_run",
-    "reacher_hard",
-    "walker_run",
-    "acrobot_swingup",
-    "cartpole_swingup_sparse",
-    "cartpole_balance_sparse",
-    "ball_in_cup_catch",
-    "pendulum_swingup",
-    "reach_duplo",
-)
-
-
-def split_task_name(name: str) -> tuple[str, str]:
-    """A suite task's domain and name in dm_control, from ours: `finger_turn_hard` is `finger`, `turn_hard`."""
-    return next((domain, task) for domain, tasks in TASK_NAMES.items() for task in tasks if f"{domain}_{task}" == name)
 
 
 def _build_task(name: str, domain: str) -> Task:

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.drawing import RenderedViews
-from manyview.envs.gl import configure_headless_gl
+from manyview.envs.rendering.gl import configure_headless_gl
+from manyview.envs.rendering.mujoco import RenderedViews
 from manyview.envs.simulated import SimulatedEnv, StepResult
 from manyview.envs.suite import Task, TaskSettings
 from manyview.envs.views import State, View

@@ -1,6 +1,5 @@
 """Procgen through EnvPool: one game, or many in one pool. EnvPool is imported when a task is made."""
 
-from manyview.envs.procgen.game import Procgen
-from manyview.envs.procgen.vector import ProcgenVector
+from manyview.envs.procgen.env import Procgen, ProcgenVector
 
 __all__ = ["Procgen", "ProcgenVector"]

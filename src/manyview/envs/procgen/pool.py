@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from manyview.envs.layers.boundary import make_contract_error
+from manyview.envs.contract import make_contract_error
 from manyview.envs.suite import Levels
 from manyview.envs.views import Image, View
 from manyview.utils.resources import count_usable_cores

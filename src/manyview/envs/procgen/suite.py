@@ -5,9 +5,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
-from manyview.envs.procgen.game import Procgen
+from manyview.envs.procgen.env import Procgen, ProcgenVector
 from manyview.envs.procgen.pool import SCREEN
-from manyview.envs.procgen.vector import ProcgenVector
 from manyview.envs.suite import Levels, Suite, Task, TaskSettings
 from manyview.envs.views import Observation
 

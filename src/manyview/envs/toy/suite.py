@@ -6,13 +6,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.layers.choose import SelectViews
 from manyview.envs.suite import Suite, Task, TaskSettings
-from manyview.envs.toy.deep_sea import DeepSea
-from manyview.envs.toy.hidden_goal import HiddenGoal
-from manyview.envs.toy.identity import Identity
-from manyview.envs.toy.toy import ToyEnv
+from manyview.envs.toy.envs import DeepSea, HiddenGoal, Identity, ToyEnv
 from manyview.envs.views import Observation
+from manyview.envs.wrappers.observation import SelectViews
 
 TOYS: dict[str, Callable[[], ToyEnv]] = {
     "deep_sea": DeepSea,

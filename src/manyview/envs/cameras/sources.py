@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from manyview.envs.drawing import ImageShape, Orbit
+from manyview.envs.rendering.mujoco import ImageShape, Orbit
 from manyview.envs.suite import RenderQuality
 
 

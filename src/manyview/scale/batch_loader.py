@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from manyview.data import Batch
-from manyview.scale.engine import Handle, get_results
+from manyview.scale.ray_runtime import Handle, get_results
 
 PREFETCH_BATCHES = 2
 """Batches that are on their way while one is learned from."""

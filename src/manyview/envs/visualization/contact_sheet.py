@@ -1,10 +1,14 @@
 """What was watched, as a contact sheet or as the frames of a video."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any, get_args
 
-from manyview.envs.look.grid import Row, draw_grid, pad_or_crop
-from manyview.envs.look.watch import RecordedStep
-from manyview.envs.views import Image, View
+import gymnasium as gym
+
+from manyview.envs.views import Image, Observation, View, get_views
+from manyview.envs.visualization.grid import Row, draw_grid
+from manyview.envs.visualization.recording import RecordedStep, record_random_steps
+from manyview.envs.wrappers.faults import Fault, FaultInjector, FaultKind
 
 MAX_COLUMNS = 6
 """A sheet shows at most so many moments, the first and the last among them."""
@@ -17,19 +21,6 @@ def draw_contact_sheet(
     shown = subsample_steps(steps, MAX_COLUMNS)
     rows = [Row(format_view_label(view), [moment.images[view.name] for moment in shown]) for view in views]
     return draw_grid([*rows, *extra_rows], column_labels=[format_step_label(moment) for moment in shown], title=title)
-
-
-def draw_video_frames(
-    views: Sequence[View], steps: Sequence[RecordedStep], *, title: str = "", captions: Sequence[str] | None = None
-) -> Iterator[Image]:
-    """For each moment a picture of all views beside each other; all have the size of the first."""
-    columns = [format_view_label(view) for view in views]
-    size = None
-    for moment, caption in zip(steps, captions or map(format_step_label, steps), strict=True):
-        row = Row("", [moment.images[view.name] for view in views])
-        image = draw_grid([row], column_labels=columns, title=f"{title}\n{caption}".strip())
-        size = size or image.shape[:2]
-        yield pad_or_crop(image, *size)  # a longer caption must not change the size of a video
 
 
 def format_view_label(view: View) -> str:
@@ -51,3 +42,19 @@ def subsample_steps(steps: Sequence[RecordedStep], max_count: int) -> list[Recor
     """At most so many of them, evenly spaced, from the first to the last."""
     count = min(max_count, len(steps))
     return [steps[round(index * (len(steps) - 1) / max(1, count - 1))] for index in range(count)]
+
+
+def render_fault_rows(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> list[Row]:
+    """A row for each way in which the first camera can fail, at the moments that a sheet of so many steps shows.
+
+    The environment must give single frames. The fault begins at the second column; a late camera is late by one column.
+    """
+    camera = next(view.name for view in get_views(env) if view.derived_from is None)
+    start = max(1, steps // (MAX_COLUMNS - 1))
+    rows = []
+    for kind in get_args(FaultKind):
+        fault = Fault(view=camera, kind=kind, lasts="episode", at_step=start, late_frames=start)
+        moments = subsample_steps(record_random_steps(FaultInjector(env, [fault]), steps, seed=seed), MAX_COLUMNS)
+        how = f"late by {start}" if kind == "late" else kind
+        rows.append(Row(f"{camera}\n{how}, from step {start}", [moment.images[camera] for moment in moments]))
+    return rows

@@ -1,10 +1,12 @@
 """Folders that processes on other machines must see too: NFS, Lustre, or one machine."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
+from time import monotonic, sleep
+from typing import TypeVar
 
 from manyview.utils.atomic_io import remove
 
@@ -30,3 +32,21 @@ def enter_directory(directory: Path) -> None:
     """Where the command was given, if it is here too: what a user's environment opens is found as there."""
     if directory.is_dir():
         os.chdir(directory)
+
+
+LOCK_TIMEOUT_S = 30.0
+"""What a killed driver had started may live a little longer; nobody else trains in its folders."""
+
+T = TypeVar("T")
+
+
+def retry_while_locked(start: Callable[[], T]) -> T:
+    """What `start` gives, once no other process holds the folder of its run."""
+    deadline_s = monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            return start()
+        except FileExistsError:
+            if monotonic() > deadline_s:
+                raise
+            sleep(1.0)

@@ -1,4 +1,10 @@
-"""Drawing without a screen: what has to be in the environment before a simulator is imported, and how fine it draws."""
+"""Draws a MuJoCo model through any of its cameras, without disturbing others who draw in this process.
+
+OpenGL draws into, and deletes from, whatever context is current in a thread. Other users of MuJoCo rely on theirs still
+being current (dm_control), or delete from somebody else's (`mujoco.Renderer.close` lets go of its context first, and
+then deletes its objects from whichever is current). So a drawing takes its context while it draws, and afterwards gives
+the thread back as it found it. It may be used from any thread.
+"""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +12,48 @@ from contextlib import contextmanager
 from typing import Any
 
 from manyview.envs.suite import RenderQuality
+
+
+@contextmanager
+def preserve_current_context() -> Iterator[None]:
+    """Whatever context is current in this thread is so again afterwards, or none if there was none."""
+    if not uses_egl():  # the window system and OSMesa have one user
+        yield
+        return
+    from mujoco import egl
+    from mujoco.egl import egl_ext as library
+
+    context = library.eglGetCurrentContext()
+    previous = context and (
+        library.eglGetCurrentDisplay(),
+        library.eglGetCurrentSurface(library.EGL_DRAW),
+        library.eglGetCurrentSurface(library.EGL_READ),
+        context,
+    )
+    no_context = (library.EGL_NO_SURFACE, library.EGL_NO_SURFACE, library.EGL_NO_CONTEXT)
+    try:
+        yield
+    finally:
+        if previous:
+            library.eglMakeCurrent(*previous)
+        elif egl.EGL_DISPLAY is not None:
+            library.eglMakeCurrent(egl.EGL_DISPLAY, *no_context)
+
+
+def uses_egl() -> bool:
+    configure_headless_gl()
+    return os.environ.get("MUJOCO_GL") == "egl"
+
+
+def get_context_class() -> Any:
+    if uses_egl():
+        # By name: whoever imported mujoco before may not have chosen, and got the window system.
+        from mujoco.egl import GLContext
+
+        return GLContext
+    import mujoco
+
+    return mujoco.GLContext
 
 
 def configure_headless_gl() -> None:

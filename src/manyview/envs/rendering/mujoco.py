@@ -7,10 +7,9 @@ the thread back as it found it. It may be used from any thread.
 """
 
 import atexit
-import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyview.envs.foreground import remove_background
-from manyview.envs.gl import configure_headless_gl, override_render_quality
+from manyview.envs.rendering.gl import (
+    get_context_class,
+    override_render_quality,
+    preserve_current_context,
+)
 from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Image, View
 
@@ -77,13 +80,13 @@ class MujocoRenderer:
 
     def render(self, camera: str | int | Orbit, shape: ImageShape) -> Image:
         model, data = self._require_model_data()
-        with _preserve_current_context():
+        with preserve_current_context():
             return self._renderer.render(model, data, camera, shape)
 
     def render_views(self, views: Sequence[View]) -> RenderedViews:
         """Every view by the camera of its name, and what is derived from it, in one go."""
         model, data = self._require_model_data()
-        with _preserve_current_context():
+        with preserve_current_context():
             return self._renderer.render_views(model, data, views)
 
     def _require_model_data(self) -> tuple[Any, Any]:
@@ -122,8 +125,8 @@ class _GLRenderer:
         import mujoco
 
         self.free()
-        with _preserve_current_context():
-            self._gl_context = _get_context_class()(self._max_size, self._max_size)
+        with preserve_current_context():
+            self._gl_context = get_context_class()(self._max_size, self._max_size)
             self._gl_context.make_current()
             self._create_context(model, mujoco)
 
@@ -242,61 +245,19 @@ class _GLRenderer:
     def get_driver(self) -> str:
         from OpenGL import GL
 
-        with _preserve_current_context():
+        with preserve_current_context():
             self._gl_context.make_current()
             return str(GL.glGetString(GL.GL_RENDERER).decode())
 
     def free(self) -> None:
         if self._gl_context is not None:
-            with _preserve_current_context():
+            with preserve_current_context():
                 if self._mjr_context is not None:
                     with suppress(Exception):  # a context that is lost has nothing to free
                         self._gl_context.make_current()
                     self._mjr_context.free()
                 self._gl_context.free()
         self._model = self._gl_context = self._mjr_context = None
-
-
-@contextmanager
-def _preserve_current_context() -> Iterator[None]:
-    """Whatever context is current in this thread is so again afterwards, or none if there was none."""
-    if not _uses_egl():  # the window system and OSMesa have one user
-        yield
-        return
-    from mujoco import egl
-    from mujoco.egl import egl_ext as library
-
-    context = library.eglGetCurrentContext()
-    previous = context and (
-        library.eglGetCurrentDisplay(),
-        library.eglGetCurrentSurface(library.EGL_DRAW),
-        library.eglGetCurrentSurface(library.EGL_READ),
-        context,
-    )
-    no_context = (library.EGL_NO_SURFACE, library.EGL_NO_SURFACE, library.EGL_NO_CONTEXT)
-    try:
-        yield
-    finally:
-        if previous:
-            library.eglMakeCurrent(*previous)
-        elif egl.EGL_DISPLAY is not None:
-            library.eglMakeCurrent(egl.EGL_DISPLAY, *no_context)
-
-
-def _uses_egl() -> bool:
-    configure_headless_gl()
-    return os.environ.get("MUJOCO_GL") == "egl"
-
-
-def _get_context_class() -> Any:
-    if _uses_egl():
-        # By name: whoever imported mujoco before may not have chosen, and got the window system.
-        from mujoco.egl import GLContext
-
-        return GLContext
-    import mujoco
-
-    return mujoco.GLContext
 
 
 def resolve_camera(model: Any, camera: str | int | Orbit) -> Any:

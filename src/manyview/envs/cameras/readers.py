@@ -11,10 +11,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.drawing import ImageShape, MujocoRenderer, resolve_camera
-from manyview.envs.layers.boundary import describe, describe_wrong_image, make_contract_error
-from manyview.envs.own.latest import LatestFrame
-from manyview.envs.own.sources import Camera, FromObservation, MujocoCamera
+from manyview.envs.cameras.latest_frame import LatestFrame
+from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera
+from manyview.envs.contract import describe, describe_wrong_image, make_contract_error
+from manyview.envs.rendering.mujoco import ImageShape, MujocoRenderer, resolve_camera
 from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Image
 

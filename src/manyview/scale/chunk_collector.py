@@ -11,7 +11,7 @@ from torch import nn
 
 from manyview.data.chunks import pack_chunk
 from manyview.data.segments import MAX_SEGMENT_STEPS
-from manyview.scale.shard import Chunk
+from manyview.scale.replay_shard import Chunk
 from manyview.train import RunConfig, factory
 from manyview.train.collector import Collector
 from manyview.train.compute import configure_torch

@@ -6,8 +6,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.own.eyes import CameraReader, MujocoReaderFactory, ObservationReader, open_camera, validate_image
-from manyview.envs.own.sources import Camera, FromObservation, MujocoCamera
+from manyview.envs.cameras.readers import (
+    CameraReader,
+    MujocoReaderFactory,
+    ObservationReader,
+    open_camera,
+    validate_image,
+)
+from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera
 from manyview.envs.views import (
     Image,
     Observation,

@@ -1,10 +1,8 @@
 """Looking at environments: contact sheets and videos of their views. Pillow and imageio are imported when drawing."""
 
-from manyview.envs.look.broken import render_fault_rows
-from manyview.envs.look.grid import Row, draw_grid, save_image, stack_vertically
-from manyview.envs.look.sheet import draw_contact_sheet, draw_video_frames
-from manyview.envs.look.video import write_video
-from manyview.envs.look.watch import (
+from manyview.envs.visualization.contact_sheet import draw_contact_sheet, render_fault_rows
+from manyview.envs.visualization.grid import Row, draw_grid, save_image, stack_vertically
+from manyview.envs.visualization.recording import (
     RecordedStep,
     ViewSummary,
     compute_median_step_ms,
@@ -12,6 +10,7 @@ from manyview.envs.look.watch import (
     record_random_steps,
     summarize_views,
 )
+from manyview.envs.visualization.video import draw_video_frames, write_video
 
 __all__ = [
     "RecordedStep",

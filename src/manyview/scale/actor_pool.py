@@ -7,10 +7,10 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from manyview.scale.collector import ChunkCollector, CollectStats
-from manyview.scale.engine import Handle, extract_cause, get_results, ray
-from manyview.scale.shard import InsertResult, sign_incarnation
-from manyview.scale.shared import enter_directory
+from manyview.scale.chunk_collector import ChunkCollector, CollectStats
+from manyview.scale.ray_runtime import Handle, extract_cause, get_results, ray
+from manyview.scale.replay_shard import InsertResult, sign_incarnation
+from manyview.scale.shared_fs import enter_directory
 from manyview.train import RunConfig
 from manyview.train.factory import Shapes
 from manyview.train.trainer import EngineError

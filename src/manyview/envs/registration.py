@@ -11,13 +11,13 @@ from typing import Any, SupportsIndex, Unpack, get_args
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from manyview.envs.layers.boundary import CallValidator, OutputValidator, is_foreign, make_env_error
-from manyview.envs.layers.choose import SelectViews
-from manyview.envs.layers.faults import Fault, FaultInjector
-from manyview.envs.layers.sanity import SanityCheck
-from manyview.envs.layers.stack import FrameStack
+from manyview.envs.contract import is_foreign, make_env_error
 from manyview.envs.suite import Levels, MakeOptions, RenderQuality, Suite, Task, TaskSettings
 from manyview.envs.views import Observation, get_views
+from manyview.envs.wrappers.faults import Fault, FaultInjector
+from manyview.envs.wrappers.observation import FrameStack, SelectViews
+from manyview.envs.wrappers.sanity import SanityCheck
+from manyview.envs.wrappers.validation import CallValidator, OutputValidator
 from manyview.utils.user_modules import import_user_module
 
 SUITES = ("toy", "dmc", "procgen", "metaworld")

@@ -15,26 +15,19 @@ expected and what came. What they put right instead:
 
 import math
 from traceback import extract_tb, format_exception_only
-from typing import Any, cast
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from manyview.envs.views import (
     MASK,
-    NotRestorable,
     Observation,
-    State,
-    ViewWrapper,
-    get_dict_space,
-    make_observation_space,
 )
 from manyview.utils.text import sanitize_text
 
 ACTION_TOLERANCE = 1e-5
-RESET_ATTEMPTS = 3
 MAX_FRAMES = 10_000
 """Simulator frames of one agent step: more is a mistake, and would end or name a run by it."""
 RESERVED_INFO_KEYS = frozenset(
@@ -216,178 +209,3 @@ def describe_wrong_image(value: Any, shape: tuple[int, ...] | None) -> str:
     elif value.dtype != np.uint8:
         text += " (convert it to uint8)"
     return text
-
-
-class OutputValidator(ViewWrapper):
-    """The inner side: whatever the environment returns is checked before anything of ours works on it."""
-
-    def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
-        super().__init__(env)
-        self._space = get_dict_space(env)
-        self.name = name or str(env)
-        declared: Any = make_observation_space(self.views)
-        if list(declared.items()) != list(self._space.items()):  # the order too: it is that of the mask
-            raise make_contract_error(
-                self.name, "observation space", f"that of single frames of its views, {declared}", str(self._space)
-            )
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        returned = self.env.reset(seed=seed, options=options)
-        observation, info = self._unpack_result(returned, "what reset() returns", ("observation", "info"))
-        return validate_observation(observation, self._space, self.name), validate_info(info, self.name)
-
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        parts = ("observation", "reward", "terminated", "truncated", "info")
-        returned = self._unpack_result(self.env.step(action), "what step() returns", parts)
-        observation, reward, terminated, truncated, info = returned
-        return (
-            validate_observation(observation, self._space, self.name),
-            validate_reward(reward, self.name),
-            validate_flag(terminated, "terminated", self.name),
-            validate_flag(truncated, "truncated", self.name),
-            validate_info(info, self.name),
-        )
-
-    def _unpack_result(self, returned: Any, field: str, parts: tuple[str, ...]) -> tuple[Any, ...]:
-        if not isinstance(returned, tuple) or len(returned) != len(parts):
-            got = f"{len(returned)} parts" if isinstance(returned, tuple) else describe(returned)
-            raise make_contract_error(self.name, field, f"({', '.join(parts)})", got)
-        return returned
-
-    def restore(self, state: State) -> Observation:
-        return validate_observation(super().restore(state), self._space, self.name)
-
-
-class CallValidator(ViewWrapper):
-    """The outer side: checks calls and actions, ends blind episodes, keeps an episode's sums before anyone scales them.
-
-    The last step of an episode carries `info["episode"]`: its undiscounted `return`, its `steps` and its simulator
-    `frames` (an environment that takes several a step says so in `info["frames"]`), and if views were `absent`, in how
-    many observations each one; and the `physics_error` that ended it, if one did.
-    """
-
-    def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
-        super().__init__(env)
-        self.name = name or str(env)
-        self._episode_return = 0.0
-        self._episode_steps = 0
-        self._episode_frames = 0
-        self._absent_counts: dict[str, int] = {}
-        self._running = self._closed = False
-        self._last_observation: Observation = {}
-        """The last observation that showed anything."""
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        if self._closed:
-            raise make_contract_error(self.name, "reset", "an open environment", "a call after close(); make another")
-        self._episode_return, self._episode_steps, self._episode_frames, self._absent_counts, self._running = (
-            0.0,
-            0,
-            0,
-            {},
-            False,
-        )
-        for _ in range(RESET_ATTEMPTS):
-            observation, info = self.env.reset(seed=seed, options=options)
-            self._count_absent(observation)
-            if observation[MASK].any():
-                self._running, self._last_observation = True, observation
-                return observation, info
-            seed = None
-        why = f": {info['camera_failures']}" if "camera_failures" in info else ""
-        got = f"no view at all in {RESET_ATTEMPTS} resets{why}"
-        raise make_contract_error(self.name, "reset", "at least one view present", got)
-
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        if not self._running:
-            raise make_contract_error(
-                self.name, "step", "a running episode", "a step before reset or after the end; call reset()"
-            )
-        action = validate_action(action, self.action_space, self.name)
-        self._running = False  # a step that breaks leaves no episode that could go on
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._count_absent(observation)
-        if observation[MASK].any():
-            self._last_observation = observation
-        else:
-            observation = {name: part.copy() for name, part in self._last_observation.items()}
-            truncated, info = True, {**info, "blind": True}
-        reward = float(reward)
-        self._episode_return += reward
-        self._episode_steps += 1
-        self._episode_frames += info.get("frames", 1)
-        self._running = not (terminated or truncated)
-        if not self._running:
-            episode: dict[str, Any] = {
-                "return": self._episode_return,
-                "steps": self._episode_steps,
-                "frames": self._episode_frames,
-            }
-            if self._absent_counts:
-                episode["absent"] = self._absent_counts
-            if "physics_error" in info:
-                episode["physics_error"] = info["physics_error"]
-            info = {**info, "episode": episode}
-        return observation, reward, terminated, truncated, info
-
-    def _count_absent(self, observation: Observation) -> None:
-        if not observation[MASK].all():
-            for view, present in zip(self.views, observation[MASK].tolist(), strict=True):
-                if not present:
-                    self._absent_counts[view.name] = self._absent_counts.get(view.name, 0) + 1
-
-    def _describe(self) -> State:
-        """What a snapshot must have in common with the environment it is put into."""
-        wrappers, env = [], cast("gym.Env[Any, Any]", self)
-        while isinstance(env, gym.Wrapper):
-            wrappers.append(type(env).__name__)
-            env = env.env
-        shapes = {name: list(part.shape or ()) for name, part in get_dict_space(self).spaces.items()}
-        description = {"layers": [*wrappers, type(env).__name__], "shapes": shapes, "task": self.metadata.get("task")}
-        if (settings := self.metadata.get("settings")) is not None:
-            description["render_quality"] = settings.render_quality
-        return description
-
-    def snapshot(self) -> State:
-        running = {
-            "return": self._episode_return,
-            "steps": self._episode_steps,
-            "frames": int(self._episode_frames),
-            "absent": dict(self._absent_counts),
-            "running": self._running,
-        }
-        return {"env": super().snapshot(), "episode": running, "of": self._describe()}
-
-    def restore(self, state: State) -> Observation:
-        self._running = False  # a refused snapshot leaves no episode that could go on
-        expected = self._describe()
-        if state.get("of") != expected:
-            raise NotRestorable(
-                f"{self.name}: a snapshot of {state.get('of')} does not fit an environment of {expected}"
-            )
-        self._last_observation = super().restore(state["env"])
-        match state["episode"]:
-            case {
-                "return": float(total),
-                "steps": int(steps),
-                "frames": int(frames),
-                "absent": dict(absent),
-                "running": bool(running),
-            } if math.isfinite(total) and all(isinstance(count, int) for count in absent.values()):
-                self._episode_return, self._episode_steps, self._episode_frames, self._absent_counts = (
-                    total,
-                    steps,
-                    frames,
-                    dict(absent),
-                )
-                self._running = running
-                return self._last_observation
-        raise NotRestorable(f"{self.name}: what the snapshot says of the episode makes no sense")
-
-    def close(self) -> None:
-        self._running, self._closed = False, True
-        super().close()

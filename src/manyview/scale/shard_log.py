@@ -7,8 +7,8 @@ from typing import Any
 
 from manyview.data import SegmentError
 from manyview.data.segment_log import SegmentRef
-from manyview.scale import engine
-from manyview.scale.engine import Handle, get_results, translate_ray_errors
+from manyview.scale import ray_runtime
+from manyview.scale.ray_runtime import Handle, get_results, translate_ray_errors
 
 POLL_INTERVAL_S = 0.05
 WRITE_TIMEOUT_S = 600.0
@@ -68,7 +68,7 @@ class ShardedLog:
     def load(self, segments: Sequence[SegmentRef]) -> None:
         parts = self._split_by_shard(segments)
         asked = [shard.load.remote(part) for shard, part in zip(self._shards, parts, strict=True)]
-        deadline_s = engine.RESULT_TIMEOUT_S + READ_SEGMENT_S * max(map(len, parts))
+        deadline_s = ray_runtime.RESULT_TIMEOUT_S + READ_SEGMENT_S * max(map(len, parts))
         for index, problem in enumerate(get_results(asked, deadline_s=deadline_s)):
             if problem:
                 raise SegmentError(f"shard {index}: {problem}")

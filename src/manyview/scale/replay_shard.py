@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from manyview.data import AsyncWriter, SegmentError, SegmentLog
 from manyview.data.chunks import ChunkSteps, append_chunk, unpack_chunk
 from manyview.data.segment_log import SegmentRef
-from manyview.scale.shared import check_marker
+from manyview.scale.shared_fs import check_marker
 from manyview.train import RunConfig, factory
 from manyview.train.factory import Shapes
 from manyview.utils.json_io import is_count

@@ -1,0 +1,1 @@
+"""Drawing of MuJoCo models without a screen."""

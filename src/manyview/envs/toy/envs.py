@@ -1,0 +1,181 @@
+"""What the toys share: small grey pictures of a number, drawn once."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from manyview.envs.views import Image, MultiViewEnv, Observation, State, View
+from manyview.utils.seeding import get_rng_state, restore_rng
+
+IMAGE_SIZE = 20
+"""Pixels a side: the paper's four convolutions need at least 15."""
+
+
+def draw_bars(count: int, *, upright: bool, size: int = IMAGE_SIZE) -> list[Image]:
+    """`count` pictures [size, size, 1], each with one white bar at its own place."""
+    edges = np.linspace(0, size, count + 1).round().astype(int)
+    images = []
+    for start, end in pairwise(edges):
+        image = np.zeros((size, size, 1), np.uint8)
+        image[(slice(None), slice(start, end)) if upright else (slice(start, end), slice(None))] = 255
+        image.flags.writeable = False
+        images.append(image)
+    return images
+
+
+class ToyEnv(MultiViewEnv):
+    """A toy says what it draws, how an episode begins and how a step goes; its whole state is some integers."""
+
+    terminal = False
+    """Whether the last step ends the world, or only the clock runs out."""
+
+    def __init__(self, names: Sequence[str], action_space: spaces.Space[Any], *, episode_steps: int) -> None:
+        super().__init__([View(name, IMAGE_SIZE, IMAGE_SIZE, 1, fill=(0,)) for name in names], action_space)
+        self.episode_steps = episode_steps
+        self._state: dict[str, int] = {}
+        """The state, by name."""
+
+    @abstractmethod
+    def sample_initial_state(self) -> dict[str, int]:
+        """The state an episode starts from."""
+
+    @abstractmethod
+    def apply_action(self, action: Any) -> tuple[float, dict[str, Any]]:
+        """Change the state; the reward and the info of the step."""
+
+    @abstractmethod
+    def render_views(self) -> dict[str, Image]: ...
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._state = {"step": 0, **self.sample_initial_state()}
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        reward, info = self.apply_action(action)
+        self._state["step"] += 1
+        last = self._state["step"] >= self.episode_steps
+        return self._observe(), reward, last and self.terminal, last and not self.terminal, info
+
+    def _observe(self) -> Observation:
+        return self.observe({name: picture.copy() for name, picture in self.render_views().items()})
+
+    def snapshot(self) -> State:
+        return {"numbers": dict(self._state), "rng": get_rng_state(self.np_random)}
+
+    def restore(self, state: State) -> Observation:
+        self._state = {name: int(number) for name, number in state["numbers"].items()}
+        self.np_random = restore_rng(state["rng"])
+        return self._observe()
+
+
+ActionKind = Literal["discrete", "continuous"]
+
+
+class DeepSea(ToyEnv):
+    """A square sea of `size` x `size` cells; each step sinks by one and drifts a column left or right.
+
+    Treasure of 1 lies in the last column of the ground. Drifting right costs 0.01 / size, so all nearby reward says
+    left, and of all action sequences one in 2^size finds the treasure. Which action means right is drawn for each cell
+    from `mapping_seed` (None: always the second), so that no habit of acting finds it either. With continuous actions
+    the sign decides. The two views are complementary: neither knows the state, and a state that is new as a pair can
+    be common in both.
+    """
+
+    terminal = True
+
+    def __init__(self, size: int = 10, *, actions: ActionKind = "discrete", mapping_seed: int | None = 0) -> None:
+        if not 2 <= size < IMAGE_SIZE:
+            raise ValueError(f"size must be from 2 to {IMAGE_SIZE - 1} (a bar needs a pixel), got {size}")
+        space = spaces.Discrete(2) if actions == "discrete" else spaces.Box(-1.0, 1.0, (1,), np.float32)
+        super().__init__(("depth", "column"), space, episode_steps=size)
+        self.size, self._discrete = size, actions == "discrete"
+        draws = None if mapping_seed is None else np.random.default_rng(mapping_seed).integers(2, size=(size, size))
+        self._right_actions = np.ones((size, size), int) if draws is None else draws
+        # One bar more than rows: the ground, where the episode ends, looks like no row.
+        self._depths, self._columns = draw_bars(size + 1, upright=False), draw_bars(size, upright=True)
+
+    def sample_initial_state(self) -> dict[str, int]:
+        return {"row": 0, "column": 0}
+
+    def apply_action(self, action: Any) -> tuple[float, dict[str, Any]]:
+        row, column = self._state["row"], self._state["column"]
+        chosen = int(action) if self._discrete else int(action[0] > 0)
+        moves_right = chosen == self._right_actions[row, column]
+        self._state["row"] = row + 1
+        self._state["column"] = min(column + 1, self.size - 1) if moves_right else max(column - 1, 0)
+        found_treasure = moves_right and row == self.size - 1 and column == self.size - 1
+        return float(found_treasure) - (0.01 / self.size if moves_right else 0.0), {"success": bool(found_treasure)}
+
+    def render_views(self) -> dict[str, Image]:
+        return {"depth": self._depths[self._state["row"]], "column": self._columns[self._state["column"]]}
+
+
+class HiddenGoal(ToyEnv):
+    """A goal on a grid of `cells` x `cells`; the first camera sees its column, the second its row.
+
+    An action names a cell (continuous: a point of the square [-1, 1]²) and pays 1 if it is the goal. The goal
+    changes at every step. With both views every step can be paid; with one alone no policy gets more than 1 in `cells`.
+    """
+
+    def __init__(self, cells: int = 3, *, actions: ActionKind = "discrete", episode_steps: int = 10) -> None:
+        self.cells, self._discrete = cells, actions == "discrete"
+        space = spaces.Discrete(cells**2) if self._discrete else spaces.Box(-1.0, 1.0, (2,), np.float32)
+        super().__init__(("column", "row"), space, episode_steps=episode_steps)
+        self._columns, self._rows = draw_bars(cells, upright=True), draw_bars(cells, upright=False)
+
+    @property
+    def max_success_single_view(self) -> float:
+        """The best success rate of a policy that sees one view only."""
+        return 1 / self.cells
+
+    def sample_initial_state(self) -> dict[str, int]:
+        column, row = self.np_random.integers(self.cells, size=2)
+        return {"column": int(column), "row": int(row)}
+
+    def apply_action(self, action: Any) -> tuple[float, dict[str, Any]]:
+        reached = self._to_cell(action) == (self._state["column"], self._state["row"])
+        self._state.update(self.sample_initial_state())
+        return float(reached), {"success": reached}
+
+    def _to_cell(self, action: Any) -> tuple[int, int]:
+        if self._discrete:
+            return int(action) % self.cells, int(action) // self.cells
+        column, row = np.clip((np.asarray(action) + 1) / 2 * self.cells, 0, self.cells - 1).astype(int).tolist()
+        return column, row
+
+    def render_views(self) -> dict[str, Image]:
+        return {"column": self._columns[self._state["column"]], "row": self._rows[self._state["row"]]}
+
+
+class Identity(ToyEnv):
+    """Both views show the same one of `targets` places, one as an upright bar, one as a lying bar.
+
+    Discrete: 1 for naming the place. Continuous: 1 minus the distance to it, both on [-1, 1], and never below 0. The
+    place changes at every step, so the best return is the number of steps.
+    """
+
+    def __init__(self, targets: int = 4, *, actions: ActionKind = "discrete", episode_steps: int = 10) -> None:
+        space = spaces.Discrete(targets) if actions == "discrete" else spaces.Box(-1.0, 1.0, (1,), np.float32)
+        super().__init__(("upright", "lying"), space, episode_steps=episode_steps)
+        self._discrete, self._positions = actions == "discrete", np.linspace(-1, 1, targets)
+        self._upright, self._lying = draw_bars(targets, upright=True), draw_bars(targets, upright=False)
+
+    def sample_initial_state(self) -> dict[str, int]:
+        return {"target": int(self.np_random.integers(len(self._positions)))}
+
+    def apply_action(self, action: Any) -> tuple[float, dict[str, Any]]:
+        target = self._state["target"]
+        distance = float(action != target) if self._discrete else abs(float(action[0]) - float(self._positions[target]))
+        self._state.update(self.sample_initial_state())
+        return max(0.0, 1.0 - distance), {}
+
+    def render_views(self) -> dict[str, Image]:
+        target = self._state["target"]
+        return {"upright": self._upright[target], "lying": self._lying[target]}
