@@ -2,7 +2,7 @@
 
     python -m benchmarks.keep_release
 
-writes tests/data/releases/VERSION, once for each release.
+writes tests/fixtures/releases/VERSION, once for each release.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from manyview.train import RunConfig, RunDir, checkpoint, load_preset
 from manyview.train.run_setup import build_runner
 from manyview.utils.atomic_io import remove
 
-RELEASES = Path(__file__).parents[1] / "tests" / "data" / "releases"
+RELEASES = Path(__file__).parents[1] / "tests" / "fixtures" / "releases"
 STOP_FRAMES, FRAMES = 40, 60
 NEUTRAL = {"host": "somewhere", "platform": "Linux", "pid": 1, "commit": None}
 """Nobody needs to know where it was made."""

@@ -1,6 +1,6 @@
 """Record multi-view frames of DeepMind Control tasks under random actions, as test data.
 
-    MUJOCO_GL=egl python benchmarks/record_dmc.py            # rewrites tests/data/dmc/*.safetensors.zst
+    MUJOCO_GL=egl python benchmarks/record_dmc.py            # rewrites tests/fixtures/dmc/*.safetensors.zst
 
 Needs only dm-control 1.0.49, mujoco 3.16.0, safetensors and zstandard. One file a task holds, for `STEPS` agent steps:
 
@@ -31,7 +31,7 @@ CAMERAS = {
     "finger_turn_hard": (0, 1),
     "ball_in_cup_catch": (0, 1),
 }
-FOLDER = Path(__file__).parents[1] / "tests" / "data" / "dmc"
+FOLDER = Path(__file__).parents[1] / "tests" / "fixtures" / "dmc"
 
 
 def visible_state(physics: Any, observation: Mapping[str, Any]) -> np.ndarray:

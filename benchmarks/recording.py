@@ -10,7 +10,7 @@ import zstandard
 from safetensors.numpy import load
 from torch import Tensor
 
-FOLDER = Path(__file__).parents[1] / "tests" / "data" / "dmc"
+FOLDER = Path(__file__).parents[1] / "tests" / "fixtures" / "dmc"
 VIEWS = ("first", "second", "foreground")
 FRAME_STACK = 3
 SHIFT_PIXELS = 2  # DrQ-v2 shifts 84 pixels by up to 4

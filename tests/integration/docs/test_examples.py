@@ -1,0 +1,44 @@
+"""Every Python example in the README and the documentation runs as it is written."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.fixture(autouse=True)
+def threads_as_they_were() -> Iterator[None]:
+    """A run sets torch's threads for its whole process."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def examples(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
+def test_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {}
+    for example in examples(page):  # a page is read from top to bottom
+        exec(compile(example, str(page), "exec"), namespace)
+    capsys.readouterr()
+
+
+def test_the_readme_shows_mem_in_a_loop_of_at_most_twenty_lines() -> None:
+    loop = next(example for example in examples(ROOT / "README.md") if "MEM(" in example)
+    assert "for " in loop
+    assert len([line for line in loop.splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_and_pictures_inside_the_repository_exist(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

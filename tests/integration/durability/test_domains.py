@@ -1,0 +1,31 @@
+"""Environments in mid-episode, through the trainer: other domains, other states."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.compared import different
+from tests.support.checkpoints import twins
+from tests.support.runs import short_run
+
+TASKS = ("ball_in_cup_catch", "cheetah_run", "finger_turn_hard", "hopper_hop", "reacher_hard")
+
+
+@pytest.mark.simulator
+@pytest.mark.quality("D7")
+@pytest.mark.parametrize("task", TASKS)
+def test_an_episode_goes_on_exactly_for_200_steps(task: str, tmp_path: Path) -> None:
+    config = short_run(
+        task=f"dmc/{task}",
+        env={"image_size": 16, "action_repeat": 2},
+        schedule={"frames": 10_000, "random_steps": 10_000, "seed_frames": 10_000},
+        replay={"capacity": 300},
+    )
+    trainer, twin = twins(config, tmp_path, after=30)
+    for _ in range(200):
+        trainer.advance()
+        twin.advance()
+        assert different(trainer.collector.observation, twin.collector.observation) == []
+    assert different(trainer.get_state(), twin.get_state()) == []
+    for each in (trainer, twin):
+        each.close()

@@ -1,0 +1,219 @@
+"""Calls of an environment that do not return: SIGTERM ends the run all the same, and the same command goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from benchmarks.compared import differences
+from benchmarks.kills import Case
+from benchmarks.launcher import Ended, Launcher, Request, Running
+from manyview.report.metrics_file import read_records
+from manyview.train import RunDir
+from quality.plugin import Figure
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+HUNG = "SIGTERM ends a run whose environment hangs within 10 s; its records are kept and it goes on bit for bit"
+DEADLINE = "a step that takes longer than env.step_deadline_s ends the run with a line that names it"
+IMPATIENT = "tests.support.patches:impatient"
+TOY = "toy/hidden_goal_continuous"
+
+
+def started(
+    folder: RunDir, launcher: Launcher, case: Case, *settings: str, patches: str | None = IMPATIENT, toy: str = TOY
+) -> Running:
+    variables = {"HANG": str(folder.path.parent / "hang"), "TOY": toy}
+    command, said = [*case.command(folder.path), *settings], f"{folder.path}.said"
+    return launcher.start(Request(command, output=said, watched=[], patches=patches, environment=variables))
+
+
+def of(task: str, method: str = "drqv2+mem") -> Case:
+    return Case(f"tests.support.misbehaving_envs:{task}", method)
+
+
+def ended_by_sigterm(running: Running, seen: Path) -> tuple[Ended, float]:
+    """SIGTERM, once this file is there."""
+    running.wait_for(seen.exists)
+    asked_s = perf_counter()
+    running.send(signal.SIGTERM)
+    return running.wait(at_most_s=30), perf_counter() - asked_s
+
+
+@pytest.fixture
+def hang(tmp_path: Path) -> Path:
+    (tmp_path / "hang").touch()
+    return tmp_path / "hang"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+def test_sigterm_ends_a_run_that_hangs_in_c_code_and_it_goes_on_bit_for_bit(
+    folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
+) -> None:
+    running = started(folder, launcher, of("waits_in_c"), patches=None)  # with the patience that users have
+    ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
+    figure(seconds, "s from SIGTERM")
+    assert ended.status == 1, ended.said
+    line = ended.said.splitlines()[-1]
+    assert line.startswith("tests.support.misbehaving_envs:waits_in_c: env.step has not returned for ")
+    assert line.endswith("the same command goes on from checkpoint 000000045")
+    assert "Traceback" not in ended.said
+    last = list(read_records(folder.metrics_file))[-1]
+    assert (last["kind"], last["state"], last["frames"]) == ("end", "stopped", 50)
+    assert "in _wait_in_c" in last["traceback"]
+
+    hang.unlink()
+    ended = started(folder, launcher, of("waits_in_c")).wait()
+    assert "45 frames  resumed as if it had never stopped, bit for bit" in ended.said
+    whole = RunDir(folder.path.with_name("whole"))
+    assert started(whole, launcher, of("waits_in_c")).wait().status == 0
+    assert differences(whole, folder) == []
+
+
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+@pytest.mark.parametrize(("method", "toy"), [("drqv2+mem", TOY), ("ppo+mem", "toy/hidden_goal")])
+def test_sigterm_ends_a_run_that_hangs_in_python_code(
+    method: str, toy: str, folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
+) -> None:
+    assert hang.exists()
+    running = started(folder, launcher, of("sleeps", method), "rollout.envs=2", toy=toy)
+    ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
+    figure(seconds, "s from SIGTERM")
+    assert (ended.status, "env.step has not returned for" in ended.said) == (1, True), ended.said
+
+
+@pytest.mark.slow
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+def test_sigterm_ends_an_evaluation_that_hangs(folder: RunDir, hang: Path, launcher: Launcher, figure: Figure) -> None:
+    running = started(folder, launcher, of("sleeps_at_once"))
+    ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
+    figure(seconds, "s from SIGTERM")
+    assert ended.status == 1
+    assert ended.said.splitlines()[-1].endswith("the same command goes on from the begin")
+
+
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+def test_sigterm_ends_a_step_that_lets_no_other_thread_run(
+    folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
+) -> None:
+    assert hang.exists()
+    running = started(folder, launcher, of("keeps_the_gil"))
+    ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
+    figure(seconds, "s from SIGTERM")
+    assert ended.status == 1
+    assert "in _keep_the_gil" in ended.said  # where it hung
+
+
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+def test_sigterm_ends_a_run_that_hangs_before_it_has_begun(
+    folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
+) -> None:
+    assert hang.exists()
+    running = started(folder, launcher, of("HangsAtReset"), patches=IMPATIENT)
+    ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
+    figure(seconds, "s from SIGTERM")
+    assert ended.status == 1
+    assert not folder.has_run
+
+
+@pytest.mark.attack(HUNG)
+@pytest.mark.quality("L8")
+def test_a_run_that_is_saved_and_whose_environment_does_not_close_has_stopped_well(
+    folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
+) -> None:
+    assert hang.exists()
+    running = started(folder, launcher, of("HangsAtClose"), patches="tests.support.patches:impatient_and_held")
+    ended, seconds = ended_by_sigterm(running, folder.checkpoints_dir / "000000060")
+    figure(seconds, "s from SIGTERM")
+    assert ended.status == 0, ended.said
+    assert list(folder.checkpoints_dir.glob("*.stop"))
+
+
+@pytest.mark.attack(DEADLINE)
+@pytest.mark.quality("L8")
+@pytest.mark.parametrize("task", ["waits_in_c", "keeps_the_gil_deaf"])
+def test_a_deadline_for_steps_ends_a_run_that_hangs(task: str, folder: RunDir, hang: Path, launcher: Launcher) -> None:
+    assert hang.exists()
+    ended = started(folder, launcher, of(task), "env.step_deadline_s=1").wait(at_most_s=30)
+    assert ended.status == 1
+    if task == "waits_in_c":
+        assert "env.step has not returned for 1 s" in ended.said.splitlines()[-1]
+        assert list(read_records(folder.metrics_file))[-1]["state"] == "failed"
+    else:  # only a timer in C still runs
+        assert "in _keep_the_gil_deaf" in ended.said
+
+
+@pytest.mark.quality("D6")
+def test_a_hangup_saves_and_leaves(folder: RunDir, launcher: Launcher, figure: Figure) -> None:
+    running = started(folder, launcher, of("sleeps"), patches="tests.support.patches:impatient_and_held")
+    running.wait_for((folder.checkpoints_dir / "000000060").exists)
+    asked_s = perf_counter()
+    running.send(signal.SIGHUP)
+    ended = running.wait(at_most_s=30)
+    figure(perf_counter() - asked_s, "s")
+    assert ended.status == 0, ended.said
+    assert list(folder.checkpoints_dir.glob("*.stop"))
+
+
+@pytest.mark.attack("a run that is started by nohup goes on through SIGHUP, and SIGTERM saves it")
+@pytest.mark.quality("D6")
+def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(
+    folder: RunDir, launcher: Launcher, figure: Figure
+) -> None:
+    running = started(folder, launcher, of("sleeps"), patches="tests.support.patches:ignores_hangups")
+    running.wait_for((folder.checkpoints_dir / "000000060").exists)
+    running.send(signal.SIGHUP)
+    running.wait_for((folder.checkpoints_dir / "000000090").exists)
+    ended, seconds = ended_by_sigterm(running, folder.checkpoints_dir)
+    figure(seconds, "s")
+    assert ended.status == 0, ended.said
+    (stop,) = folder.checkpoints_dir.glob("*.stop")
+    assert stop.name > "000000090"
+
+
+@pytest.mark.long
+@pytest.mark.attack("a run that is started by nohup goes on through SIGHUP, and SIGTERM saves it")
+@pytest.mark.quality("D6")
+def test_the_real_nohup_is_heeded(folder: RunDir, figure: Figure, tmp_path: Path) -> None:
+    (tmp_path / "held.py").write_text(HELD)
+    command = ["nohup", sys.executable, "held.py", *of("sleeps").command(folder.path)]
+    variables = {**os.environ, "HANG": str(tmp_path / "hang"), "PYTHONPATH": str(Path(__file__).parents[3])}
+    with (tmp_path / "said").open("wb") as said:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said, env=variables)
+    try:
+        running = Running(process.pid, tmp_path / "said", lambda at_most_s: process.wait(timeout=at_most_s))
+        running.wait_for((folder.checkpoints_dir / "000000060").exists, at_most_s=120)
+        running.send(signal.SIGHUP)
+        running.wait_for((folder.checkpoints_dir / "000000090").exists)
+        ended, seconds = ended_by_sigterm(running, folder.checkpoints_dir)
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+    figure(seconds, "s")
+    assert ended.status == 0, ended.said
+    (stop,) = folder.checkpoints_dir.glob("*.stop")
+    assert stop.name > "000000090"
+
+
+HELD = """
+import sys
+from manyview.cli.main import main
+from tests.support.patches import held_until_a_stop
+held_until_a_stop()
+sys.exit(main())
+"""

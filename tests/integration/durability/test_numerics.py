@@ -1,0 +1,112 @@
+"""Other kernels, instructions or drivers than a run began with are found before anything is called bit for bit."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.keep_release import RELEASES
+from manyview.envs.rendering.mujoco import MujocoRenderer, RenderedViews
+from manyview.train import RunConfig, RunDir
+from manyview.train.compute import compute_fingerprint
+from manyview.train.resume import MachineChangedError
+from manyview.train.run_setup import build_runner
+from tests.support.runners import abandon, advance_to, quick_run
+
+HOLDS = pytest.mark.attack("A resume with other numerics or another OpenGL driver is refused, never called bit for bit")
+LIMIT_S = 120
+SEEN = quick_run(task="dmc/ball_in_cup_catch", env={"image_size": 16})
+
+
+def killed(config: RunConfig, folder: RunDir) -> RunDir:
+    session = build_runner(config, folder)
+    advance_to(session, 25)
+    abandon(session)
+    return folder
+
+
+def train(folder: RunDir, config: RunConfig, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Give the same command again, in an environment with these variables."""
+    command = [sys.executable, "-m", "manyview", "train", config.task, "--config", str(folder.config_file)]
+    command += ["--out", str(folder.path), *options]
+    return subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+@pytest.mark.slow
+@HOLDS
+@pytest.mark.quality("D8")
+@pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA=SSE41", "MKL_CBWR=COMPATIBLE"])
+def test_variables_that_choose_other_kernels_are_refused(tmp_path: Path, variable: str) -> None:
+    config, (name, value) = quick_run(), variable.split("=")
+    folder = killed(config, RunDir(tmp_path / "run"))
+    ended = train(folder, config, **{name: value})
+    assert ended.returncode == 2, ended.stderr
+    assert f"environment.{name} was None, is {value}" in ended.stderr
+    if platform.machine() == "x86_64":  # where the variable means something, the results themselves differ
+        assert "numerics was " in ended.stderr
+    assert "--accept-changes" in ended.stderr
+
+
+@pytest.mark.slow
+@HOLDS
+@pytest.mark.quality("D8")
+@pytest.mark.simulator
+@pytest.mark.parametrize(
+    "variable", ["GALLIUM_DRIVER=softpipe", pytest.param("LP_NATIVE_VECTOR_WIDTH=128", marks=pytest.mark.long)]
+)
+def test_variables_that_choose_another_driver_are_refused(tmp_path: Path, variable: str) -> None:
+    name, value = variable.split("=")
+    folder = killed(SEEN, RunDir(tmp_path / "run"))
+    ended = train(folder, SEEN, **{name: value})
+    assert ended.returncode == 2, ended.stderr
+    assert f"environment.{name} was None, is {value}" in ended.stderr
+    assert "renderer was llvmpipe" in ended.stderr
+
+
+@pytest.mark.slow
+@HOLDS
+@pytest.mark.quality("D8")
+@pytest.mark.simulator
+def test_a_picture_that_is_drawn_otherwise_is_refused_and_accepted_only_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the cause: no name and no variable says so here."""
+    folder = killed(SEEN, RunDir(tmp_path / "run"))
+    real = MujocoRenderer.render_views
+
+    def draw_otherwise(self: MujocoRenderer, views: Any) -> RenderedViews:
+        pictures, failures = real(self, views)
+        return RenderedViews(
+            {name: picture if picture is None else picture[::-1] for name, picture in pictures.items()}, failures
+        )
+
+    monkeypatch.setattr(MujocoRenderer, "draw_views", draw_otherwise)
+    with pytest.raises(MachineChangedError, match="view cam0 is not drawn as before"):
+        build_runner(SEEN, folder)
+    session = build_runner(SEEN, folder, accept_changes=True)
+    session.close()
+    assert folder.read_manifest()["resumed_at"]["promise"] == "changed"
+
+
+@HOLDS
+@pytest.mark.quality("D8")
+def test_what_an_older_version_did_not_keep_is_not_called_the_same(tmp_path: Path) -> None:
+    release = min(RELEASES.iterdir())
+    folder = RunDir(shutil.copytree(release, tmp_path / "run"))
+    with pytest.raises(MachineChangedError, match="numerics was None, is "):
+        build_runner(folder.read_config(), folder)
+
+
+def test_a_fingerprint_is_the_same_twice_and_draws_from_no_generator_of_the_process() -> None:
+    before = torch.get_rng_state()
+    one, other = compute_fingerprint(torch.device("cpu")), compute_fingerprint(torch.device("cpu"))
+    assert one == other
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,21 @@
+"""QUALITY C4: where every step is paid, a bonus for exploring does no harm."""
+
+import pytest
+
+from quality.plugin import Figure
+from tests.support.toys import score
+
+CASES = [
+    ("drqv2", "toy/identity_continuous", 700),
+    pytest.param("sac", "toy/identity_continuous", 700, marks=pytest.mark.long),
+    pytest.param("ppo", "toy/identity", 8_000, marks=pytest.mark.long),
+]
+
+
+@pytest.mark.quality("C4")
+@pytest.mark.slow
+@pytest.mark.parametrize(("agent", "task", "frames"), CASES)
+def test_the_bonus_costs_nothing_on_a_dense_task(agent: str, task: str, frames: int, figure: Figure) -> None:
+    with_bonus = score(task, f"{agent}+mem", frames=frames)
+    without = score(task, f"{agent}+mem", frames=frames, changes={"bonus": {"beta0": 0.0}})
+    figure(with_bonus / without)

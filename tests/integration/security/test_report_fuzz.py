@@ -1,0 +1,103 @@
+"""Generated run folders: whatever their files hold, each is a row, and what can be drawn is drawn."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
+from tests.support.run_dirs import kept
+
+RUNS = 150
+NAMES = [
+    "task",
+    "method",
+    "seed",
+    "schedule",
+    "frames",
+    "kind",
+    "return",
+    "steps",
+    "state",
+    "reason",
+    "host",
+    "env",
+    "",
+]
+VALUES: list[Any] = [
+    *(None, True, False, 0, -1, 1, 2.5, 10**30, 10**400, float("nan"), float("inf"), 1e308, 5e-324, -1e38, 1e38),
+    *(
+        "",
+        "x",
+        "$",
+        "$\\frac{",
+        "\x1b[2J",
+        "\n",
+        "\ud800",
+        "\u202e",
+        "evaluation",
+        "episode",
+        "resume",
+        "end",
+        "drqv2+mem",
+    ),
+    *("finished", "y" * 1000, "[red]", "_", "%s{}"),
+]
+
+
+def any_value(rng: random.Random, depth: int = 3) -> Any:
+    kind = rng.random()
+    if depth and kind < 0.15:
+        return {rng.choice(NAMES): any_value(rng, depth - 1) for _ in range(3)}
+    if depth and kind < 0.25:
+        return [any_value(rng, depth - 1) for _ in range(3)]
+    return rng.choice(VALUES)
+
+
+def mutate(rng: random.Random, content: bytes) -> bytes:
+    """Change values of JSON, or its bytes."""
+    lines = content.split(b"\n")
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randrange(len(lines))
+        try:
+            value = json.loads(lines[place])
+        except ValueError:
+            value = {}
+        if rng.random() < 0.8 and isinstance(value, dict):
+            value[rng.choice([*value, *NAMES])] = any_value(rng)
+            lines[place] = json.dumps(value).encode()
+        else:
+            at = rng.randrange(len(lines[place]) + 1)
+            lines[place] = lines[place][:at] + rng.randbytes(rng.randint(0, 3)) + lines[place][at + rng.randint(0, 3) :]
+        lines.insert(rng.randrange(len(lines)), lines[place])
+    return b"\n".join(lines)
+
+
+@pytest.mark.attack(
+    "a run folder of deep, huge or infinite JSON, links, pipes, gigabytes or loops is a row that says why; the other "
+    "runs are listed and drawn"
+)
+@pytest.mark.quality("X5", "X6")
+def test_generated_runs_are_listed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng, runs = random.Random(0), tmp_path / "runs"  # noqa: S311
+    for number in range(RUNS):
+        path = kept(runs / str(number), [1.0, 2.0, 3.0], seed=number, end=rng.choice(["finished", "failed", None]))
+        for name in rng.sample([CONFIG_FILE, MANIFEST_FILE, METRICS_FILE], rng.randint(1, 3)):
+            (path / name).write_bytes(mutate(rng, (path / name).read_bytes()))
+    kept(runs / "whole", [1.0], task="toy/whole")
+    assert main(["runs", str(runs)]) == 0
+    listed = capsys.readouterr()
+    assert listed.err == ""
+    assert all(line.isprintable() for line in listed.out.split("\n"))
+    rows = [line for line in listed.out.splitlines()[1:] if not line.startswith("    ")]
+    assert len(rows) == RUNS + 1
+    assert main(["runs", str(runs), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == RUNS + 1
+    for of in ("evaluations", "episodes"):
+        assert main(["plot", str(runs), "--out", str(tmp_path / "curves.png"), "--of", of]) in (0, 2)
+        drawn = capsys.readouterr()
+        assert all(line.isprintable() for line in (drawn.out + drawn.err).split("\n"))
+        assert of == "episodes" or "toy/whole, drqv2+mem, 1 seed: 1.0 after 0 frames" in drawn.out

@@ -1,0 +1,108 @@
+"""Sizes in the settings of a run from elsewhere: bounded before anything is built by them."""
+
+import json
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.config.overrides import apply_overrides, from_plain, nest_overrides, to_plain
+from manyview.data import InsufficientSpaceError
+from manyview.train import RunConfig, factory, load_preset
+from manyview.train.memory_estimate import read_resident_bytes, reset_peak_memory
+from tests.support.corrupted_run import Victim, config
+from tests.support.runs import short_rollouts, short_run
+
+BOUNDED = pytest.mark.attack("no size in a foreign config makes evaluation take memory or time without bound")
+SIZES: dict[str, Any] = {
+    "env.image_size": 30_000,
+    "env.frame_stack": 10**6,
+    "env.action_repeat": 10**9,
+    "env.views": ["upright"] * 1000,
+    "machine.threads": 10**6,
+    "rollout.envs": 10**9,
+    "seed": 10**30,
+    **{f"{agent}.hidden": 10**6 for agent in ("drqv2", "sac", "ppo", "ride")},
+    **{f"{method}.latent_dim": 10**6 for method in ("mem", "re3", "ride", "curl", "none")},
+}
+
+
+@BOUNDED
+@pytest.mark.quality("X5")
+@pytest.mark.parametrize("name", SIZES)
+def test_a_size_that_nobody_trains_with_is_refused(
+    victim: Victim, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    plain = json.loads(victim.folder.config_file.read_text())
+    *group, setting = name.split(".")
+    (plain[group[0]] if group else plain)[setting] = SIZES[name]
+    victim.folder.config_file.write_text(json.dumps(plain))
+    known = reset_peak_memory()
+    before, begun_s = read_resident_bytes("VmRSS"), perf_counter()
+    assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
+    assert perf_counter() - begun_s < 20
+    assert not known or read_resident_bytes("VmHWM") - before < 2**26
+    said = capsys.readouterr().err
+    assert setting in said
+    assert "config.json: " in said
+    assert said.count("\n") == 1
+
+
+@BOUNDED
+@pytest.mark.quality("X5")
+def test_sizes_that_only_together_are_too_large_are_refused() -> None:
+    plain = to_plain(config())
+    plain["env"] |= {"image_size": 1024, "frame_stack": 64, "views": ["a"] * 64}
+    with pytest.raises(ValueError, match="observations are too large"):
+        from_plain(RunConfig, plain)
+
+
+@BOUNDED
+@pytest.mark.quality("X5")
+def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built(
+    victim: Victim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = json.loads(victim.folder.config_file.read_text())
+    plain["drqv2"]["hidden"] = 4096
+    victim.folder.config_file.write_text(json.dumps(plain))
+    known = reset_peak_memory()
+    before, begun_s = read_resident_bytes("VmRSS"), perf_counter()
+    assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
+    assert perf_counter() - begun_s < 20
+    assert not known or read_resident_bytes("VmHWM") - before < 2**26
+    assert "cannot be loaded: the state is of another build" in capsys.readouterr().err
+
+
+@BOUNDED
+@pytest.mark.quality("X5")
+def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = short_run("drqv2+none", drqv2={"hidden": 4096})
+    env = factory.make_env(settings)
+    monkeypatch.setattr("manyview.utils.resources.free_memory_bytes", lambda _: 2**26)
+    with pytest.raises(InsufficientSpaceError, match=r"the agent needs 0\.3 GB of memory, and 67\.1 MB are free"):
+        factory.build_agent(settings, factory.infer_shapes(settings, env))
+    env.close()
+
+
+@pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl", "drqv2+none+re3", "ppo+mem", "ppo+ride", "sac+mem"])
+def test_the_outline_of_an_agent_has_its_tensors_and_takes_its_state(method: str) -> None:
+    settings = short_rollouts(method) if method.startswith("ppo") else short_run(method)
+    env = factory.make_env(settings)
+    shapes = factory.infer_shapes(settings, env)
+    outline, built = factory.build_agent_outline(settings, shapes), factory.build_agent(settings, shapes)
+    tensors = [dict((*agent.named_parameters(), *agent.named_buffers())) for agent in (outline, built)]
+    there, expected = ({name: (t.shape, t.dtype) for name, t in each.items()} for each in tensors)
+    assert there == expected
+    assert {tensor.device.type for tensor in tensors[0].values()} == {"meta"}
+    assert {tensor.device.type for tensor in tensors[1].values()} == {"cpu"}
+    outline.load_state(built.state())
+    env.close()
+
+
+def test_what_people_train_with_is_far_inside_the_bounds() -> None:
+    large = {"env.image_size": 512, "env.frame_stack": 4, "env.views": ["0", "1", "2"], "env.action_repeat": 50}
+    wide = {"drqv2.hidden": 4096, "mem.latent_dim": 1024, "machine.threads": 512, "rollout.envs": 65_536}
+    apply_overrides(
+        load_preset("cpu", task="dmc/hopper_hop", method="drqv2+mem", seed=1), nest_overrides({**large, **wide}.items())
+    )

@@ -1,0 +1,117 @@
+"""Rules about the repository itself."""
+
+import ast
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from manyview.mem import MEMConfig
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "manyview"
+
+# Top to bottom: a room may import the rooms below it, never one above or beside it.
+ROOMS = ["cli", "scale", "report", "train", "config", "agents", "methods", "mem", "nn", "data", "envs", "utils"]
+# The framework user installs `mem` for itself: torch, and nothing of ours that needs more.
+ISOLATED = {"mem": {"nn", "utils"}, "nn": {"utils"}}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def rooms_imported(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imports(path) if name.startswith("manyview.")} & set(ROOMS)
+
+
+def room_files(room: str) -> list[Path]:
+    return sorted((PACKAGE / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_between_rooms_run_downwards(room: str) -> None:
+    allowed = ISOLATED.get(room, set(ROOMS[ROOMS.index(room) :])) | {room}
+    wrong = {str(f.relative_to(ROOT)): rooms_imported(f) - allowed for f in room_files(room)}
+    assert not {file: rooms for file, rooms in wrong.items() if rooms}
+
+
+def test_every_room_is_a_declared_one() -> None:
+    there = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert there <= set(ROOMS)
+
+
+def test_mem_imports_torch_and_nothing_else_that_has_to_be_installed() -> None:
+    outside = {name.split(".")[0] for file in room_files("mem") for name in imports(file)}
+    assert outside <= sys.stdlib_module_names | {"torch", "manyview"}
+
+
+def test_envs_never_import_torch() -> None:
+    assert not [file for file in room_files("envs") if any(name.split(".")[0] == "torch" for name in imports(file))]
+
+
+def paper_marks() -> dict[str, list[str]]:
+    """Every `PAPER:` mark in the package, by the decision it names; a mark that names none is under ''."""
+    marks: dict[str, list[str]] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if "PAPER:" in line:
+                named = re.search(r"PAPER: (D\d+)\.", line)
+                marks.setdefault(named[1] if named else "", []).append(f"{file.relative_to(ROOT)}:{number}")
+    return marks
+
+
+def test_every_paper_mark_names_a_decision_that_exists() -> None:
+    entries = re.findall(r"^## (D\d+)\.", (ROOT / "docs" / "decisions.md").read_text(), flags=re.M)
+    assert len(entries) == len(set(entries))
+    marks = paper_marks()
+    assert marks, "the package has no mark at all"
+    assert "" not in marks, f"marks without a decision: {marks.get('')}"
+    assert set(marks) <= set(entries), f"no entry for {set(marks) - set(entries)}"
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(MEMConfig)])
+def test_every_option_is_named_in_the_decisions(field: str) -> None:
+    assert f"`{field}" in (ROOT / "docs" / "decisions.md").read_text()
+
+
+FORBIDDEN = re.compile(
+    r"pickle|\btorch\.load\b|\byaml\b|\b(dill|joblib|marshal|shelve|jsonpickle)\b"
+    r"|(?<![\w.])(eval|exec|compile)\(|\b__import__\b|\bweights_only\b|_object_list\b|\b(all_)?gather_object\b"
+)
+"""Whatever makes objects or code of bytes."""
+
+
+@pytest.mark.quality("X2")
+def test_shipped_code_never_unpickles() -> None:
+    found = [str(f.relative_to(ROOT)) for f in PACKAGE.rglob("*.py") if FORBIDDEN.search(f.read_text())]
+    assert not found
+
+
+@pytest.mark.quality("X2")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "import cloudpickle as cp",
+        "np.load(path, allow_pickle=True)",
+        "torch.load(path)",
+        "yaml.load(text)",
+        "import marshal, shelve",
+        "eval(text)",
+        "x = exec(text)",
+        "distributed.broadcast_object_list(said)",
+        "distributed.all_gather_object(found, said)",
+    ],
+)
+def test_what_would_unpickle_is_seen(line: str) -> None:
+    assert FORBIDDEN.search(line)

@@ -1,0 +1,93 @@
+"""QUALITY P rows. Ratios of medians taken in turns; absolute times would measure the machine."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.update import Bare, MEMUpdate, PlainUpdate, gigaflops, ratio, side_by_side
+from quality.plugin import Figure
+from tests.support.attempts import ATTEMPTS, least
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """CPU seconds of several threads would be added up."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.quality("P1")
+@pytest.mark.slow
+def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
+    figure(gigaflops(MEMUpdate(views=3, batch=256)), "")
+
+
+@pytest.mark.quality("P2")
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
+def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(figure: Figure) -> None:
+    """`Bare` says what the other side does and what it leaves out."""
+    update = MEMUpdate(views=3, batch=128)
+    bare = Bare(update)
+    figure(least(lambda: ratio(update, bare, rounds=5), enough=1.08))
+
+
+@pytest.mark.quality("P3")
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
+def test_views_cost_in_proportion(figure: Figure) -> None:
+    counts = [1, 2, 3, 4, 6]
+    updates = [MEMUpdate(views=n, batch=32) for n in counts]
+    for _ in range(ATTEMPTS):
+        seconds = side_by_side(*updates, rounds=4, clock=time.process_time)
+        straightness = float(np.corrcoef(counts, seconds)[0, 1] ** 2)
+        if straightness >= 0.99:
+            break  # otherwise something else may have been running
+    per_view, fixed = np.polyfit(counts, seconds, 1)
+    figure((fixed + 3 * per_view) / (fixed + per_view))  # from the line: five timings instead of two
+    figure(straightness, "R2")
+
+
+@pytest.mark.quality("P4")
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
+def test_with_one_view_mem_costs_little_more_than_plain_drqv2(figure: Figure) -> None:
+    mem, plain = MEMUpdate(views=1, batch=256), PlainUpdate(views=1, batch=256)
+    figure(least(lambda: ratio(mem, plain, rounds=5), enough=1.04))
+
+
+@pytest.mark.quality("P5")
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
+def test_the_reward_is_nearly_free(figure: Figure) -> None:
+    update = MEMUpdate(views=3, batch=256)
+    with torch.no_grad():
+        features = update.mem.encode(update.batch.views)
+    reward = lambda: update.mem.compute_reward(features, indices=update.batch.indices)  # noqa: E731
+    figure(ratio(reward, update, rounds=3))
+
+
+@pytest.mark.quality("P12")
+@pytest.mark.timing
+def test_importing_manyview_costs_no_more_than_torch(figure: Figure) -> None:
+    """In one process, torch first: two processes differ by more than what is measured."""
+    code = (
+        "import time; start = time.perf_counter(); import torch; between = time.perf_counter(); import manyview.mem\n"
+        "print((time.perf_counter() - start) / (between - start))"
+    )
+    command = [sys.executable, "-c", code]
+    ratios = [
+        float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout) for _ in range(3)
+    ]
+    figure(sorted(ratios)[1])

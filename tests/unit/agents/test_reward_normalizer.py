@@ -1,0 +1,51 @@
+"""Decision D30: critic and representation share a loss, and neither drowns the other."""
+
+import pytest
+import torch
+
+from manyview.mem import MEM
+from tests.support.batches import agent, batch
+
+
+def test_large_rewards_do_not_drown_the_representation() -> None:
+    """A thousand times the reward: the features keep their spread, which only the representation's loss asks for."""
+    data = batch(64)
+    spread = {}
+    for factor in (1.0, 1000.0):
+        learner = agent("sac", "mem")  # whose learning rate shows it within some updates
+        for step in range(60):
+            learner.update(data._replace(reward_ext=factor * data.reward_ext), step)
+        assert isinstance(learner.representation, MEM)
+        spread[factor] = learner.representation.encode(data.views).specific.std(0).mean().item()
+    assert spread[1000.0] > 0.8 * spread[1.0]
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_the_scale_is_the_variance_of_the_targets(kind: str) -> None:
+    data = batch(64)._replace(reward_ext=1000 * batch(64).reward_ext, discount=torch.zeros(64))
+    learner = agent(kind, "none")
+    learner.update(data, 0)
+    assert learner.representation_loss_scale == pytest.approx(data.reward_ext.var(correction=0).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_small_rewards_are_left_as_they_are(kind: str) -> None:
+    learner = agent(kind, "mem")
+    for step in range(3):
+        learner.update(batch(), step)
+    assert learner.representation_loss_scale == 1
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_a_critic_that_learns_alone_learns_the_same(kind: str) -> None:
+    """Targets whose spread grows a hundredfold: Adam would remember gradients that were divided by less."""
+    data = batch(64)
+    seen, plain = agent(kind, "none"), agent(kind, "none")
+    for step in range(6):
+        now = data._replace(reward_ext=(100.0 if step > 3 else 1.0) * data.reward_ext)
+        seen.update_target_stats(300 * data.reward_ext)
+        for learner in (seen, plain):
+            learner.update(now, step)
+    assert seen.representation_loss_scale > 1000
+    for one, other in zip(seen.critic.parameters(), plain.critic.parameters(), strict=True):
+        assert one.equal(other)

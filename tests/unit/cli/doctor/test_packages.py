@@ -1,0 +1,111 @@
+"""What is installed, on described machines."""
+
+from dataclasses import replace
+
+import pytest
+
+from manyview.cli.doctor.packages import (
+    DMC_PIN,
+    EXTRAS,
+    Extra,
+    check_core_packages,
+    check_extras,
+    check_known_bad,
+    is_matching_version,
+)
+from tests.support.machines import HEALTHY, only, with_versions
+
+
+def test_a_missing_core_package_is_bad_and_the_fix_names_its_least_version() -> None:
+    finding = only(check_core_packages(with_versions(torch=None)))
+    assert (finding.status, finding.fix) == ("bad", 'pip install "torch>=2.10"')
+    assert "needed: torch>=2.10" in finding.found
+
+
+def test_a_core_package_that_is_too_old_is_bad() -> None:
+    finding = only(check_core_packages(with_versions(torch="2.9.1+cu128", tyro="0.9.9")))
+    assert (finding.status, finding.fix) == ("bad", 'pip install "torch>=2.10" "tyro>=1.0"')
+
+
+def test_a_core_package_that_is_too_new_is_bad_and_the_fix_keeps_the_upper_bound() -> None:
+    machine = replace(with_versions(numpy="3.0.0"), required={"numpy": "<3,>=2", "rich": ""})
+    finding = only(check_core_packages(machine))
+    assert (finding.status, finding.fix) == ("bad", 'pip install "numpy<3,>=2"')
+
+
+def test_numpy_is_named_when_there_and_not_missed_when_not() -> None:
+    assert "numpy 2.4.6" in only(check_core_packages(HEALTHY)).found
+    without = only(check_core_packages(with_versions(numpy=None)))
+    assert without.status == "ok"
+    assert "numpy" not in without.found
+
+
+@pytest.mark.parametrize("extra", EXTRAS, ids=lambda extra: extra.name)
+def test_a_missing_optional_package_is_a_note_with_its_pip_line(extra: Extra) -> None:
+    machine = with_versions(**{name.replace("-", "_"): None for name in extra.packages})
+    finding = only([finding for finding in check_extras(machine) if finding.status != "ok"])
+    assert (finding.check, finding.status, finding.fix) == (extra.name, "note", extra.fix)
+
+
+def test_half_an_extra_says_which_half_is_missing() -> None:
+    finding = only([finding for finding in check_extras(with_versions(mujoco=None)) if finding.status != "ok"])
+    assert finding.found == "dm-control 1.0.49; mujoco not installed"
+
+
+# Known-bad versions
+
+
+def test_mujoco_4_with_dm_control_is_bad_and_names_the_fix() -> None:
+    finding = only(check_known_bad(with_versions(mujoco="4.0.0")))
+    assert (finding.check, finding.status) == ("mujoco with dm-control", "bad")
+    assert finding.found.startswith("mujoco 4.0.0 with dm-control 1.0.49: every suite.load fails")
+    assert finding.fix == DMC_PIN == 'pip install "dm-control==1.0.49" "mujoco==3.16.0"'
+
+
+def test_mujoco_4_is_bad_with_any_dm_control_and_fine_without_one() -> None:
+    assert only(check_known_bad(with_versions(mujoco="4.1.0", dm_control="1.0.50"))).status == "bad"
+    assert only(check_known_bad(with_versions(mujoco="4.0.0", dm_control=None))).status == "ok"
+
+
+@pytest.mark.parametrize("dm_control", ["1.0.50", "1.0.49", None])
+def test_mujoco_3_17_is_bad_whatever_is_beside_it(dm_control: str | None) -> None:
+    finding = only(check_known_bad(with_versions(mujoco="3.17.1", dm_control=dm_control)))
+    assert (finding.check, finding.status, finding.fix) == ("mujoco", "bad", DMC_PIN)
+    assert "garbage images" in finding.found
+
+
+@pytest.mark.parametrize("mujoco", ["3.15.0", "3.18.0", "3.3.0"])
+def test_dm_control_1_0_49_is_bad_with_another_mujoco_than_3_16(mujoco: str) -> None:
+    finding = only(check_known_bad(with_versions(mujoco=mujoco)))
+    assert (finding.check, finding.status, finding.fix) == ("mujoco with dm-control", "bad", DMC_PIN)
+
+
+def test_an_older_pair_that_belongs_together_is_not_called_bad() -> None:
+    assert only(check_known_bad(with_versions(mujoco="3.3.0", dm_control="1.0.28"))).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "expected"),
+    [
+        ("4.0.0", ">=4", True),
+        ("4", ">=4.0.0", True),
+        ("4.0.0rc1", ">=4", True),
+        ("3.16.0", ">=4", False),
+        ("10.0", ">=9.1", True),
+        ("2.13.0+cpu", ">=2.10", True),
+        ("2.9.1", ">=2.10", False),
+        ("3.17.0", "==3.17.*", True),
+        ("3.17", "==3.17.*", True),
+        ("3.1.7", "==3.17.*", False),
+        ("3.16.1", "!=3.16.*", False),
+        ("3", "!=3.16.*", True),
+        ("1.0.49", "==1.0.49", True),
+        ("1.0.49.0", "==1.0.49", True),
+        ("1.0.490", "==1.0.49", False),
+        ("2.4.6", "<3,>=2", True),
+        ("3.0.0", "<3,>=2", False),
+        ("0.1.0.dev0", "", True),
+    ],
+)
+def test_versions_compare_by_number(version: str, wanted: str, expected: bool) -> None:
+    assert is_matching_version(version, wanted) is expected

@@ -1,0 +1,202 @@
+"""The agent of a real, tiny run, played again by the command."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.config.overrides import apply_overrides
+from manyview.envs import View
+from manyview.report.metrics_file import read_records
+from manyview.report.policy_rollout import list_absent_cameras, play_episodes
+from manyview.train import RunDir, load_preset, run
+from manyview.train.video import format_captions
+from tests.support.run_dirs import TASK, TINY, kept
+
+CAMERAS = ("upright", "lying")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trained")
+    run(apply_overrides(load_preset("minute", task=TASK, method="drqv2+mem", seed=3), TINY), RunDir(path))
+    return path
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["evaluate", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_agent_does_what_it_did_at_the_end_of_its_training(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = [record for record in read_records(trained / "metrics.jsonl") if record["kind"] == "evaluation"][-1]
+    found = evaluated(capsys, str(trained), "--episodes", str(len(last["returns"])))
+    assert found["returns"] == last["returns"]
+    assert found["last_return_in_training"] == last["return"]
+    assert (found["task"], found["method"], found["frames"]) == (TASK, "drqv2+mem", 120)
+
+
+def test_the_words_tell_mean_interval_extremes_and_the_last_return(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = evaluated(capsys, str(trained), "--episodes", "4")
+    assert main(["evaluate", str(trained), "--episodes", "4"]) == 0
+    words = capsys.readouterr().out
+    low, high = found["interval"]
+    assert low <= found["mean"] <= high
+    assert f"{found['mean']:.1f}, 95 % interval {low:.1f} to {high:.1f}" in words
+    assert f"min {min(found['returns']):.1f}, max {max(found['returns']):.1f}, of 4 episodes" in words
+    assert f"{found['last_return_in_training']:.1f}, its last evaluation" in words
+    assert "masked" not in words
+
+
+def test_only_the_named_cameras_are_present(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for camera in CAMERAS:
+        played = play_episodes(trained, episodes=1, cameras=[camera], record_video=True)
+        assert played.present_views == (camera,)
+        assert played.evaluation.recording is not None
+        for moment in played.evaluation.recording.moments:
+            assert [name for name, picture in moment.images.items() if picture is not None] == [camera]
+    alone = [evaluated(capsys, str(trained), "--episodes", "3", "--views", camera) for camera in CAMERAS]
+    both = evaluated(capsys, str(trained), "--episodes", "3", "--views", *CAMERAS)
+    assert both["returns"] == evaluated(capsys, str(trained), "--episodes", "3")["returns"]
+    assert both["returns"] not in [found["returns"] for found in alone]
+    assert main(["evaluate", str(trained), "--episodes", "1", "--views", "lying"]) == 0
+    assert "lying (masked: upright)" in capsys.readouterr().out
+
+
+def test_the_seed_chooses_the_starts(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def returns(seed: int) -> Any:
+        return evaluated(capsys, str(trained), "--episodes", "3", "--seed", str(seed))["returns"]
+
+    assert returns(3) == returns(3)
+    assert returns(3) != returns(4)
+
+
+def test_a_video_of_the_first_episode_is_written(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    video = tmp_path / "episode.mp4"
+    assert main(["evaluate", str(trained), "--episodes", "1", "--video", str(video)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"written to {video}"
+    assert video.read_bytes()[4:8] == b"ftyp"
+
+
+def test_a_film_ends_with_what_the_last_step_was_paid(trained: Path) -> None:
+    evaluation = play_episodes(trained, episodes=1, record_video=True).evaluation
+    assert evaluation.recording is not None
+    moments = evaluation.recording.moments
+    assert len(moments) == evaluation.steps[0] + 1
+    assert [moment.is_last for moment in moments] == [False] * evaluation.steps[0] + [True]
+    assert sum(moment.reward or 0.0 for moment in moments) == pytest.approx(evaluation.returns[0])
+
+
+def test_what_is_written_on_a_video_is_in_letters_that_its_font_has(trained: Path) -> None:
+    film = play_episodes(trained, episodes=1, record_video=True).evaluation.recording
+    assert film is not None
+    shown = format_captions(film, beta=0.05)
+    assert all(caption.isascii() and "beta 0.05" in caption for caption in shown)
+
+
+def test_a_run_of_a_device_that_is_not_here_is_played_on_what_there_is(trained: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(trained, moved)
+    config = json.loads((moved / "config.json").read_text())
+    config["machine"]["device"] = "cuda:63"
+    (moved / "config.json").write_text(json.dumps(config))
+    assert play_episodes(moved, episodes=1).evaluation.returns == play_episodes(trained, episodes=1).evaluation.returns
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--views", "wrist"], "no camera 'wrist'; the run has upright, lying"),
+        (["--episodes", "0"], "episodes must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_a_line(
+    options: list[str], reason: str, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(trained), *options]) == 2
+    assert capsys.readouterr().err == f"{reason}\n"
+
+
+def test_a_run_without_a_checkpoint_is_refused_in_a_line(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(trained, results, ignore=shutil.ignore_patterns("checkpoints"))
+    assert main(["evaluate", str(results)]) == 2
+    assert capsys.readouterr().err == f"{results} holds no checkpoint, so there is no agent to play with\n"
+
+
+def test_a_folder_without_a_run_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"{tmp_path} holds no run")
+
+
+@pytest.mark.parametrize("name", ["state.json", "state.safetensors"])
+def test_a_torn_checkpoint_is_refused_with_its_name(
+    name: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn = tmp_path / "torn"
+    shutil.copytree(trained, torn)
+    for file in torn.glob(f"checkpoints/*/{name}"):
+        file.write_bytes(b"{")
+    assert main(["evaluate", str(torn), "--episodes", "1"]) == 2
+    shown = capsys.readouterr().err
+    assert f"000000120: {name} is not the file that was written" in shown
+    assert len(shown.splitlines()) == 1
+
+
+def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = kept(tmp_path / "run", [1.0], warp={"speed": 9})
+    assert main(["evaluate", str(path)]) == 2
+    assert capsys.readouterr().err == f"{path / 'config.json'}: no setting warp in this version\n"
+
+
+def test_a_derived_view_goes_with_its_camera() -> None:
+    views = [View("side", 8, 8), View("back", 8, 8), View("side_foreground", 8, 8, derived_from="side")]
+    assert list_absent_cameras(views, ["side"]) == ["back"]
+    assert list_absent_cameras(views, ["back"]) == ["side"]
+    with pytest.raises(ValueError, match="name side to have both"):
+        list_absent_cameras(views, ["side_foreground"])
+    with pytest.raises(ValueError, match="at least one"):
+        list_absent_cameras(views, [])
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize(("camera", "present"), [("side", ("side", "side_foreground")), ("back", ("back",))])
+def test_the_background_removed_view_of_a_simulated_camera_is_masked_with_it(
+    camera: str, present: tuple[str, ...], walker: Path
+) -> None:
+    played = play_episodes(walker, episodes=1, cameras=[camera], record_video=True)
+    assert played.evaluation.recording is not None
+    shown = played.evaluation.recording.moments[-1].images
+    assert tuple(name for name, picture in shown.items() if picture is not None) == present == played.present_views
+
+
+@pytest.fixture(scope="module")
+def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped before it had learned anything: one checkpoint of the begin."""
+    path = tmp_path_factory.mktemp("walker")
+    few = {**TINY, "schedule": {"frames": 8, "random_steps": 9, "seed_frames": 9}, "replay": {"capacity": 600}}
+    few["evaluation"] = {**TINY["evaluation"], "episodes": 1}
+    few["env"] = {"image_size": 16}
+    run(apply_overrides(load_preset("minute", task="dmc/walker_walk", method="drqv2+mem", seed=1), few), RunDir(path))
+    return path
+
+
+def test_a_run_without_its_records_is_played_all_the_same(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(trained, copy)
+    (copy / "metrics.jsonl").unlink()
+    assert evaluated(capsys, str(copy), "--episodes", "2")["last_return_in_training"] is None

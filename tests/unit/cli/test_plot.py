@@ -1,0 +1,155 @@
+"""Curves drawn by the command."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from manyview.cli.main import main
+from manyview.report.plotting import X_LABELS
+from manyview.report.runs import CONFIG_FILE, METRICS_FILE
+from tests.support.run_dirs import TASK, kept, record
+
+
+def words_of(svg: Path) -> str:
+    """The text of a picture; matplotlib keeps each as a comment."""
+    return "\n".join(re.findall(r"<!-- (.*?) -->", svg.read_text()))
+
+
+@pytest.fixture
+def three_seeds(tmp_path: Path) -> Path:
+    for seed in (1, 2, 3):
+        kept(tmp_path / "runs" / f"seed{seed}", [0.0, 10.0 * seed], seed=seed)
+    return tmp_path / "runs"
+
+
+def test_all_runs_below_a_folder_are_drawn_and_told(
+    three_seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "curves.png"
+    assert main(["plot", str(three_seeds), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{TASK}, drqv2+mem, 3 seeds: 20.0 (10.0 to 30.0) after 1,000 frames",
+        f"written to {out}",
+    ]
+    with Image.open(out) as picture:
+        assert len(picture.convert("RGB").getcolors(2**24) or []) > 10
+
+
+@pytest.mark.parametrize("unit", X_LABELS)
+def test_the_axis_names_its_unit_and_the_legend_the_seeds(unit: Any, three_seeds: Path, tmp_path: Path) -> None:
+    out = tmp_path / "curves.svg"
+    assert main(["plot", str(three_seeds), "--out", str(out), "--x", unit]) == 0
+    words = words_of(out)
+    assert X_LABELS[unit] in words
+    assert "drqv2+mem (3 seeds)" in words
+    assert TASK in words
+
+
+def test_episodes_that_were_trained_on_are_drawn_if_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = kept(tmp_path / "run", [7.0], end=None), tmp_path / "curves.svg"
+    with (path / METRICS_FILE).open("a") as file:
+        file.writelines(record("episode", frames, **{"return": frames / 1000}) for frames in (1000, 2000))
+    assert main(["plot", str(path), "--out", str(out), "--of", "episodes"]) == 0
+    assert "1 seed: 2.0 after 2,000 frames" in capsys.readouterr().out
+    assert "return of training episodes" in words_of(out)
+
+
+def test_every_task_has_a_panel(tmp_path: Path) -> None:
+    names = [f"dmc/task{number}" for number in range(4)]
+    for name in names:
+        kept(tmp_path / "runs" / name, [1.0, 2.0], task=name)
+    out = tmp_path / "curves.svg"
+    assert main(["plot", *(str(tmp_path / "runs" / name) for name in names), "--out", str(out)]) == 0
+    assert all(name in words_of(out).splitlines() for name in names)
+
+
+def test_published_figures_stand_beside_the_curves_as_far_as_those_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept(tmp_path / "run", [1.0, 2.0], task="dmc/walker_walk")
+    same = {"suite": "dmc", "returns": [5, 6, 7], "source": "here", "views": 1}
+    rows = [
+        {**same, "method": method, "task": task, "frames": frames}
+        for method, task, frames in (
+            ("early", "walker_walk", 1000),
+            ("late", "walker_walk", 50_000),
+            ("elsewhere", "hopper_hop", 1000),
+        )
+    ]
+    published, out = tmp_path / "published.json", tmp_path / "curves.svg"
+    published.write_text(json.dumps({"results": rows}))
+    assert main(["plot", str(tmp_path / "run"), "--out", str(out), "--published", str(published)]) == 0
+    words = words_of(out)
+    assert "early, published (1 view, 3 seeds)" in words
+    assert "late" not in words
+    assert "elsewhere" not in words
+    kept(tmp_path / "other", [1.0])
+    assert main(["plot", str(tmp_path / "other"), "--out", str(out), "--published", str(published)]) == 0
+    assert f"note: {published} has no figures of {TASK}" in capsys.readouterr().out
+
+
+def test_a_run_named_twice_is_drawn_once(three_seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", str(three_seeds), str(three_seeds / "seed1"), "--out", str(tmp_path / "a.png")]) == 0
+    assert "3 seeds" in capsys.readouterr().out
+
+
+def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
+    three_seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kept(tmp_path / "runs" / "torn") / CONFIG_FILE).write_text("{")
+    kept(tmp_path / "runs" / "young")
+    kept(tmp_path / "runs" / "again", [0.0, 1.0], seed=3)
+    assert main(["plot", str(three_seeds), "--out", str(tmp_path / "a.png")]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        f"note: left out, {three_seeds / 'torn'}: config.json is no JSON",
+        f"note: left out, {three_seeds / 'young'}: no evaluations to draw",
+        f"note: {TASK}, drqv2+mem: seed 3 counts more than once",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["none", "--out", "a.png"], "no folder none"),
+        (["empty", "--out", "a.png"], "no run in or below empty"),
+        (["young", "--out", "a.png"], "no evaluations to draw"),
+        (["run", "--out", "a.png", "--of", "episodes"], "no episodes to draw"),
+        (["run", "--out", "a.png", "--of", "test_levels"], "no test levels to draw"),
+        (["run", "--out", "a.xyz"], "xyz"),
+        (["run", "--out", "a.png", "--published", "none.json"], "none.json"),
+        (["run", "--out", "a.png", "--published", "a.json", "--x", "steps"], "published figures are by frames"),
+        (
+            ["run", "--out", "a.png", "--published", "a.json", "--of", "episodes"],
+            "published figures are of evaluations",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_in_words(
+    arguments: list[str],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    kept(Path("run"), [1.0])
+    kept(Path("young"))
+    assert main(["plot", *arguments]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_without_matplotlib_its_extra_is_named(
+    three_seeds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["plot", str(three_seeds), "--out", str(tmp_path / "a.png")]) == 2
+    assert 'pip install "manyview[plots]"' in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""The list of runs, as a person or a script asks for it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.cli.runs import format_age
+from manyview.report.runs import CONFIG_FILE
+from tests.support.run_dirs import TASK, kept
+
+
+def test_the_table_has_a_line_for_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path / "a", [1.0, 812.34], seed=7)
+    kept(tmp_path / "b", [1.0], method="sac+none", end="stopped")
+    assert main(["runs", str(tmp_path)]) == 0
+    headings, first, second = capsys.readouterr().out.splitlines()
+    assert headings.split() == ["state", "task", "method", "seed", "frames", "return", "age", "path"]
+    assert first.split() == [
+        *("finished", TASK, "drqv2+mem", "7", "1%", "of", "100,000", "812.3"),
+        *first.split()[8:10],  # the age
+        str(tmp_path / "a"),
+    ]
+    assert second.split()[:3] == ["stopped", TASK, "sac+none"]
+
+
+def test_json_has_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path / "a", [1.0, 2.5], seed=7)
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert run.pop("age_s") >= 0
+    assert run == {
+        "path": str(tmp_path / "a"),
+        "state": "finished",
+        "task": TASK,
+        "method": "drqv2+mem",
+        "seed": 7,
+        "frames": 1000,
+        "total_frames": 100_000,
+        "last_return": 2.5,
+        "reason": None,
+    }
+
+
+def test_a_broken_run_is_a_line_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (kept(tmp_path / "[red]", [1.0]) / CONFIG_FILE).write_text("{")  # brackets are no colours
+    assert main(["runs", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "broken" in shown.out
+    assert str(tmp_path / "[red]") in shown.out
+    assert "config.json is no JSON" in shown.out
+
+
+def test_a_folder_without_runs_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"no runs below {tmp_path}\n"
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_folder_that_is_not_there_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(tmp_path / "none")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_runs_of_the_folder_one_stands_in_are_listed_without_torch(tmp_path: Path) -> None:
+    kept(tmp_path / "runs" / "a", [1.0])
+    code = """
+import sys
+from manyview.cli.main import main
+assert main(["runs"]) == 0
+assert "torch" not in sys.modules
+"""
+    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.splitlines()[-1].endswith(str(Path("runs/a")))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (3 * 86_400, "3 d")]
+)
+def test_ages_are_short(seconds: float, words: str) -> None:
+    assert format_age(seconds) == words

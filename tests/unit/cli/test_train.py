@@ -1,0 +1,184 @@
+"""`manyview train`: what one types, and what one sees."""
+
+import json
+import re
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from manyview.cli.display import LiveDisplay, PlainDisplay, draw_sparkline
+from manyview.cli.main import main
+from manyview.train import RunDir
+from tests.support.runs import short_run
+
+TASK = "toy/hidden_goal_continuous"
+SHORT = [
+    "schedule.frames=60",
+    "schedule.seed_frames=30",
+    "replay.batch_size=8",
+    "evaluation.every_frames=30",
+    "evaluation.episodes=2",
+    "evaluation.video=false",
+    "log.every_steps=5",
+    "log.tensorboard=false",
+]
+
+
+def test_a_run_without_a_terminal_prints_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--set", *SHORT]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{TASK}  drqv2+mem  seed 1  preset minute")
+    assert [bool(re.search(r"frames  return \d", line)) for line in lines].count(True) == 3
+    assert lines[-1].endswith("60 frames  finished")
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_settings_reach_the_run(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert (
+        main(["train", TASK, "--method", "sac+re3", "--seed", "5", "--out", str(out), "--set", *SHORT, "re3.k=5"]) == 0
+    )
+    config = RunDir(out).read_config()
+    assert (config.method, config.seed, config.re3.k, config.replay.batch_size) == ("sac+re3", 5, 5, 8)
+
+
+def test_a_config_can_be_given_back(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    asked = ["--method", "sac+re3", "--seed", "3"]
+    assert main(["train", TASK, *asked, "--out", str(first), "--set", *SHORT]) == 0
+    again = ["train", TASK, "--out", str(second), "--config", str(first / "config.json")]
+    assert main(again) == 0
+    assert RunDir(first).read_config() == RunDir(second).read_config()
+    figures = [
+        [json.loads(line).get("critic_loss") for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in (first, second)
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", TASK, "--out", str(out), "--dry-run", "--set", *SHORT]) == 0
+    text = capsys.readouterr().out
+    settings, _, figures = text.partition("\n\n")
+    assert json.loads(settings)["replay"]["batch_size"] == 8
+    for name in ("views", "parameters", "replay", "other memory", "free memory", "a step", "an update", "about"):
+        assert re.search(rf"^{name} +\S", figures, re.MULTILINE), name
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--method", "dqn+mem"], "method must be <agent>+<method>"),
+        (["--method", "drqv2+mem+re3"], "has two representations or two bonuses"),
+        (["--preset", "gpu"], "no preset 'gpu'"),
+        (["--set", "replay.size=3"], "no setting replay.size"),
+        (["--set", "replay.batch_size=many"], "replay.batch_size must be"),
+        (["--set", "replay.batch_size"], "--set takes NAME=VALUE"),
+        (["--set", "replay.capacity=1000000000000"], "a replay of 1,000,000,000,000 steps needs"),
+        (["--set", "schedule.frames=abc"], "schedule.frames must be int, got 'abc'"),
+        (["--set", "replay.batch_size=0"], "replay.batch_size must be at least 1"),
+        (["--set", "drqv2.std_steps=0"], "expected std_steps >= 1"),
+        (["--seed", "-1"], "seed must be at least 0"),
+        (["--device", "cuda:77"], "device 'cuda:77' cannot be used here"),
+        (["--config", "nowhere.json"], "nowhere.json"),
+        (["--config", __file__], "test_train.py: Extra data"),
+        (["--set", "machine.threads=0"], "expected threads >= 1"),
+        (["--set", "sac.init_temperature=0"], "expected init_temperature > 0, got 0"),
+        (["--set", "re3.k=0"], "expected k >= 1"),
+        (["--set", "ppo.clip=-0.2"], "expected clip > 0, got -0.2"),
+        (["--set", "ppo.discount=1.5"], "expected discount from 0 to 1, got 1.5"),
+        (["--set", "ride.kernel=0"], "expected kernel > 0, got 0"),
+        (["--set", "ride.forward_coef=-1"], "expected forward_coef >= 0, got -1"),
+        (["--set", "curl.momentum=5"], "expected momentum from 0 to 1, got 5"),
+        (["--set", "curl.shift_pixels=-1"], "expected shift_pixels >= 0, got -1"),
+        (["--set", "evaluation.episodes=-1"], "evaluation.episodes must be at least 0, got -1"),
+        (["--set", "ppo.batch_size=1"], "expected batch_size >= 2, got 1"),
+        (["--set", "drqv2.lr=-1"], "expected lr > 0, got -1"),
+        (["--set", "sac.critic_rate=2"], "expected critic_rate from 0 to 1, got 2"),
+        (["--set", "bonus.unit=rollout"], "bonus.unit must be agent_steps or episodes or"),
+        (["--set", "env.views=3"], "env.views must be a list or None, got 3"),
+        (["--set", "env.further_view=grayscal"], "got 'grayscal'; did you mean grayscale?"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_words(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").touch()
+    assert main(["train", TASK, "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path / 'config.json'}: " in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_task_with_discrete_actions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy/deep_sea", "--out", str(tmp_path / "run")]) == 2
+    assert "need actions that are vectors of numbers" in capsys.readouterr().err
+
+
+RECORDS = [
+    {"kind": "start", "frames": 0, "steps": 0, "updates": 0, "seconds": 0.0},
+    {"kind": "evaluation", "frames": 0, "steps": 0, "updates": 0, "seconds": 1.0, "return": 1.5, "returns": [1.0, 2.0]},
+    {"kind": "episode", "frames": 30, "steps": 30, "updates": 1, "seconds": 4.0, "return": 3.25},
+    {
+        "kind": "train",
+        "frames": 40,
+        "steps": 40,
+        "updates": 10,
+        "seconds": 40.0,
+        "beta": 0.04,
+        "reward_int": 0.5,
+        "critic_loss": 0.125,
+        "share/row": 0.5,
+        "share/column": 0.25,
+        "health": "healthy: every view varies.",
+    },
+    {"kind": "warning", "frames": 41, "steps": 41, "updates": 11, "seconds": 41.0, "text": "update skipped"},
+    {"kind": "end", "frames": 60, "steps": 60, "updates": 30, "seconds": 60.0, "state": "finished"},
+]
+
+
+def test_the_panel_shows_progress_return_bonus_losses_and_health(tmp_path: Path) -> None:
+    console = Console(force_terminal=True, width=120, record=True, file=StringIO())
+    display = LiveDisplay(short_run(), RunDir(tmp_path), console)
+    for record in RECORDS:
+        display.record(record)
+    display.close()
+    shown = console.export_text()
+    for part in ("60/60", "1.5", "3.25", "0.04", "row 50%", "column 25%", "critic_loss 0.125", "healthy", "skipped"):
+        assert part in shown, part
+
+
+def test_plain_lines_name_pace_and_time_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    display = PlainDisplay(short_run(), RunDir(tmp_path))
+    for record in RECORDS:
+        display.record(record)
+    display.close()
+    text = capsys.readouterr().out
+    assert "1 frames/s  0:00:20 left" in text
+    assert "warning: update skipped" in text
+    assert "r̂ 0.5 " in text
+
+
+def test_a_bonus_is_shown_before_its_scale(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    display = PlainDisplay(short_run(), RunDir(tmp_path))
+    display.record({**RECORDS[3], "reward_int": 1e-8, "reward_mean": 0.75})
+    assert "r̂ 0.75 " in capsys.readouterr().out
+
+
+def test_returns_are_drawn_as_a_line_of_bars() -> None:
+    assert draw_sparkline([0.0, 5.0, 10.0]) == "▁▅█"
+    assert draw_sparkline([3.0]) == "▁"
+    assert draw_sparkline([]) == ""

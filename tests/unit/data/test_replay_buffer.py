@@ -1,0 +1,211 @@
+"""The replay shows exactly what was seen: every stack built by index equals the observation at the time of acting."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manyview.data import ReplayBuffer
+from manyview.envs import Fault, View, make, wrap
+from manyview.envs.views import Observation
+from manyview.envs.wrappers.faults import FaultDuration, FaultKind
+from tests.support.replay import Lived, Noise, live, replay_for
+
+# Cameras that are broken on purpose are also warned of.
+pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
+
+FAULTS = [
+    Fault(view=view, kind=kind, lasts=lasts, probability=0.04)
+    for view in ("side", "back")
+    for kind in get_args(FaultKind)
+    for lasts in ("frame", "episode")
+]
+ALL_GONE = [Fault(view=view, kind="gone", at_step=4) for view in ("side", "back")]
+
+
+def assert_shows_what_was_seen(replay: ReplayBuffer, lived: Lived) -> int:
+    """Compares everything that the ring still has; returns how much that was."""
+    oldest = max(0, replay.inserted - replay.capacity)
+    if oldest:
+        oldest += replay.frame_stack  # of the oldest steps, the earlier frames are gone
+    kept = [place for place, number in enumerate(lived.numbers) if number >= oldest]
+    numbers = np.array([lived.numbers[place] for place in kept])
+    views, masks = replay.stack_frames(numbers)
+    assert np.array_equal(masks, lived.masks()[kept])
+    assert np.array_equal(views, lived.views([view.name for view in replay.views])[kept])
+    for place, number in zip(kept, numbers, strict=True):
+        step, outcome = replay.steps[number % replay.capacity], lived.outcomes[place]
+        assert step["acted"] == (outcome is not None)
+        if outcome is not None:
+            action, reward, terminated = outcome
+            assert np.array_equal(step["action"], action)
+            assert step["reward"] == np.float32(reward)
+            assert step["terminated"] == terminated
+    return len(kept)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    frame_stack=st.integers(1, 5),
+    capacity=st.integers(6, 90),
+    seed=st.integers(0, 2**16),
+    faults=st.sampled_from([[], FAULTS, ALL_GONE, FAULTS + ALL_GONE]),
+    fill=st.sampled_from([(0, 0, 0), (9, 0, 255)]),
+)
+def test_stacks_are_what_the_frame_stack_showed(
+    frame_stack: int, capacity: int, seed: int, faults: list[Fault], fill: tuple[int, int, int]
+) -> None:
+    env = wrap(Noise(fill=fill), faults=faults, frame_stack=frame_stack)
+    replay = replay_for(env, capacity=capacity, frame_stack=frame_stack)
+    lived = live(env, replay, steps=60, seed=seed)
+    assert assert_shows_what_was_seen(replay, lived) > 0
+
+
+def test_a_last_observation_that_is_shown_again_since_no_camera_sees_is_shown_again() -> None:
+    env = wrap(Noise(longest=1000), faults=ALL_GONE, frame_stack=3)
+    replay = replay_for(env, capacity=100, frame_stack=3)
+    lived = live(env, replay, steps=20)
+    assert replay.steps["repeated"].sum() == 5, "every episode ends so at its fourth step"
+    assert_shows_what_was_seen(replay, lived)
+
+
+@pytest.mark.parametrize("task", ["toy/deep_sea", "toy/identity_continuous", "toy/hidden_goal"])
+def test_the_toys_are_shown_as_they_were(task: str) -> None:
+    env = make(task, frame_stack=3)
+    replay = replay_for(env, capacity=70, frame_stack=3)
+    lived = live(env, replay, steps=150)
+    assert_shows_what_was_seen(replay, lived)
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize("task", ["dmc/cheetah_run", "dmc/reach_duplo"])  # a black fill and a white one
+def test_a_simulator_with_failing_cameras_is_shown_as_it_was(task: str) -> None:
+    pytest.importorskip("dm_control", reason='pip install "manyview[dmc]"')
+    with_faults = make(task, render_quality="fast", action_repeat=4)
+    first = with_faults.get_wrapper_attr("views")[0].name
+    with_faults.close()
+    lasting: tuple[FaultDuration, ...] = get_args(FaultDuration)
+    faults = [
+        Fault(view=first, kind=kind, lasts=lasts, probability=0.1) for kind in get_args(FaultKind) for lasts in lasting
+    ]
+    env = make(task, render_quality="fast", action_repeat=4, faults=faults)
+    replay = replay_for(env, capacity=30, frame_stack=3)
+    assert [view.derived_from for view in replay.views].count(None) == 2
+    lived = live(env, replay, steps=40)
+    env.close()
+    assert_shows_what_was_seen(replay, lived)
+
+
+def test_mapped_files_show_the_same_and_leave_nothing_behind(tmp_path: Path) -> None:
+    env = wrap(Noise(), faults=FAULTS, frame_stack=3)
+    replay = replay_for(env, capacity=40, frame_stack=3, folder=tmp_path / "replay")
+    lived = live(env, replay, steps=100)
+    assert_shows_what_was_seen(replay, lived)
+    assert list((tmp_path / "replay").iterdir()) == []
+
+
+def in_pieces(env: gym.Env[Observation, Any], replay: ReplayBuffer, *, piece: int, steps: int, seed: int) -> Lived:
+    """As `live`, but every `piece` steps the stream breaks off and begins again where it is, as an actor sends it."""
+    lived = Lived()
+    env.action_space.seed(seed)
+    over = True
+    observation: Observation = {}
+    for step in range(steps):
+        if over or step % piece == 0:
+            if over:
+                observation, _ = env.reset(seed=seed if step == 0 else None)
+            replay.start_episode(observation)
+            lived.observations.append({name: part.copy() for name, part in observation.items()})
+            lived.outcomes.append(None)
+            lived.numbers.append(replay.inserted - 1)
+        action = env.action_space.sample()
+        observation, reward, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+        replay.add(action, float(reward), terminated, observation)
+        lived.outcomes[-1] = (action, float(reward), terminated)
+        lived.observations.append({name: part.copy() for name, part in observation.items()})
+        lived.outcomes.append(None)
+        lived.numbers.append(replay.inserted - 1)
+    return lived
+
+
+@settings(max_examples=30, deadline=None)
+@given(frame_stack=st.integers(1, 4), piece=st.integers(1, 7), seed=st.integers(0, 2**16))
+def test_a_stream_that_begins_in_the_middle_of_an_episode_has_its_earlier_frames(
+    frame_stack: int, piece: int, seed: int
+) -> None:
+    env = wrap(Noise(longest=20), faults=FAULTS, frame_stack=frame_stack)
+    replay = replay_for(env, capacity=300, frame_stack=frame_stack)
+    lived = in_pieces(env, replay, piece=piece, steps=60, seed=seed)
+    assert assert_shows_what_was_seen(replay, lived) == len(lived.numbers)
+
+
+def test_single_frames_can_be_added_instead_of_stacks() -> None:
+    """Whoever sends steps over a network need not send each frame as often as it is stacked."""
+    stacked, single = (wrap(Noise(), frame_stack=frames) for frames in (3, 1))
+    replay, other = (replay_for(stacked, capacity=200, frame_stack=3) for _ in range(2))
+    lived = live(stacked, replay, steps=80)
+    live(single, other, steps=80)
+    numbers = np.array(lived.numbers)
+    assert np.array_equal(replay.stack_frames(numbers)[0], other.stack_frames(numbers)[0])
+
+
+def test_views_of_several_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one size, got \{'side': \(6, 7, 3\), 'top': \(6, 8, 3\)\}"):
+        ReplayBuffer([View("side", 6, 7), View("top", 6, 8)], action_shape=(), capacity=10, frame_stack=1)
+
+
+def test_a_derived_view_needs_a_camera_and_a_whole_fill() -> None:
+    side, grey = View("side", 6, 7), View("grey", 6, 7, 1)
+    cut, twice = View("cut", 6, 7, derived_from="side"), View("twice", 6, 7, derived_from="cut")
+    with pytest.raises(ValueError, match="'twice' is derived from 'cut', which is no camera"):
+        ReplayBuffer([side, cut, twice], action_shape=(), capacity=10, frame_stack=1)
+    with pytest.raises(ValueError, match=r"'grey_cut' has 1 channels, but its fill \(0, 0, 0\) has 3"):
+        ReplayBuffer(
+            [grey, View("grey_cut", 6, 7, 1, derived_from="grey")], action_shape=(), capacity=10, frame_stack=1
+        )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"capacity": 2, "frame_stack": 3}, "capacity must be at least frame_stack, which is 3, got 2"),
+        ({"capacity": 10, "frame_stack": 0}, "frame_stack must be from 1 to 255, got 0"),
+        ({"capacity": 1000, "frame_stack": 256}, "frame_stack must be from 1 to 255, got 256"),
+    ],
+)
+def test_a_replay_that_cannot_work_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ReplayBuffer([View("side", 6, 7)], action_shape=(), **wrong)
+
+
+def test_a_replay_goes_on_from_its_state() -> None:
+    """In the middle of an episode, too."""
+    env = wrap(Noise(longest=1000), faults=FAULTS, frame_stack=3)
+    replay, other = (replay_for(env, capacity=50, frame_stack=3) for _ in range(2))
+    lived = live(env, replay, steps=70)
+    assert lived.numbers[-1] > replay.capacity
+    other.steps[:] = replay.steps
+    for ring, source in zip(other.frames, replay.frames, strict=True):
+        ring[:] = source
+    other.load_state(replay.get_state())
+    for _ in range(5):
+        observation, reward, terminated, truncated, _ = env.step(0)
+        assert not terminated
+        assert not truncated
+        for each in (replay, other):
+            each.add(0, float(reward), terminated, observation)
+    assert other.inserted == replay.inserted
+    assert np.array_equal(other.steps, replay.steps)
+    assert all(np.array_equal(*rings) for rings in zip(other.frames, replay.frames, strict=True))
+
+
+def test_a_state_of_another_size_is_refused() -> None:
+    env = make("toy/identity")
+    small, large = (replay_for(env, capacity=capacity, frame_stack=1) for capacity in (10, 20))
+    with pytest.raises(ValueError, match=r"the state is of a replay of \{'capacity': 10"):
+        large.load_state(small.get_state())

@@ -1,0 +1,248 @@
+import multiprocessing
+import re
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+from manyview.envs import MASK, NotRestorable, get_views, make, restore, snapshot
+from manyview.envs.metaworld.env import UPSIDE_DOWN
+from manyview.envs.metaworld.suite import CAMERAS
+from manyview.envs.rendering.mujoco import _GLRenderer
+from manyview.envs.testing import are_equal
+from manyview.envs.views import Image, State, ViewWarning
+from tests.support.metaworld import Expert, inside, small
+
+
+@pytest.mark.parametrize("name", ["reach", "drawer-open", "button-press-topdown", "pick-place"])
+def test_an_expert_succeeds_and_is_told_so(name: str) -> None:
+    env = small(name)
+    _, info = env.reset(seed=5)
+    assert info["success"] is False
+    expert = Expert(name, env)
+    for _ in range(500):
+        *_, truncated, info = env.step(expert.act())
+        if info["success"] or truncated:
+            break
+    assert info["success"] is True
+    env.close()
+
+
+def test_success_does_not_end_the_episode_and_500_frames_do() -> None:
+    env = small("reach", action_repeat=3)
+    env.reset(seed=5)
+    expert, successes, steps, truncated = Expert("reach", env), 0, 0, False
+    while not truncated:
+        _, _, terminated, truncated, info = env.step(expert.act())
+        assert not terminated
+        successes += info["success"]
+        steps += 1
+    assert successes > 1
+    assert steps == -(-500 // 3)
+    env.close()
+
+
+def test_a_repeated_action_is_paid_for_each_of_its_frames() -> None:
+    single, double = small("drawer-open"), small("drawer-open", action_repeat=2)
+    single.reset(seed=0)
+    double.reset(seed=0)
+    action = np.array([0.1, 0.4, -0.5, 0], np.float32)
+    for _ in range(5):
+        first, second = float(single.step(action)[1]), float(single.step(action)[1])
+        assert float(double.step(action)[1]) == first + second
+    assert np.array_equal(inside(single).get_physics_state(), inside(double).get_physics_state())
+    single.close()
+    double.close()
+
+
+def drawn_again(env: Any, name: str) -> Image:
+    """A view once more, after a full recomputation of everything that follows from the state."""
+    simulation = inside(env)._simulator
+    mujoco.mj_forward(simulation.model, simulation.data)
+    picture = inside(env).render_views().images[name]
+    assert picture is not None
+    return picture
+
+
+@pytest.mark.parametrize("name", ["window-close", "assembly", "reach", "drawer-open"])
+def test_the_first_picture_shows_things_where_they_are(name: str) -> None:
+    env = make(f"metaworld/{name}", render_quality="fast", frame_stack=1)
+    for seed in range(3):
+        observation, _ = env.reset(seed=seed)
+        for view in get_views(env):
+            assert np.array_equal(observation[view.name], drawn_again(env, view.name))
+    env.close()
+
+
+def test_the_cameras_that_hang_head_down_are_turned_and_no_others() -> None:
+    env = small("reach")
+    env.reset(seed=0)
+    data = inside(env)._simulator.data
+    upwards = {camera: data.camera(camera).xmat.reshape(3, 3)[2, 1] for camera in CAMERAS}
+    assert {camera for camera, z in upwards.items() if z < -0.1} == set(UPSIDE_DOWN)
+    env.close()
+
+
+def test_standard_is_metaworlds_own_picture() -> None:
+    env = make("metaworld/hammer", frame_stack=1)
+    observation, _ = env.reset(seed=4)
+    bare = ALL_V3_ENVIRONMENTS["hammer-v3"](render_mode="rgb_array", camera_name="corner4", width=84, height=84)
+    bare._set_task_called, bare._freeze_rand_vec, bare.seeded_rand_vec = True, False, True
+    bare.seed(4)
+    bare.reset()
+    action = np.array([0.5, 0.5, -0.5, 0.5], np.float32)
+    for _ in range(2):
+        bare.step(action)
+    observation, *_ = env.step(action)
+    assert np.array_equal(observation["corner4"][::-1, ::-1], bare.render())
+    env.close()
+    bare.close()
+
+
+def test_fast_shows_the_same_scene_without_its_shadows() -> None:
+    pictures = {}
+    for quality in ("standard", "fast"):
+        env = make("metaworld/drawer-open", render_quality=quality, frame_stack=1)
+        pictures[quality], _ = env.reset(seed=0)
+        env.close()
+    for view in ("corner", "corner4", "gripperPOV"):
+        one, other = pictures["standard"][view].astype(float), pictures["fast"][view].astype(float)
+        assert 0 < np.abs(one - other).mean() < 20
+        assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.9
+
+
+def test_closing_one_environment_leaves_the_pictures_of_another() -> None:
+    first, second = (make("metaworld/reach", render_quality="fast", frame_stack=1) for _ in range(2))
+    expected, _ = first.reset(seed=0)
+    second.reset(seed=1)
+    second.close()
+    assert are_equal(first.reset(seed=0)[0], expected)
+    first.close()
+
+
+def test_an_environment_that_was_never_closed_leaves_in_silence() -> None:
+    code = "import manyview; env = manyview.make('metaworld/reach', render_quality='fast'); env.reset(seed=0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_cameras_have_names_and_numbers() -> None:
+    env = make("metaworld/reach", views=(1, "gripperPOV", 0), render_quality="fast")
+    assert [view.name for view in get_views(env)] == ["corner", "gripperPOV", "topview"]
+    env.close()
+    with pytest.raises(ValueError, match="no camera 'side'; it has 0 topview, 1 corner"):
+        make("metaworld/reach", views=("side",))
+
+
+def test_a_camera_that_fails_is_absent_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make("metaworld/reach", render_quality="fast")
+    env.reset(seed=0)
+    base = inside(env)
+    paint = _GLRenderer.render
+
+    def one_eyed(self: _GLRenderer, model: Any, data: Any, camera: Any, shape: Any) -> Image:
+        if camera == "corner4":
+            raise OSError("no picture")
+        return paint(self, model, data, camera, shape)
+
+    with monkeypatch.context() as broken, pytest.warns(ViewWarning, match="view 'corner4' is absent"):
+        broken.setattr(_GLRenderer, "render", one_eyed)
+        observation, *_, info = env.step(np.zeros(4, np.float32))
+    assert observation[MASK].tolist() == [1, 0, 1]
+    assert not observation["corner4"].any()
+    assert info["camera_failures"] == {"corner4": "OSError: no picture"}
+    observation, *_ = env.step(np.zeros(4, np.float32))
+    assert observation[MASK].all()
+    assert base.counts == {
+        "physics_errors": 0,
+        "camera_failures/corner": 0,
+        "camera_failures/corner4": 1,
+        "camera_failures/gripperPOV": 0,
+    }
+    env.close()
+
+
+@pytest.mark.parametrize("value", [1e30, np.nan])
+def test_a_physics_error_is_a_truncation(value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes a log where it stands
+    env = make("metaworld/pick-place", render_quality="fast", frame_stack=1)
+    env.reset(seed=0)
+    last, *_ = env.step(np.ones(4, np.float32))
+    inside(env)._simulator.data.qvel[3] = value
+    observation, reward, terminated, truncated, info = env.step(np.ones(4, np.float32))
+    assert (terminated, truncated, reward) == (False, True, 0.0)
+    assert "diverged" in info["physics_error"]
+    assert are_equal(observation, last)
+    assert inside(env).counts["physics_errors"] == 1
+    state = snapshot(env)
+    first, _ = env.reset()
+    env.step(np.ones(4, np.float32))
+    assert are_equal(restore(env, state), last)
+    assert are_equal(env.reset()[0], first)
+    env.close()
+
+
+def _play_on(state: State, actions: list[Any], answer: Connection) -> None:
+    env = make("metaworld/pick-place", render_quality="fast")
+    restore(env, state)
+    seen = []
+    for action in actions:
+        observation, reward, *_ = env.step(action)
+        seen.append((float(reward), *(observation[view.name].tobytes() for view in get_views(env))))
+    answer.send((seen, inside(env).get_physics_state()))
+    env.close()
+
+
+def test_a_grasped_object_is_restored_exactly_in_another_process() -> None:
+    env = make("metaworld/pick-place", render_quality="fast")
+    expert = Expert("pick-place", env)
+    env.reset(seed=5)
+    for _ in range(30):
+        env.step(expert.act())
+    state = snapshot(env)
+    actions, expected = [], []
+    for _ in range(100):
+        actions.append(expert.act())
+        observation, reward, *_ = env.step(actions[-1])
+        expected.append((float(reward), *(observation[view.name].tobytes() for view in get_views(env))))
+    receive, send = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=_play_on, args=(state, actions, send))
+    process.start()
+    send.close()
+    assert receive.poll(300)
+    seen, physics = receive.recv()
+    process.join(60)
+    assert seen == expected
+    assert np.array_equal(physics, inside(env).get_physics_state())
+    env.close()
+
+
+def test_a_snapshot_that_does_not_fit_is_refused() -> None:
+    env = small("reach")
+    with pytest.raises(NotRestorable, match="not been reset"):
+        snapshot(env)
+    env.reset(seed=0)
+    env.step(np.ones(4, np.float32))
+    state = snapshot(env.unwrapped)
+    other = small("push")
+    with pytest.raises(NotRestorable, match="metaworld/reach"):
+        restore(other.unwrapped, state)
+    with pytest.raises(NotRestorable, match="led to another state"):
+        restore(env.unwrapped, {**state, "actions": -state["actions"]})
+    env.close()
+    other.close()
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    page = Path(__file__).parents[4] / "docs" / "metaworld.md"
+    (example,) = re.findall(r"^```py\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    said: dict[str, Any] = {}
+    exec(compile(example, str(page), "exec"), said)
+    assert said["observation"]["gripperPOV"].shape == (84, 84, 9)
+    assert said["info"]["success"] is False

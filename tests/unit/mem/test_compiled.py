@@ -1,0 +1,59 @@
+"""What a GPU run relies on, tried on the CPU: compile, export, bf16."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from manyview.mem import MEM, Features
+from tests.support.mem import images, random_mask, small_mem
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        {"entropy": "joint", "bank": 48, "reward_scale": "std", "distance_scale": "relative"},
+    ],
+)
+def test_compiled_without_a_break_equals_eager(options: dict[str, Any]) -> None:
+    eager, compiled = small_mem(**options), small_mem(**options)
+
+    def step(
+        views: torch.Tensor, later: torch.Tensor, mask: torch.Tensor, mem: MEM
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        features = mem.encode(views, mask)
+        loss, _ = mem.compute_loss(features, mem.encode(later))
+        return features.state, loss, mem.compute_reward(features)
+
+    fast = torch.compile(step, fullgraph=True)
+    for seed in range(2):
+        batch = images(16, seed=seed), images(16, seed=seed + 9), random_mask(16, seed=seed)
+        for got, expected in zip(fast(*batch, compiled), step(*batch, eager), strict=True):
+            torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_encode_exports_with_a_dynamic_batch() -> None:
+    mem = small_mem().eval()
+    batch = torch.export.Dim("batch", min=1, max=1024)
+    program = torch.export.export(mem, (images(2), random_mask(2)), dynamic_shapes=({0: batch}, {0: batch}))
+    for size in (1, 2, 7):
+        views, mask = images(size, seed=size), random_mask(size, seed=size)
+        got: Features = program.module()(views, mask)
+        torch.testing.assert_close(got.state, mem.encode(views, mask).state)
+
+
+def test_bf16_autocast_keeps_losses_distances_and_reward_in_float32() -> None:
+    mem = small_mem().eval()
+    views, later = images(256), images(256, seed=1)
+    expected = mem.compute_reward(mem.encode(views))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features = mem.encode(views)
+        loss, metrics = mem.compute_loss(features, mem.encode(later))
+        reward = mem.compute_reward(features)
+        named = mem.update_discriminator(features)
+    kept = [*features[:4], loss, reward, *metrics.values(), *named.values()]
+    assert all(tensor.dtype == torch.float32 for tensor in kept)
+    assert ((reward - expected).abs() / expected).max() <= 0.02

@@ -1,0 +1,73 @@
+"""QUALITY S9: who trains whom. No gradient through the reward; each player trains only its own parameters."""
+
+import copy
+
+import pytest
+import torch
+
+from tests.support.mem import images, small_mem
+
+pytestmark = pytest.mark.quality("S9")
+
+
+def test_the_reward_has_no_gradient() -> None:
+    mem = small_mem()
+    features = mem.encode(images(8))
+    assert features.state.requires_grad
+    assert not mem.compute_reward(features).requires_grad
+
+
+@pytest.mark.parametrize("adversary", ["uniform", "reversal"])
+def test_the_loss_trains_the_encoder_and_not_the_discriminator(adversary: str) -> None:
+    mem = small_mem(adversary=adversary)
+    loss, _ = mem.compute_loss(mem.encode(images(8)), mem.encode(images(8, seed=1)))
+    loss.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in mem.encoder.trunk.parameters())
+    assert all(p.grad is None for p in mem.discriminator.parameters())
+
+
+def test_the_discriminator_trains_itself_and_not_the_encoder() -> None:
+    mem = small_mem()
+    before = copy.deepcopy(mem.state_dict())
+    features = mem.encode(images(8))
+    mem.update_discriminator(features)
+    assert all(p.grad is None for p in mem.encoder.parameters())
+    changed = {name for name, value in mem.state_dict().items() if not value.equal(before[name])}
+    assert changed == {"discriminator.weight", "discriminator.bias"}
+
+
+def test_the_update_of_the_discriminator_leaves_the_graph_for_the_joint_backward() -> None:
+    mem = small_mem()
+    features = mem.encode(images(8))
+    loss, _ = mem.compute_loss(features, features.detach())
+    mem.update_discriminator(features)
+    (loss + features.state.pow(2).mean()).backward()
+    assert all(p.grad is not None for p in mem.encoder.trunk.parameters())
+
+
+def test_gradient_reversal_is_what_the_option_says() -> None:
+    """θ receives exactly the negative of the gradient that would help the discriminator."""
+    mem = small_mem(
+        adversary="reversal",
+        diff_coef=0.0,
+        con_coef=0.0,
+        adv_coef=1.0,
+        floor_coef=0.0,
+        decorrelation_coef=0.0,
+        temporal_coef=0.0,
+    )
+    features = mem.encode(images(8))
+    loss, _ = mem.compute_loss(features)
+    (reversed_gradient,) = torch.autograd.grad(loss, features.shared, retain_graph=True)
+    labels = torch.arange(4).repeat(8)
+    helping = torch.nn.functional.cross_entropy(mem.discriminator(features.shared).flatten(0, 1), labels)
+    (gradient,) = torch.autograd.grad(helping, features.shared)
+    torch.testing.assert_close(reversed_gradient, -gradient)
+
+
+@pytest.mark.parametrize("temporal", ["closeness", "contrast"])
+def test_the_later_features_are_targets_and_take_no_gradient(temporal: str) -> None:
+    mem = small_mem(temporal=temporal, temporal_coef=1.0)
+    now, later = mem.encode(images(8)).detach(), mem.encode(images(8, seed=1))
+    loss, _ = mem.compute_loss(now, later)
+    assert not loss.requires_grad

@@ -1,0 +1,359 @@
+import copy
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from manyview.mem import MEM, BetaSchedule, Features, MEMConfig, total_reward
+from manyview.mem.diagnostics import effective_rank
+from tests.support.mem import NAMES, images, random_features, random_mask, small_mem
+
+
+def test_a_training_step_lowers_the_loss() -> None:
+    mem, views, later = small_mem(), images(32), images(32, seed=1)
+    optimizer = torch.optim.Adam(mem.encoder.parameters(), lr=1e-3)
+    first, _ = mem.compute_loss(mem.encode(views), mem.encode(later))
+    for _ in range(20):
+        features = mem.encode(views)
+        loss, _ = mem.compute_loss(features, mem.encode(later))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mem.update_discriminator(features)
+    assert loss < first
+
+
+def test_loss_asks_for_later_features_only_if_it_uses_them() -> None:
+    features = small_mem().encode(images(4))
+    assert small_mem(temporal_coef=0.0).compute_loss(features)[0].isfinite()
+    with pytest.raises(ValueError, match=r"compute_loss\(features, next_features\), or set temporal_coef=0"):
+        small_mem(temporal_coef=0.5).compute_loss(features)
+
+
+@pytest.mark.parametrize("temporal", ["closeness", "contrast"])
+def test_what_follows_in_time_is_drawn_closer(temporal: str) -> None:
+    mem = small_mem(temporal=temporal, temporal_coef=1.0, floor_coef=1.0)
+    views = images(32)
+    later = (views.int() + 20).clamp(0, 255).to(torch.uint8)
+
+    def apart() -> float:
+        now, then = mem.encode(views).terms, mem.encode(later).terms
+        return float(((now - then).norm(dim=-1).mean() / torch.cdist(now.flatten(1), then.flatten(1)).mean()).detach())
+
+    before = apart()
+    optimizer = torch.optim.Adam(mem.parameters(), lr=1e-3)
+    for _ in range(30):
+        loss, _ = mem.compute_loss(mem.encode(views), mem.encode(later))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert apart() < before
+
+
+def test_metrics_are_detached_and_sum_to_the_loss() -> None:
+    mem = small_mem(
+        diff_coef=0.3, con_coef=0.2, adv_coef=0.1, floor_coef=2.0, decorrelation_coef=0.7, temporal_coef=0.5
+    )
+    loss, metrics = mem.compute_loss(mem.encode(images(8)), mem.encode(images(8, seed=1)))
+    assert not any(value.requires_grad for value in metrics.values())
+    weights = {"diff_loss": 0.3, "con_loss": 0.2, "adv_loss": 0.1, "floor_loss": 2.0}
+    weights |= {"decorrelation_loss": 0.7, "temporal_loss": 0.5}
+    assert sum(w * metrics[name] for name, w in weights.items()).item() == pytest.approx(loss.item(), rel=1e-5)  # type: ignore[union-attr]
+
+
+def test_the_same_seed_gives_the_same_model() -> None:
+    one, other = small_mem(seed=3).state_dict(), small_mem(seed=3).state_dict()
+    assert all(value.equal(other[name]) for name, value in one.items())
+
+
+@pytest.mark.parametrize("scale", ["std", "centered"])
+def test_a_scaled_reward_spreads_by_about_one(scale: str) -> None:
+    mem = small_mem(reward_scale=scale)
+    for seed in range(300):
+        reward = mem.compute_reward(random_features(64, 4, 16, seed=seed))
+    assert reward.std().item() == pytest.approx(1.0, abs=0.25)
+    if scale == "centered":
+        assert reward.mean().item() == pytest.approx(0.0, abs=1e-5)
+
+
+def test_a_centred_reward_says_nothing_of_features_that_shrink() -> None:
+    """A mean that follows slowly would call every state bad, and a critic that learns this shrinks them on (D42)."""
+    mem = small_mem(reward_scale="centered")
+    for step in range(5):
+        large = random_features(64, 4, 16, seed=step)
+        features = shrunk(large, 0.3**step)
+        reward = mem.compute_reward(features)
+        assert reward.mean().item() == pytest.approx(0.0, abs=1e-5)
+        assert reward.std(correction=0).item() == pytest.approx(1.0, abs=1e-2)
+    assert mem.compute_reward(shrunk(large, 1e-7)).abs().max() < 0.1  # what is left then is rounding
+
+
+def shrunk(features: Features, factor: float) -> Features:
+    return Features(*(part * factor if part.is_floating_point() else part for part in features))
+
+
+def test_relative_distances_forget_the_scale_of_the_features() -> None:
+    small, large = small_mem(distance_scale="relative"), small_mem(distance_scale="relative")
+    for seed in range(3):
+        features = random_features(64, 4, 16, seed=seed)
+        bigger = features._replace(
+            shared=features.shared * 100, specific=features.specific * 100, shared_mean=features.shared_mean * 100
+        )
+        torch.testing.assert_close(small.compute_reward(features), large.compute_reward(bigger), rtol=1e-4, atol=1e-5)
+
+
+def test_running_scales_move_in_training_and_rest_in_evaluation() -> None:
+    mem = small_mem(reward_scale="centered", distance_scale="relative", bank=32)
+    mem.compute_reward(random_features(64, 4, 16))
+    before = copy.deepcopy(mem.state_dict())
+    mem.eval().compute_reward(random_features(64, 4, 16, seed=1))
+    mem.train().diagnose(random_features(64, 4, 16, seed=1), beta=0.1)
+    assert mem.training
+    assert all(value.equal(before[name]) for name, value in mem.state_dict().items())
+    mem.compute_reward(random_features(64, 4, 16, seed=1))
+    moved = {name.split(".")[0] for name, value in mem.state_dict().items() if not value.equal(before[name])}
+    assert moved == {"distance_moments", "reward_moments", "bank"}
+
+
+def test_running_moments_are_unbiased_from_the_first_batch() -> None:
+    mem = small_mem(reward_scale="std")
+    features = random_features(64, 4, 16)
+    raw = small_mem().compute_reward(features)
+    torch.testing.assert_close(mem.compute_reward(features), raw / raw.std(correction=0))
+
+
+def test_health_looks_for_neighbours_where_the_reward_does() -> None:
+    mem = small_mem(bank=64, reward_scale="centered")
+    for seed in range(4):
+        mem.compute_reward(random_features(32, 4, 16, seed=seed), indices=torch.arange(32) + 32 * seed)
+    mem.eval()
+    features, rows = random_features(32, 4, 16, seed=9), torch.arange(32) + 1_000
+    paid = mem.compute_reward(features, indices=rows)
+    assert mem.diagnose(features, beta=0.5, indices=rows).contrast == pytest.approx(0.5 * paid.std(correction=0).item())
+
+
+def test_health_shows_a_bonus_that_dies_whatever_its_scale() -> None:
+    mem, features = small_mem(reward_scale="centered"), random_features(64, 4, 16)
+    alive, dead = (mem.diagnose(shrunk(features, factor), beta=1.0) for factor in (1.0, 1e-3))
+    assert 0 < dead.reward_mean < 0.01 < alive.reward_mean
+    assert 0 < dead.reward_std < 0.01 < alive.reward_std
+
+
+def test_the_bank_adds_the_rows_of_recent_batches() -> None:
+    mem = small_mem(bank=20, k=1)
+    first = random_features(12, 4, 16)
+    torch.testing.assert_close(
+        mem.compute_reward(first), small_mem(k=1).compute_reward(first)
+    )  # an empty bank adds nothing
+    assert mem.compute_reward(first).eq(0).all()  # the same rows again: their copies are in the bank
+    for seed in (1, 2):
+        mem.compute_reward(random_features(12, 4, 16, seed=seed))
+    assert mem.compute_reward(first).gt(0).all()  # pushed out by now
+
+
+def test_a_transition_sampled_again_is_not_its_own_neighbour() -> None:
+    mem = small_mem(bank=20, k=1)
+    features, rows = random_features(12, 4, 16), torch.arange(100, 112)
+    alone = mem.compute_reward(features, indices=rows)
+    torch.testing.assert_close(
+        mem.compute_reward(features, indices=rows), alone
+    )  # the copies in the bank are the rows themselves
+    twice = Features(*(torch.cat([tensor, tensor]) for tensor in features))
+    torch.testing.assert_close(
+        small_mem(k=1).compute_reward(twice, indices=rows.repeat(2))[:12], alone
+    )  # so are those in a batch
+    assert (
+        mem.compute_reward(features, indices=rows + 50).eq(0).all()
+    )  # other transitions that look the same are neighbours
+
+
+def test_a_bank_smaller_than_the_batch_keeps_its_last_rows() -> None:
+    mem = small_mem(bank=5)
+    features = random_features(12, 4, 16)
+    mem.compute_reward(features)
+    assert mem.bank is not None
+    assert mem.bank.points.transpose(0, 1).equal(features.terms[-5:])
+
+
+def test_a_window_searches_the_rollout_alone() -> None:
+    mem, features = small_mem(bank=32), random_features(64, 4, 16)
+    mem.compute_reward(features)
+    assert mem.compute_reward(features, window=64).equal(small_mem().compute_reward(features))
+
+
+@pytest.mark.parametrize("entropy", ["marginal", "joint"])
+def test_rollouts_apart_are_searched_among_their_own(entropy: str) -> None:
+    mem, features = small_mem(entropy=entropy), random_features(60, 4, 16)
+    together = mem.compute_reward(features, num_rollouts=3)
+    for first in range(3):
+        torch.testing.assert_close(
+            together[first::3], mem.compute_reward(Features(*(part[first::3] for part in features)))
+        )
+
+
+def test_rollouts_apart_have_one_scale_whatever_their_order() -> None:
+    """Which moves as far as it would by one after the other."""
+    features = random_features(60, 4, 16)
+    mem, turned, single = (small_mem(reward_scale="std", distance_scale="relative") for _ in range(3))
+    other = Features(*(part.unflatten(0, (20, 3))[:, [2, 0, 1]].flatten(0, 1) for part in features))
+    paid = mem.compute_reward(features, num_rollouts=3, num_batches=3).unflatten(0, (20, 3))
+    torch.testing.assert_close(
+        turned.compute_reward(other, num_rollouts=3, num_batches=3).unflatten(0, (20, 3)), paid[:, [2, 0, 1]]
+    )
+    for _ in range(3):
+        single.compute_reward(features)
+    torch.testing.assert_close(mem.reward_moments.weight, single.reward_moments.weight)
+
+
+@pytest.mark.parametrize(
+    "scale", [{"reward_scale": "std"}, {"reward_scale": "centered"}, {"distance_scale": "relative"}]
+)
+def test_scales_that_have_measured_nothing_change_nothing(scale: dict[str, Any]) -> None:
+    features = random_features(64, 4, 16)
+    assert small_mem(**scale).eval().compute_reward(features).equal(small_mem().compute_reward(features))
+
+
+def test_a_scale_of_equal_rewards_does_not_explode() -> None:
+    assert small_mem(reward_scale="std").compute_reward(random_features(2, 4, 16)).max() <= 101
+
+
+def test_rewards_of_different_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\[4, 1\] and \[4\]"):
+        total_reward(torch.zeros(4, 1), torch.zeros(4), 0.1)
+
+
+def test_later_features_of_another_batch_are_refused() -> None:
+    mem = small_mem()
+    with pytest.raises(ValueError, match=r"\[8, 4\], got \[1, 4\]"):
+        mem.compute_loss(mem.encode(images(8)), mem.encode(images(1)))
+
+
+def test_beta_names_its_unit() -> None:
+    assert BetaSchedule().unit == "agent_steps"
+    assert BetaSchedule(0.1, 1e-5, "episodes")(10) == pytest.approx(0.1 * (1 - 1e-5) ** 10)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("k", 0), ("latent_dim", 0), ("diff_coef", -1.0), ("temporal_temperature", 0.0), ("floor", -0.1)),
+        *(("bank", -1), ("discriminator_lr", 0.0), ("temporal", "closness"), ("trunk", "papre"), ("entropy", "Joint")),
+    ],
+)
+def test_impossible_values_are_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=field):
+        dataclasses.replace(MEMConfig(), **{field: value})
+
+
+@pytest.mark.parametrize("views", [("a", "a"), "front"])
+def test_view_names_must_be_several_strings_that_differ(views: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="sequence of different view names"):
+        MEM(views, (3, 24, 24))
+
+
+@pytest.mark.parametrize(("beta0", "decay"), [(-0.1, 1e-5), (0.05, 2.0), (0.05, -1e-5)])
+def test_an_impossible_schedule_is_refused(beta0: float, decay: float) -> None:
+    with pytest.raises(ValueError, match="beta0 >= 0 and 0 <= beta_decay < 1"):
+        BetaSchedule(beta0, decay)
+
+
+def test_an_affine_norm_learns_gain_and_offset() -> None:
+    plain, affine = small_mem(), small_mem(affine_norm=True)
+    assert not list(plain.encoder.shared_norm.parameters())
+    assert {name for name, _ in affine.encoder.specific_norm.named_parameters()} == {"weight", "bias"}
+
+
+def test_the_discriminator_learns_at_its_own_rate() -> None:
+    slow, fast = small_mem(discriminator_lr=1e-4), small_mem(discriminator_lr=1e-1)
+    before = slow.discriminator.weight.detach().clone()
+    for mem in (slow, fast):
+        mem.update_discriminator(random_features(64, 4, 16))
+    moved = [(mem.discriminator.weight.detach() - before).abs().max().item() for mem in (slow, fast)]
+    assert moved == pytest.approx([1e-4, 1e-1], rel=0.01)
+
+
+def test_literal_is_the_papers_text_without_our_terms() -> None:
+    literal = MEMConfig.literal()
+    assert (literal.floor_coef, literal.decorrelation_coef, literal.temporal_coef, literal.bank) == (0, 0, 0, 0)
+    assert (literal.l1, literal.adversary, literal.others) == ("sum", "reversal", "pooled")
+    assert (literal.margin, literal.margin_unit, literal.affine_norm) == (1.0, "raw", True)
+    assert (literal.entropy, literal.reward_scale, literal.distance_scale, literal.k) == ("marginal", "raw", "raw", 3)
+
+
+def test_healthy_features_are_called_healthy() -> None:
+    mem = small_mem()
+    health = mem.diagnose(random_features(256, 4, 16), beta=0.05)
+    assert health.summarize().startswith("healthy")
+    assert sum(health.share.values()) == pytest.approx(1.0)
+    assert health.chance == pytest.approx(0.25)
+    assert health.contrast == pytest.approx(0.05 * health.reward_std)
+    assert health.rank["front"] == pytest.approx(16, abs=1.0)
+    assert "share/shared mean" in health.to_metrics()
+
+
+def test_a_collapsed_view_is_named_with_what_to_do() -> None:
+    features = random_features(64, 4, 16)
+    features.specific[:, 3] = features.specific[0, 3] + 1e-3 * torch.randn(64, 16)
+    (warning,) = small_mem().diagnose(features, beta=0.05).list_warnings()
+    assert warning.startswith("view `wrist` has collapsed")
+    assert "floor_coef" in warning
+
+
+def test_a_view_in_one_direction_is_called_narrow() -> None:
+    features = random_features(64, 4, 16)
+    features.specific[:, 1] = torch.randn(64, 1) * torch.randn(16)
+    assert any(
+        "view `side` has narrowed to 1.0 directions" in w
+        for w in small_mem().diagnose(features, beta=1).list_warnings()
+    )
+
+
+def test_shared_features_that_tell_their_view_are_reported() -> None:
+    mem = small_mem()
+    features = random_features(64, 4, 16)
+    features.shared.add_(10 * mem.discriminator.weight.detach() / mem.discriminator.weight.norm(dim=1, keepdim=True))
+    health = mem.diagnose(features, beta=1.0)
+    assert health.discriminator_accuracy > 0.9
+    assert any("tell their view" in warning for warning in health.list_warnings())
+
+
+def test_overlap_faint_bonus_and_absence_are_reported() -> None:
+    mem = small_mem()
+    features = random_features(64, 4, 16)
+    overlapping = features._replace(shared=features.specific.clone())
+    assert any("overlap" in warning for warning in mem.diagnose(overlapping, beta=1.0).list_warnings())
+    assert any("no longer steers" in warning for warning in mem.diagnose(features, beta=1e-9).list_warnings())
+    mask = torch.ones(64, 4, dtype=torch.bool)
+    mask[:60, 2] = False
+    absent = mem.diagnose(random_features(64, 4, 16, mask=mask), beta=1.0).list_warnings()
+    assert "view `top` is absent in 94% of the batch: check the camera." in absent
+
+
+def test_health_with_missing_views_is_finite() -> None:
+    mem = small_mem()
+    health = mem.diagnose(mem.encode(images(64), random_mask(64)), beta=0.1)
+    assert all(math.isfinite(value) for value in health.to_metrics().values())
+    assert set(health.present) == set(NAMES)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 12])
+def test_few_rows_raise_no_false_alarm(batch: int) -> None:
+    assert not [
+        w for w in small_mem().diagnose(random_features(batch, 4, 16), beta=1.0).list_warnings() if "view `" in w
+    ]
+
+
+def test_features_that_are_not_finite_are_said_to_be_worthless() -> None:
+    features = random_features(64, 4, 16)
+    features.specific[3, 1, 2] = torch.nan
+    assert "not finite" in small_mem().diagnose(features, beta=1.0).summarize()
+
+
+def test_effective_rank_of_known_matrices() -> None:
+    assert effective_rank(torch.ones(10, 4)) == 0.0
+    assert effective_rank(torch.randn(1, 4)) == 0.0
+    line = torch.arange(10.0)[:, None] * torch.ones(4)
+    assert effective_rank(line) == pytest.approx(1.0)
+    assert effective_rank(torch.cat([torch.eye(4), -torch.eye(4)])) == pytest.approx(4.0)

@@ -1,0 +1,58 @@
+"""Rows that miss different views, and scales, each against their definition."""
+
+import pytest
+import torch
+
+from manyview.mem.losses import adv_loss
+from manyview.mem.reward import compute_distances, intrinsic_reward
+from manyview.nn.normalization import RunningMoments
+from tests.support.mem import images, random_features, random_mask, small_mem
+
+
+def test_every_row_is_averaged_over_the_views_it_has() -> None:
+    mask = random_mask(12)
+    features, distances = small_mem().encode(images(12), mask), torch.rand(12, 4)
+    reward, logits = intrinsic_reward(distances, mask), torch.randn(12, 4, 4)
+    alone = []
+    for row, seen in enumerate(mask):
+        torch.testing.assert_close(features.shared_mean[row], features.shared[row, seen].mean(0))
+        torch.testing.assert_close(reward[row], distances[row, seen].log1p().mean())
+        guesses = logits[row][seen][:, seen].log_softmax(-1)
+        alone.append(-guesses.mean(-1))
+    torch.testing.assert_close(adv_loss(logits, mask), torch.cat(alone).mean())
+
+
+def test_time_ties_only_what_is_seen_now_and_later() -> None:
+    mem, mask = small_mem(), random_mask(12)
+    now, later = mem.encode(images(12)), mem.encode(images(12, seed=1), mask)
+    _, metrics = mem.compute_loss(now, later)
+    squared = (now.terms - later.terms).pow(2).mean(-1)[later.terms_mask]
+    torch.testing.assert_close(metrics["temporal_loss"], squared.mean().detach())
+
+
+def test_relative_distances_are_in_units_of_their_mean() -> None:
+    features = random_features(64, 4, 16)
+    distances, mask = compute_distances(features)
+    expected = intrinsic_reward(distances / distances.mean(0), mask)
+    torch.testing.assert_close(small_mem(distance_scale="relative").compute_reward(features), expected)
+
+
+def test_a_std_remembers_earlier_batches() -> None:
+    mem = small_mem(reward_scale="std")
+    raw = [small_mem().compute_reward(random_features(64, 4, 16, seed=seed)) for seed in range(2)]
+    paid = [mem.compute_reward(random_features(64, 4, 16, seed=seed)) for seed in range(2)]
+    variance = (0.99 * raw[0].var(correction=0) + raw[1].var(correction=0)) / 1.99
+    torch.testing.assert_close(paid[1], raw[1] / variance.sqrt())
+
+
+def test_a_column_that_nobody_saw_keeps_its_moments() -> None:
+    moments = RunningMoments(2)
+    moments.update(torch.tensor([[1.0, 5.0], [3.0, 7.0]]))
+    moments.update(torch.ones(4, 2), torch.tensor([[True, False]]).expand(4, 2))
+    assert moments.mean[1].item() == pytest.approx(6.0)
+
+
+def test_the_discriminators_gradient_is_gone_after_its_step() -> None:
+    mem = small_mem()
+    mem.update_discriminator(mem.encode(images(8)))
+    assert all(parameter.grad is None for parameter in mem.discriminator.parameters())

@@ -1,0 +1,74 @@
+"""How much memory a run will take, against what it takes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from manyview.train.memory_estimate import reset_peak_memory
+from quality.plugin import Figure
+
+REPLAY = """
+from tests.support.runs import short_run as short
+
+changes = {
+    "env": {"frame_stack": 3},
+    "replay": {"capacity": 1_500, "batch_size": 64},
+    "schedule": {"random_steps": 1_600, "seed_frames": 1_600, "update_every_steps": 1},
+    "drqv2": {"hidden": 1024, "shift_pixels": 4},
+    "mem": {"trunk": "paper", "latent_dim": 64},
+}
+method, advances = "drqv2+mem", 1_602
+"""
+ROLLOUTS = """
+from tests.support.runs import short_rollouts as short
+
+changes = {
+    "rollout": {"envs": 16, "steps": 120},
+    "ppo": {"hidden": 256, "batch_size": 32, "epochs": 1},
+    "mem": {"trunk": "tiny", "latent_dim": 512},
+}
+method, advances = "ppo+mem", 121
+"""
+CONFIG = """
+from manyview.config.overrides import apply_overrides
+
+config = apply_overrides(short(method, task="tests.support.large_envs:cameras"), changes)
+"""
+PREDICT = """
+from manyview.train.run_setup import make_trainer
+
+trainer = make_trainer(config)
+print(trainer.data_bytes + trainer.update_bytes)
+"""
+MEASURE = """
+from manyview.utils.resources import keep_freed_memory
+from manyview.train.run_setup import make_trainer
+from manyview.train.memory_estimate import read_resident_bytes, reset_peak_memory
+
+before = read_resident_bytes("VmRSS")
+trainer = make_trainer(config)
+keep_freed_memory()
+reset_peak_memory()
+for _ in range(advances):
+    trainer.advance()
+assert trainer.counters.updates
+print(read_resident_bytes("VmHWM") - before)
+"""
+
+
+@pytest.mark.quality("E4")
+@pytest.mark.slow
+@pytest.mark.skipif(not reset_peak_memory(), reason="the system does not tell its peak")
+@pytest.mark.parametrize("run", [REPLAY, ROLLOUTS], ids=["replay", "rollouts"])
+def test_a_run_takes_the_memory_that_was_predicted(figure: Figure, run: str) -> None:
+    predicted, taken = (
+        int(
+            subprocess.run(
+                [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
+            ).stdout
+        )
+        for script in (run + CONFIG + PREDICT, run + CONFIG + MEASURE)
+    )
+    print(f"predicted {predicted / 1e6:.0f} MB, taken {taken / 1e6:.0f}")
+    figure(abs(predicted - taken) / taken, "with the networks")

@@ -1,0 +1,26 @@
+"""Stopped and resumed is as never stopped: the whole state, to the bit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.compared import different
+from tests.support.checkpoints import twins
+from tests.support.runs import short_run
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem", "drqv2+curl+re3"])
+def test_a_trainer_goes_on_from_its_checkpoint_to_the_bit(tmp_path: Path, method: str, prefetch: bool) -> None:
+    """In mid-episode, with a replay that has wrapped."""
+    config = short_run(method, replay={"capacity": 40, "prefetch": prefetch})
+    trainer, twin = twins(config, tmp_path, after=57)
+    for _ in range(30):
+        trainer.advance()
+        twin.advance()
+    assert different(trainer.get_state(), twin.get_state()) == []
+    assert trainer.replay.steps.tobytes() == twin.replay.steps.tobytes()
+    assert all(map(np.array_equal, trainer.replay.frames, twin.replay.frames))
+    for each in (trainer, twin):
+        each.close()
