@@ -13,9 +13,9 @@ from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint
 from manyview.train.resume import parse_segments
 
-OF_A_PROCESS = {"id", "began", "pid", "host", "commit"}
+OF_A_PROCESS = {"id", "started", "pid", "host", "commit"}
 """In a manifest."""
-OF_A_CLOCK = ("seconds", "metrics_bytes", "metrics_sha256")
+OF_A_CLOCK = ("elapsed_s", "metrics_bytes", "metrics_sha256")
 """In a session's state: records hold seconds."""
 
 
@@ -68,9 +68,9 @@ def leftovers(run: RunDir) -> list[str]:
 
 def comparable(folder: Path) -> dict[str, Any]:
     found = checkpoint.load_checkpoint(folder)
-    session = {name: value for name, value in found.state["session"].items() if name not in OF_A_CLOCK}
+    session = {name: value for name, value in found.state["runner"].items() if name not in OF_A_CLOCK}
     manifest = {name: value for name, value in found.manifest.items() if name not in OF_A_PROCESS}
-    return {"tree": {**found.state, "session": session}, "manifest": manifest}
+    return {"tree": {**found.state, "runner": session}, "manifest": manifest}
 
 
 def _entries(folder: Path) -> list[SegmentRef]:
@@ -83,7 +83,7 @@ def replay_of(run: RunDir, folder: Path) -> dict[str, Any]:
     if "replay" not in tree:  # on-policy
         return {}
     state = tree["replay"]
-    of = state["of"]
+    of = state["layout"]
     record = np.dtype([(name, kind, tuple(shape)) for name, kind, *shape in of["step"]])
     entries = _entries(folder)
     steps = np.zeros(entries[-1].end, record)

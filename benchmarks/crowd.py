@@ -108,7 +108,7 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
             if monotonic() - looked_s < LOOK_EVERY_S:
                 continue
             states = ray.get([shard.get_state.remote() for shard in holding])
-            taken, now_s = sum(state["ledger"]["transitions"] for state in states), monotonic()
+            taken, now_s = sum(state["senders"]["transitions"] for state in states), monotonic()
             print(
                 f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, "
                 f"{batches} batches so far, shards {held_mb('Shard'):.0f} MB, crowd {held_mb('Crowd'):.0f} MB",

@@ -81,8 +81,8 @@ class Files:
         frames = np.random.default_rng(0).integers(256, size=(STEPS, 1, 4, 4), dtype=np.uint8)
         self.segment, _ = pack_segment(0, np.zeros(STEPS, self.replay.steps.dtype), [frames])
         tree = {
-            "clock": Counters().get_state(),
-            "session": RunnerState().to_plain(),
+            "counters": Counters().get_state(),
+            "runner": RunnerState().to_plain(),
             "agent": {"weight": torch.ones(2, 3), "picture": np.zeros((2, 2), np.uint8)},
         }
         self.checkpoint = checkpoint.serialize_checkpoint(
@@ -113,8 +113,8 @@ def _read_checkpoint(contents: dict[str, bytes]) -> None:
     with convert_load_errors():
         list_changes(found.manifest, {"versions": {}})
         parse_segments(found.manifest)
-        RunnerState.from_plain(found.state["session"])
-        Counters().load_state(found.state["clock"])
+        RunnerState.from_plain(found.state["runner"])
+        Counters().load_state(found.state["counters"])
 
 
 def harmed(content: bytes, rng: Random) -> bytes:

@@ -15,7 +15,7 @@ def save_moment(trainer: OffPolicyTrainer, log: SegmentLog, scribe: AsyncWriter,
     scribe.wait()
     segments = [entry.to_plain() for entry in log.list_segments(inserted=trainer.replay.inserted)]
     name = checkpoint.format_checkpoint_name(trainer.counters.frames)
-    tree = {**trainer.get_state(), "session": RunnerState(due=(), good=name).to_plain()}
+    tree = {**trainer.get_state(), "runner": RunnerState(pending_jobs=(), last_good=name).to_plain()}
     checkpoint.save_checkpoint(checkpoints / name, tree, {"format": checkpoint.FORMAT, "segments": segments})
 
 

@@ -21,7 +21,7 @@ def config() -> RunConfig:
 
 def make_run(folder: RunDir) -> None:
     trainer, scribe = OffPolicyTrainer(config()), AsyncWriter()
-    folder.initialize(trainer.config, {"id": "0", "began": "long ago"})
+    folder.initialize(trainer.config, {"id": "0", "started": "long ago"})
     folder.metrics_file.touch()
     log = SegmentLog(folder.replay_dir, trainer.replay, scribe)
     while trainer.counters.steps < MOMENTS[-1]:

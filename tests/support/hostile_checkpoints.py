@@ -251,7 +251,7 @@ def sparse(victim: Victim) -> None:
 
 
 def nested(depth: int, opening: bytes, closing: bytes) -> bytes:
-    return b'{"session": ' + opening * depth + b"0" + closing * depth + b"}"
+    return b'{"runner": ' + opening * depth + b"0" + closing * depth + b"}"
 
 
 def nested_object(depth: int) -> dict[str, Any]:
@@ -305,7 +305,7 @@ ATTACKS: dict[str, Attack] = {
     "a pointer that is a list": put(VALUES_FILE, "agent", {checkpoint.TENSOR_KEY: ["x"]}),
     "a tensor of sixteen bits as an array": half_precision,
     # JSON.
-    "a name twice": text(VALUES_FILE, b'{"session": {}, "session": {}}'),
+    "a name twice": text(VALUES_FILE, b'{"runner": {}, "runner": {}}'),
     "a list": text(VALUES_FILE, b"[]"),
     "not even text": text(MANIFEST_FILE, b"\xff\xfe\x00"),
     "half a letter": put(MANIFEST_FILE, "format", "\ud800\x1b[2J"),
@@ -329,7 +329,7 @@ ATTACKS: dict[str, Attack] = {
     },
     **{f"{value!r:.20} seconds": put(VALUES_FILE, "session/seconds", value) for value in (NAN, float("inf"), "1")},
     "due for ever": put(VALUES_FILE, "session/due", ["evaluation"] * 1000),
-    "no session": put(VALUES_FILE, "session", None),
+    "no session": put(VALUES_FILE, "runner", None),
     # The agent.
     "an agent of nothing": put(VALUES_FILE, "agent/tensors", {}),
     "weights that are not numbers": stored("agent/tensors/", not_numbers),

@@ -30,7 +30,7 @@ def kept(
     schedule = {"frames": 100_000, **branches.pop("schedule", {})}
     config = {"task": task, "method": method, "seed": seed, "schedule": schedule, **branches}
     (path / CONFIG_FILE).write_text(json.dumps(config))
-    here = {"began": datetime.now(UTC).isoformat(), "host": socket.gethostname(), "pid": os.getpid()}
+    here = {"started": datetime.now(UTC).isoformat(), "host": socket.gethostname(), "pid": os.getpid()}
     (path / MANIFEST_FILE).write_text(json.dumps(here if manifest is None else dict(manifest)))
     lines = [record("start", 0)]
     for number, value in enumerate(returns):

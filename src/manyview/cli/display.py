@@ -116,7 +116,7 @@ class PlainDisplay:
         if kind in ("start", "resume"):
             self._print(f"{format_title(self._config)}  {self._run_dir.path}")
         if kind == "resume":
-            self._print(f"{self._format_frames()}  resumed {RESUME_MODES[record['promise']]}")
+            self._print(f"{self._format_frames()}  resumed {RESUME_MODES[record['resume_mode']]}")
         elif kind == "evaluation":
             returns = record["returns"]
             self._print(
@@ -191,7 +191,7 @@ class LiveDisplay:
         state = self._state
         table = Table.grid(padding=(0, 2))
         if (resumed := state.latest.get("resume")) is not None:
-            table.add_row("resumed", f"at {resumed['frames']:,} frames, {RESUME_MODES[resumed['promise']]}")
+            table.add_row("resumed", f"at {resumed['frames']:,} frames, {RESUME_MODES[resumed['resume_mode']]}")
         test_return = format_test_return(state.latest.get("evaluation", {}))
         table.add_row(
             "return", f"{state.format_value('evaluation', 'return')}  {draw_sparkline(state.returns)}{test_return}"

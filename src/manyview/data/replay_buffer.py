@@ -89,11 +89,11 @@ class ReplayBuffer:
         """All but the steps that are final, which a log keeps: how many there are, and the newest one."""
         slot = (self.inserted - 1) % self.capacity
         newest = {name: part.copy() for name, part in self._get_step_bytes(slot).items()}
-        return {"inserted": self.inserted, "of": self._describe(), "newest": newest}
+        return {"inserted": self.inserted, "layout": self._describe(), "newest": newest}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from a state. The steps before the newest, the caller puts back into `steps` and `frames`."""
-        if state["of"] != self._describe():
+        if state["layout"] != self._describe():
             raise ValueError(f"the state is of a replay of {state['of']}, this one is of {self._describe()}")
         inserted, newest = state["inserted"], state["newest"]
         if not is_count(inserted):

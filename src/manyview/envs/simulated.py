@@ -158,11 +158,11 @@ class SimulatedEnv(MultiViewEnv):
         return {
             "task": self._task.id,
             "action_repeat": self._settings.action_repeat,
-            "random_at_reset": self._rng_state_at_reset,
+            "rng_at_reset": self._rng_state_at_reset,
             "actions": np.array(self._actions, np.float32).reshape(-1, *(self.action_space.shape or ())),
             # After a physics error there is no state worth the name, and the next call is a reset.
             "physics": None if self._diverged else self.get_physics_state(),
-            "pictures": {name: picture.copy() for name, picture in self._images.items() if picture is not None},
+            "images": {name: picture.copy() for name, picture in self._images.items() if picture is not None},
             "counts": dict(self.counts),
         }
 
@@ -174,7 +174,7 @@ class SimulatedEnv(MultiViewEnv):
         is_compatible = (actions.dtype, actions.shape[1:]) == (np.float32, self.action_space.shape or ())
         if not (is_compatible and np.isfinite(actions).all()):
             raise NotRestorable(f"{self._task.id}: the snapshot's actions are not such as this environment takes")
-        self.set_rng_state(state["random_at_reset"])
+        self.set_rng_state(state["rng_at_reset"])
         self._seeded = True
         self._reset_with_retries()
         for number, action in enumerate(actions, start=1):
@@ -190,7 +190,7 @@ class SimulatedEnv(MultiViewEnv):
                 f"versions of {self.versioned_packages} and the kind of processor the same?"
             )
         self._diverged = state["physics"] is None
-        self._images = {view.name: self._restored(view, state["pictures"].get(view.name)) for view in self.views}
+        self._images = {view.name: self._restored(view, state["images"].get(view.name)) for view in self.views}
         self.counts = validate_counts(state["counts"], self.counts)
         return self.observe(self._redrawn())
 

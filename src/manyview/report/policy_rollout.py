@@ -145,7 +145,7 @@ def _load_agent(agent: Agent, folder: Path, found: checkpoint.Checkpoint) -> Cou
     state, counters = found.state, Counters()
     try:
         agent.load_state(state["agent"])
-        counters.load_state(state["clock"])
+        counters.load_state(state["counters"])
     except Exception as error:  # whole, but of another build or of somebody else's making
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"the checkpoint {folder} cannot be loaded: {reason}") from error

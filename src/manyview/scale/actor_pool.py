@@ -164,11 +164,11 @@ class ActorPool:
         return events
 
     def get_state(self) -> dict[str, Any]:
-        return {"lives": [member.next_incarnation for member in self.slots]}
+        return {"incarnations": [member.next_incarnation for member in self.slots]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Whoever is there now has lived before: its random numbers must not come again."""
-        incarnations = state["lives"]
+        incarnations = state["incarnations"]
         if not all(is_count(life) for life in incarnations):
             raise ValueError(f"lives must be whole numbers, got {incarnations!r}")
         for slot in self.slots:

@@ -99,15 +99,15 @@ class SenderTracker:
     def get_state(self) -> dict[str, Any]:
         """Who has how much, and not where it lies: that would be a line for every chunk."""
         held = {str(actor): held for actor, held in self.steps_by_actor.items()}
-        return {"transitions": self.transitions, "frames": self.frames, "held": held}
+        return {"transitions": self.transitions, "frames": self.frames, "steps_by_actor": held}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Parcels of before are not sent again: their actors are gone."""
-        if not all(map(is_count, (state["transitions"], state["frames"], *state["held"].values()))):
+        if not all(map(is_count, (state["transitions"], state["frames"], *state["steps_by_actor"].values()))):
             raise ValueError("what a shard has taken must be whole numbers")
         self.transitions, self.frames, self.last_received = state["transitions"], state["frames"], {}
         self.chunks, self.steps_by_actor = deque(), Counter()
-        for actor, held in state["held"].items():
+        for actor, held in state["steps_by_actor"].items():
             self._add_steps(int(actor), held)
 
 
@@ -228,13 +228,13 @@ class ReplayShard:
         return None if result is None else [entry.to_plain() for entry in result]
 
     def get_state(self) -> dict[str, Any]:
-        parts: dict[str, Any] = {"replay": self.replay, "sampler": self.sampler, "ledger": self.senders}
+        parts: dict[str, Any] = {"replay": self.replay, "sampler": self.sampler, "senders": self.senders}
         return {name: part.get_state() for name, part in parts.items()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.replay.load_state(state["replay"])
         self.sampler.load_state(state["sampler"])
-        self.senders.load_state(state["ledger"])
+        self.senders.load_state(state["senders"])
 
     def load(self, segments: Sequence[Any]) -> str:
         """Fill the replay, which has its state already; what is wrong with the segments, or nothing."""

@@ -164,7 +164,7 @@ class ActorLearnerTrainer(ReplayTrainer):
     def get_state(self) -> dict[str, Any]:
         shards = self.sharded_log.mark()
         for index, state in enumerate(shards):  # also what is taken and not answered yet
-            self._add_pending(index, state["ledger"]["transitions"], state["ledger"]["frames"])
+            self._add_pending(index, state["senders"]["transitions"], state["senders"]["frames"])
         self._inserted = sum(state["replay"]["inserted"] for state in shards)
         return {
             "env": None,
@@ -181,13 +181,13 @@ class ActorLearnerTrainer(ReplayTrainer):
         self.actor_pool.shard_sizes[:] = [
             min(part["replay"]["inserted"], self.shard_capacity) for part in state["shards"]
         ]
-        self._shard_totals = [(part["ledger"]["transitions"], part["ledger"]["frames"]) for part in state["shards"]]
+        self._shard_totals = [(part["senders"]["transitions"], part["senders"]["frames"]) for part in state["shards"]]
         fill_replay()
         if self._leader is not None:
             self._leader.broadcast_agent(self.agent, self.counters.steps)
 
     def _list_stateful(self) -> dict[str, Any]:
-        return {"clock": self.counters, "agent": self.agent, "fleet": self.actor_pool, "backlog": self.pending}
+        return {"counters": self.counters, "agent": self.agent, "actor_pool": self.actor_pool, "pending": self.pending}
 
     def rollback(self, agent: dict[str, Any]) -> None:
         super().rollback(agent)

@@ -12,9 +12,9 @@ can run code: JSON and safetensors hold values only.
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from torch import Tensor
 from manyview.utils.atomic_io import fsync_directory, list_directory, make_directory, remove, rename, write_new_file
 from manyview.utils.files import TEMP_SUFFIX, read_bounded
 from manyview.utils.json_io import MAX_JSON_BYTES, MAX_JSON_VALUES, count_values, dump_json, is_count, parse_json
+from manyview.utils.text import sanitize_text
 
 TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, CHECKSUMS_FILE = (
     "state.safetensors",
@@ -35,7 +36,7 @@ TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, CHECKSUMS_FILE = (
     "manifest.json",
     "SHA256SUMS",
 )
-FORMAT = 1
+FORMAT = 2
 FILES = (TENSORS_FILE, VALUES_FILE, MANIFEST_FILE)
 TENSOR_KEY, ARRAY_KEY = "tensor in " + TENSORS_FILE, "array in " + TENSORS_FILE
 """In the JSON, `{TENSOR_KEY: name}` stands where a tensor was."""
@@ -280,32 +281,39 @@ PERIODIC_JOBS = ("evaluation", "checkpoint")
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerState:
-    """The defaults are those of a session that begins."""
+    """State of a `Runner` beside its trainer; the defaults belong to a new run."""
 
-    seconds: float = 0.0
+    elapsed_s: float = 0.0
     metrics_bytes: int = 0
-    """Of the records so far; what is behind them will come again."""
+    """Size of the records so far. Records behind it are written again."""
     metrics_sha256: str | None = None
-    """Of these bytes; None in checkpoints of before it was kept."""
-    due: tuple[str, ...] = PERIODIC_JOBS
-    """What is to be done before the next step."""
-    good: str = ""
-    """The last checkpoint that was due, and not one more because of a stop."""
+    """Checksum of these bytes; None before the first record."""
+    pending_jobs: tuple[str, ...] = PERIODIC_JOBS
+    """Jobs to run before the next step."""
+    last_good: str = ""
+    """The last scheduled checkpoint; one made because of a stop does not count."""
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_plain(cls, plain: Any) -> "RunnerState":
-        """A diary from outside; what is wrong with it raises ValueError."""
-        match plain:
-            case {"seconds": float(seconds), "metrics_bytes": size, "due": [*due], "good": str(good)} if (
-                0 <= seconds < math.inf
-                and isinstance(sha256 := plain.get("metrics_sha256"), str | None)
-                and is_count(size)
-                and len(due) <= len(PERIODIC_JOBS)
-                and all(name in PERIODIC_JOBS for name in due)
-                and (not good or NAME_PATTERN.fullmatch(good))  # it becomes a path
-            ):
-                return cls(seconds=seconds, metrics_bytes=size, metrics_sha256=sha256, due=tuple(due), good=good)
-        raise ValueError("what the session kept of itself makes no sense")
+        """Return the state in a checkpoint; `ValueError` names the first field that is invalid."""
+        if not isinstance(plain, dict) or plain.keys() != {field.name for field in fields(cls)}:
+            raise ValueError("invalid runner state: expected its fields, got others")
+        valid: dict[str, Callable[[Any], bool]] = {
+            "elapsed_s": lambda value: type(value) is float and 0 <= value < math.inf,
+            "metrics_bytes": is_count,
+            "metrics_sha256": lambda value: isinstance(value, str | None),
+            "pending_jobs": lambda value: (
+                isinstance(value, list)
+                and len(value) <= len(PERIODIC_JOBS)
+                and all(name in PERIODIC_JOBS for name in value)
+            ),
+            # It becomes a path.
+            "last_good": lambda value: isinstance(value, str) and (not value or bool(NAME_PATTERN.fullmatch(value))),
+        }
+        for name, is_valid in valid.items():
+            if not is_valid(plain[name]):
+                raise ValueError(f"invalid runner state: `{name}` is {sanitize_text(repr(plain[name]), max_chars=80)}")
+        return cls(**{**plain, "pending_jobs": tuple(plain["pending_jobs"])})

@@ -23,7 +23,7 @@ class Counters:
     skipped_updates: int = 0
     """Because a loss or gradient was not finite."""
     skipped_in_a_row: int = 0
-    went_back_at: int = -1
+    rolled_back_at: int = -1
     """Updates made when the agent last went back to a checkpoint."""
 
     def get_state(self) -> dict[str, int]:

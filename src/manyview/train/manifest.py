@@ -31,7 +31,7 @@ def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) ->
     """Where and with what a run begins; `renderer` is what draws through OpenGL, if something does."""
     return {
         "id": secrets.token_hex(4),
-        "began": format_now(),
+        "started": format_now(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "python": platform.python_version(),
@@ -92,7 +92,7 @@ def extend_manifest(
     if resume_info is None:
         return manifest
     previous = run_dir.read_manifest()
-    earlier = {name: previous[name] for name in ("began", "host", "pid", "commit", "resumed_at") if name in previous}
-    resumed_at = {"frames": trainer.counters.frames, "promise": resume_info.resume_mode}
+    earlier = {name: previous[name] for name in ("started", "host", "pid", "commit", "resumed_at") if name in previous}
+    resumed_at = {"frames": trainer.counters.frames, "resume_mode": resume_info.resume_mode}
     carried_over = {"id": previous.get("id", manifest["id"]), "earlier": [*previous.get("earlier", []), earlier]}
     return {**manifest, **carried_over, "resumed_at": resumed_at}

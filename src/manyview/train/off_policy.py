@@ -116,7 +116,7 @@ class OffPolicyTrainer(ReplayTrainer):
 
     def _list_stateful(self) -> dict[str, Any]:
         """Whoever has a state. The environment has one too, if it can be restored."""
-        return {"clock": self.counters, "agent": self.agent, "replay": self.replay, "sampler": self.sampler}
+        return {"counters": self.counters, "agent": self.agent, "replay": self.replay, "sampler": self.sampler}
 
     def close(self) -> None:
         self.sampler.close()

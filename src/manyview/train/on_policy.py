@@ -83,7 +83,7 @@ class OnPolicyTrainer(Trainer):
 
     @property
     def checkpoint_frames(self) -> int:
-        frames: int = self._checkpoint_state["clock"]["frames"]
+        frames: int = self._checkpoint_state["counters"]["frames"]
         return frames
 
     @property
@@ -109,7 +109,7 @@ class OnPolicyTrainer(Trainer):
 
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
         fill_replay()
-        self.counters.load_state(state["clock"])
+        self.counters.load_state(state["counters"])
         self.agent.load_state(state["agent"])
         if state["env"] is None:
             self.agent.reset_episodes()
@@ -131,7 +131,7 @@ class OnPolicyTrainer(Trainer):
             env = snapshot_all(self.env)
         except NotRestorable:
             env = None
-        return {"env": env, "clock": self.counters.get_state(), "agent": self.agent.get_state()}
+        return {"env": env, "counters": self.counters.get_state(), "agent": self.agent.get_state()}
 
     def _start_episodes(self) -> None:
         # Seeds by number: how episodes begin does not depend on what was before.

@@ -163,7 +163,7 @@ def _load_checkpoint(
 ) -> tuple[RunnerState, list[SegmentRef]]:
     if loaded.manifest.get("format") != checkpoint.FORMAT:
         raise ValueError(f"its format is {loaded.manifest.get('format')!r}, this version reads {checkpoint.FORMAT}")
-    runner_state, segments = RunnerState.from_plain(loaded.state["session"]), parse_segments(loaded.manifest)
+    runner_state, segments = RunnerState.from_plain(loaded.state["runner"]), parse_segments(loaded.manifest)
     trainer.load_state(loaded.state, lambda: segment_log.load(segments))
     if directory.name.removesuffix(".stop") != checkpoint.format_checkpoint_name(trainer.counters.frames):
         raise ValueError(f"it is of frame {trainer.counters.frames}, which is not its name")

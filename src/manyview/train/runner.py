@@ -89,8 +89,8 @@ class Runner:
         self.evaluation_envs = evaluation_envs
         self.io, self._resume_info = io, resume_info
         before = RunnerState() if resume_info is None else resume_info.runner_state
-        self._start_s = perf_counter() - before.seconds
-        self._pending_jobs, self._last_good = list(before.due), before.good
+        self._start_s = perf_counter() - before.elapsed_s
+        self._pending_jobs, self._last_good = list(before.pending_jobs), before.last_good
         self._checkpoint_state = before
         """The diary at the last moment of which a state can be taken."""
         self._video_enabled = self.config.evaluation.video
@@ -311,7 +311,7 @@ class Runner:
         """Ask for a checkpoint of this moment. Training goes on while it is written."""
         io, parent, last_good = self.io, self.run_dir.checkpoints_dir, self._last_good
         runner_state = self._capture_state() if self.trainer.can_checkpoint else self._checkpoint_state
-        state, inserted = {**self.trainer.get_state(), "session": runner_state.to_plain()}, self.trainer.num_inserted
+        state, inserted = {**self.trainer.get_state(), "runner": runner_state.to_plain()}, self.trainer.num_inserted
         manifest = self._build_manifest(state)
         io.segment_log.flush()
 
@@ -333,15 +333,15 @@ class Runner:
 
     def _capture_state(self) -> RunnerState:
         return RunnerState(
-            seconds=perf_counter() - self._start_s,
+            elapsed_s=perf_counter() - self._start_s,
             metrics_bytes=self.io.metrics_logger.size,
             metrics_sha256=self.io.metrics_logger.sha256,
-            due=tuple(self._pending_jobs),
-            good=self._last_good,
+            pending_jobs=tuple(self._pending_jobs),
+            last_good=self._last_good,
         )
 
     def _build_manifest(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        return {"format": checkpoint.FORMAT, "promise": determine_resume_mode(state), **self.io.process_manifest}
+        return {"format": checkpoint.FORMAT, "resume_mode": determine_resume_mode(state), **self.io.process_manifest}
 
     def _log_failures(self) -> list[OSError]:
         failures = self.io.writer.pop_failures()
@@ -354,7 +354,7 @@ class Runner:
         counters = self.trainer.counters
         text = f"update skipped: a loss or gradient was not finite ({counters.skipped_updates} so far)"
         if counters.skipped_in_a_row >= SKIPS_BEFORE_ROLLBACK:
-            if counters.went_back_at == counters.updates:
+            if counters.rolled_back_at == counters.updates:
                 raise DivergedError(
                     f"{counters.skipped_in_a_row} updates in a row were not finite, also from the agent of "
                     f"{self._last_good}. "
@@ -391,7 +391,7 @@ class Runner:
         if resume_info is None:
             self._log("start", **about)
             return
-        self._log("resume", **about, checkpoint=resume_info.checkpoint_dir.name, promise=resume_info.resume_mode)
+        self._log("resume", **about, checkpoint=resume_info.checkpoint_dir.name, resume_mode=resume_info.resume_mode)
         damage = self.io.metrics_logger.damage
         for text in (*resume_info.rejected, *resume_info.changes, *([damage] if damage else [])):
             self._log("warning", text=text)

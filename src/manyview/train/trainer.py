@@ -133,7 +133,7 @@ class Trainer(ABC):
     def rollback(self, agent: dict[str, Any]) -> None:
         """To an earlier state of the agent, after updates that were not finite."""
         self.agent.rollback(agent)
-        self.counters.went_back_at = self.counters.updates
+        self.counters.rolled_back_at = self.counters.updates
         self.counters.skipped_in_a_row = 0
 
     def run_update(self, update: Callable[[], Metrics]) -> Metrics | None:

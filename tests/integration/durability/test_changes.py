@@ -62,8 +62,8 @@ def test_what_has_changed_is_said_refused_and_accepted_only_aloud(
     assert train(folder, *options, "--accept-changes") == 0
     assert "resumed on other versions or another machine than before, so not bit for bit" in capsys.readouterr().out
     assert folder.is_finished
-    assert folder.read_manifest()["resumed_at"] == {"frames": 40, "promise": "changed"}
-    told = [record["promise"] for record in read_records(folder.metrics_file) if record["kind"] == "resume"]
+    assert folder.read_manifest()["resumed_at"] == {"frames": 40, "resume_mode": "changed"}
+    told = [record["resume_mode"] for record in read_records(folder.metrics_file) if record["kind"] == "resume"]
     assert told == ["changed"]
 
 
@@ -81,5 +81,5 @@ def test_a_change_that_was_accepted_stays_in_the_manifest(folder: RunDir) -> Non
     session.run()
     session.close()
     manifest = folder.read_manifest()
-    assert manifest["resumed_at"]["promise"] == "strict"
-    assert [process.get("resumed_at", {}).get("promise") for process in manifest["earlier"]] == [None, "changed"]
+    assert manifest["resumed_at"]["resume_mode"] == "strict"
+    assert [process.get("resumed_at", {}).get("resume_mode") for process in manifest["earlier"]] == [None, "changed"]

@@ -66,5 +66,5 @@ def test_a_missing_manifest_is_rebuilt_from_the_checkpoint(folder: RunDir) -> No
     run(CONFIG, folder)
     after = folder.read_manifest()
     assert after["id"] == before["id"]
-    assert after["earlier"][0]["began"] == before["began"]
+    assert after["earlier"][0]["started"] == before["started"]
     assert "manifest.json was missing: rebuilt from checkpoint 000000040" in warnings_of(folder)

@@ -93,7 +93,7 @@ def test_a_picture_that_is_drawn_otherwise_is_refused_and_accepted_only_aloud(
         build_runner(SEEN, folder)
     session = build_runner(SEEN, folder, accept_changes=True)
     session.close()
-    assert folder.read_manifest()["resumed_at"]["promise"] == "changed"
+    assert folder.read_manifest()["resumed_at"]["resume_mode"] == "changed"
 
 
 @HOLDS

@@ -122,13 +122,13 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
     (resumed,) = again.records("resume")
     end = again.records("end")[-1]
-    assert (resumed["promise"], end["state"]) == ("async", "finished")
+    assert (resumed["resume_mode"], end["state"]) == ("async", "finished")
     assert end["frames"] == end["steps"] == FRAMES
     # The preset's 300 frames without updates, then one for each step: neither a burst nor a gap, whatever happened.
     assert end["updates"] == FRAMES - 300 + 1
     kept = json.loads((tmp_path / "run" / "checkpoints" / f"{FRAMES:09d}" / "state.json").read_text())
-    taken = sum(shard["ledger"]["transitions"] for shard in kept["shards"])
-    waiting = sum(steps for steps, _ in kept["backlog"]["chunks"])
+    taken = sum(shard["senders"]["transitions"] for shard in kept["shards"])
+    waiting = sum(steps for steps, _ in kept["pending"]["chunks"])
     assert taken == end["steps"] + waiting  # whatever is in the replay was learned from or will be, once
     assert set(SHARED_MEMORY.iterdir()) <= shared_before
     assert "(raylet)" not in (tmp_path / "said.log").read_text()  # we have said it in a line

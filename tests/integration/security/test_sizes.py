@@ -79,7 +79,7 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
 def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = short_run("drqv2+none", drqv2={"hidden": 4096})
     env = factory.make_env(settings)
-    monkeypatch.setattr("manyview.utils.resources.free_memory_bytes", lambda _: 2**26)
+    monkeypatch.setattr("manyview.utils.resources.get_free_memory_bytes", lambda _: 2**26)
     with pytest.raises(InsufficientSpaceError, match=r"the agent needs 0\.3 GB of memory, and 67\.1 MB are free"):
         factory.build_agent(settings, factory.infer_shapes(settings, env))
     env.close()
@@ -96,7 +96,7 @@ def test_the_outline_of_an_agent_has_its_tensors_and_takes_its_state(method: str
     assert there == expected
     assert {tensor.device.type for tensor in tensors[0].values()} == {"meta"}
     assert {tensor.device.type for tensor in tensors[1].values()} == {"cpu"}
-    outline.load_state(built.state())
+    outline.load_state(built.get_state())
     env.close()
 
 

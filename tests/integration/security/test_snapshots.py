@@ -31,7 +31,7 @@ def simulated(state: Any) -> Any:
 
 
 HARMS: dict[str, Any] = {
-    "a generator behind its memory": lambda own: own["random_at_reset"]["state"].update(pos=10**9),  # numpy crashes
+    "a generator behind its memory": lambda own: own["rng_at_reset"]["state"].update(pos=10**9),  # numpy crashes
     "a million actions": lambda own: own.update(actions=np.zeros((10**6, 2), np.float32)),
     "actions of another shape": lambda own: own.update(actions=np.zeros((1, 3), np.float32)),
     "actions that are not numbers": lambda own: own.update(actions=np.full((1, 2), np.nan, np.float32)),

@@ -46,7 +46,7 @@ def test_a_run_tells_of_both_views_and_of_both_kinds_of_levels(trained: Path) ->
     assert folder.read_manifest()["views"] == ["screen", "screen_crop"]
     assert list(folder.videos_dir.glob("*.mp4"))
     _, newest = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)
-    assert newest.manifest["promise"] == "fresh episode"
+    assert newest.manifest["resume_mode"] == "fresh episode"
 
 
 def test_the_base_alone_sees_the_screen_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

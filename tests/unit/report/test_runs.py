@@ -33,16 +33,16 @@ from tests.support.run_dirs import TASK, TINY, kept, record
 BEGIN_AND_WAIT = """
 import sys, time
 from pathlib import Path
-from manyview.train import RunFolder
+from manyview.train import RunDir
 from tests.support.run_dirs import kept
-lock = RunFolder(kept(Path(sys.argv[1]), [3.0, 4.0], end=None)).hold()
+lock = RunDir(kept(Path(sys.argv[1]), [3.0, 4.0], end=None)).lock()
 print("begun", flush=True)
 time.sleep(600)
 """
 
 
 def elsewhere(**changes: Any) -> dict[str, Any]:
-    return {"began": datetime.now(UTC).isoformat(), "host": socket.gethostname(), "pid": os.getpid(), **changes}
+    return {"started": datetime.now(UTC).isoformat(), "host": socket.gethostname(), "pid": os.getpid(), **changes}
 
 
 def test_the_files_have_the_names_that_runs_give_them() -> None:
@@ -100,7 +100,7 @@ CLOCK = pytest.mark.attack("a run whose lock is held is running, whatever its cl
 @pytest.mark.quality("X5")
 @pytest.mark.parametrize(
     "changes",
-    [{"began": "2001-01-01T00:00:00+00:00"}, {"began": "2999-01-01"}, {"pid": -1}, {"host": "another"}],
+    [{"started": "2001-01-01T00:00:00+00:00"}, {"started": "2999-01-01"}, {"pid": -1}, {"host": "another"}],
     ids=str,
 )
 def test_a_run_that_is_being_trained_is_running(changes: dict[str, Any], tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class World:
     def handle(self, actor: int) -> Any:
         def remote(*_: Any, **given: Any) -> int:
             self._number += 1
-            self.seats[self._number] = given["seat"]
+            self.seats[self._number] = given["assignment"]
             self.answers[self._number] = (actor, None)
             return self._number
 
@@ -186,6 +186,6 @@ def test_every_life_of_every_actor_has_a_secret_that_its_shard_knows(monkeypatch
     resumed.load_state(fleet.get_state())
     resumed.request_chunks(None, step=0, max_steps=3 * CHUNK, chunk_steps=CHUNK)
     seats = list(world.seats.values())
-    assert all(seat.secret == sign_incarnation(KEY, seat.actor, seat.life) for seat in seats)
-    assert len({(seat.actor, seat.life) for seat in seats}) == len({seat.secret for seat in seats}) == 12
+    assert all(seat.secret == sign_incarnation(KEY, seat.actor, seat.incarnation) for seat in seats)
+    assert len({(seat.actor, seat.incarnation) for seat in seats}) == len({seat.secret for seat in seats}) == 12
     assert "secret" not in str(fleet.get_state())

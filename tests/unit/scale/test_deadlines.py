@@ -64,7 +64,7 @@ class _Handle:
 def shards(monkeypatch: pytest.MonkeyPatch) -> Shards:
     made = Shards(3, 1)
     monkeypatch.setattr(ray_runtime, "ray", made)
-    monkeypatch.setattr(ray_runtime, "POLL_S", 0.01)
+    monkeypatch.setattr(ray_runtime, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(ray_runtime, "ANSWER_S", 0.05)
     monkeypatch.setattr(shard_log, "WRITE_S", 0.05)
     return made

@@ -168,7 +168,7 @@ def test_a_group_of_learners_goes_on_from_its_checkpoint_when_one_is_killed(tmp_
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     (resumed,) = [record for record in records if record["kind"] == "resume"]
     end = records[-1]
-    assert (resumed["promise"], end["kind"], end["state"]) == ("async", "end", "finished")
+    assert (resumed["resume_mode"], end["kind"], end["state"]) == ("async", "end", "finished")
     assert end["updates"] == frames - 300 + 1
     assert "resumed with fresh actors" in said
     assert next(record for record in reversed(records) if record["kind"] == "evaluation")["return"] > 9

@@ -23,11 +23,11 @@ def test_an_agent_comes_back_from_a_folder(tmp_path: Path, method: str, channels
     for _ in range(40):
         trainer.advance()
     checkpoint.save_checkpoint(
-        tmp_path / "1", {"agent": trainer.agent.get_state(), "clock": trainer.counters.get_state()}, {}
+        tmp_path / "1", {"agent": trainer.agent.get_state(), "counters": trainer.counters.get_state()}, {}
     )
     tree = checkpoint.load_checkpoint(tmp_path / "1").state
     other.agent.load_state(tree["agent"])
-    assert tree["clock"] == trainer.counters.get_state()
+    assert tree["counters"] == trainer.counters.get_state()
     batch = trainer.sampler.sample()
     for agent in (trainer.agent, other.agent):
         agent.update(batch, 40)

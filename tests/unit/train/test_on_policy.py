@@ -153,7 +153,7 @@ def test_a_stop_in_the_middle_of_a_rollout_or_its_updates_keeps_the_edge_before(
     assert checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[0].name in ("000000040", "000000040.stop")
     assert run(config, folder)
     (resumed,) = kinds(folder, "resume")
-    assert (resumed["frames"], resumed["promise"]) == (40, "strict")
+    assert (resumed["frames"], resumed["resume_mode"]) == (40, "strict")
     newest = [
         checkpoint.load_checkpoint(checkpoint.list_checkpoints(run.checkpoints_dir)[0]).state["agent"]["tensors"]
         for run in (whole, folder)
@@ -251,7 +251,7 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
     after, good = (
         checkpoint.load_checkpoint(folder.checkpoints_dir / name).state for name in ("000000060", "000000040")
     )
-    assert after["clock"]["skipped_in_a_row"] == 0
+    assert after["counters"]["skipped_in_a_row"] == 0
     changed = different(after["agent"]["tensors"], good["agent"]["tensors"])
     of_episodes = {"/reward_normalizer.returns: other numbers", "/bonus_returns.returns: other numbers"}
     assert set(changed) <= of_episodes, "and so it was saved; but episodes go on with what they have been paid"
@@ -285,10 +285,10 @@ def test_what_cannot_be_restored_goes_on_at_an_edge_with_fresh_episodes(tmp_path
     advance_to(session, 70)
     abandon(session)
     manifest = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[1].manifest
-    assert manifest["promise"] == "fresh episode"
+    assert manifest["resume_mode"] == "fresh episode"
     assert run(config, folder)
     (resumed,) = kinds(folder, "resume")
-    assert (resumed["frames"], resumed["promise"]) == (60, "fresh episode")
+    assert (resumed["frames"], resumed["resume_mode"]) == (60, "fresh episode")
     assert kinds(folder, "end")[0]["frames"] == 120
 
 

@@ -52,7 +52,7 @@ def test_a_run_leaves_everything_that_is_needed_to_understand_it(folder: RunDir)
     manifest = folder.read_manifest()
     assert manifest["seed"] == 1
     assert manifest["views"] == ["column", "row"]
-    assert {"began", "versions", "commit", "threads", "dtype", "settings", "device"} <= manifest.keys()
+    assert {"started", "versions", "commit", "threads", "dtype", "settings", "device"} <= manifest.keys()
     assert manifest["settings"]["render_quality"] is None  # a toy is not rendered
     assert sorted(path.name for path in folder.checkpoints_dir.iterdir()) == ["000000000", "000000030", "000000060"]
 
@@ -220,7 +220,7 @@ def test_a_failed_run_keeps_the_place_of_its_error(folder: RunDir, monkeypatch: 
         run(short_run(), folder)
     (last,) = kinds(folder, "end")
     assert (last["state"], last["frames"]) == ("failed", 40)
-    assert "test_session.py" in last["traceback"]
+    assert "test_runner.py" in last["traceback"]
 
 
 def test_a_run_that_is_stopped_says_so_and_can_go_on(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def test_a_run_that_is_stopped_says_so_and_can_go_on(folder: RunDir, monkeypatch
     last = list(read_records(folder.metrics_file))[-1]
     assert (last["kind"], last["state"], last["frames"]) == ("end", "stopped", 41)
     assert run(short_run(), folder)
-    assert [(record["frames"], record["promise"]) for record in kinds(folder, "resume")] == [(41, "strict")]
+    assert [(record["frames"], record["resume_mode"]) for record in kinds(folder, "resume")] == [(41, "strict")]
     assert [record["frames"] for record in kinds(folder, "evaluation")] == [0, 30, 60]
     assert [record["state"] for record in kinds(folder, "end")] == ["finished"]
 

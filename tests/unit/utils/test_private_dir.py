@@ -15,8 +15,8 @@ from manyview.utils.private_dir import make_private_directory
 PRIVATE = "another user of the machine can neither list, read nor write the files of the Ray that a run starts"
 HOLD = """
 import sys
-from manyview.utils.private_dir import private_folder
-with private_folder(sys.argv[1], "held-", max_chars=1000) as folder:
+from manyview.utils.private_dir import make_private_directory
+with make_private_directory(sys.argv[1], "held-", max_chars=1000) as folder:
     print(folder, flush=True)
     sys.stdin.read()
 """

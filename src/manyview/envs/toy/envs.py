@@ -67,10 +67,10 @@ class ToyEnv(MultiViewEnv):
         return self.observe({name: picture.copy() for name, picture in self.render_views().items()})
 
     def snapshot(self) -> State:
-        return {"numbers": dict(self._state), "rng": get_rng_state(self.np_random)}
+        return {"values": dict(self._state), "rng": get_rng_state(self.np_random)}
 
     def restore(self, state: State) -> Observation:
-        self._state = {name: int(number) for name, number in state["numbers"].items()}
+        self._state = {name: int(number) for name, number in state["values"].items()}
         self.np_random = restore_rng(state["rng"])
         return self._observe()
 

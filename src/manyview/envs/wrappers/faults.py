@@ -193,11 +193,11 @@ class FaultInjector(ViewWrapper):
                 "step": self._step,
                 "active": list(self._active),
                 "frozen": {str(number): _dump_frames(shot) for number, shot in self._frozen_frames.items()},
-                "earlier": {
+                "history": {
                     name: {str(place): _dump_frames(shot) for place, shot in enumerate(shots)}
                     for name, shots in self._recent_frames.items()
                 },
-                "shown": {name: part.copy() for name, part in self._last_observation.items()},
+                "last_observation": {name: part.copy() for name, part in self._last_observation.items()},
             },
         }
 
@@ -210,17 +210,17 @@ class FaultInjector(ViewWrapper):
         for name, shots in self._recent_frames.items():
             shots.clear()
             shots.extend(
-                _load_frames(fault_state["earlier"][name][str(place)])
-                for place in range(len(fault_state["earlier"][name]))
+                _load_frames(fault_state["history"][name][str(place)])
+                for place in range(len(fault_state["history"][name]))
             )
-        self._last_observation = dict(fault_state["shown"])
+        self._last_observation = dict(fault_state["last_observation"])
         return self._last_observation
 
 
 def _dump_frames(frames: CameraFrames) -> State:
-    return {"pictures": {str(i): picture for i, picture in enumerate(frames.images)}, "present": list(frames.present)}
+    return {"images": {str(i): picture for i, picture in enumerate(frames.images)}, "present": list(frames.present)}
 
 
 def _load_frames(state: State) -> CameraFrames:
-    images = state["pictures"]
+    images = state["images"]
     return CameraFrames(tuple(images[str(place)] for place in range(len(images))), tuple(state["present"]))

@@ -169,7 +169,7 @@ class CallValidator(ViewWrapper):
             wrappers.append(type(env).__name__)
             env = env.env
         shapes = {name: list(part.shape or ()) for name, part in get_dict_space(self).spaces.items()}
-        description = {"layers": [*wrappers, type(env).__name__], "shapes": shapes, "task": self.metadata.get("task")}
+        description = {"wrappers": [*wrappers, type(env).__name__], "shapes": shapes, "task": self.metadata.get("task")}
         if (settings := self.metadata.get("settings")) is not None:
             description["render_quality"] = settings.render_quality
         return description
@@ -182,12 +182,12 @@ class CallValidator(ViewWrapper):
             "absent": dict(self._absent_counts),
             "running": self._running,
         }
-        return {"env": super().snapshot(), "episode": running, "of": self._describe()}
+        return {"env": super().snapshot(), "episode": running, "spec": self._describe()}
 
     def restore(self, state: State) -> Observation:
         self._running = False  # a refused snapshot leaves no episode that could go on
         expected = self._describe()
-        if state.get("of") != expected:
+        if state.get("spec") != expected:
             raise NotRestorable(
                 f"{self.name}: a snapshot of {state.get('of')} does not fit an environment of {expected}"
             )

@@ -68,10 +68,10 @@ class Flicker(MultiViewEnv):
         return self.observe(self._pictures)
 
     def snapshot(self) -> State:
-        return {"step": self._step, "rng": get_rng_state(self.np_random), "pictures": dict(self._pictures)}
+        return {"step": self._step, "rng": get_rng_state(self.np_random), "images": dict(self._pictures)}
 
     def restore(self, state: State) -> Observation:
-        self._step, self._pictures = state["step"], dict(state["pictures"])
+        self._step, self._pictures = state["step"], dict(state["images"])
         self.np_random = restore_rng(state["rng"])
         return self.observe(self._pictures)
 
