@@ -24,7 +24,7 @@ from manyview.config.presets import load_preset
 from manyview.config.schema import RunConfig
 from manyview.train import factory
 from manyview.train.evaluation import evaluate_policy
-from manyview.train.run_setup import make_trainer
+from manyview.train.runner import make_trainer
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep_sea.jsonl"
 SEEDS = range(1, 11)

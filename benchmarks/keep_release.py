@@ -16,7 +16,7 @@ from typing import Any
 import manyview
 from manyview.config.overrides import apply_overrides
 from manyview.train import RunConfig, RunDir, checkpoint, load_preset
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from manyview.utils.atomic_io import remove
 
 RELEASES = Path(__file__).parents[1] / "tests" / "fixtures" / "releases"
@@ -70,7 +70,7 @@ def main() -> None:
     folder = RunDir(RELEASES / parser.parse_args().version)
     if folder.has_run:
         raise SystemExit(f"{folder.path} is kept already, and never made again")
-    session = build_runner(config(), folder, StopsThere())
+    session = Runner(config(), folder, loggers=[StopsThere()])
     try:
         session.run()
     finally:

@@ -19,7 +19,6 @@ import torch
 from manyview.config.overrides import apply_overrides
 from manyview.train import OffPolicyTrainer, RunConfig, RunDir, load_preset
 from manyview.train.preprocessing import to_tensors
-from manyview.train.run_setup import build_runner
 from manyview.train.runner import Runner
 from manyview.utils.resources import keep_freed_memory
 
@@ -73,7 +72,7 @@ def ratio(config: RunConfig, *, rounds: int) -> float:
     keep_freed_memory()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
-        session = build_runner(config, RunDir(Path(place)))
+        session = Runner(config, RunDir(Path(place)))
         one, other = session.trainer, OffPolicyTrainer(config)
         looped, bare = whole(session), Bare(other)
         for trainer in (one, other):

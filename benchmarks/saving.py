@@ -26,7 +26,6 @@ from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, pack_segment
 from manyview.envs import View
 from manyview.train import RunDir, load_preset
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.run_setup import build_runner
 from manyview.train.runner import Runner
 
 RUN_SAVES_EVERY_STEPS = 2_500
@@ -89,7 +88,7 @@ def session_of(**changes: object) -> Iterator[Runner]:
         load_preset("cpu", task="dmc/ball_in_cup_catch", method="drqv2+mem", seed=1), {**QUIET, **changes}
     )
     with tempfile.TemporaryDirectory() as place:
-        session = build_runner(config, RunDir(Path(place) / "run"))
+        session = Runner(config, RunDir(Path(place) / "run"))
         yield session
         session.close()
 
@@ -101,7 +100,7 @@ def loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int) -> tupl
     often = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
     never = {**QUIET["log"], "checkpoint_every_frames": 10**9}
     with session_of(schedule=schedule, log=often) as kept, session_of(schedule=schedule, log=never) as bare:
-        bare.io.segment_log.flush_full_segments = lambda: None  # type: ignore[method-assign]
+        bare.segment_log.flush_full_segments = lambda: None  # type: ignore[method-assign]
         for session in (kept, bare):
             for _ in range(110):
                 session.advance()
@@ -112,7 +111,7 @@ def loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int) -> tupl
                 began = process_time()
                 for _ in range(block_steps):
                     session.advance()
-                session.io.writer.wait()
+                session.writer.wait()
                 spent[-1].append(process_time() - began)
     with_s, without_s = (sum(times) for times in zip(*spent, strict=True))
     return with_s / without_s, without_s / rounds / block_steps
@@ -136,9 +135,9 @@ def kept_share(*, steps: int, saves_every_steps: int) -> tuple[float, float]:
 
     log = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
     with session_of(schedule={"random_steps": 50, "seed_frames": 400}, log=log) as session:
-        scribe, ask = session.io.writer, session.io.writer.submit
+        scribe, ask = session.writer, session.writer.submit
         scribe.submit = lambda job: ask(timed(job, "segment" if isinstance(job, SegmentJob) else "checkpoint"))  # type: ignore[method-assign]
-        session.io.segment_log.flush_full_segments = timed(session.io.segment_log.flush_full_segments, "follow")  # type: ignore[method-assign]
+        session.segment_log.flush_full_segments = timed(session.segment_log.flush_full_segments, "follow")  # type: ignore[method-assign]
         session.save = timed(session.save, "save")  # type: ignore[method-assign]
         for _ in range(110):
             session.advance()
@@ -181,7 +180,7 @@ def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
     )
     found = []
     with tempfile.TemporaryDirectory() as place:
-        session = build_runner(config, RunDir(Path(place) / "run"))
+        session = Runner(config, RunDir(Path(place) / "run"))
         trainer = session.trainer
         assert isinstance(trainer, OffPolicyTrainer)
         for _ in range(20):
@@ -190,15 +189,15 @@ def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
         observation = trainer.collector.observation
         while trainer.replay.inserted < steps:
             trainer.replay.start_episode(observation)
-            session.io.segment_log.flush_full_segments()
+            session.segment_log.flush_full_segments()
         for number in range(saves):
             for _ in range(300):
                 trainer.replay.start_episode(observation)
-                session.io.segment_log.flush_full_segments()
+                session.segment_log.flush_full_segments()
             began = perf_counter()
             session.save(f"{number:09d}")
             found.append(perf_counter() - began)
-            session.io.writer.wait()
+            session.writer.wait()
         session.close()
     return found
 

@@ -30,7 +30,6 @@ from manyview.envs import ViewWarning
 from manyview.envs.dmc.env import DeepMindControl
 from manyview.envs.rendering.mujoco import _GLRenderer
 from manyview.train import RunConfig, RunDir, load_preset
-from manyview.train.run_setup import build_runner
 from manyview.train.runner import Runner
 
 SAMPLE_S = 60.0
@@ -85,7 +84,7 @@ def endless(task: str, **changes: Any) -> RunConfig:
 
 
 def session_in(folder: Path) -> Runner:
-    return build_runner(endless("dmc/cheetah_run"), RunDir(folder))
+    return Runner(endless("dmc/cheetah_run"), RunDir(folder))
 
 
 def fixed_work() -> None:
@@ -106,7 +105,7 @@ def sample(session: Runner, began: float) -> dict[str, float]:
         between = process_time()
         fixed_work()
         ours, fixed, rounds = ours + between - before, fixed + process_time() - between, rounds + 1
-    session.io.writer.wait()
+    session.writer.wait()
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     counts = session.trainer.counters
@@ -166,7 +165,7 @@ def main() -> None:
             print(samples[-1], flush=True)
         session.close()
         found = verdict(samples)
-        out.write(json.dumps({"verdict": found, "manifest": dict(session.io.process_manifest)}) + "\n")
+        out.write(json.dumps({"verdict": found, "manifest": dict(session.manifest)}) + "\n")
     for name, value in found.items():
         print(f"{name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if name in BARS else ""))
 

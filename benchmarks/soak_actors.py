@@ -29,7 +29,7 @@ from benchmarks.processes import ACTING, below, descriptors, of_status, own_mb
 from benchmarks.soak import BARS, broken, endless, sample, verdict
 from manyview.scale.cluster import connect, count_cpus
 from manyview.train import RunDir
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 
 TROUBLE_EVERY_S = 10.0
 HANGS_EVERY = 3
@@ -97,7 +97,7 @@ def main() -> None:
     ):
         from manyview.scale.trainer import ActorLearnerTrainer
 
-        session = build_runner(config, RunDir(Path(place) / "run"), build_trainer=ActorLearnerTrainer)
+        session = Runner(config, RunDir(Path(place) / "run"), build_trainer=ActorLearnerTrainer)
         trouble.start()
         began = perf_counter()
         while perf_counter() - began < 60 * arguments.minutes:
@@ -120,7 +120,7 @@ def main() -> None:
         session.close()
         found = {"learner": verdict(samples), **{who: verdict_of(who, samples) for who in FAMILY}}
         ratio = clock.updates * config.schedule.update_every_steps / (clock.steps - config.schedule.seed_frames)
-        last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.io.process_manifest)}
+        last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.manifest)}
         out.write(json.dumps(last) + "\n")
     for who, figures in found.items():
         for name, value in figures.items():

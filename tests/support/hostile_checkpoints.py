@@ -313,22 +313,22 @@ ATTACKS: dict[str, Attack] = {
     **{f"objects {depth} deep": text(MANIFEST_FILE, nested(depth, b'{"":', b"}")) for depth in (300, 100_000)},
     "a million lists": text(VALUES_FILE, b'{"a":[' + b"[]," * 1_300_000 + b"[]]}"),
     "an integer of a million digits": text(VALUES_FILE, b'{"a": ' + b"9" * 10**6 + b"}"),
-    "another format": put(MANIFEST_FILE, "format", 2),
+    "another format": put(MANIFEST_FILE, "format", 1),
     # Counters and the session.
-    **{f"frames {value!r:.20}": put(VALUES_FILE, "clock/frames", value) for value in (NAN, HUGE, -7, 1.5, "1", None)},
-    "another frame than its name": put(VALUES_FILE, "clock/frames", 46),
+    **{
+        f"frames {value!r:.20}": put(VALUES_FILE, "counters/frames", value) for value in (NAN, HUGE, -7, 1.5, "1", None)
+    },
+    "another frame than its name": put(VALUES_FILE, "counters/frames", 46),
     **{f"{value!r:.20} steps": put(VALUES_FILE, "replay/inserted", value) for value in (0, -3, 2**70, HUGE, True, "9")},
     **{f"{value!r:.20} batches": put(VALUES_FILE, "sampler/drawn", value) for value in (-1, 2**70, 0.5, None, [1])},
     "batches of steps that will come": put(VALUES_FILE, "sampler/horizon", 10**6),
     **{
-        f"good {name!r}": put(VALUES_FILE, "session/good", name)
+        f"good {name!r}": put(VALUES_FILE, "runner/last_good", name)
         for name in ("../../x", "/etc", "000000025/..", 5, "\0")
     },
-    **{
-        f"{value!r:.20} bytes of records": put(VALUES_FILE, "session/metrics_bytes", value) for value in (-1, 2.5, HUGE)
-    },
-    **{f"{value!r:.20} seconds": put(VALUES_FILE, "session/seconds", value) for value in (NAN, float("inf"), "1")},
-    "due for ever": put(VALUES_FILE, "session/due", ["evaluation"] * 1000),
+    **{f"{value!r:.20} bytes of records": put(VALUES_FILE, "runner/metrics_bytes", value) for value in (-1, 2.5, HUGE)},
+    **{f"{value!r:.20} seconds": put(VALUES_FILE, "runner/elapsed_s", value) for value in (NAN, float("inf"), "1")},
+    "due for ever": put(VALUES_FILE, "runner/pending_jobs", ["evaluation"] * 1000),
     "no session": put(VALUES_FILE, "runner", None),
     # The agent.
     "an agent of nothing": put(VALUES_FILE, "agent/tensors", {}),
@@ -345,11 +345,11 @@ ATTACKS: dict[str, Attack] = {
     "a generator before its memory": put(
         VALUES_FILE, "env/env/env/rng", {"bit_generator": "Philox", "buffer_pos": -(2**30), "state": {}}
     ),
-    "numbers that are none": put(VALUES_FILE, "env/env/env/numbers", {"column": "x"}),
-    "a column that is not there": put(VALUES_FILE, "env/env/env/numbers", {"step": 0, "column": 10**9, "row": 0}),
+    "numbers that are none": put(VALUES_FILE, "env/env/env/values", {"column": "x"}),
+    "a column that is not there": put(VALUES_FILE, "env/env/env/values", {"step": 0, "column": 10**9, "row": 0}),
     "frames of another shape": put(VALUES_FILE, "env/env/stacks/column", [[1]]),
     "an episode of words": put(VALUES_FILE, "env/episode/return", "much"),
-    "an environment of something else": put(VALUES_FILE, "env/of/task", "toy/deep_sea"),
+    "an environment of something else": put(VALUES_FILE, "env/spec/task", "toy/deep_sea"),
     "an environment that is a list": put(VALUES_FILE, "env", [1]),
     # What is no file.
     **{f"{name} is a link": link(name) for name in (*checkpoint.FILES, checkpoint.CHECKSUMS_FILE)},

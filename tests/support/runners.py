@@ -9,7 +9,6 @@ from benchmarks.file_operations import Operation, watched
 from manyview.config.overrides import merge_overrides
 from manyview.report.metrics_file import read_records
 from manyview.train import RunConfig, RunDir
-from manyview.train.run_setup import build_runner
 from manyview.train.runner import Runner
 from tests.support.runs import short_run
 
@@ -32,19 +31,18 @@ class Crash(BaseException):
 
 def abandon(session: Runner) -> None:
     """What the system does for a process that is gone."""
-    session.io.writer._executor.shutdown()
+    session.writer._executor.shutdown()
     with suppress(Crash, OSError):
         session.loggers.close()
-    for env in session.evaluation_envs.values():
-        env.close()
+    session.evaluator.close()
     session.trainer.close()
-    session.io.lock.close()
+    session.lock.close()
 
 
 @contextmanager
 def opened(config: RunConfig, folder: RunDir, *, at: int) -> Iterator[Runner]:
     """A session that has come to these frames, closed however this ends."""
-    session = build_runner(config, folder)
+    session = Runner(config, folder)
     try:
         advance_to(session, at)
         yield session
@@ -58,7 +56,7 @@ def advance_to(session: Runner, frames: int) -> None:
     session._run_pending_jobs()
     while session.trainer.counters.frames < frames:
         session.advance()
-    session.io.writer.wait()
+    session.writer.wait()
 
 
 @contextmanager

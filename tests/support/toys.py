@@ -6,7 +6,7 @@ from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.config.presets import load_preset
 from manyview.train import factory
 from manyview.train.evaluation import evaluate_policy
-from manyview.train.run_setup import make_trainer
+from manyview.train.runner import make_trainer
 
 EPISODES = 100
 TOYS: dict[str, Any] = {

@@ -28,9 +28,9 @@ from manyview.envs.contract import ContractError, EnvError
 from manyview.train import RunConfig, RunDir, load_preset
 from manyview.train.dry_run import RunEstimate, estimate_run, format_estimate
 from manyview.train.loggers import Logger
-from manyview.train.run_dir import default_run_path
-from manyview.train.run_setup import RunFinishedError, build_runner, check_run, make_trainer
-from manyview.train.runner import DivergedError, Runner, SaveFailedError
+from manyview.train.resume import RunFinishedError, check_run
+from manyview.train.run_dir import SaveFailedError, default_run_path
+from manyview.train.runner import DivergedError, Runner, make_trainer
 from manyview.train.signals import exit_on_sigterm
 from manyview.train.trainer import EngineError, Trainer
 from manyview.utils.json_io import read_json
@@ -128,10 +128,10 @@ def train(
             display = make_display(run_config, run_dir)
             if run_config.scale.learners > 1:
                 return _run_learners(run_config, run_dir, address, display, fresh=fresh, accept_changes=accept_changes)
-            runner = build_runner(
+            runner = Runner(
                 run_config,
                 run_dir,
-                display,
+                loggers=[display],
                 fresh=fresh,
                 accept_changes=accept_changes,
                 build_trainer=_choose_trainer(run_config, address, engine),

@@ -94,7 +94,7 @@ class ReplayBuffer:
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from a state. The steps before the newest, the caller puts back into `steps` and `frames`."""
         if state["layout"] != self._describe():
-            raise ValueError(f"the state is of a replay of {state['of']}, this one is of {self._describe()}")
+            raise ValueError(f"the state is of a replay of {state['layout']}, this one is of {self._describe()}")
         inserted, newest = state["inserted"], state["newest"]
         if not is_count(inserted):
             raise ValueError(f"steps are counted from 0, got {inserted!r}")

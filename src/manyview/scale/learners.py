@@ -25,7 +25,7 @@ from manyview.scale.trainer import ActorLearnerTrainer
 from manyview.train import RunConfig, RunDir, factory
 from manyview.train.checkpoint import CHECKSUMS_FILE, FILES, deserialize_checkpoint, serialize_checkpoint
 from manyview.train.compute import autocast, configure_torch, resolve_device, resolve_machine
-from manyview.train.run_setup import run
+from manyview.train.runner import Runner
 from manyview.train.signals import StopRequest, handle_stop_signals, set_current_request
 from manyview.train.trainer import EngineError
 from manyview.utils.atomic_io import remove, write_atomic
@@ -248,7 +248,8 @@ def _lead(config: RunConfig, folder: RunDir, leader: Leader, stop: StopRequest, 
     leads: Callable[[RunConfig], ActorLearnerTrainer] = partial(ActorLearnerTrainer, leader=leader)
     if folder.has_run:
         retry_while_locked(folder.lock).close()  # that a leader which was killed is really gone
-    run(config, folder, accept_changes=accept_changes, build_trainer=leads, stop=stop)
+    with Runner(config, folder, accept_changes=accept_changes, build_trainer=leads, stop=stop) as runner:
+        runner.run()
     leader.stop_followers()
 
 

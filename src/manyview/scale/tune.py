@@ -14,7 +14,8 @@ from manyview.scale.search import Range, Search, Values, format_directory_name
 from manyview.scale.shared_fs import check_marker, create_marker, enter_directory, retry_while_locked
 from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path
 from manyview.train import RunDir
-from manyview.train.run_setup import RunFinishedError, run
+from manyview.train.resume import RunFinishedError
+from manyview.train.runner import Runner
 from manyview.utils.atomic_io import remove
 from manyview.utils.files import open_no_follow
 from manyview.utils.optional_imports import import_optional
@@ -217,8 +218,8 @@ def _train_or_resume(planned_run: PlannedRun, *, accept_changes: bool) -> None:
     run_dir = RunDir(planned_run.run_dir)
     if run_dir.has_run:
         retry_while_locked(run_dir.lock).close()  # that a trial which was killed is really gone
-    with suppress(RunFinishedError):
-        run(planned_run.config, run_dir, accept_changes=accept_changes)
+    with suppress(RunFinishedError), Runner(planned_run.config, run_dir, accept_changes=accept_changes) as runner:
+        runner.run()
 
 
 def _make_callback(get_run: Callable[[Mapping[str, Any]], PlannedRun], callback: SweepCallback) -> Any:

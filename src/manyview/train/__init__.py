@@ -6,7 +6,7 @@ from manyview.config.schema import RunConfig
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.run_dir import RunDir
-from manyview.train.run_setup import make_trainer, run
+from manyview.train.runner import make_trainer, run
 from manyview.train.trainer import Trainer
 
 __all__ = [

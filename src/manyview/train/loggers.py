@@ -4,13 +4,19 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Full, Queue
 from threading import Event, Lock, Thread
 from typing import Any, Literal, Protocol
 
+import torch
+from torch import Tensor
+
+from manyview.config.overrides import to_plain
+from manyview.config.schema import RunConfig
+from manyview.train.run_dir import RunDir
 from manyview.utils.atomic_io import fsync_directory
 from manyview.utils.files import retry_transient
 from manyview.utils.optional_imports import import_optional
@@ -234,3 +240,23 @@ def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_replace_non_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def to_floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return scalar tensors as floats, read from their device at once."""
+    names = list(metrics)
+    return dict(zip(names, torch.stack([metrics[name].float() for name in names]).tolist(), strict=True))
+
+
+def build_service_loggers(
+    config: RunConfig, run_dir: RunDir, *, run_id: str, since_frames: int | None
+) -> Sequence[Logger]:
+    """Return the loggers beside `metrics.jsonl` that the config asks for: TensorBoard, Weights & Biases."""
+    loggers: list[Logger] = []
+    if config.log.tensorboard:
+        with suppress(ModuleNotFoundError):  # metrics.jsonl has everything
+            loggers.append(TensorBoardLogger(run_dir.tensorboard_dir, since_frames=since_frames))
+    if config.log.wandb:
+        name, plain = str(run_dir.path), to_plain(config)
+        loggers.append(WandbLogger(run_dir.path, name=name, id=run_id, config=plain))
+    return loggers

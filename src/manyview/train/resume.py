@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyview.config.overrides import PlainMapping
+from manyview.config.overrides import PlainMapping, to_plain
+from manyview.config.schema import RunConfig
 from manyview.data.segment_log import ReplayLog, SegmentRef
 from manyview.data.segments import SegmentError
-from manyview.train import checkpoint
+from manyview.train import checkpoint, factory
 from manyview.train.checkpoint import Checkpoint, CheckpointError, RunnerState
+from manyview.train.compute import resolve_machine
+from manyview.train.run_dir import RunDir
 from manyview.train.trainer import EngineError, Trainer
+from manyview.utils.atomic_io import remove
 from manyview.utils.text import sanitize_text
 
 STRICT, FRESH_EPISODE, CHANGED, ASYNC = "strict", "fresh episode", "changed", "async"
@@ -35,6 +39,10 @@ COMPARED_FIELDS = (
 """What results depend on to the last bit; a manifest has them. One that an older version left out is a change too."""
 MACHINE_SETTINGS = ("machine.device", "machine.threads", "machine.precision")
 """Settings that a manifest has too: they may change if somebody accepts it."""
+
+
+class RunFinishedError(RuntimeError):
+    """The run in the directory has finished, so there is nothing to resume."""
 
 
 class MachineChangedError(ValueError):
@@ -68,6 +76,33 @@ def check_same_settings(before: PlainMapping, now: PlainMapping) -> None:
             f"the folder holds a run with other settings: {listing}. Go on with the same ones, or begin again with "
             "--fresh or in another folder with --out"
         )
+
+
+def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
+    """Check that a run with `config` can start or resume in a directory.
+
+    Raises:
+        ValueError: the directory has links, or a run with other settings.
+        RunFinishedError: its run has finished.
+
+    """
+    run_dir.check_no_links()
+    if fresh or not run_dir.has_run:
+        return
+    now = replace(config, machine=resolve_machine(config.machine))
+    check_same_settings(to_plain(run_dir.read_config()), to_plain(now))
+    if run_dir.is_finished:
+        if not config.log.keep_replay:
+            remove(run_dir.replay_dir)  # a kill may have come before
+        raise RunFinishedError(f"{run_dir.path} has finished; --fresh starts again")
+
+
+def check_run(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
+    """Check settings, task and directory before other processes are started for a run."""
+    check_run_dir(config, run_dir, fresh=fresh)
+    env = factory.make_env(config)
+    factory.infer_shapes(config, env)
+    env.close()
 
 
 def list_changes(manifest: PlainMapping, now: PlainMapping) -> list[str]:

@@ -35,6 +35,24 @@ LOCK_RETRIES, LOCK_PAUSE_S = 5, 0.05
 """`manyview runs` takes the lock for a moment to see whether it is free."""
 
 
+class SaveFailedError(RuntimeError):
+    """The last checkpoint or the end of a run could not be written."""
+
+    def __init__(self, what: str, reason: object) -> None:
+        super().__init__(f"{what} could not be written: {reason}. Once that is fixed, the same command resumes")
+
+
+class RunMovedError(SaveFailedError):
+    """The directory of a run was moved, removed or replaced while it was trained in."""
+
+    def __init__(self, path: Path) -> None:
+        RuntimeError.__init__(
+            self,
+            f"run directory was moved: expected the one this process locked at {path}, got none or another one. "
+            "Nothing is saved there; the same command with --out of its new place resumes",
+        )
+
+
 @dataclass(frozen=True)
 class RunDir:
     path: Path
@@ -99,8 +117,12 @@ class RunDir:
                 f"{file} cannot be locked: {error.strerror}. It must be a file that you may write, where locks work"
             ) from None
 
-    def is_held(self, lock: IO[str]) -> bool:
-        """Return whether the folder at this path is still the one that `hold` locked, and not moved or made anew."""
+    def check_held(self, lock: IO[str]) -> None:
+        """Raise `RunMovedError` unless this is still the directory that was locked: a new one is another run's."""
+        if not self._is_held(lock):
+            raise RunMovedError(self.path)
+
+    def _is_held(self, lock: IO[str]) -> bool:
         try:
             return os.path.samestat((self.path / "lock").stat(), os.fstat(lock.fileno()))
         except (FileNotFoundError, NotADirectoryError):

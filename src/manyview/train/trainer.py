@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from manyview.agents import PPO, NonFiniteError, OffPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, NullLog, ReplayLog
 from manyview.envs.vector import attribute_of_each
+from manyview.methods import HasDiagnostics
 from manyview.train import factory
 from manyview.train.compute import autocast, resolve_device, resolve_machine
 from manyview.train.counters import Counters
@@ -126,6 +128,16 @@ class Trainer(ABC):
 
     @abstractmethod
     def get_last_batch(self) -> LastBatch | None: ...
+
+    @torch.no_grad()
+    def compute_diagnostics(self) -> dict[str, Any]:
+        """Return the diagnostics of the representation on the last batch, or {} if it has none."""
+        representation, batch = self.agent.representation, self.get_last_batch()
+        if not isinstance(representation, HasDiagnostics) or batch is None:
+            return {}
+        features = representation.encode(batch.views, batch.mask)
+        diagnostics = representation.diagnose(features, beta=self.beta, indices=batch.rows)
+        return {**diagnostics.to_metrics(), "health": diagnostics.summarize()}
 
     @abstractmethod
     def close(self) -> None: ...

@@ -1,13 +1,23 @@
 """A filmed episode as a video: all views side by side, with return, β and r̂ as they go."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 from manyview.config.schema import RunConfig
 from manyview.envs import View
+from manyview.envs.visualization.recording import RecordedStep
 from manyview.envs.visualization.video import draw_video_frames, write_video
-from manyview.train.evaluation import EpisodeRecording
+
+
+@dataclass(frozen=True)
+class EpisodeRecording:
+    """One episode, watched."""
+
+    moments: list[RecordedStep]
+    reward_int: list[float] | None
+    """r̂ of each moment among those of the episode, and MEM's bank if it has one; None without a bonus."""
 
 
 def format_captions(recording: EpisodeRecording, *, beta: float) -> list[str]:

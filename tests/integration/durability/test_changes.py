@@ -9,7 +9,7 @@ import pytest
 from manyview.cli.main import main
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, manifest
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from tests.support.runners import abandon, advance_to, quick_run
 
 CONFIG = quick_run()
@@ -19,7 +19,7 @@ CONFIG = quick_run()
 def folder(tmp_path: Path) -> RunDir:
     """Of a run that was killed."""
     found = RunDir(tmp_path / "run")
-    session = build_runner(CONFIG, found)
+    session = Runner(CONFIG, found)
     advance_to(session, 45)
     abandon(session)
     return found
@@ -46,7 +46,7 @@ def test_what_has_changed_is_said_refused_and_accepted_only_aloud(
         real = manifest._find_version
         monkeypatch.setattr(manifest, "_find_version", lambda name: "2.0.0-other" if name == "torch" else real(name))
     folder = RunDir(tmp_path / "run")
-    session = build_runner(CONFIG, folder)
+    session = Runner(CONFIG, folder)
     advance_to(session, 45)
     abandon(session)
     monkeypatch.undo()
@@ -74,10 +74,10 @@ def contents(folder: RunDir) -> dict[str, Any]:
 @pytest.mark.quality("D8")
 def test_a_change_that_was_accepted_stays_in_the_manifest(folder: RunDir) -> None:
     other = replace(CONFIG, machine=replace(CONFIG.machine, precision="bfloat16"))
-    session = build_runner(other, folder, accept_changes=True)
+    session = Runner(other, folder, accept_changes=True)
     advance_to(session, 60)
     abandon(session)
-    session = build_runner(other, folder)
+    session = Runner(other, folder)
     session.run()
     session.close()
     manifest = folder.read_manifest()

@@ -18,7 +18,6 @@ from benchmarks.compared import different
 from manyview.envs import Fault
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.train import RunDir, factory
-from manyview.train.run_setup import build_runner
 from manyview.train.runner import Runner
 from tests.support.object_graph import values
 from tests.support.runners import abandon, advance_to
@@ -29,9 +28,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 MAY_DIFFER = {
     r"\._start_s": "seconds",
     r"\._resume_info\b.*": "what the session went on from",
-    r"\.loggers\..*|\.io\.(metrics_logger|lock|writer)\..*": "files, threads; the length of the records is saved",
-    r"\.io\.process_manifest\b.*": "of a process: its number and when it began",
-    r"\.evaluation_envs\b.*": "every evaluation begins with seeded resets",
+    r"\.loggers\..*|\.(metrics_logger|lock|writer)\..*": "files, threads; the length of the records is saved",
+    r"\.manifest\b.*": "of a process: its number and when it began",
+    r"\.evaluator\b.*": "every evaluation begins with seeded resets",
     r"\._checkpoint_state\b.*": "the runner state of the last edge, with its seconds; it is in the checkpoint",
     r"\.trainer\.last_batch\b.*": "looked at only after an update, which replaces it",
     r"\.trainer\.sampler\._(buffers|pending|prefetcher|next_views_executor)\b.*": "buffers of a batch, and threads",
@@ -57,10 +56,10 @@ def two_sessions(folder: RunDir, **changes: Any) -> Iterator[tuple[Runner, Runne
     config = short_run(
         **{"schedule": {"frames": 90}, "replay": {"capacity": 40}, "log": {"checkpoint_every_frames": 57}, **changes}
     )
-    one = build_runner(config, folder)
+    one = Runner(config, folder)
     advance_to(one, 57)
-    one.io.lock.close()
-    other = build_runner(config, folder)
+    one.lock.close()
+    other = Runner(config, folder)
     try:
         yield one, other
     finally:
@@ -83,14 +82,14 @@ def test_every_value_of_a_session_with_rollouts_comes_back(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, folder = short_rollouts(method), RunDir(tmp_path / "run")
-    one = build_runner(config, folder)
+    one = Runner(config, folder)
     advance_to(one, 60)
     trainer: Any = one.trainer
     while not trainer.can_checkpoint:
         one.advance()
-    one.io.writer.wait()
-    one.io.lock.close()
-    other = build_runner(config, folder)
+    one.writer.wait()
+    one.lock.close()
+    other = Runner(config, folder)
     try:
         assert len(values(one)) > 500
         monkeypatch.setattr(__name__ + ".MAY_DIFFER", MAY_DIFFER | OF_ROLLOUTS | UNTIL_OVERWRITTEN)
@@ -172,7 +171,7 @@ def test_every_exception_is_still_needed(tmp_path: Path) -> None:
 
 @pytest.mark.quality("D1")
 def test_a_state_that_is_being_written_does_not_change_while_training_goes_on(tmp_path: Path) -> None:
-    session = build_runner(short_run(), RunDir(tmp_path / "run"))
+    session = Runner(short_run(), RunDir(tmp_path / "run"))
     advance_to(session, 35)
     state = session.trainer.get_state()
     then = deepcopy(state)
@@ -185,7 +184,7 @@ def test_a_state_that_is_being_written_does_not_change_while_training_goes_on(tm
 @pytest.mark.quality("D1")
 def test_nobody_draws_from_a_generator_of_the_process(tmp_path: Path) -> None:
     """Those are not in the checkpoint."""
-    session = build_runner(short_run(), RunDir(tmp_path / "run"))
+    session = Runner(short_run(), RunDir(tmp_path / "run"))
     before = [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]
     session.run()
     session.close()

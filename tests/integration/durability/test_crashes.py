@@ -12,7 +12,6 @@ import pytest
 from benchmarks.compared import differences
 from benchmarks.file_operations import WRITES, Operation, watched
 from manyview.train import RunDir, checkpoint, run
-from manyview.train.run_setup import build_runner
 from manyview.train.runner import Runner
 from tests.support.runners import Crash, abandon, advance_to, dying, quick_run
 
@@ -38,7 +37,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
     folder = tmp_path_factory.mktemp("crashes")
     whole, killed = RunDir(folder / "whole"), RunDir(folder / "killed")
     run(CONFIG, whole)
-    session = build_runner(CONFIG, killed)
+    session = Runner(CONFIG, killed)
     advance_to(session, KILLED_AT)
     abandon(session)
     operations: list[Operation] = []
@@ -53,7 +52,7 @@ def crashed(folder: RunDir, number: int, *, torn: bool) -> None:
     numbers = count()
     dies: Callable[[Operation], bool] = lambda _: next(numbers) == number  # noqa: E731
     with dying(folder.path, dies, torn=torn), pytest.raises(Crash):
-        die_in(build_runner(CONFIG, folder))
+        die_in(Runner(CONFIG, folder))
 
 
 def die_in(session: Runner) -> None:
@@ -88,7 +87,7 @@ def test_after_a_crash_at_any_file_operation_there_is_a_checkpoint_to_go_on_from
 @pytest.mark.quality("D2")
 def test_an_older_checkpoint_that_becomes_unreadable_does_not_end_a_run(begun: Begun, tmp_path: Path) -> None:
     folder = begun.fresh_copy(tmp_path / "copy")
-    session = build_runner(CONFIG, folder)
+    session = Runner(CONFIG, folder)
     (folder.checkpoints_dir / "000000020" / "manifest.json").write_bytes(b"\0")
     try:
         assert session.run()

@@ -8,7 +8,7 @@ import pytest
 
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from tests.support.runners import abandon, advance_to, quick_run, warnings_of
 
 CONFIG = quick_run()
@@ -18,7 +18,7 @@ HOLDS = pytest.mark.attack("Records or a manifest that were cut, removed or chan
 @pytest.fixture
 def folder(tmp_path: Path) -> RunDir:
     """A run that was killed."""
-    session = build_runner(CONFIG, RunDir(tmp_path / "run"))
+    session = Runner(CONFIG, RunDir(tmp_path / "run"))
     advance_to(session, 45)
     abandon(session)
     return session.run_dir

@@ -17,8 +17,8 @@ from benchmarks.launcher import Launcher, Request
 from manyview.config.overrides import to_plain
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint, run
-from manyview.train.run_setup import build_runner
-from manyview.train.runner import SaveFailedError
+from manyview.train.run_dir import SaveFailedError
+from manyview.train.runner import Runner
 from tests.support.runners import opened, quick_run, warnings_of
 from tests.unit.train.test_runner import poisoning
 
@@ -54,7 +54,7 @@ def full(folder: RunDir, when: Callable[[int], bool]) -> Iterator[list[Operation
 
 def played(folder: RunDir, when: Callable[[int], bool]) -> bool:
     """Whether a run got to its end with such a disk."""
-    session = build_runner(CONFIG, folder)
+    session = Runner(CONFIG, folder)
     try:
         with full(folder, when):
             return session.run()
@@ -92,7 +92,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: RunDir, tmp_path: Path) -> None:
     plain = RunDir(tmp_path / "plain")
-    session = build_runner(CONFIG, plain)
+    session = Runner(CONFIG, plain)
     with full(plain, lambda _: False) as operations:
         session.run()
     session.close()
@@ -118,7 +118,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunDir,
         with full(folder, lambda _: True):
             while session.trainer.counters.frames < 45:
                 session.advance()
-            session.io.writer.wait()
+            session.writer.wait()
         assert [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)] == ["000000020", "000000000"]
         assert checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[0].name == "000000020"
         session.run()
@@ -151,7 +151,7 @@ def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, mon
     with opened(config, folder, at=39) as session:
         with full(folder, lambda _: True):
             session.advance()
-            session.io.writer.wait()
+            session.writer.wait()
         assert session.run()
     assert [text for text in warnings_of(folder) if text.endswith("; back to the agent of 000000020")]
 

@@ -14,7 +14,7 @@ from manyview.envs import Fault
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, factory, run
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from tests.support.runners import abandon, advance_to, warnings_of
 from tests.support.runs import short_run
 from tests.unit.train.test_runner import poisoning
@@ -78,7 +78,7 @@ def test_bad_updates_after_a_resume_lead_back_to_the_same_checkpoint(
     poisoning(monkeypatch, range(40, 43))
     whole, folder = RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
-    session = build_runner(config, folder)
+    session = Runner(config, folder)
     advance_to(session, 42)
     abandon(session)
     run(config, folder)

@@ -9,7 +9,7 @@ from benchmarks.compared import differences
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from tests.support.runners import abandon, advance_to
 from tests.support.runs import short_run
 
@@ -21,7 +21,7 @@ def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_pa
     config = short_run(schedule={"frames": 75}, replay=replay, log={"every_steps": 1, "keep_replay": True})
     folder, whole = RunDir(tmp_path / "run"), RunDir(tmp_path / "whole")
     run(config, whole)
-    session = build_runner(config, folder)
+    session = Runner(config, folder)
     advance_to(session, 60)
     trainer = session.trainer
     assert isinstance(trainer, OffPolicyTrainer)
@@ -32,7 +32,7 @@ def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_pa
     assert trainer.replay.inserted > inserted
     abandon(session)
 
-    resumed = build_runner(config, folder)
+    resumed = Runner(config, folder)
     assert isinstance(resumed.trainer, OffPolicyTrainer)
     replay_again = resumed.trainer.replay
     assert (replay_again.inserted, resumed.trainer.counters.updates) == (inserted, updates)

@@ -67,7 +67,7 @@ def test_sigterm_ends_a_run_that_hangs_in_c_code_and_it_goes_on_bit_for_bit(
     assert ended.status == 1, ended.said
     line = ended.said.splitlines()[-1]
     assert line.startswith("tests.support.misbehaving_envs:waits_in_c: env.step has not returned for ")
-    assert line.endswith("the same command goes on from checkpoint 000000045")
+    assert line.endswith("the same command resumes from checkpoint 000000045")
     assert "Traceback" not in ended.said
     last = list(read_records(folder.metrics_file))[-1]
     assert (last["kind"], last["state"], last["frames"]) == ("end", "stopped", 50)
@@ -102,7 +102,7 @@ def test_sigterm_ends_an_evaluation_that_hangs(folder: RunDir, hang: Path, launc
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
     assert ended.status == 1
-    assert ended.said.splitlines()[-1].endswith("the same command goes on from the begin")
+    assert ended.said.splitlines()[-1].endswith("the same command resumes from the start")
 
 
 @pytest.mark.attack(HUNG)

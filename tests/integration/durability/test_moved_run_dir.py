@@ -15,8 +15,8 @@ from benchmarks.launcher import Launcher, Request
 from manyview.cli.main import main
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
-from manyview.train.run_setup import build_runner
-from manyview.train.runner import RunMovedError
+from manyview.train.run_dir import RunMovedError
+from manyview.train.runner import Runner
 from tests.support.runners import abandon, advance_to, opened, quick_run
 
 CONFIG = quick_run()
@@ -42,7 +42,7 @@ def test_a_moved_folder_ends_the_run_and_its_new_place_goes_on(whole: RunDir, tm
         if anew:
             folder.path.mkdir()
             (folder.path / "lock").touch()
-        with pytest.raises(RunMovedError, match=r"moved: expected .*run, got .* --out of its new place goes on"):
+        with pytest.raises(RunMovedError, match=r"moved: expected .*run, got .* --out of its new place resumes"):
             session.run()
     assert sorted(path.name for path in folder.path.glob("*")) == (["lock"] if anew else [])
     assert list(read_records(moved.metrics_file))[-1]["state"] == "failed"
@@ -83,7 +83,7 @@ def test_a_copied_folder_goes_on_as_the_original(whole: RunDir, tmp_path: Path) 
 @pytest.mark.quality("D5")
 def test_a_read_only_disk_is_a_readable_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunDir(tmp_path / "run")
-    session = build_runner(CONFIG, folder)
+    session = Runner(CONFIG, folder)
     advance_to(session, 25)
     abandon(session)
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}

@@ -12,7 +12,7 @@ from benchmarks.compared import differences
 from benchmarks.file_operations import Operation, watched
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint, run
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from manyview.utils import files
 from tests.support.runners import abandon, advance_to, quick_run
 
@@ -23,7 +23,7 @@ HOLDS = pytest.mark.attack("A checkpoint that cannot be read for a moment is rea
 @pytest.fixture
 def folder(tmp_path: Path) -> RunDir:
     """A run that was killed, with checkpoints of 0, 20 and 40 frames."""
-    session = build_runner(CONFIG, RunDir(tmp_path / "run"))
+    session = Runner(CONFIG, RunDir(tmp_path / "run"))
     advance_to(session, 45)
     abandon(session)
     return session.run_dir
@@ -66,7 +66,7 @@ def test_a_checkpoint_that_stays_unreadable_is_set_aside_whole(folder: RunDir, m
     newest = folder.checkpoints_dir / "000000040"
     before = {path.name: path.read_bytes() for path in newest.iterdir()}
     with failing_reads(newest, errno.EIO, fails=lambda _: True):
-        session = build_runner(CONFIG, folder)
+        session = Runner(CONFIG, folder)
     abandon(session)
     assert session._resume_info is not None
     assert session._resume_info.checkpoint_dir.name == "000000020"
@@ -114,5 +114,5 @@ def test_a_folder_of_checkpoints_that_cannot_be_listed_does_not_look_empty(
     monkeypatch.setattr(Path, "iterdir", iterdir)
     monkeypatch.setattr(Path, "glob", lambda path, _: iter([]) if path == folder.checkpoints_dir else real(path))
     with pytest.raises(PermissionError, match="checkpoints"):
-        build_runner(CONFIG, folder)
+        Runner(CONFIG, folder)
     assert folder.metrics_file.read_bytes() == before

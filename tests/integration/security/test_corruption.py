@@ -12,7 +12,7 @@ from manyview.report.metrics_file import read_records
 from manyview.train import checkpoint
 from manyview.train.checkpoint import CheckpointError
 from manyview.train.resume import parse_segments
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from quality.plugin import Figure
 from tests.support.corrupted_run import Victim, config
 
@@ -124,7 +124,7 @@ def test_where_nothing_is_left_this_is_said_and_nothing_removed(victim: Victim, 
 
 
 def played(victim: Victim) -> bool:
-    session = build_runner(config(), victim.folder, accept_changes=True)
+    session = Runner(config(), victim.folder, accept_changes=True)
     try:
         return session.run()
     finally:

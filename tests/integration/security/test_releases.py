@@ -8,7 +8,7 @@ import pytest
 from benchmarks.keep_release import NEUTRAL, RELEASES
 from manyview.report.policy_rollout import play_episodes
 from manyview.train import RunDir, checkpoint
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 
 KEPT = sorted(path.name for path in RELEASES.iterdir())
 
@@ -21,7 +21,7 @@ def test_a_release_is_kept() -> None:
 @pytest.mark.parametrize("release", KEPT)
 def test_a_run_of_an_earlier_release_goes_on_to_its_end(tmp_path: Path, release: str) -> None:
     folder = RunDir(shutil.copytree(RELEASES / release, tmp_path / "run"))
-    session = build_runner(folder.read_config(), folder, accept_changes=True)
+    session = Runner(folder.read_config(), folder, accept_changes=True)
     try:
         before = session.trainer.counters.get_state()
         assert session.run()

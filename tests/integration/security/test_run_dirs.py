@@ -12,7 +12,7 @@ import pytest
 from manyview.cli.main import main
 from manyview.envs.visualization import save_image, write_video
 from manyview.train import RunDir, checkpoint
-from manyview.train.run_setup import build_runner
+from manyview.train.runner import Runner
 from manyview.utils.atomic_io import remove, write_atomic
 from tests.support.corrupted_run import Victim, config
 
@@ -42,7 +42,7 @@ def test_a_run_with_a_link_in_it_is_refused(victim: Victim, treasure: Path, name
     remove(path)
     path.symlink_to(treasure / name if (treasure / name).exists() else treasure)
     with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
-        build_runner(config(), victim.folder)
+        Runner(config(), victim.folder)
     assert is_whole(treasure)
 
 
@@ -53,7 +53,7 @@ def test_a_run_with_a_pipe_in_it_is_refused(victim: Victim, name: str) -> None:
     remove(victim.folder.path / name)
     os.mkfifo(victim.folder.path / name)
     with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
-        build_runner(config(), victim.folder)
+        Runner(config(), victim.folder)
 
 
 @INSIDE
@@ -116,7 +116,7 @@ def test_a_link_or_a_pipe_at_any_level_is_refused(victim: Victim, treasure: Path
     else:
         os.mkfifo(path)
     with pytest.raises(ValueError, match=f"{path.name} is neither a file nor a folder"):
-        build_runner(config(), victim.folder)
+        Runner(config(), victim.folder)
     assert is_whole(treasure)
 
 

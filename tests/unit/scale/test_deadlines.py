@@ -65,8 +65,8 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> Shards:
     made = Shards(3, 1)
     monkeypatch.setattr(ray_runtime, "ray", made)
     monkeypatch.setattr(ray_runtime, "POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(ray_runtime, "ANSWER_S", 0.05)
-    monkeypatch.setattr(shard_log, "WRITE_S", 0.05)
+    monkeypatch.setattr(ray_runtime, "RESULT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(shard_log, "WRITE_TIMEOUT_S", 0.05)
     return made
 
 
@@ -123,7 +123,7 @@ def test_reading_a_large_replay_back_has_time_for_every_segment(
         given.append(deadline_s)
         return [""] * len(asked)
 
-    monkeypatch.setattr(shard_log, "answers_of", answer)
+    monkeypatch.setattr(shard_log, "get_results", answer)
     ShardedLog(shards.handles).load([SegmentRef(5 * n, 5 * n + 5, "", shard=0) for n in range(100)])
     assert given == [ray_runtime.RESULT_TIMEOUT_S + 100 * shard_log.READ_SEGMENT_S]
 
@@ -131,8 +131,8 @@ def test_reading_a_large_replay_back_has_time_for_every_segment(
 def test_after_a_request_to_stop_nobody_waits_for_the_whole_deadline(
     shards: Shards, monkeypatch: pytest.MonkeyPatch, stop: StopRequest
 ) -> None:
-    monkeypatch.setattr(ray_runtime, "ANSWER_S", 60.0)
-    monkeypatch.setattr(ray_runtime, "STOPPING_ANSWER_S", 0.05)
+    monkeypatch.setattr(ray_runtime, "RESULT_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(ray_runtime, "STOPPING_TIMEOUT_S", 0.05)
     stop.request(signal.SIGTERM)
     began_s = monotonic()
     with pytest.raises(EngineError, match=r"shard 1 .* no checkpoint of this moment is written.* goes on"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from manyview.train import RunConfig, make_trainer
-from manyview.train.runner import _to_floats
+from manyview.train.loggers import to_floats
 from tests.support.runs import short_rollouts, short_run
 
 OFF_POLICY = [f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "re3", "curl", "none")]
@@ -23,7 +23,7 @@ def second_record(config: RunConfig) -> dict[str, float]:
             metrics, _, _ = trainer.advance()
         records += metrics is not None
     with torch.device("meta"):
-        found = _to_floats(metrics or {})
+        found = to_floats(metrics or {})
     trainer.close()
     return found
 

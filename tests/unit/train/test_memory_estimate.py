@@ -36,14 +36,14 @@ from manyview.config.overrides import apply_overrides
 config = apply_overrides(short(method, task="tests.support.large_envs:cameras"), changes)
 """
 PREDICT = """
-from manyview.train.run_setup import make_trainer
+from manyview.train.runner import make_trainer
 
 trainer = make_trainer(config)
 print(trainer.data_bytes + trainer.update_bytes)
 """
 MEASURE = """
 from manyview.utils.resources import keep_freed_memory
-from manyview.train.run_setup import make_trainer
+from manyview.train.runner import make_trainer
 from manyview.train.memory_estimate import read_resident_bytes, reset_peak_memory
 
 before = read_resident_bytes("VmRSS")

@@ -14,11 +14,11 @@ from manyview.envs import ContractError, make_vector
 from manyview.envs.vector import stack_observations
 from manyview.report.metrics_file import read_records
 from manyview.train import OnPolicyTrainer, RunDir, checkpoint, factory, run
-from manyview.train import runner as session_module
+from manyview.train import evaluation as evaluation_module
 from manyview.train.evaluation import Evaluation, evaluate_policy
 from manyview.train.preprocessing import to_batched_tensors
-from manyview.train.run_setup import build_runner
-from manyview.train.runner import DivergedError
+from manyview.train.runner import DivergedError, Runner
+from manyview.train.signals import StopRequest
 from manyview.utils.seeding import derive_seed
 from tests.support.runners import abandon, advance_to, opened, warnings_of
 from tests.support.runs import Watched, short_rollouts
@@ -129,7 +129,7 @@ def test_numbers_as_actions_work_too(tmp_path: Path) -> None:
 def test_a_run_that_dies_anywhere_ends_as_if_it_had_not(tmp_path: Path, method: str, at: int) -> None:
     config, whole, folder = short_rollouts(method), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
-    session = build_runner(config, folder)
+    session = Runner(config, folder)
     advance_to(session, at)
     session.advance()
     abandon(session)
@@ -166,7 +166,7 @@ def test_a_stop_in_the_middle_of_a_rollout_or_its_updates_keeps_the_edge_before(
 def test_a_damaged_checkpoint_is_found_out_and_the_one_before_it_used(tmp_path: Path) -> None:
     config, whole, folder = short_rollouts(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
-    session = build_runner(config, folder)
+    session = Runner(config, folder)
     advance_to(session, 90)
     abandon(session)
     damaged = checkpoint.list_checkpoints(folder.checkpoints_dir)[0] / "state.safetensors"
@@ -239,7 +239,7 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     poisoning(monkeypatch, range(first, first + 3))
-    monkeypatch.setattr("manyview.train.runner.MAX_CHECKPOINTS", 9)
+    monkeypatch.setattr("manyview.train.checkpoint_manager.MAX_CHECKPOINTS", 9)
     folder = RunDir(tmp_path / "run")
     assert run(short_rollouts(log={"checkpoint_every_frames": 20}), folder)
     texts = warnings_of(folder)
@@ -281,7 +281,7 @@ def forgetful() -> gym.Env[Any, Any]:
 
 def test_what_cannot_be_restored_goes_on_at_an_edge_with_fresh_episodes(tmp_path: Path) -> None:
     config, folder = short_rollouts(task="tests.unit.train.test_on_policy:forgetful"), RunDir(tmp_path / "run")
-    session = build_runner(config, folder)
+    session = Runner(config, folder)
     advance_to(session, 70)
     abandon(session)
     manifest = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[1].manifest
@@ -370,21 +370,21 @@ def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
         seeds.append(seed)
         return evaluate_policy(*given, seed=seed, **further)
 
-    monkeypatch.setattr(session_module, "evaluate_policy", remembered)
-    session = build_runner(short_rollouts("ppo+none"), RunDir(tmp_path / "run"))
+    monkeypatch.setattr(evaluation_module, "evaluate_policy", remembered)
+    session = Runner(short_rollouts("ppo+none"), RunDir(tmp_path / "run"))
     for kinds in (["all"], ["train", "test"]):
-        session.evaluation_envs = dict.fromkeys(kinds, next(iter(session.evaluation_envs.values())))
+        session.evaluator.envs = dict.fromkeys(kinds, next(iter(session.evaluator.envs.values())))
         for frames in (20, 40):
             session.trainer.counters.frames = frames
-            session._evaluate()
+            session.evaluator.evaluate(StopRequest(), session._log)
     session.close()
     assert seeds[0] == seeds[1] == session.config.seed
     assert seeds[2] == seeds[3] != seeds[4] == seeds[5]  # training and test levels alike, other ones the next time
 
 
 def test_episodes_in_sequence_begin_by_one_seed(tmp_path: Path) -> None:
-    session = build_runner(short_rollouts("ppo+none"), RunDir(tmp_path / "run"))
-    trainer, env = session.trainer, Watched(next(iter(session.evaluation_envs.values())))
+    session = Runner(short_rollouts("ppo+none"), RunDir(tmp_path / "run"))
+    trainer, env = session.trainer, Watched(next(iter(session.evaluator.envs.values())))
     for in_sequence in (False, True):
         evaluate_policy(trainer.agent, env, trainer.shapes, episodes=3, seed=7, step=0, sequential=in_sequence)
     session.close()
@@ -393,7 +393,7 @@ def test_episodes_in_sequence_begin_by_one_seed(tmp_path: Path) -> None:
 
 
 def test_a_film_for_each_hundredth_of_a_run_and_of_its_end(tmp_path: Path) -> None:
-    session = build_runner(short_rollouts("ppo+none", evaluation={"video": True}), RunDir(tmp_path / "run"))
+    session = Runner(short_rollouts("ppo+none", evaluation={"video": True}), RunDir(tmp_path / "run"))
     session.config = apply_overrides(session.config, {"schedule": {"frames": 10_000}})
     session.trainer.config = session.config
     session.run_dir.videos_dir.mkdir(exist_ok=True)
@@ -401,7 +401,7 @@ def test_a_film_for_each_hundredth_of_a_run_and_of_its_end(tmp_path: Path) -> No
     due = []
     for frames in (*range(0, 400, 50), 10_000, 10_020):
         session.trainer.counters.frames = frames
-        due.append(session._should_record_video)
+        due.append(session.evaluator.should_record_video)
         if due[-1]:
             (session.run_dir.videos_dir / f"{frames:09d}.mp4").touch()
     session.close()

@@ -12,12 +12,13 @@ from manyview.data import InsufficientSpaceError
 from manyview.report.metrics_file import read_records
 from manyview.report.runs import summarize_run
 from manyview.train import RunConfig, RunDir, factory, run
-from manyview.train import runner as session_module
+from manyview.train import evaluation as evaluation_module
 from manyview.train.evaluation import Evaluation
 from manyview.train.off_policy import OffPolicyTrainer
+from manyview.train.resume import RunFinishedError
 from manyview.train.run_dir import default_run_path
-from manyview.train.run_setup import RunFinishedError, build_runner
-from manyview.train.runner import DivergedError
+from manyview.train.runner import DivergedError, Runner
+from manyview.train.signals import StopRequest
 from manyview.train.trainer import AdvanceResult
 from tests.support.runs import short_run
 
@@ -78,11 +79,11 @@ def test_the_return_of_an_evaluation_is_the_mean_of_its_episodes(
     folder: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = iter([Evaluation([1.0, 2.0, 6.0], [3, 4, 5], None), Evaluation([0.0, 0.0, 1.5], [6, 7, 8], None)])
-    monkeypatch.setattr(session_module, "evaluate_policy", lambda *_, **__: next(played))
-    session = build_runner(short_run(), folder)
-    (env,) = session.evaluation_envs.values()
-    session.evaluation_envs = {"train": env, "test": env}
-    session._evaluate()
+    monkeypatch.setattr(evaluation_module, "evaluate_policy", lambda *_, **__: next(played))
+    session = Runner(short_run(), folder)
+    (env,) = session.evaluator.envs.values()
+    session.evaluator.envs = {"train": env, "test": env}
+    session.evaluator.evaluate(StopRequest(), session._log)
     session.close()
     (found,) = kinds(folder, "evaluation")
     assert (found["return"], found["test_return"], found["gap"]) == (3.0, 0.5, 2.5)
@@ -179,7 +180,8 @@ def test_a_run_that_has_finished_with_other_settings_does_not_pass_for_this_one(
 def test_a_fresh_run_leaves_the_old_one_under_another_name(folder: RunDir) -> None:
     run(short_run(), folder)
     before = folder.metrics_file.read_text()
-    run(short_run(seed=2), folder, fresh=True)
+    with Runner(short_run(seed=2), folder, fresh=True) as fresh:
+        assert fresh.run()
     assert folder.read_config().seed == 2
     assert (folder.path.with_name("run.old1") / "metrics.jsonl").read_text() == before
 
