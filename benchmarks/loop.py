@@ -18,7 +18,6 @@ import torch
 
 from manyview.config.overrides import apply_overrides
 from manyview.train import OffPolicyTrainer, RunConfig, RunDir, load_preset
-from manyview.train.preprocessing import to_tensors
 from manyview.train.runner import Runner
 from manyview.utils.resources import keep_freed_memory
 
@@ -50,10 +49,11 @@ class Bare:
     def __call__(self) -> None:
         trainer, every = self.trainer, self.trainer.config.schedule.update_every_steps
         for _ in range(STEPS):
-            views, mask = to_tensors(trainer.collector.observation, trainer.shapes.views, torch.device("cpu"))
+            views, mask = (torch.from_numpy(part) for part in trainer.replay.get_observation())
             action = trainer.agent.act(views, mask, step=1000, explore=True)[0].numpy()
-            observation, _, terminated, truncated, _ = trainer.env.step(action)
-            trainer.collector.observation = trainer.env.reset()[0] if terminated or truncated else observation
+            _, _, terminated, truncated, _ = trainer.env.step(action)
+            if terminated or truncated:
+                trainer.env.reset()
             self._steps += 1
             if self._steps % every == 0:
                 trainer.agent.update(trainer.sampler.sample(), 1000)

@@ -11,7 +11,6 @@ many as it finds: leave them two cores, or read the ratios with care.
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor
 from benchmarks.update import side_by_side
 from manyview.data import ReplayBuffer, Sampler
 from manyview.data.augmentation import shift_views
-from manyview.envs import MASK, View
+from manyview.envs import View
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Observation
 from manyview.utils.resources import keep_freed_memory
@@ -92,32 +91,21 @@ def inserting(*, size: int = SIZE, steps: int = 500, rounds: int = 5) -> float:
     rng = np.random.default_rng(0)
     frames = [_frame(rng, size) for _ in range(steps)]
     replay = ReplayBuffer(three_views(size), action_shape=(6,), capacity=2000, frame_stack=STACK)
-    observations = [_stacked(frames[max(0, step - STACK + 1) : step + 1]) for step in range(steps)]
     action = np.zeros(6, np.float32)
 
     def episode() -> None:
-        replay.start_episode(observations[0])
-        for observation in observations[1:]:
-            replay.add(action, 0.0, False, observation)
+        replay.start_episode(frames[0])
+        for frame in frames[1:]:
+            replay.add(action, 0.0, False, frame)
 
     return side_by_side(episode, rounds=rounds)[0] / steps
 
 
-def _frame(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    side, back = (rng.integers(256, size=(size, size, 3), dtype=np.uint8) for _ in range(2))
-    return {"side": side, "back": back, "cut": remove_background(side, rng.random((size, size)) < 0.2, (0, 0, 0))}
-
-
-def _stacked(frames: list[dict[str, Any]]) -> Observation:
-    """As `FrameStack` gives it: channels first in memory."""
-    frames = [frames[0]] * (STACK - len(frames)) + frames
-    pictures = {
-        name: np.ascontiguousarray(
-            np.concatenate([frame[name].transpose(2, 0, 1) for frame in frames]),
-        ).transpose(1, 2, 0)
-        for name in ("side", "back", "cut")
-    }
-    return {**pictures, MASK: np.ones(3, np.int8)}
+def _frame(rng: np.random.Generator, size: int) -> Observation:
+    """Return one random frame of every view, channels first in memory as environments give it."""
+    side, back = (rng.integers(256, size=(3, size, size), dtype=np.uint8).transpose(1, 2, 0) for _ in range(2))
+    cut = remove_background(side, rng.random((size, size)) < 0.2, (0, 0, 0))
+    return {"side": side, "back": back, "cut": cut, "mask": np.ones(3, np.int8)}
 
 
 def drqv2_shift(images: Tensor, moves: Tensor, pixels: int) -> Tensor:

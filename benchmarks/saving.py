@@ -39,7 +39,7 @@ QUIET: dict[str, dict[str, Any]] = {
 
 def recorded(task: str, *, steps: int, image_size: int = 84) -> ReplayBuffer:
     """A replay of random actions, as the paper's settings store it."""
-    env = make(f"dmc/{task}", image_size=image_size, frame_stack=3, render_quality="fast")
+    env = make(f"dmc/{task}", image_size=image_size, frame_stack=1, render_quality="fast")
     replay = ReplayBuffer(get_views(env), action_shape=env.action_space.shape or (), capacity=steps + 10, frame_stack=3)
     actions = np.random.default_rng(0)
     replay.start_episode(env.reset(seed=0)[0])
@@ -186,13 +186,12 @@ def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
         for _ in range(20):
             trainer.advance()
         trainer.update()  # optimisers have moments then
-        observation = trainer.collector.observation
         while trainer.replay.inserted < steps:
-            trainer.replay.start_episode(observation)
+            trainer.replay.split_episode()
             session.segment_log.flush_full_segments()
         for number in range(saves):
             for _ in range(300):
-                trainer.replay.start_episode(observation)
+                trainer.replay.split_episode()
                 session.segment_log.flush_full_segments()
             began = perf_counter()
             session.save(f"{number:09d}")

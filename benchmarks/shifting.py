@@ -25,7 +25,7 @@ class Pictures:
     def __init__(self, task: str, preset: str) -> None:
         config = load_preset(preset, task=task, method="drqv2+mem", seed=1)
         self.config = apply_overrides(config, {"replay": {"capacity": 2_000}})
-        env = factory.make_env(self.config)
+        env = factory.make_training_env(self.config)
         shapes = factory.infer_shapes(self.config, env)
         self.encoder = factory.build_agent(self.config, shapes).representation
         replay, rng = factory.build_replay_buffer(self.config, shapes), np.random.default_rng(0)

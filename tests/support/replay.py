@@ -86,16 +86,22 @@ def replay_for(
     )
 
 
+def newest_frames(observation: Observation, views: Sequence[View]) -> Observation:
+    """Return the newest frame of every stack, which is what a replay buffer takes."""
+    frames = {view.name: observation[view.name][..., -view.channels :] for view in views}
+    return {**frames, MASK: observation[MASK]}
+
+
 def live(env: gym.Env[Observation, Any], replay: ReplayBuffer, *, steps: int, seed: int = 0) -> Lived:
     """So many steps in the environment, added to the replay and remembered beside it."""
     lived = Lived()
     env.action_space.seed(seed)
-    for action, reward, terminated, observation in experience(env, steps=steps, seed=seed):
+    for action, reward, terminated, observation, blind in experience(env, steps=steps, seed=seed):
         if action is None:
-            replay.start_episode(observation)
+            replay.start_episode(newest_frames(observation, replay.views))
         else:
             lived.outcomes[-1] = (action, reward, terminated)
-            replay.add(action, reward, terminated, observation)
+            replay.add(action, reward, terminated, newest_frames(observation, replay.views), repeated=blind)
         lived.observations.append({name: part.copy() for name, part in observation.items()})
         lived.outcomes.append(None)
         lived.numbers.append(replay.inserted - 1)
@@ -104,18 +110,18 @@ def live(env: gym.Env[Observation, Any], replay: ReplayBuffer, *, steps: int, se
 
 def experience(
     env: gym.Env[Observation, Any], *, steps: int, seed: int = 0
-) -> Iterator[tuple[Any, float, bool, Observation]]:
-    """(action, reward, terminated, observation); the action is None at the beginning of an episode."""
+) -> Iterator[tuple[Any, float, bool, Observation, bool]]:
+    """(action, reward, terminated, observation, blind); the action is None at the beginning of an episode."""
     over, first = True, True
     for _ in range(steps):
         if over:
             observation, _ = env.reset(seed=seed if first else None)
             over = first = False
-            yield None, 0.0, False, observation
+            yield None, 0.0, False, observation, False
         action = env.action_space.sample()
-        observation, reward, terminated, truncated, _ = env.step(action)
+        observation, reward, terminated, truncated, info = env.step(action)
         over = terminated or truncated
-        yield action, float(reward), terminated, observation
+        yield action, float(reward), terminated, observation, info.get("blind", False)
 
 
 def equal_batches(one: Batch, other: Batch) -> bool:

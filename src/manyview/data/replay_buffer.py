@@ -19,7 +19,7 @@ from manyview.data.layout import (
     stored_frame_shape,
     validate_replay_views,
 )
-from manyview.data.validation import ERROR_SOURCE, StoredObservation, TransitionCheck
+from manyview.data.validation import ERROR_SOURCE, TransitionCheck
 from manyview.envs.contract import make_contract_error
 from manyview.envs.views import Observation, View
 from manyview.utils.json_io import is_count
@@ -34,9 +34,9 @@ With fewer, the two threads of a batch would wait for the interpreter: measured 
 class ReplayBuffer:
     """The last `capacity` steps, in memory or, with a `directory`, in mapped files.
 
-    Steps are numbered from 0 on; step `i` lies in slot `i % capacity`. `start_episode` opens an
-    episode with its first observation, `add` says what was done there and what was seen next. Episodes may also begin
-    in the middle and break off, as pieces from several actors do: nothing is ever built across the gap between two.
+    Steps are numbered from 0; step `i` lies in slot `i % capacity`. `start_episode` and `add` take observations of
+    single frames; `get_observation` returns the newest one stacked, as the policy takes it. Episodes may start in the
+    middle and break off, as chunks from several actors do: nothing is built across the gap between two.
 
     The files have no names in the folder and vanish with the process, however it ends: keeping steps for longer is
     the work of `SegmentLog`, which reads `steps` and `frames`; the small rest is in `get_state()`.
@@ -69,7 +69,7 @@ class ReplayBuffer:
             _allocate_ring(directory, (capacity, *stored_frame_shape(view)), np.dtype(np.uint8)) for view in self.views
         ]
         """Of each view: a frame for each slot, pixels of a camera and bits of a derived view."""
-        self._transition_check = TransitionCheck(self.views, frame_stack=frame_stack, action=record["action"])
+        self._transition_check = TransitionCheck(self.views, action=record["action"])
         self._derived_by_camera = [
             (index, [other for other, view in enumerate(self.views) if view.derived_from == camera.name])
             for index, camera in enumerate(self.views)
@@ -118,23 +118,20 @@ class ReplayBuffer:
         return {"capacity": self.capacity, "frame_stack": self.frame_stack, "step": record, "frames": frames}
 
     def start_episode(self, observation: Observation) -> None:
-        """Open an episode. The one before, if it was not finished, ends with what was last seen of it.
+        """Start an episode with its first observation, of single frames.
 
-        Earlier frames in the stack mean that the episode is already in its middle. They are kept too, as steps at which
-        nothing is known to have been done.
+        An unfinished episode before it ends with its newest observation.
         """
         stored = self._transition_check.validate_observation(observation)
-        ages = stored.compute_ages()
-        history = [(frames_back, stored.mask & (ages >= frames_back)) for frames_back in range(int(ages.max()), -1, -1)]
-        for frames_back, mask in history:
-            self._transition_check.check_derived_views(stored, mask, frames_back=frames_back)
-        for follows, (frames_back, mask) in enumerate(history):
-            self._write_step(stored, mask, self._compute_ages(mask, follows=follows > 0), frames_back=frames_back)
+        self._write_step(stored.frames, stored.mask, np.zeros(len(self.views), np.uint8))
 
-    def add(self, action: Any, reward: float, terminated: bool, observation: Observation) -> None:
-        """What was done at the newest observation, what it paid, whether the world ended, and what was seen next.
+    def add(
+        self, action: Any, reward: float, terminated: bool, observation: Observation, *, repeated: bool = False
+    ) -> None:
+        """Append one transition from the newest observation; `observation` has single frames.
 
-        Whatever is wrong raises `ContractError`, which names the field, and nothing of the step enters.
+        `repeated` marks an observation that an environment shows again because no camera sees anything
+        (`info["blind"]`). Invalid values raise `ContractError` with the field's name, and nothing is stored.
         """
         reason = self._explain_no_episode()
         if reason is not None:
@@ -146,19 +143,29 @@ class ReplayBuffer:
             )
         outcome = self._transition_check.validate_outcome(action, reward, terminated)
         stored = self._transition_check.validate_observation(observation)
-        age = self._compute_ages(stored.mask, follows=True)
-        repeated = not self._is_continuation(stored, age)
-        if repeated and not self._is_repeat(stored):
-            raise make_contract_error(
-                ERROR_SOURCE,
-                "observation",
-                "the stacks of the step before with one frame more",
-                "other earlier frames: add every step, and call start_episode() after a reset or for another stream",
-            )
         newest = (self.inserted - 1) % self.capacity
         for name, value in outcome.items():
             self.steps[name][newest] = value
-        self._write_step(stored, stored.mask, age, repeated=repeated)
+        self._write_step(stored.frames, stored.mask, self._compute_ages(stored.mask), repeated=repeated)
+
+    def get_observation(self) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """Return the newest observation with its frames stacked: views [1, V, C * frame_stack, H, W], mask [1, V]."""
+        return self.stack_frames(np.array([self.inserted - 1]))
+
+    def split_episode(self) -> None:
+        """Continue the episode in a new piece, which starts with the frames of the newest stack.
+
+        They are stored again, as steps without an action, so that nothing in the new piece refers to older steps.
+        """
+        newest = self.inserted - 1
+        record = self.steps[newest % self.capacity]
+        mask = record["mask"].copy()
+        age = np.minimum(record["age"], self.frame_stack - 1) * mask
+        for frames_back in range(int(age.max()), -1, -1):
+            present = mask & (age >= frames_back)
+            slot = (newest - frames_back) % self.capacity
+            frames = [ring[slot] * shown for ring, shown in zip(self.frames, present, strict=True)]
+            self._write_step(frames, present, (age - frames_back) * present)
 
     def _explain_no_episode(self) -> str | None:
         """None while an episode is running."""
@@ -170,43 +177,23 @@ class ReplayBuffer:
         ended = self.inserted > 1 and before["acted"] and before["terminated"]
         return "the world at its end" if ended else None
 
-    def _compute_ages(self, mask: NDArray[np.bool_], *, follows: bool) -> NDArray[np.uint8]:
-        """The ages of the next step's views."""
+    def _compute_ages(self, mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """Return the ages of the views [V] in the step that follows the newest one."""
         before = self.steps[(self.inserted - 1) % self.capacity]
-        persisted = mask & before["mask"] & follows
+        persisted = mask & before["mask"]
         return np.where(persisted, np.minimum(before["age"], MAX_AGE - 1) + 1, 0).astype(np.uint8)
-
-    def _is_continuation(self, observation: StoredObservation, age: NDArray[np.uint8]) -> bool:
-        """Whether the earlier frames of the entry are those which the replay would show in the next step's stack."""
-        slot = self.inserted % self.capacity
-        for view in np.flatnonzero(observation.mask).tolist():
-            stored, ring, oldest = observation.stored[view], self.frames[view], int(age[view])
-            for frames_back in range(1, observation.num_frames):
-                before = (
-                    ring[slot - min(frames_back, oldest)] if oldest else stored[-1]
-                )  # a negative slot counts from the end
-                if not np.array_equal(stored[-1 - frames_back], before):
-                    return False
-        return True
-
-    def _is_repeat(self, observation: StoredObservation) -> bool:
-        """Whether the newest step shows exactly this: what an environment gives again when no camera sees anything."""
-        views, mask = self.stack_frames(np.array([self.inserted - 1]))
-        images = np.stack(observation.images).reshape(views.shape[1:])
-        return np.array_equal(mask[0], observation.mask) and np.array_equal(views[0], images)
 
     def _write_step(
         self,
-        observation: StoredObservation,
+        frames: Sequence[NDArray[np.uint8]],
         mask: NDArray[np.bool_],
         age: NDArray[np.uint8],
         *,
-        frames_back: int = 0,
         repeated: bool = False,
     ) -> None:
         slot = self.inserted % self.capacity
-        for ring, stored in zip(self.frames, observation.stored, strict=True):
-            ring[slot] = stored[-1 - frames_back]
+        for ring, frame in zip(self.frames, frames, strict=True):
+            ring[slot] = frame
         for name, value in (("mask", mask), ("age", age), ("acted", False), ("repeated", repeated)):
             self.steps[name][slot] = value
         self.inserted += 1

@@ -1,9 +1,10 @@
 """What somebody wants to add to the replay, checked and in the form in which it is kept."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from manyview.data.derived_views import apply_bits, flatten_pixels, pack_bits
@@ -16,78 +17,58 @@ from manyview.envs.contract import (
     validate_reward,
 )
 from manyview.envs.foreground import extract_foreground_mask
-from manyview.envs.views import Observation, View, make_observation_space
+from manyview.envs.views import MASK, Observation, View, make_observation_space
 
 ERROR_SOURCE = "replay"
 MAX_REWARD = float(np.finfo(np.float32).max)
 
 
 class StoredObservation(NamedTuple):
-    """An observation. Its frames are the oldest first: as many as are stacked, or one if only the newest was given."""
+    """An observation of single frames in the form in which the replay buffer stores it."""
 
     mask: NDArray[np.bool_]  # [V]
-    images: list[NDArray[np.uint8]]  # [F, C, H, W] of each view
-    stored: list[NDArray[np.uint8]]  # as the replay keeps them: a derived view as bits [F, H * W / 8]
-
-    @property
-    def num_frames(self) -> int:
-        return len(self.images[0])
-
-    def compute_ages(self) -> NDArray[np.uint8]:
-        """How far the history of each view goes back in its stack: older frames than that repeat the one before."""
-        changes = [(frames[1:] != frames[:-1]).any((1, 2, 3)) for frames in self.images]  # [F - 1] each
-        return np.array([len(changed) - changed.argmax() if changed.any() else 0 for changed in changes], np.uint8)
+    frames: list[NDArray[np.uint8]]  # of each view [C, H, W]; bits [H * W / 8] of a derived view
 
 
 class TransitionCheck:
-    """Refuses what must not enter, with a `ContractError` that names the field."""
+    """Validate transitions before they are stored; `ContractError` names the invalid field."""
 
-    def __init__(self, views: Sequence[View], *, frame_stack: int, action: np.dtype[Any]) -> None:
-        self._views, self._frame_stack = views, frame_stack
-        self._cameras = {view.name: index for index, view in enumerate(views)}
+    def __init__(self, views: Sequence[View], *, action: np.dtype[Any]) -> None:
+        self._views, self._space = views, cast("spaces.Dict", make_observation_space(views))
         self._action_dtype, self._action_shape = action.base, action.shape
-        self._spaces = {frames: make_observation_space(views, frame_stack=frames) for frames in (1, frame_stack)}
 
     def validate_observation(self, observation: Observation) -> StoredObservation:
-        """Stacked as environments give it, or the newest frames alone."""
-        first = self._views[0]
-        image = observation.get(first.name) if isinstance(observation, dict) else None
-        is_single_frame = isinstance(image, np.ndarray) and image.shape == first.shape
-        space: Any = self._spaces[1 if is_single_frame else self._frame_stack]
-        observation = validate_observation(observation, space, ERROR_SOURCE)
-        images, stored = [], []
+        """Return an observation of single frames as it is stored."""
+        observation = validate_observation(observation, self._space, ERROR_SOURCE)
+        mask = observation[MASK].astype(np.bool_)
+        images = {view.name: observation[view.name].transpose(2, 0, 1) for view in self._views}
+        present = {view.name: bool(shown) for view, shown in zip(self._views, mask, strict=True)}
+        frames = []
         for view in self._views:
-            # Channels first is how stacked frames lie in memory, so this copies nothing.
-            frames = observation[view.name].transpose(2, 0, 1).reshape(-1, view.channels, view.height, view.width)
-            images.append(frames)
-            stored.append(frames if view.derived_from is None else _pack_foreground(frames, view))
-        stored_observation = StoredObservation(observation["mask"].astype(np.bool_), images, stored)
-        self.check_derived_views(stored_observation, stored_observation.mask)
-        return stored_observation
-
-    def check_derived_views(
-        self, observation: StoredObservation, mask: NDArray[np.bool_], *, frames_back: int = 0
-    ) -> None:
-        """That the derived views of `mask` can be made again of what is kept, so many frames back."""
-        frame = observation.num_frames - 1 - frames_back
-        for index, view in enumerate(self._views):
-            if view.derived_from is None or not mask[index]:
+            if view.derived_from is None:
+                frames.append(images[view.name])
                 continue
-            camera = self._cameras[view.derived_from]
-            if not observation.mask[camera]:
-                expected = f"to be absent when its camera {view.derived_from!r} is"
-                raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, "it present")
-            image, expected_image = (
-                flatten_pixels(observation.images[view_index][frame]) for view_index in (camera, index)
-            )
-            rebuilt = np.empty_like(expected_image)
-            apply_bits(image, observation.stored[index][frame : frame + 1], view.fill, out=rebuilt)
-            if not np.array_equal(rebuilt, expected_image):
-                expected = f"the picture of {view.derived_from!r}, or the fill {view.fill}, at every pixel"
-                pixels = int((rebuilt != expected_image).any(1).sum())
-                raise make_contract_error(
-                    ERROR_SOURCE, f"view {view.name!r}", expected, f"{pixels} pixels that are neither"
-                )
+            bits = pack_bits(extract_foreground_mask(observation[view.name][None], view.fill))[0]
+            if present[view.name]:
+                self._check_derived_view(view, images, bits, has_camera=present[view.derived_from])
+            frames.append(bits)
+        return StoredObservation(mask, frames)
+
+    def _check_derived_view(
+        self, view: View, images: Mapping[str, NDArray[np.uint8]], bits: NDArray[np.uint8], *, has_camera: bool
+    ) -> None:
+        """Check that a derived view can be rebuilt from its camera's frame and the stored bits."""
+        camera = view.derived_from or ""
+        if not has_camera:
+            expected = f"to be absent when its camera {camera!r} is"
+            raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, "it present")
+        pixels, expected_pixels = flatten_pixels(images[camera][None]), flatten_pixels(images[view.name][None])
+        rebuilt = np.empty_like(expected_pixels)
+        apply_bits(pixels, bits[None], view.fill, out=rebuilt)
+        if not np.array_equal(rebuilt, expected_pixels):
+            expected = f"the image of {camera!r}, or the fill {view.fill}, at every pixel"
+            count = int((rebuilt != expected_pixels).any(1).sum())
+            raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, f"{count} pixels that are neither")
 
     def validate_outcome(self, action: Any, reward: Any, terminated: Any) -> dict[str, Any]:
         """What was done and what came of it, by the names of the record's fields."""
@@ -118,7 +99,3 @@ class TransitionCheck:
 
     def _make_action_error(self, expected: str, got: str) -> ContractError:
         return make_contract_error(ERROR_SOURCE, "action", f"{expected} of shape {self._action_shape}", got)
-
-
-def _pack_foreground(frames: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
-    return pack_bits(extract_foreground_mask(frames.transpose(0, 2, 3, 1), view.fill))

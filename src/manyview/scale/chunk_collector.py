@@ -55,7 +55,7 @@ class ChunkCollector:
         configure_torch(config.machine)
         self._actor, self._incarnation, self._num_sent = actor, incarnation, 0
         self._agent = factory.build_agent(config, shapes)
-        env, replay = factory.make_env(config), factory.build_replay_buffer(config, shapes)
+        env, replay = factory.make_training_env(config), factory.build_replay_buffer(config, shapes)
         self._collector = Collector(config, env, shapes, self._agent, replay, Counters())
         self._chunk_start = 0
         """The number of the first step of the piece that is being made."""
@@ -76,7 +76,7 @@ class ChunkCollector:
         )
         self._num_sent += 1
         self._chunk_start = collector.replay.inserted
-        collector.replay.start_episode(collector.observation)  # the next piece stands for itself
+        collector.replay.split_episode()  # no chunk refers to another
         return chunk, CollectStats(episodes, monotonic() - start_s)
 
     @torch.no_grad()

@@ -1,10 +1,11 @@
-"""Lines 4 to 8 of Algorithm 1: acting in one environment, and keeping what came of it."""
+"""Lines 4 to 8 of Algorithm 1: act in one environment and store the transitions."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,13 +16,23 @@ from manyview.envs.views import NotRestorable, Observation, restore, snapshot
 from manyview.train.compute import autocast, resolve_device
 from manyview.train.counters import Counters
 from manyview.train.factory import Shapes
-from manyview.train.preprocessing import to_tensors
 from manyview.train.signals import EnvCallTracker
 from manyview.utils.seeding import derive_seed, make_rng
 
 
 class Collector:
-    """Plays one episode after another into a replay. It counts on `clock`, which may be somebody else's too."""
+    """Play episodes into a replay buffer, which also stacks the frames that the policy sees.
+
+    Args:
+        config: of the run.
+        env: gives single frames; see `factory.make_training_env`.
+        shapes: of what the agent sees.
+        agent: acts.
+        replay: gets every transition.
+        counters: counts steps, frames and episodes; the trainer counts on it too.
+        env_calls: marks calls of the environment for the watchdog.
+
+    """
 
     def __init__(
         self,
@@ -30,21 +41,20 @@ class Collector:
         shapes: Shapes,
         agent: OffPolicyAgent,
         replay: ReplayBuffer,
-        clock: Counters,
+        counters: Counters,
         env_calls: EnvCallTracker | None = None,
     ) -> None:
         self.config, self.env, self.shapes, self.agent = config, env, shapes, agent
         self._env_calls = env_calls or EnvCallTracker(config.task)
-        self.replay, self.counters, self._device = replay, clock, resolve_device(config.machine)
+        self.replay, self.counters, self._device = replay, counters, resolve_device(config.machine)
         self.start_episode()
 
     def step(self) -> Sequence[dict[str, Any]]:
-        """One agent step; return, steps and frames of the episode, if it ended."""
+        """Take one agent step; return the episode's return, steps and frames if it ended."""
         action = self._select_action()
         with self._env_calls("step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
-        self.replay.add(action, float(reward), terminated, observation)  # line 8
-        self.observation = observation
+        self.replay.add(action, float(reward), terminated, observation, repeated=info.get("blind", False))  # line 8
         self.counters.steps += 1
         self.counters.frames += info.get("frames", 1)
         if terminated or truncated:
@@ -52,34 +62,34 @@ class Collector:
         return [info["episode"]] if "episode" in info else []
 
     def start_episode(self) -> None:
-        # Seeds by number: how an episode begins does not depend on what was before.
+        # Seeds by number: an episode's start does not depend on the episodes before.
         seed = derive_seed(self.config.seed, "episode", self.counters.episodes)
         with self._env_calls("reset"):
-            self.observation, _ = self.env.reset(seed=seed)
-        self.replay.start_episode(self.observation)
+            observation, _ = self.env.reset(seed=seed)
+        self.replay.start_episode(observation)
         self.counters.episodes += 1
 
     def get_state(self) -> dict[str, Any] | None:
-        """Of the environment; None if it cannot be restored."""
+        """Return the environment's state, or None if it cannot be restored."""
         try:
             return snapshot(self.env)
         except NotRestorable:
             return None
 
     def load_state(self, state: dict[str, Any] | None) -> None:
-        """Go on in mid-episode, or with a fresh one, on a replay that is as it was then."""
+        """Continue in mid-episode, or with a fresh one, on a replay buffer in the state of that moment."""
         if state is None:
             self.start_episode()
         else:
-            self.observation = restore(self.env, state)
+            restore(self.env, state)
 
     def _select_action(self) -> NDArray[np.float32]:
-        """Lines 4 to 7, or a random action at the begin."""
+        """Lines 4 to 7, or an initial uniform random action."""
         step = self.counters.steps
         if step < self.config.schedule.random_steps:
             sample = make_rng(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.actions.size)
             return sample.astype(np.float32)
-        views, mask = to_tensors(self.observation, self.shapes.views, self._device)
+        views, mask = (torch.from_numpy(part).to(self._device) for part in self.replay.get_observation())
         with autocast(self.config.machine):
             action: Tensor = self.agent.act(views, mask, step=step, explore=True)
         array: NDArray[np.float32] = action[0].float().cpu().numpy()

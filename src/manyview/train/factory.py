@@ -17,6 +17,7 @@ from manyview.config.schema import RunConfig
 from manyview.data import DerivedViews, ReplayBuffer, RolloutBuffer, Sampler, compute_buffer_bytes
 from manyview.data.augmentation import Augmentation, check_image_shape
 from manyview.envs import Fault, View, get_views, make, make_vector
+from manyview.envs.registration import find_task
 from manyview.envs.suite import Levels, TaskSettings
 from manyview.envs.vector import AnyVectorEnv
 from manyview.envs.views import Observation
@@ -76,6 +77,18 @@ def make_env(
     return make(config.task, **_build_env_options(config), faults=faults, levels=levels)
 
 
+def make_training_env(config: RunConfig) -> gym.Env[Observation, Any]:
+    """Make the environment of an off-policy run: single frames, which the replay buffer stacks."""
+    return make(config.task, **{**_build_env_options(config), "frame_stack": 1})
+
+
+def resolve_frame_stack(config: RunConfig) -> int:
+    """Return the number of stacked frames: that of the config, else the task's default."""
+    if config.env.frame_stack is not None:
+        return config.env.frame_stack
+    return 1 if ":" in config.task else find_task(config.task).settings.frame_stack
+
+
 def make_vector_env(config: RunConfig) -> AnyVectorEnv:
     """Those of a rollout."""
     return make_vector(config.task, config.rollout.envs, threads=config.machine.threads, **_build_env_options(config))
@@ -101,15 +114,9 @@ def infer_shapes(config: RunConfig, env: gym.Env[Observation, Any] | AnyVectorEn
     """Of one environment, or of many."""
     any_env: Any = env
     is_vector, views = isinstance(env, VectorEnv), get_views(env)
-    action_space, observation_space = (
-        getattr(any_env, f"{'single_' if is_vector else ''}{name}_space") for name in ("action", "observation")
-    )
-    stacked_shape = observation_space[views[0].name].shape
+    action_space = any_env.single_action_space if is_vector else any_env.action_space
     shapes = Shapes(
-        views,
-        stacked_shape[2] // views[0].channels,
-        _infer_actions(config, action_space),
-        build_derived_views(config, views),
+        views, resolve_frame_stack(config), _infer_actions(config, action_space), build_derived_views(config, views)
     )
     for _, how in shapes.derived_views.augmentations:
         check_image_shape(how, shapes.image_shape)

@@ -68,6 +68,8 @@ def _describe_commit() -> str | None:
 
 def build_manifest(trainer: Trainer) -> dict[str, Any]:
     settings = trainer.env.metadata.get("settings")
+    if settings is not None:  # the replay buffer stacks frames, not the environment
+        settings = replace(settings, frame_stack=trainer.shapes.frame_stack)
     return create_manifest(
         trainer.config,
         renderer=trainer.renderer,

@@ -39,7 +39,7 @@ class ReplayTrainer(Trainer):
     last_batch: Batch | None = None
 
     def __init__(self, config: RunConfig) -> None:
-        super().__init__(config, factory.make_env)  # lines 1 and 2
+        super().__init__(config, factory.make_training_env)  # lines 1 and 2
         self.check_memory()
 
     def check_memory(self) -> None:

@@ -25,7 +25,7 @@ def test_an_episode_goes_on_exactly_for_200_steps(task: str, tmp_path: Path) -> 
     for _ in range(200):
         trainer.advance()
         twin.advance()
-        assert different(trainer.collector.observation, twin.collector.observation) == []
+        assert different(trainer.replay.get_observation(), twin.replay.get_observation()) == []
     assert different(trainer.get_state(), twin.get_state()) == []
     for each in (trainer, twin):
         each.close()

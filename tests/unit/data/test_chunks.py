@@ -12,7 +12,7 @@ from manyview.data.chunks import append_chunk, pack_chunk, unpack_chunk
 from manyview.data.n_step import compute_lengths
 from manyview.data.segments import pack_segment
 from manyview.envs.wrappers.observation import FrameStack
-from tests.support.replay import Lived, Noise, experience, replay_for
+from tests.support.replay import Lived, Noise, experience, newest_frames, replay_for
 
 STACK = 3
 
@@ -28,17 +28,18 @@ def lived_in_pieces(lengths: list[int], *, seed: int) -> tuple[list[bytes], list
     for length in lengths:
         begun, piece = replay.inserted, Lived()
         if observation is not None:
-            replay.start_episode(observation)
+            replay.split_episode()
             piece.observations.append(observation)
             piece.outcomes.append(None)
             piece.numbers.append(replay.inserted - 1 - begun)
         for _ in range(length):
-            action, reward, terminated, observation = next(stream)
+            action, reward, terminated, observation, _ = next(stream)
+            frames = newest_frames(observation, replay.views)
             if action is None:
-                replay.start_episode(observation)
+                replay.start_episode(frames)
             else:
                 piece.outcomes[-1] = (action, reward, terminated)
-                replay.add(action, reward, terminated, observation)
+                replay.add(action, reward, terminated, frames)
             piece.observations.append({name: part.copy() for name, part in observation.items()})
             piece.outcomes.append(None)
             piece.numbers.append(replay.inserted - 1 - begun)

@@ -13,7 +13,7 @@ from manyview.data import ReplayBuffer
 from manyview.envs import Fault, View, make, wrap
 from manyview.envs.views import Observation
 from manyview.envs.wrappers.faults import FaultDuration, FaultKind
-from tests.support.replay import Lived, Noise, live, replay_for
+from tests.support.replay import Lived, Noise, live, newest_frames, replay_for
 
 # Cameras that are broken on purpose are also warned of.
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
@@ -118,14 +118,18 @@ def in_pieces(env: gym.Env[Observation, Any], replay: ReplayBuffer, *, piece: in
         if over or step % piece == 0:
             if over:
                 observation, _ = env.reset(seed=seed if step == 0 else None)
-            replay.start_episode(observation)
+            if over:
+                replay.start_episode(newest_frames(observation, replay.views))
+            else:
+                replay.split_episode()
             lived.observations.append({name: part.copy() for name, part in observation.items()})
             lived.outcomes.append(None)
             lived.numbers.append(replay.inserted - 1)
         action = env.action_space.sample()
-        observation, reward, terminated, truncated, _ = env.step(action)
+        observation, reward, terminated, truncated, info = env.step(action)
         over = terminated or truncated
-        replay.add(action, float(reward), terminated, observation)
+        newest = newest_frames(observation, replay.views)
+        replay.add(action, float(reward), terminated, newest, repeated=info.get("blind", False))
         lived.outcomes[-1] = (action, float(reward), terminated)
         lived.observations.append({name: part.copy() for name, part in observation.items()})
         lived.outcomes.append(None)
@@ -144,14 +148,14 @@ def test_a_stream_that_begins_in_the_middle_of_an_episode_has_its_earlier_frames
     assert assert_shows_what_was_seen(replay, lived) == len(lived.numbers)
 
 
-def test_single_frames_can_be_added_instead_of_stacks() -> None:
-    """Whoever sends steps over a network need not send each frame as often as it is stacked."""
-    stacked, single = (wrap(Noise(), frame_stack=frames) for frames in (3, 1))
-    replay, other = (replay_for(stacked, capacity=200, frame_stack=3) for _ in range(2))
-    lived = live(stacked, replay, steps=80)
-    live(single, other, steps=80)
-    numbers = np.array(lived.numbers)
-    assert np.array_equal(replay.stack_frames(numbers)[0], other.stack_frames(numbers)[0])
+def test_the_newest_observation_is_what_the_frame_stack_shows() -> None:
+    env = wrap(Noise(), faults=FAULTS, frame_stack=3)
+    replay = replay_for(env, capacity=200, frame_stack=3)
+    for steps in range(1, 30):
+        lived = live(env, replay, steps=steps, seed=steps)
+        views, mask = replay.get_observation()
+        assert np.array_equal(mask[0], lived.masks()[-1])
+        assert np.array_equal(views[0], lived.views([view.name for view in replay.views])[-1])
 
 
 def test_views_of_several_sizes_are_refused() -> None:
@@ -198,7 +202,7 @@ def test_a_replay_goes_on_from_its_state() -> None:
         assert not terminated
         assert not truncated
         for each in (replay, other):
-            each.add(0, float(reward), terminated, observation)
+            each.add(0, float(reward), terminated, newest_frames(observation, each.views))
     assert other.inserted == replay.inserted
     assert np.array_equal(other.steps, replay.steps)
     assert all(np.array_equal(*rings) for rings in zip(other.frames, replay.frames, strict=True))

@@ -88,14 +88,14 @@ def test_the_newest_step_is_drawn_by_the_next_batch_but_one(prefetch: bool) -> N
 
 def taken(*, prefetch: bool, capacity: int, pauses: list[int], folder: Any = None) -> Iterator[Batch]:
     """A batch after every so many steps, from a ring that wraps."""
-    env = wrap(Noise(), frame_stack=3)
+    env = wrap(Noise())
     replay = replay_for(env, capacity=capacity, frame_stack=3, folder=folder)
     env.action_space.seed(0)
     steps = experience(env, steps=10**6)
     batches = sampler(replay, prefetch=prefetch)
     for pause in [40, *pauses]:
         for _ in range(pause):
-            action, reward, terminated, observation = next(steps)
+            action, reward, terminated, observation, _ = next(steps)
             if action is None:
                 replay.start_episode(observation)
             else:

@@ -8,7 +8,6 @@ import torch
 from manyview.agents import NonFiniteError
 from manyview.train import factory
 from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.preprocessing import to_tensors
 from tests.support.runs import short_run
 
 METHODS = ["drqv2+mem", "drqv2+none", "drqv2+re3", "drqv2+curl", "drqv2+curl+re3", "sac+mem", "sac+none", "sac+re3"]
@@ -162,7 +161,7 @@ def test_a_seed_has_weights_noise_and_batches_of_its_own() -> None:
     for (name, ours), theirs in zip(one.agent.named_parameters(), other.agent.parameters(), strict=True):
         assert ours.unique().numel() == 1 or not torch.equal(ours, theirs), name  # biases begin with 0
         theirs.data.copy_(ours.data)
-    seen = to_tensors(one.collector.observation, one.shapes.views, one.device)
+    seen = [torch.from_numpy(part) for part in one.replay.get_observation()]
     assert not torch.equal(*(each.agent.act(*seen, step=0, explore=True) for each in (one, other)))
     played(one, 30)
     assert not torch.equal(*(factory.build_sampler(each.config, one.replay).sample().indices for each in (one, other)))
@@ -176,6 +175,8 @@ def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(factory, "make", lambda task, **options: (task, options))
     monkeypatch.setattr(factory, "make_vector", lambda task, count, *, threads, **options: (task, options))  # noqa: ARG005
     one: Any = factory.make_env(config)
+    training: Any = factory.make_training_env(config)
     many: Any = factory.make_vector_env(config)
     assert one == ("dmc/walker_run", {**asked, "faults": None, "levels": None})
     assert many == ("dmc/walker_run", asked)
+    assert training == ("dmc/walker_run", {**asked, "frame_stack": 1})
