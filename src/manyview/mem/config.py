@@ -79,7 +79,7 @@ class MEMConfig:
 
     @classmethod
     def literal(cls) -> "MEMConfig":
-        """The paper read to the letter, with nothing of ours. It collapses without reward: `docs/explanation/collapse.md`."""
+        """Return the paper's literal configuration. It collapses without reward: `docs/explanation/collapse.md`."""
         return cls(
             affine_norm=True,
             diff_coef=0.01,

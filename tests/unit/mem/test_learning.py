@@ -95,8 +95,8 @@ def test_the_literal_reading_does_not_survive() -> None:
     assert not ROWS["C7"].bars["reward against start"].met_by(figures["reward against start"])
 
 
-# The tasks on which a random encoder is under 0.7; on Pendulum Swingup it is at 0.9 (docs/explanation/collapse.md). The gate has
-# time for Cheetah, above, which has least to spare; `python -m quality C8` runs all four.
+# The tasks on which a random encoder is under 0.7; on Pendulum Swingup it is at 0.9 (docs/explanation/collapse.md).
+# The gate has time for Cheetah, above, which has least to spare; `python -m quality C8` runs all four.
 @pytest.mark.quality("C8")
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["ball_in_cup_catch", "finger_turn_hard", "reacher_hard"])
