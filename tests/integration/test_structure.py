@@ -12,6 +12,7 @@ from manyview.mem import MEMConfig
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "manyview"
+DECISIONS = ROOT / "docs" / "explanation" / "decisions.md"
 
 # Top to bottom: a room may import the rooms below it, never one above or beside it.
 ROOMS = ["cli", "scale", "report", "train", "config", "agents", "methods", "mem", "nn", "data", "envs", "utils"]
@@ -71,7 +72,7 @@ def paper_marks() -> dict[str, list[str]]:
 
 
 def test_every_paper_mark_names_a_decision_that_exists() -> None:
-    entries = re.findall(r"^## (D\d+)\.", (ROOT / "docs" / "decisions.md").read_text(), flags=re.M)
+    entries = re.findall(r"^## (D\d+)\.", DECISIONS.read_text(), flags=re.M)
     assert len(entries) == len(set(entries))
     marks = paper_marks()
     assert marks, "the package has no mark at all"
@@ -81,7 +82,7 @@ def test_every_paper_mark_names_a_decision_that_exists() -> None:
 
 @pytest.mark.parametrize("field", [field.name for field in fields(MEMConfig)])
 def test_every_option_is_named_in_the_decisions(field: str) -> None:
-    assert f"`{field}" in (ROOT / "docs" / "decisions.md").read_text()
+    assert f"`{field}" in DECISIONS.read_text()
 
 
 FORBIDDEN = re.compile(

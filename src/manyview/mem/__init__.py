@@ -8,7 +8,7 @@
 | Eq. 9, 10     | `reward`                                              |
 | all together  | `MEM`                                                 |
 
-What the paper leaves open is marked PAPER in the code and answered in `docs/decisions.md`.
+What the paper leaves open is marked PAPER in the code and answered in `docs/explanation/decisions.md`.
 """
 
 from manyview.mem.config import MEMConfig

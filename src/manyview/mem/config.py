@@ -1,4 +1,4 @@
-"""Every choice MEM offers, with its default. Why each default is what it is: `docs/decisions.md`."""
+"""Every choice MEM offers, with its default. Why each default is what it is: `docs/explanation/decisions.md`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -79,7 +79,7 @@ class MEMConfig:
 
     @classmethod
     def literal(cls) -> "MEMConfig":
-        """The paper read to the letter, with nothing of ours. It collapses without reward: `docs/collapse.md`."""
+        """Return the paper's literal configuration. It collapses without reward: `docs/explanation/collapse.md`."""
         return cls(
             affine_norm=True,
             diff_coef=0.01,

@@ -12,7 +12,7 @@ from manyview.mem.encoder import Features
 SHARED_MEAN = "shared mean"
 
 # Where a meter turns into a warning. Healthy runs stay away from all of them by a factor of two or more; the
-# literal losses cross the first within a few hundred updates (docs/collapse.md).
+# literal losses cross the first within a few hundred updates (docs/explanation/collapse.md).
 MIN_STD = 0.05
 MIN_RANK = 3.0
 MAX_EXCESS_ACCURACY = 0.25  # above chance

@@ -1,7 +1,7 @@
 """Terms of our own that keep the features alive and make them follow the state.
 
 PAPER: D8. Nothing in Eq. 3 to 6 keeps information about the state: without extrinsic reward they shrink the features
-a hundredfold and the bonus dies. `docs/collapse.md` shows it, and shows what these terms do against it.
+a hundredfold and the bonus dies. `docs/explanation/collapse.md` shows it, and shows what these terms do against it.
 """
 
 from typing import Literal

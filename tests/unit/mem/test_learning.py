@@ -89,14 +89,14 @@ def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_tru
 @pytest.mark.quality("C7")
 @pytest.mark.long
 def test_the_literal_reading_does_not_survive() -> None:
-    """Half of the updates are enough to see it: what is dead by then stays dead (docs/collapse.md)."""
+    """Half of the updates are enough to see it: what is dead by then stays dead (docs/explanation/collapse.md)."""
     figures = survival(*trained("cheetah_run", "literal", updates=UPDATES // 2))
     assert not ROWS["C7"].bars["std"].met_by(figures["std"])
     assert not ROWS["C7"].bars["reward against start"].met_by(figures["reward against start"])
 
 
-# The tasks on which a random encoder is under 0.7; on Pendulum Swingup it is at 0.9 (docs/collapse.md). The gate has
-# time for Cheetah, above, which has least to spare; `python -m quality C8` runs all four.
+# The tasks on which a random encoder is under 0.7; on Pendulum Swingup it is at 0.9 (docs/explanation/collapse.md).
+# The gate has time for Cheetah, above, which has least to spare; `python -m quality C8` runs all four.
 @pytest.mark.quality("C8")
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["ball_in_cup_catch", "finger_turn_hard", "reacher_hard"])
