@@ -103,7 +103,7 @@ def windowed_knn_distance(
     """As `knn_distance`, but searching only the `window` rows that lie nearest along the principal axis of the points.
 
     Close points are close along any axis, so little is missed, at an eighth of the cost for 2,048 of 16,384 rows:
-    `docs/performance.md` has the rank correlation with the whole search.
+    `docs/explanation/performance.md` has the rank correlation with the whole search.
     """
     if window <= k:
         raise ValueError(f"expected a window of more than k = {k} rows, got {window}")

@@ -98,7 +98,7 @@ def test_a_search_that_is_wrong_is_refused_before_anything_begins(tmp_path: Path
 
 
 def test_the_search_of_the_docs_is_one(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "scale.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "sweeps.md").read_text()
     (tmp_path / "search.toml").write_text(page.split("```toml\n")[2].split("```")[0])
     wanted = read_sweep(tmp_path / "search.toml")
     assert wanted.search is not None

@@ -52,7 +52,7 @@ def test_every_combination_is_a_run_with_the_settings_of_all_and_of_its_variant(
 
 
 def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "scale.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "sweeps.md").read_text()
     (tmp_path / "night.toml").write_text(page.split("```toml\n")[1].split("```")[0])
     planned = read_sweep(tmp_path / "night.toml").plan_runs()
     assert f"{len(planned)} runs in runs/night" in page
