@@ -1,0 +1,53 @@
+"""The generated reference pages are up to date, whatever the terminal."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from manyview.cli.main import COMMANDS
+from manyview.config.schema import RunConfig
+from tools import docs_reference
+from tools.docs_reference import COMMANDS_PAGE, SETTINGS_PAGE, fill_regions, flatten, read_field_docs, render_pages
+
+REFERENCE = COMMANDS_PAGE.parent
+SETTINGS = {name for name, _ in flatten(docs_reference.to_plain(RunConfig(task="toy/identity_continuous")))}
+
+
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_the_generated_pages_are_up_to_date(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for page, text in render_pages().items():
+        assert page.read_text() == text, f"{page.name} is stale: run `python tools/docs_reference.py`"
+
+
+def test_every_command_has_a_section_with_its_options() -> None:
+    page = COMMANDS_PAGE.read_text()
+    assert re.findall(r"^## (\S+)$", page, flags=re.M) == list(COMMANDS)
+    for argument in ("TASK", "--set NAME=VALUE ...", "--dry-run", "--json", "--own-task MODULE:FUNCTION"):
+        assert f"| `{argument}` |" in page
+
+
+def test_every_setting_has_a_row() -> None:
+    assert (
+        set(re.findall(r"^\| `([^`]+)` \| [^|]+ \| (?:`|required)", SETTINGS_PAGE.read_text(), flags=re.M)) == SETTINGS
+    )
+
+
+@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.name)
+def test_settings_that_a_page_names_exist(page: Path) -> None:
+    groups = {name.split(".")[0] for name in SETTINGS if "." in name}
+    named = re.findall(r"`([a-z0-9]+\.[a-z][a-z0-9_]+)(?:=[^`]*)?`", page.read_text())
+    assert {name for name in named if name.split(".")[0] in groups} <= SETTINGS
+
+
+def test_field_docs_include_those_of_base_classes() -> None:
+    docs = read_field_docs(type(RunConfig(task="toy/identity_continuous").drqv2))
+    assert {"hidden", "std_steps"} <= docs.keys()
+
+
+def test_a_page_without_a_region_is_an_error(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- generated: old -->\n<!-- end generated -->\n")
+    with pytest.raises(ValueError, match=r"expected one each of new, got old"):
+        fill_regions(page, {"new": "text"})
