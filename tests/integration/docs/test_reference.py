@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from manyview.cli.main import COMMANDS
+from manyview.config.overrides import to_plain
 from manyview.config.schema import RunConfig
-from tools import docs_reference
 from tools.docs_reference import COMMANDS_PAGE, SETTINGS_PAGE, fill_regions, flatten, read_field_docs, render_pages
 
 REFERENCE = COMMANDS_PAGE.parent
-SETTINGS = {name for name, _ in flatten(docs_reference.to_plain(RunConfig(task="toy/identity_continuous")))}
+SETTINGS = {name for name, _ in flatten(to_plain(RunConfig(task="toy/identity_continuous")))}
 
 
 @pytest.mark.parametrize("columns", ["40", "200"])
