@@ -1,6 +1,7 @@
 """The generated reference pages are up to date, whatever the terminal."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,12 @@ import pytest
 from manyview.cli.main import COMMANDS
 from manyview.config.overrides import to_plain
 from manyview.config.schema import RunConfig
+from manyview.train.checkpoint import FORMAT
+from manyview.train.resume import RESUME_MODES
 from tools.docs_reference import COMMANDS_PAGE, SETTINGS_PAGE, fill_regions, flatten, read_field_docs, render_pages
 
 REFERENCE = COMMANDS_PAGE.parent
+PUBLIC_API = (REFERENCE / "public_api.md").read_text()
 SETTINGS = {name for name, _ in flatten(to_plain(RunConfig(task="toy/identity_continuous")))}
 
 
@@ -51,3 +55,17 @@ def test_a_page_without_a_region_is_an_error(tmp_path: Path) -> None:
     page.write_text("<!-- generated: old -->\n<!-- end generated -->\n")
     with pytest.raises(ValueError, match=r"expected one each of new, got old"):
         fill_regions(page, {"new": "text"})
+
+
+def test_the_run_directory_page_names_the_checkpoint_format_and_every_resume_mode() -> None:
+    page = (REFERENCE / "run_directory.md").read_text()
+    assert f"\n### Format {FORMAT}\n" in page
+    table = page.split("## Resume modes\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", table, flags=re.M) == list(RESUME_MODES)
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(manyview\.[a-z]+)\.__all__`", PUBLIC_API))))
+def test_the_stable_names_of_a_package_are_in_the_python_api(name: str) -> None:
+    page = (REFERENCE / "python_api.md").read_text()
+    exported = [export for export in import_module(name).__all__ if not export.endswith("Config")]
+    assert [export for export in exported if not re.search(rf"\b{export}\b", page)] == []
