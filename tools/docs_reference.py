@@ -153,7 +153,7 @@ def format_invocation(action: argparse.Action) -> str:
 
 def split_help(text: str) -> tuple[str, str]:
     """Split tyro's help into the text and its default; defaults that say nothing are empty."""
-    match = re.fullmatch(r"(?P<text>.*?)\s*(?:\((?P<hint>default: [^()]*|required|repeatable)\))?\s*", text, re.S)
+    match = re.fullmatch(r"(?P<text>.*?)\s*(?:\((?P<hint>default: .*|required|repeatable)\))?\s*", text, re.S)
     assert match is not None
     default = (match["hint"] or "").removeprefix("default:").strip()
     if default == "repeatable":
