@@ -1,0 +1,72 @@
+"""The generated reference pages are up to date, whatever the terminal."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from manyview.cli.main import COMMANDS
+from manyview.config.overrides import to_plain
+from manyview.config.schema import RunConfig
+from manyview.train.checkpoint import FORMAT
+from manyview.train.resume import RESUME_MODES
+from tools.docs_reference import COMMANDS_PAGE, SETTINGS_PAGE, fill_regions, flatten, read_field_docs, render_pages
+
+REFERENCE = COMMANDS_PAGE.parent
+PUBLIC_API = (REFERENCE / "public_api.md").read_text()
+NOT_SETTINGS = {"manyview", "seed1", "agent", "collector", "factory", "config", "manifest", "metrics", "state", "suite"}
+"""First parts of dotted names in the pages that are modules, objects and files."""
+SETTINGS = {name for name, _ in flatten(to_plain(RunConfig(task="toy/identity_continuous")))}
+
+
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_the_generated_pages_are_up_to_date(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for page, text in render_pages().items():
+        assert page.read_text() == text, f"{page.name} is stale: run `python tools/docs_reference.py`"
+
+
+def test_every_command_has_a_section_with_its_options() -> None:
+    page = COMMANDS_PAGE.read_text()
+    assert re.findall(r"^## (\S+)$", page, flags=re.M) == list(COMMANDS)
+    for argument in ("TASK", "--set NAME=VALUE ...", "--dry-run", "--json", "--own-task MODULE:FUNCTION"):
+        assert f"| `{argument}` |" in page
+
+
+def test_every_setting_has_a_row() -> None:
+    assert (
+        set(re.findall(r"^\| `([^`]+)` \| [^|]+ \| (?:`|required)", SETTINGS_PAGE.read_text(), flags=re.M)) == SETTINGS
+    )
+
+
+@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.name)
+def test_settings_that_a_page_names_exist(page: Path) -> None:
+    named = set(re.findall(r"`([a-z][a-z0-9]*\.[a-z][a-z0-9_]+)(?:=[^`]*)?`", page.read_text()))
+    assert {name for name in named if name.split(".")[0] not in NOT_SETTINGS} <= SETTINGS
+
+
+def test_field_docs_include_those_of_base_classes() -> None:
+    docs = read_field_docs(type(RunConfig(task="toy/identity_continuous").drqv2))
+    assert {"hidden", "std_steps"} <= docs.keys()
+
+
+def test_a_page_without_a_region_is_an_error(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- generated: old -->\n<!-- end generated -->\n")
+    with pytest.raises(ValueError, match=r"expected one each of new, got old"):
+        fill_regions(page, {"new": "text"})
+
+
+def test_the_run_directory_page_names_the_checkpoint_format_and_every_resume_mode() -> None:
+    page = (REFERENCE / "run_directory.md").read_text()
+    assert f"\n### Format {FORMAT}\n" in page
+    table = page.split("## Resume modes\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", table, flags=re.M) == list(RESUME_MODES)
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(manyview\.[a-z]+)\.__all__`", PUBLIC_API))))
+def test_the_stable_names_of_a_package_are_in_the_python_api(name: str) -> None:
+    page = (REFERENCE / "python_api.md").read_text()
+    exported = [export for export in import_module(name).__all__ if not export.endswith("Config")]
+    assert [export for export in exported if not re.search(rf"\b{export}\b", page)] == []

@@ -1,0 +1,306 @@
+"""Write the generated regions of docs/reference/commands.md and docs/reference/settings.md.
+
+    python tools/docs_reference.py            # write both pages
+    python tools/docs_reference.py --check    # write nothing; exit status 1 if a page is stale
+
+A region starts with `<!-- generated: NAME -->` and ends with `<!-- end generated -->`. Text outside of regions is
+written by hand and stays. The output depends on the sources only, not on the terminal or the machine.
+"""
+
+import argparse
+import ast
+import inspect
+import json
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from decimal import Decimal
+from importlib import import_module
+from pathlib import Path
+from textwrap import dedent
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import tyro
+
+from manyview.cli.main import COMMANDS
+from manyview.config.overrides import to_plain
+from manyview.config.presets import PRESETS, load_preset
+from manyview.config.schema import RunConfig
+
+DOCS = Path(__file__).parents[1] / "docs"
+COMMANDS_PAGE, SETTINGS_PAGE = DOCS / "reference" / "commands.md", DOCS / "reference" / "settings.md"
+REGION = re.compile(r"<!-- generated: (?P<name>\S+) -->\n.*?<!-- end generated -->", re.S)
+TOP_LEVEL = "run"
+"""Region of the settings that belong to no group."""
+
+
+@dataclass(frozen=True)
+class PresetTable:
+    """Presets that the page compares, resolved for one task and method."""
+
+    region: str
+    presets: tuple[str, ...]
+    task: str
+    method: str
+    unused: tuple[str, ...]
+    """Prefixes of settings without an effect on such a run."""
+
+    def resolve(self, preset: str) -> dict[str, Any]:
+        """Return every setting with an effect by its dotted name."""
+        return self._select(load_preset(preset, task=self.task, method=self.method, seed=RunConfig.seed))
+
+    def resolve_defaults(self) -> dict[str, Any]:
+        return self._select(RunConfig(task=self.task, method=self.method))
+
+    def _select(self, config: RunConfig) -> dict[str, Any]:
+        settings = dict(flatten(to_plain(config)))
+        for prefix in self.unused:
+            if not any(name.startswith(prefix) for name in settings):
+                raise ValueError(f"no setting starts with {prefix!r}. Update `unused` of the table {self.region}.")
+        return {name: value for name, value in settings.items() if not name.startswith(("preset", *self.unused))}
+
+
+PRESET_TABLES = (
+    PresetTable(
+        region="presets-off-policy",
+        presets=("paper/dmc/drqv2", "paper/dmc/sac", "cpu", "minute"),
+        task="dmc/cheetah_run",
+        method="drqv2+mem",
+        unused=("rollout.", "ppo.", "ride.", "env.further_view"),
+    ),
+    PresetTable(
+        region="presets-on-policy",
+        presets=("paper/procgen/ppo", "cpu", "minute"),
+        task="procgen/bigfish",
+        method="ppo+mem",
+        unused=(
+            "replay.",
+            "drqv2.",
+            "sac.",
+            "schedule.random",
+            "schedule.seed",
+            "schedule.update",
+            "log.every_steps",
+        ),
+    ),
+)
+
+
+def render_pages() -> dict[Path, str]:
+    """Return the text of both pages as it should be.
+
+    Raises ValueError if a page lacks a region, or has one that nothing writes.
+    """
+    return {
+        COMMANDS_PAGE: fill_regions(COMMANDS_PAGE, render_command_regions()),
+        SETTINGS_PAGE: fill_regions(SETTINGS_PAGE, render_setting_regions()),
+    }
+
+
+def fill_regions(page: Path, regions: Mapping[str, str]) -> str:
+    text = page.read_text(encoding="utf-8")
+    names = [match["name"] for match in REGION.finditer(text)]
+    if sorted(names) != sorted(regions):
+        raise ValueError(
+            f"regions of {page.name} do not match: expected one each of {', '.join(sorted(regions))}, "
+            f"got {', '.join(sorted(names))}. Add or remove the lines `<!-- generated: NAME -->` and "
+            "`<!-- end generated -->`."
+        )
+
+    def fill(match: re.Match[str]) -> str:
+        return f"<!-- generated: {match['name']} -->\n{regions[match['name']]}\n<!-- end generated -->"
+
+    return REGION.sub(fill, text)
+
+
+# Commands.
+
+
+def render_command_regions() -> dict[str, str]:
+    overview = render_table(
+        ("command", "purpose"), [(f"[`{name}`](#{name})", escape(text)) for name, text in COMMANDS.items()]
+    )
+    functions = {name: getattr(import_module(f"manyview.cli.{name}"), name) for name in COMMANDS}
+    return {"overview": overview, **{name: render_command(name, run) for name, run in functions.items()}}
+
+
+def render_command(name: str, function: Callable[..., int]) -> str:
+    """Return description, usage and arguments of a subcommand."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # tyro has no other way to list arguments
+        parser = tyro.extras.get_parser(function, prog=f"manyview {name}", add_help=False)
+    actions = list(parser._actions)
+    needed = [action for action in actions if not action.option_strings or action.required]
+    optional = [] if len(needed) == len(actions) else ["[OPTIONS]"]
+    usage = " ".join(["manyview", name, *map(format_invocation, needed), *optional])
+    rows = []
+    for action in actions:
+        text, default = split_help(action.help or "")
+        rows.append((f"`{escape_code(format_invocation(action))}`", default, escape(text)))
+    description = "\n".join(escape(line) for line in inspect.cleandoc(function.__doc__ or "").splitlines())
+    return f"{description}\n\n```text\n{usage}\n```\n\n{render_table(('argument', 'default', 'meaning'), rows)}"
+
+
+def format_invocation(action: argparse.Action) -> str:
+    """Return an argument as it is typed: `TASK`, `--seed N`, `--fresh`."""
+    metavar = action.metavar if isinstance(action.metavar, str) else None
+    names = action.option_strings[:1] or ([] if metavar else [action.dest])
+    return " ".join([*names, *([metavar] if metavar else [])])
+
+
+def split_help(text: str) -> tuple[str, str]:
+    """Split tyro's help into the text and its default; defaults that say nothing are empty."""
+    match = re.fullmatch(r"(?P<text>.*?)\s*(?:\((?P<hint>default: .*|required|repeatable)\))?\s*", text, re.S)
+    assert match is not None
+    default = (match["hint"] or "").removeprefix("default:").strip()
+    if default == "repeatable":
+        return f"{match['text']} May be repeated.", ""
+    return match["text"], "" if default in ("", "None", "False") else escape(default)
+
+
+# Settings.
+
+
+def render_setting_regions() -> dict[str, str]:
+    hints = get_type_hints(RunConfig)
+    groups = [field.name for field in fields(RunConfig) if is_dataclass(hints[field.name])]
+    top_level = [field for field in fields(RunConfig) if field.name not in groups]
+    sections = [render_group(name, hints[name], read_field_docs(RunConfig).get(name)) for name in groups]
+    return {
+        TOP_LEVEL: render_settings_table("", RunConfig, top_level),
+        "groups": "\n\n".join(sections),
+        "presets": render_table(
+            ("preset", "purpose"), [(f"`{name}`", escape(preset.summary)) for name, preset in PRESETS.items()]
+        ),
+        **{table.region: render_preset_table(table) for table in PRESET_TABLES},
+    }
+
+
+def render_group(name: str, kind: type, doc: str | None) -> str:
+    """Return heading, introduction and table of a group; the field's docstring wins over the class's."""
+    text = doc or read_class_doc(kind)
+    introduction = [escape(text)] if text else []
+    return "\n\n".join([f"### {name}", *introduction, render_settings_table(f"{name}.", kind, fields(kind))])
+
+
+def render_settings_table(prefix: str, kind: type, chosen: Iterable["Field[Any]"]) -> str:
+    hints, docs = get_type_hints(kind), read_field_docs(kind)
+    rows = [
+        (
+            f"`{prefix}{field.name}`",
+            format_type(hints[field.name]),
+            "required" if field.default is MISSING else f"`{format_value(field.default)}`",
+            escape(docs.get(field.name, "")),
+        )
+        for field in chosen
+    ]
+    return render_table(("setting", "type", "default", "meaning"), rows)
+
+
+def render_preset_table(table: PresetTable) -> str:
+    """Return a table of the settings that the presets change; an empty cell keeps the default."""
+    defaults = table.resolve_defaults()
+    resolved = [table.resolve(preset) for preset in table.presets]
+    rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name, default in defaults.items():
+        values = [settings[name] for settings in resolved]
+        if all(value == default for value in values):
+            continue
+        cells = (format_cell(default), *("" if value == default else format_cell(value) for value in values))
+        rows.setdefault((name.rsplit(".", 1)[-1], cells), []).append(name)  # one row for one setting of several groups
+    return render_table(
+        ("setting", "default", *(f"`{preset}`" for preset in table.presets)),
+        [(" ".join(f"`{name}`" for name in names), *cells) for (_, cells), names in rows.items()],
+    )
+
+
+def read_field_docs(kind: type) -> dict[str, str]:
+    """Return the docstrings below the fields of a dataclass and of its bases, each as one line."""
+    docs: dict[str, str] = {}
+    for base in reversed([base for base in kind.__mro__ if is_dataclass(base)]):
+        (definition,) = ast.parse(dedent(inspect.getsource(base))).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, following in zip(definition.body, definition.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                match following:
+                    case ast.Expr(value=ast.Constant(value=str(text))):
+                        docs[statement.target.id] = " ".join(text.split())
+    return docs
+
+
+def read_class_doc(kind: type) -> str:
+    """Return the first paragraph of a class's docstring."""
+    text = inspect.cleandoc(kind.__doc__ or "")  # without one, `dataclass` puts the signature there
+    return "" if text.startswith(f"{kind.__name__}(") else " ".join(text.split("\n\n")[0].split())
+
+
+def format_type(hint: Any) -> str:
+    if get_origin(hint) in (UnionType, Union):
+        return ", ".join(dict.fromkeys(format_type(option) for option in get_args(hint)))
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"list of {format_type(get_args(hint)[0])}"
+    return "`null`" if hint is NoneType else str(hint.__name__)
+
+
+def format_value(value: Any) -> str:
+    """Return a value as `--set` takes it."""
+    if isinstance(value, float):
+        return format(Decimal(repr(value)).normalize(), "f")
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def format_cell(value: Any) -> str:
+    """Return a value of a preset table, integers with thousands separators."""
+    return f"{value:,}" if type(value) is int else format_value(value)
+
+
+def flatten(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{path}{name}.")
+        else:
+            yield path + name, value
+
+
+# Markdown.
+
+
+def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("|  |", "| |") for line in lines)
+
+
+def escape(text: str) -> str:
+    """Return prose as Markdown: no HTML, no column ends, and options as code."""
+    parts = re.split(r"(`[^`]*`)", text.replace("|", r"\|"))  # code spans stay as they are
+    return "".join(part if part.startswith("`") else _escape_prose(part) for part in parts)
+
+
+def _escape_prose(text: str) -> str:
+    text = re.sub(r"[<>*]", lambda match: "\\" + match[0], text)
+    return re.sub(r"(?<![\w-])--[a-z][a-z-]*", lambda match: f"`{match[0]}`", text)
+
+
+def escape_code(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Write the generated regions of the reference pages.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a page is stale")
+    check = parser.parse_args(arguments).check
+    stale = {page: text for page, text in render_pages().items() if page.read_text(encoding="utf-8") != text}
+    for page, text in stale.items():
+        if not check:
+            page.write_text(text, encoding="utf-8")
+        print(f"{page.relative_to(DOCS.parent)}: {'stale' if check else 'written'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
