@@ -5,9 +5,13 @@ import re
 import sys
 from dataclasses import fields
 from pathlib import Path
+from traceback import extract_stack
+from typing import Any
 
 import pytest
 
+from manyview.agents import DrQv2
+from manyview.cli.main import main
 from manyview.mem import MEMConfig
 
 ROOT = Path(__file__).parents[2]
@@ -116,3 +120,50 @@ def test_shipped_code_never_unpickles() -> None:
 )
 def test_what_would_unpickle_is_seen(line: str) -> None:
     assert FORBIDDEN.search(line)
+
+
+def module_imports() -> dict[str, set[str]]:
+    """Imports between modules of the package, also those inside functions."""
+    modules = {
+        ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in PACKAGE.rglob("*.py")
+    }
+    return {name: (imports(file) & modules.keys()) - {name} for name, file in modules.items()}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: targets for name, targets in module_imports().items() if not is_package(name)}
+    while ends := {name for name, targets in graph.items() if not targets & graph.keys()}:
+        graph = {name: targets for name, targets in graph.items() if name not in ends}
+    assert not graph, f"in or above a circle: {sorted(graph)}"
+
+
+def is_package(name: str) -> bool:
+    return (PACKAGE.parent / Path(*name.split(".")) / "__init__.py").is_file()
+
+
+@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_no_module_is_over_350_lines(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= 350
+
+
+def test_the_way_from_the_command_to_the_update_is_the_one_in_the_docs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths: list[list[str]] = []
+    update = DrQv2.update
+
+    def record_path(self: DrQv2, *args: Any) -> Any:
+        files = [Path(frame.filename) for frame in extract_stack()]
+        modules = [file.relative_to(PACKAGE).as_posix() for file in files if PACKAGE in file.parents]
+        paths.append([*dict.fromkeys(modules), "agents/drqv2.py"])
+        return update(self, *args)
+
+    monkeypatch.setattr(DrQv2, "update", record_path)
+    changes = ["schedule.frames=40", "schedule.seed_frames=30", "evaluation.episodes=0"]
+    assert main(["train", "toy/hidden_goal_continuous", "--preset", "minute", "--set", *changes]) == 0
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    (listed,) = re.findall(r"```text\n(cli/main\.py.*?)```", page, flags=re.S)
+    assert paths[-1] == [line.split()[0] for line in listed.splitlines()]
+    assert len(paths[-1]) <= 12

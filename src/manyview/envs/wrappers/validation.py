@@ -189,7 +189,7 @@ class CallValidator(ViewWrapper):
         expected = self._describe()
         if state.get("spec") != expected:
             raise NotRestorable(
-                f"{self.name}: a snapshot of {state.get('of')} does not fit an environment of {expected}"
+                f"{self.name}: a snapshot of {state.get('spec')} does not fit an environment of {expected}"
             )
         self._last_observation = super().restore(state["env"])
         match state["episode"]:
