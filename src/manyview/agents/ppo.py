@@ -166,7 +166,8 @@ class PPO(Agent):
     def rollback(self, state: dict[str, Any]) -> None:
         """Restore `state`, except the returns of the running episodes.
 
-        The environments continue these episodes. Non-finite returns become 0: they would stay in the sums, and a checkpoint with them cannot be loaded.
+        The environments continue these episodes. Non-finite returns become 0: they would stay in the sums, and a
+        checkpoint with them cannot be loaded.
         """
         returns, bonuses = (
             meter.returns.nan_to_num(0.0, 0.0, 0.0) for meter in (self.reward_normalizer, self.bonus_returns)
