@@ -25,8 +25,9 @@ def compute_distances(
 ) -> tuple[Tensor, Tensor]:
     """Return the k-NN distances of Eq. 9 and their mask, [B, V + 1] each.
 
-    There is a column per view, then one for x̄; with `joint` there is a single column. `num_rollouts` > 1: the rows of this many rollouts alternate, and each
-    rollout is searched separately. See `knn_distance` and `windowed_knn_distance` for the other arguments.
+    There is a column per view, then one for x̄; with `joint` there is a single column. With `num_rollouts` > 1 the rows
+    of this many rollouts alternate, and each rollout is searched separately. See `knn_distance` and
+    `windowed_knn_distance` for the other arguments.
     """
     if num_rollouts > 1:
         rollouts = (Features(*(part[first::num_rollouts] for part in features)) for first in range(num_rollouts))
