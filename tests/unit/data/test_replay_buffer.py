@@ -162,9 +162,9 @@ def test_views_of_several_sizes_are_refused() -> None:
 def test_a_derived_view_needs_a_camera_and_a_whole_fill() -> None:
     side, grey = View("side", 6, 7), View("grey", 6, 7, 1)
     cut, twice = View("cut", 6, 7, derived_from="side"), View("twice", 6, 7, derived_from="cut")
-    with pytest.raises(ValueError, match="'twice' is derived from 'cut', which is no camera"):
+    with pytest.raises(ValueError, match="'twice' is derived from 'cut': expected a camera"):
         ReplayBuffer([side, cut, twice], action_shape=(), capacity=10, frame_stack=1)
-    with pytest.raises(ValueError, match=r"'grey_cut' has 1 channels, but its fill \(0, 0, 0\) has 3"):
+    with pytest.raises(ValueError, match=r"'grey_cut' does not fit: expected 1 channels, got 3 in \(0, 0, 0\)"):
         ReplayBuffer(
             [grey, View("grey_cut", 6, 7, 1, derived_from="grey")], action_shape=(), capacity=10, frame_stack=1
         )
