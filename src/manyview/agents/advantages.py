@@ -49,7 +49,7 @@ class EpisodeReturns(nn.Module):
 
     @torch.no_grad()
     def forward(self, reward: Tensor, done: Tensor) -> Tensor:
-        """Add `reward` [T, E]; return the returns [N] of the episodes that end at `done` [T, E]."""
+        """Add `reward` [T, E]; return the returns [N] of the episodes that end, by `done` [T, E]."""
         running_returns = torch.empty_like(reward)
         for step in range(len(reward)):
             running_returns[step] = self.returns.add_(reward[step])

@@ -1,4 +1,4 @@
-"""Replay buffer, rollout buffer, n-step sampling, augmentation and the segment log on disk."""
+"""Replay buffer, rollout buffer, n-step sampling, augmentation, segment log."""
 
 from manyview.data.batch import Batch, Minibatch
 from manyview.data.derived_views import DerivedViews

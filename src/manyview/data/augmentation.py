@@ -66,7 +66,7 @@ def cutout_color(images: Tensor, key: Tensor) -> Tensor:
 
 
 def random_conv(images: Tensor, key: Tensor) -> Tensor:
-    """Apply a random 3 x 3 convolution, mapped to 0..255 by a sigmoid: shapes stay, colors change."""
+    """Apply a random 3 x 3 convolution and a sigmoid: shapes stay, colors change."""
     count, channels, height, width = images.shape
     std = (2 / (9 * (channels + channels))) ** 0.5  # Xavier initialization
     weights = normal(key, channels * channels * 9).view(count * channels, channels, 3, 3) * std
@@ -137,9 +137,9 @@ def random_shift(views: Tensor, pixels: int, generator: torch.Generator, mode: S
 
 
 def shift_views(views: Tensor, offsets: Tensor) -> Tensor:
-    """Shift `views` [B, V, C, H, W] up and left by `offsets` [2, B, V] pixels; borders are repeated.
+    """Shift `views` [B, V, C, H, W] up and left by `offsets` [2, B, V] pixels.
 
-    Raises ValueError if an offset is not smaller than the image.
+    Border pixels are repeated. Raises ValueError if an offset is not smaller than the image.
     """
     height, width = views.shape[-2:]
     if offsets.numel() and int(offsets.abs().max()) >= min(height, width):
@@ -210,7 +210,7 @@ def _shift_by_gather(views: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _shift_by_slices(views: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Shift by slices, for CPUs: numpy copies whole rows, 20 times faster than gathering pixels."""
+    """Shift by slices, for CPUs: 20 times faster than gathering pixels."""
     height = views.shape[-2]
     images = np.ascontiguousarray(views).reshape(-1, *views.shape[2:])
     out = np.empty_like(images)

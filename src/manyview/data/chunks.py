@@ -1,4 +1,4 @@
-"""Chunks of consecutive transitions, sent from one replay buffer to another in the segment format.
+"""Chunks of consecutive transitions, sent between replay buffers in the segment format.
 
 A chunk is self-contained: it starts with the steps of a `ReplayBuffer.start_episode` call, and no step in it refers to
 an earlier one.
@@ -54,7 +54,7 @@ def pack_chunk(replay: ReplayBuffer, start: int) -> bytes:
 
 
 def unpack_chunk(data: bytes, replay: ReplayBuffer) -> ChunkSteps:
-    """Unpack and validate a chunk from an untrusted sender. Raises `SegmentError` if it is invalid."""
+    """Unpack an untrusted chunk. Raises `SegmentError` if it does not fit `replay`."""
     segment = Segment(data)
     count = len(segment)
     if count > replay.capacity:

@@ -54,7 +54,7 @@ def pack_bits(foreground: NDArray[np.bool_]) -> NDArray[np.uint8]:
 def apply_bits(
     images: NDArray[np.uint8], bits: NDArray[np.uint8], fill: Sequence[int], *, out: NDArray[np.uint8]
 ) -> None:
-    """Write `images` [N, C, H * W] to `out` where `bits` [N, H * W / 8] are set, `fill` elsewhere."""
+    """Write `images` [N, C, H * W] where `bits` [N, H * W / 8] are set, else `fill`, to `out`."""
     # One flat array: numpy unpacks it faster than along an axis. The last byte of a frame may be partly unused.
     foreground = np.unpackbits(bits).reshape(len(bits), 1, -1)[..., : images.shape[2]]
     # Multiplication by 0 and 1 is fastest here; numpy's masked copies take a hundred times as long.

@@ -64,7 +64,7 @@ def make_step_dtype(views: Sequence[View], action_shape: tuple[int, ...], action
 
 
 def check_records(records: NDArray[Any]) -> None:
-    """Raise ValueError if untrusted records hold non-finite numbers, or flags other than 0 and 1."""
+    """Raise ValueError if records hold non-finite numbers, or flags other than 0 and 1."""
     for name in records.dtype.names or ():
         values = records[name]
         if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -74,7 +74,7 @@ def check_records(records: NDArray[Any]) -> None:
 
 
 def stored_frame_shape(view: View) -> tuple[int, ...]:
-    """Return the shape of a stored frame: [C, H, W] of a camera, [H * W / 8] of a derived view."""
+    """Return the stored frame's shape: [C, H, W] of a camera, [H * W / 8] of a derived view."""
     if view.derived_from is None:
         return (view.channels, view.height, view.width)
     return (math.ceil(view.height * view.width / 8),)

@@ -1,4 +1,4 @@
-"""What somebody wants to add to the replay, checked and in the form in which it is kept."""
+"""Validation of transitions and conversion to the layout of the replay buffer."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,24 +23,28 @@ MAX_REWARD = float(np.finfo(np.float32).max)
 
 
 class StoredObservation(NamedTuple):
-    """An observation. Its frames are the oldest first: as many as are stacked, or one if only the newest was given."""
+    """Observation in the layout of the replay buffer.
+
+    F frames per view, the oldest first: the full stack, or 1 if only the newest frame was given.
+    """
 
     mask: NDArray[np.bool_]  # [V]
-    images: list[NDArray[np.uint8]]  # [F, C, H, W] of each view
-    stored: list[NDArray[np.uint8]]  # as the replay keeps them: a derived view as bits [F, H * W / 8]
+    images: list[NDArray[np.uint8]]  # [F, C, H, W] per view
+    stored: list[NDArray[np.uint8]]  # as stored: a derived view as bits [F, H * W / 8]
 
     @property
     def num_frames(self) -> int:
+        """Number of frames F."""
         return len(self.images[0])
 
     def compute_ages(self) -> NDArray[np.uint8]:
-        """How far the history of each view goes back in its stack: older frames than that repeat the one before."""
+        """Return the number [V] of earlier frames in each stack before they only repeat."""
         changes = [(frames[1:] != frames[:-1]).any((1, 2, 3)) for frames in self.images]  # [F - 1] each
         return np.array([len(changed) - changed.argmax() if changed.any() else 0 for changed in changes], np.uint8)
 
 
 class TransitionCheck:
-    """Refuses what must not enter, with a `ContractError` that names the field."""
+    """Checks of observations and outcomes; they raise `ContractError`, which names the field."""
 
     def __init__(self, views: Sequence[View], *, frame_stack: int, action: np.dtype[Any]) -> None:
         self._views, self._frame_stack = views, frame_stack
@@ -49,7 +53,7 @@ class TransitionCheck:
         self._spaces = {frames: make_observation_space(views, frame_stack=frames) for frames in (1, frame_stack)}
 
     def validate_observation(self, observation: Observation) -> StoredObservation:
-        """Stacked as environments give it, or the newest frames alone."""
+        """Validate and convert an observation of full stacks, or of the newest frames alone."""
         first = self._views[0]
         image = observation.get(first.name) if isinstance(observation, dict) else None
         is_single_frame = isinstance(image, np.ndarray) and image.shape == first.shape
@@ -57,7 +61,7 @@ class TransitionCheck:
         observation = validate_observation(observation, space, ERROR_SOURCE)
         images, stored = [], []
         for view in self._views:
-            # Channels first is how stacked frames lie in memory, so this copies nothing.
+            # Stacked frames are channels-first in memory, so this does not copy.
             frames = observation[view.name].transpose(2, 0, 1).reshape(-1, view.channels, view.height, view.width)
             images.append(frames)
             stored.append(frames if view.derived_from is None else _pack_foreground(frames, view))
@@ -68,32 +72,35 @@ class TransitionCheck:
     def check_derived_views(
         self, observation: StoredObservation, mask: NDArray[np.bool_], *, frames_back: int = 0
     ) -> None:
-        """That the derived views of `mask` can be made again of what is kept, so many frames back."""
+        """Raise `ContractError` if a derived view in `mask` cannot be rebuilt from its camera.
+
+        `frames_back` selects the frame, 0 for the newest.
+        """
         frame = observation.num_frames - 1 - frames_back
         for index, view in enumerate(self._views):
             if view.derived_from is None or not mask[index]:
                 continue
             camera = self._cameras[view.derived_from]
             if not observation.mask[camera]:
-                expected = f"to be absent when its camera {view.derived_from!r} is"
-                raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, "it present")
+                expected = f"an absent view, as its camera {view.derived_from!r} is absent"
+                raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, "a present one")
             image, expected_image = (
                 flatten_pixels(observation.images[view_index][frame]) for view_index in (camera, index)
             )
             rebuilt = np.empty_like(expected_image)
             apply_bits(image, observation.stored[index][frame : frame + 1], view.fill, out=rebuilt)
             if not np.array_equal(rebuilt, expected_image):
-                expected = f"the picture of {view.derived_from!r}, or the fill {view.fill}, at every pixel"
+                expected = f"the image of {view.derived_from!r} or the fill {view.fill} at every pixel"
                 pixels = int((rebuilt != expected_image).any(1).sum())
                 raise make_contract_error(
                     ERROR_SOURCE, f"view {view.name!r}", expected, f"{pixels} pixels that are neither"
                 )
 
     def validate_outcome(self, action: Any, reward: Any, terminated: Any) -> dict[str, Any]:
-        """What was done and what came of it, by the names of the record's fields."""
+        """Validate action, reward and termination; return them by the record's field names."""
         reward = validate_reward(reward, ERROR_SOURCE)
         if abs(reward) > MAX_REWARD:
-            raise make_contract_error(ERROR_SOURCE, "reward", "a number that is finite as float32", str(reward))
+            raise make_contract_error(ERROR_SOURCE, "reward", "a number that is finite in float32", str(reward))
         return {
             "action": self._validate_action(action),
             "reward": reward,
@@ -104,7 +111,7 @@ class TransitionCheck:
     def _validate_action(self, action: Any) -> NDArray[Any]:
         try:
             value = np.asarray(action)
-        except (TypeError, ValueError, RuntimeError):  # what numpy cannot take, such as rows of different lengths
+        except (TypeError, ValueError, RuntimeError):  # not an array, such as rows of different lengths
             raise self._make_action_error("numbers", describe(action)) from None
         if value.shape != self._action_shape or value.dtype.kind not in "fiub":
             raise self._make_action_error("numbers", describe(action))

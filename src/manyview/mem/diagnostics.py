@@ -1,4 +1,4 @@
-"""Health meters of MEM's features and bonus on a batch, and warnings with a remedy for each."""
+"""Health meters of MEM's features and bonus, and warnings with a remedy for each."""
 
 import math
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ MIN_ROWS = 16
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Health meters by view name; `std`, `rank` and `share` also have an entry for the shared mean.
+    """Health meters of a batch, by view name.
 
-    `std` and `rank` are NaN for fewer than `MIN_ROWS` rows.
+    `std`, `rank` and `share` also have an entry for the shared mean. `std` and `rank` are NaN for fewer than `MIN_ROWS` rows.
     """
 
     finite: float

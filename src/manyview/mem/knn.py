@@ -181,9 +181,9 @@ def _project_on_principal_axis(points: Tensor, mask: Tensor, combine: Combine) -
 
 
 class _ApproximateMarginal:
-    """Ranking score |b|² - 2ab, [G, T, M]: orders the neighbors b of a as |a - b|² does, in one pass.
+    """Ranking score |b|² - 2ab, [G, T, M].
 
-    inf where b is absent. In float64: float32 rounding (6e-6 at squared norm 64) would hide distances under 2e-3.
+    It orders the neighbors b of a as |a - b|² does, in one pass; inf where b is absent. In float64: float32 rounding (6e-6 at squared norm 64) would hide distances under 2e-3.
     """
 
     def __init__(self, reference: Tensor, mask: Tensor) -> None:
@@ -195,7 +195,7 @@ class _ApproximateMarginal:
 
 
 class _ApproximateJoint:
-    """Squared distance [1, T, M] over the views that both rows have, scaled to those of the query.
+    """Squared distance [1, T, M] over common views, scaled to the number of the query's views.
 
     One matmul: a²·[b present] + [a present]·b² - 2ab, with absent vectors zero.
     """
@@ -228,7 +228,7 @@ def _combine_groups(squared: Tensor, mask: Tensor, reference_mask: Tensor, combi
 
 
 def _select_kth(ascending: Tensor, k: int) -> Tensor:
-    """Return the k-th finite value of each row, the last one if there are fewer, 0 if there is none."""
+    """Return the k-th finite value of each row, the last if there are fewer, 0 if none."""
     if ascending.shape[-1] == 0:
         return ascending.new_zeros(ascending.shape[:-1])
     available = ascending.isfinite().sum(-1, keepdim=True)
@@ -237,7 +237,7 @@ def _select_kth(ascending: Tensor, k: int) -> Tensor:
 
 
 def _average_first(ascending: Tensor, k: int) -> Tensor:
-    """Return the mean of the first k finite values of each row, or of all if fewer, 0 if there is none."""
+    """Return the mean of the first k finite values of each row, or of fewer, 0 if none."""
     first = ascending[..., :k]
     finite = first.isfinite()
     return torch.where(finite, first, 0.0).sum(-1) / finite.sum(-1).clamp(min=1)

@@ -101,6 +101,6 @@ def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def _safe_norm(vectors: Tensor) -> Tensor:
-    """Return the Euclidean norm over the last axis, with gradient 0 instead of NaN at the zero vector."""
+    """Return the norm over the last axis, with gradient 0 instead of NaN at the zero vector."""
     squared = vectors.pow(2).sum(-1)
     return torch.where(squared > 0, squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt(), 0.0)

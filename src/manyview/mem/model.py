@@ -110,7 +110,7 @@ class MEM(nn.Module):
     def _compute_regularizers(
         self, features: Features, next_features: Features | None
     ) -> dict[str, tuple[float, Tensor]]:
-        """Return the active regularizers, which are not in the paper: metric name to (weight, loss)."""
+        """Return the active regularizers (not in the paper): metric name to (weight, loss)."""
         config = self.config
         terms: dict[str, tuple[float, Tensor]] = {}
         both, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
@@ -193,7 +193,10 @@ class MEM(nn.Module):
         num_rollouts: int = 1,
         num_batches: int,
     ) -> Tensor:
-        """Return Eq. 9 with distances in `distance_scale`, whose running mean first advances by `num_batches`."""
+        """Return r̂ of Eq. 9 before `reward_scale`, with distances in `distance_scale`.
+
+        The running mean of the distances first advances by `num_batches` batches.
+        """
         config = self.config
         distances, mask = compute_distances(
             features,

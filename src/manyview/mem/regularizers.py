@@ -65,7 +65,7 @@ def temporal_contrast_loss(
 
 
 def _center_features(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return features minus their view's mean, zero where absent, and the count of each view [V, 1]."""
+    """Return features minus their view's mean (0 where absent), and the counts [V, 1]."""
     present = mask.unsqueeze(-1)
     count = present.sum(0)
     mean = (features * present).sum(0) / count.clamp(min=1)

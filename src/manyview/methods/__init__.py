@@ -1,4 +1,4 @@
-"""Representations and bonuses behind two protocols; MEM, which is both, is the package `mem`."""
+"""Representations and bonuses. MEM, which is both, is the package `mem`."""
 
 from manyview.methods.bonuses.re3 import RE3, RE3Config
 from manyview.methods.bonuses.ride import RIDE, RIDEConfig

@@ -73,7 +73,10 @@ class EpisodicBonus(Protocol):
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Any: ...
 
     def compute_episodic_reward(self, features: Any, done: Tensor) -> Tensor:
-        """Return r̂ [T, E] for features [T + 1, E, ...] and `done` [T, E]; no action follows the last features."""
+        """Return r̂ [T, E] for features [T + 1, E, ...] and `done` [T, E].
+
+        The last features are those after the last step.
+        """
 
     def update(self, batch: Any) -> dict[str, Tensor]:
         """Take one step of the bonus's networks on a minibatch of a rollout and return metrics."""

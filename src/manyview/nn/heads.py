@@ -39,5 +39,8 @@ class TwinCritic(nn.Module):
 
 
 def saturation_penalty(pre_tanh: Tensor, *, threshold: float = 2.0) -> Tensor:
-    """Return the mean squared excess of `pre_tanh` beyond ±`threshold`, where tanh has almost no gradient."""
+    """Return the mean squared excess of `pre_tanh` beyond ±`threshold`.
+
+    There tanh has almost no gradient.
+    """
     return (pre_tanh.abs() - threshold).clamp(min=0).pow(2).mean()

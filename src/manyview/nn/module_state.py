@@ -70,14 +70,14 @@ def _iter_attributes(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[str,
 
 
 def _match_layout(parameter: Tensor, value: Tensor, name: str) -> Tensor:
-    """Copy an Adam moment to the memory format of its parameter (channels last or not), as fused Adam requires."""
+    """Return an Adam moment in the memory format of its parameter, as fused Adam requires."""
     if value.dim() == 0:  # the step count
         return _validate_tensor(value, torch.zeros(()), name)
     return torch.empty_like(parameter).copy_(_validate_tensor(value, parameter, name))
 
 
 def _validate_tensor(value: Tensor, expected: Tensor, name: str) -> Tensor:
-    """Return `value` if shape and dtype are as expected: a copy would broadcast and round it silently."""
+    """Return `value` after checks: `copy_` would broadcast and round it silently."""
     if (value.shape, value.dtype) != (expected.shape, expected.dtype):
         got, required = ([*tensor.shape, str(tensor.dtype)] for tensor in (value, expected))
         raise ValueError(f"state does not fit this module: {name}: expected {required}, got {got}")

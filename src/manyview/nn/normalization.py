@@ -46,7 +46,7 @@ class RunningMoments(nn.Module):
         return torch.where((self.weight > 0) & (scale > 0), values / scale, values)
 
     def scale_reward(self, reward: Tensor, mode: RewardScale) -> Tensor:
-        """Return `reward` [B] as it is (`raw`), divided by its `std`, or also `centered` on its mean."""
+        """Return `reward` [B] `raw`, divided by its `std`, or also `centered` on its mean."""
         if mode == "raw":
             return reward
         # A spread below 1 % of the mean, or below MIN_STD, is rounding and must not be amplified.
@@ -63,7 +63,7 @@ class RunningMoments(nn.Module):
 
 
 def make_reward_moments(mode: RewardScale) -> RunningMoments:
-    """Return the moments that scale r̂: running ones for `std`, those of the current batch for `centered`.
+    """Return the moments that scale r̂: running for `std`, of the batch for `centered`.
 
     PAPER: D42. A running mean that lags behind shrinking features makes every state look bad; learning from that
     shrinks them further.

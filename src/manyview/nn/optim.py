@@ -10,13 +10,13 @@ from manyview.utils.distributed import average_gradients
 
 
 class NonFiniteError(ArithmeticError):
-    """A gradient is not finite. The step was skipped; the optimizer's parameters are unchanged."""
+    """Non-finite gradient. The step was skipped: the optimizer's parameters are unchanged."""
 
 
 def optimizer_step(loss: Tensor, optimizer: torch.optim.Optimizer, *, max_grad_norm: float | None = None) -> Tensor:
-    """Take one step down `loss` and return the gradient norm before clipping to `max_grad_norm`.
+    """Take one optimizer step on `loss` and return the gradient norm.
 
-    Raises `NonFiniteError`, without a step, if the norm is not finite.
+    The gradient is clipped to `max_grad_norm`; the returned norm is the one before clipping. Raises `NonFiniteError`, without a step, if the norm is not finite.
     """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()

@@ -1,4 +1,4 @@
-"""Soft update (Polyak averaging) of target networks: target critics, target encoders, CURL's key encoder."""
+"""Soft update (Polyak averaging) of target networks: critics, encoders, CURL's keys."""
 
 from collections.abc import Iterator
 from typing import Protocol

@@ -17,7 +17,7 @@ TRUNKS: dict[Trunk, tuple[tuple[int, int, int], ...]] = {
 
 
 def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequential, int]:
-    """Return the flattened convolutions of a trunk for images [C, H, W], and the number of features.
+    """Return a trunk for images [C, H, W] with flat output, and its number of features.
 
     Raises ValueError if the images are smaller than a kernel.
     """

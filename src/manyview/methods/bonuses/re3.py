@@ -1,4 +1,7 @@
-"""RE3 (Seo et al., 2021): k-NN distance in a random, frozen embedding, as in the paper's appendix."""
+"""RE3 (Seo et al., 2021): k-NN distance in a random, frozen embedding.
+
+The options follow the paper's appendix.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,7 +47,7 @@ class RE3Features(NamedTuple):
 
 
 class RE3(nn.Module):
-    """Bonus r̂: the distance to the k-th nearest neighbor, or the mean over k, in a random embedding.
+    """Bonus r̂: k-NN distance, to the k-th neighbor or the mean over k, in a random embedding.
 
     The embedding of a view is LayerNorm of a random linear map of random convolutions; views are concatenated.
     """

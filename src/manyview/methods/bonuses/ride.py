@@ -1,6 +1,6 @@
-"""RIDE (Raileanu and Rocktäschel, 2020): change of the embedding, divided by √(episodic visit count).
+"""RIDE (Raileanu and Rocktäschel, 2020): impact of a step over episodic visits.
 
-As in the paper's appendix, visits are counted by k nearest neighbors (Badia et al., 2020). Written from the papers.
+r̂ is the change of the embedding, divided by the root of the episodic visit count. As in the paper's appendix, visits are counted by k nearest neighbors (Badia et al., 2020). Written from the papers.
 """
 
 from dataclasses import dataclass
@@ -86,7 +86,10 @@ class RIDE(nn.Module):
 
     @torch.no_grad()
     def compute_episodic_reward(self, features: RIDEFeatures, done: Tensor) -> Tensor:
-        """Return r̂ [T, E]; 0 for the last step of an episode, whose next state is not in the rollout."""
+        """Return r̂ [T, E].
+
+        It is 0 for the last step of an episode, whose next state is not in the rollout.
+        """
         embedding = features.embedding.float()
         change = (embedding[1:] - embedding[:-1]).norm(dim=-1)
         visits = count_visits(embedding, done, k=self.config.k, kernel=self.config.kernel)

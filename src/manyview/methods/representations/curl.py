@@ -45,7 +45,7 @@ class CURLFeatures(NamedTuple):
 
 
 class CURL(nn.Module):
-    """Pixel encoder with a contrastive loss: bilinear similarity to the keys of a target network."""
+    """Pixel encoder with InfoNCE on its bilinear similarity to the keys of a target network."""
 
     def __init__(
         self,

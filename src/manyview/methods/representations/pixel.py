@@ -1,4 +1,4 @@
-"""Pixel encoder without an auxiliary loss, trained by the agent's losses alone: the baseline."""
+"""Baseline encoder without an auxiliary loss, trained by the agent's losses alone."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
