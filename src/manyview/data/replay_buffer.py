@@ -97,7 +97,8 @@ class ReplayBuffer:
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore a state of `get_state`.
 
-        The caller restores the earlier steps in `steps` and `frames`. Raises ValueError if the state is invalid or its layout differs.
+        The caller restores the earlier steps in `steps` and `frames`. Raises ValueError if the state is invalid or its
+        layout differs.
         """
         if state["layout"] != self._describe():
             raise ValueError(

@@ -1,6 +1,7 @@
 """Segment log: the steps of a replay buffer in immutable files.
 
-A file is kept while a checkpoint refers to it. A step is final once another one follows it; the newest step of a replay buffer is therefore part of the checkpoint.
+A file is kept while a checkpoint refers to it. A step is final once another one follows it; the newest step of a replay
+buffer is therefore part of the checkpoint.
 """
 
 import re

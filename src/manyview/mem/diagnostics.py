@@ -27,7 +27,8 @@ MIN_ROWS = 16
 class Diagnostics:
     """Health meters of a batch, by view name.
 
-    `std`, `rank` and `share` also have an entry for the shared mean. `std` and `rank` are NaN for fewer than `MIN_ROWS` rows.
+    `std`, `rank` and `share` also have an entry for the shared mean. `std` and `rank` are NaN for fewer than `MIN_ROWS`
+    rows.
     """
 
     finite: float

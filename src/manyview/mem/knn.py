@@ -183,14 +183,15 @@ def _project_on_principal_axis(points: Tensor, mask: Tensor, combine: Combine) -
 class _ApproximateMarginal:
     """Ranking score |b|² - 2ab, [G, T, M].
 
-    It orders the neighbors b of a as |a - b|² does, in one pass; inf where b is absent. In float64: float32 rounding (6e-6 at squared norm 64) would hide distances under 2e-3.
+    It orders the neighbors b of a as |a - b|² does, in one pass; inf where b is absent. In float64: float32 rounding
+    (6e-6 at squared norm 64) would hide distances under 2e-3.
     """
 
     def __init__(self, reference: Tensor, mask: Tensor) -> None:
         self.reference = reference.double()
         self.norms = self.reference.pow(2).sum(-1).masked_fill(~mask, torch.inf).unsqueeze(1)
 
-    def __call__(self, queries: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # absent queries are set to 0 at the end
+    def __call__(self, queries: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # absent queries get 0 at the end
         return torch.baddbmm(self.norms, queries.double(), self.reference.transpose(1, 2), alpha=-2)
 
 

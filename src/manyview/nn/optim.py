@@ -16,7 +16,8 @@ class NonFiniteError(ArithmeticError):
 def optimizer_step(loss: Tensor, optimizer: torch.optim.Optimizer, *, max_grad_norm: float | None = None) -> Tensor:
     """Take one optimizer step on `loss` and return the gradient norm.
 
-    The gradient is clipped to `max_grad_norm`; the returned norm is the one before clipping. Raises `NonFiniteError`, without a step, if the norm is not finite.
+    The gradient is clipped to `max_grad_norm`; the returned norm is the one before clipping. Raises `NonFiniteError`,
+    without a step, if the norm is not finite.
     """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()

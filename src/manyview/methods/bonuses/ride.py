@@ -1,6 +1,7 @@
 """RIDE (Raileanu and Rocktäschel, 2020): impact of a step over episodic visits.
 
-r̂ is the change of the embedding, divided by the root of the episodic visit count. As in the paper's appendix, visits are counted by k nearest neighbors (Badia et al., 2020). Written from the papers.
+r̂ is the change of the embedding, divided by the root of the episodic visit count. As in the paper's appendix, visits
+are counted by k nearest neighbors (Badia et al., 2020). Written from the papers.
 """
 
 from dataclasses import dataclass
