@@ -128,7 +128,7 @@ def test_a_reset_that_is_not_begun_is_refused() -> None:
     replay.start_episode(env.reset(seed=0)[0])
     before = contents(replay)
     with pytest.raises(
-        ContractError, match=r"different earlier frames\. Add every step, and call start_episode\(\) after a reset"
+        ContractError, match=r"different earlier frames\. Add every step; call start_episode\(\) after a reset"
     ):
         replay.add(0, 0.0, False, env.reset()[0])
     assert contents(replay) == before
