@@ -122,6 +122,7 @@ class OffPolicyAgent(Agent):
 
     @property
     def shift_mode(self) -> ShiftMode:
+        """Mode of `random_shift` for this agent's batches."""
         # PAPER: D13. One shift per view where r̂ is computed on it: a shift per image makes equal states differ.
         return "common" if self.rewards_shifted_frames else "each"
 

@@ -85,7 +85,7 @@ class DrQv2(OffPolicyAgent):
         config, std = self.config, self.config.compute_std(step)
         views, next_views = self.augment(batch)
 
-        # n-step TD target of the total reward, with clipped double Q from the target network.
+        # n-step TD target of the total reward (Eq. 10), with clipped double Q from the target network.
         features = self.representation.encode(views, batch.mask)
         with torch.no_grad():
             next_features = self.representation.encode(next_views, batch.next_mask)
@@ -116,7 +116,7 @@ class DrQv2(OffPolicyAgent):
             actor_loss = actor_loss + config.saturation_coef * saturation_penalty(pre_tanh)
         optimizer_step(actor_loss, self.actor_optimizer)
 
-        soft_update(self.critic, self.target_critic, config.target_rate)
+        soft_update(self.critic, self.target_critic, config.target_rate)  # target network
         agent_metrics = {
             "critic_loss": critic_loss,
             "critic_grad_norm": critic_grad_norm,

@@ -45,7 +45,7 @@ class PPOConfig:
     clip: float = 0.2
     """Clip coefficient ε of the probability ratio and of the value."""
     entropy_coef: float = 0.01
-    """Weight of the entropy bonus."""
+    """Weight of the policy's entropy in the loss."""
     value_coef: float = 0.5
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
@@ -143,7 +143,7 @@ class PPO(Agent):
         )
         # PAPER: D33. ř is normalized, r̂ is not: β alone sets its weight.
         beta = self.beta(elapsed)
-        reward = total_reward(reward_ext, reward_int, beta)
+        reward = total_reward(reward_ext, reward_int, beta)  # Eq. 10
         rollout.reward_int = reward_int
         rollout.advantage = gae(
             reward,
@@ -182,7 +182,7 @@ class PPO(Agent):
         self.bonus_returns.returns.zero_()
 
     def update(self, batch: Minibatch) -> dict[str, Tensor]:
-        """Take one update of policy, value function and representation, in one backward pass."""
+        """Take one update on a minibatch: policy, value function and representation."""
         config = self.config
         features = self.representation.encode(batch.views, batch.mask)
 
@@ -200,6 +200,7 @@ class PPO(Agent):
         errors = torch.maximum((value - batch.returns).square(), (clipped_value - batch.returns).square())
         value_loss = 0.5 * errors.mean()
 
+        # Policy, value function and representation in one backward pass.
         representation_loss, metrics = self.representation.compute_loss(features, batch.next_features)
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy + representation_loss
         grad_norm = optimizer_step(loss, self.optimizer, max_grad_norm=config.max_grad_norm)
@@ -213,8 +214,8 @@ class PPO(Agent):
             "value_loss": value_loss,
             "entropy": entropy,
             "grad_norm": grad_norm,
-            "approx_kl": ((ratio - 1) - log_ratio).mean(),
-            "clip_fraction": (ratio != clipped_ratio).float().mean(),
+            "approx_kl": ((ratio - 1) - log_ratio).mean(),  # unbiased, never negative
+            "clip_fraction": (ratio != clipped_ratio).float().mean(),  # clip fraction, the share outside 1 ± ε
             "value": value.mean(),
         }
         return metrics | {name: tensor.detach() for name, tensor in agent_metrics.items()}

@@ -23,6 +23,7 @@ from manyview.nn.soft_update import soft_update
 from manyview.utils.validation import check_at_least, check_positive, check_unit_interval
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
+"""Bounds of the policy's log standard deviation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ class SAC(OffPolicyAgent):
         config, temperature = self.config, self.log_temperature.exp().detach()
         views, next_views = self.augment(batch)
 
-        # Soft n-step TD target of the total reward, with clipped double Q from the target networks.
+        # Soft n-step TD target of the total reward (Eq. 10), with clipped double Q from the target networks.
         features = self.representation.encode(views, batch.mask)
         with torch.no_grad():
             next_features = self.representation.encode(next_views, batch.next_mask)
@@ -119,6 +120,7 @@ class SAC(OffPolicyAgent):
         temperature_loss = -self.log_temperature.exp() * (log_prob.detach() + self.target_entropy).mean()
         optimizer_step(temperature_loss, self.temperature_optimizer)
 
+        # Target networks.
         self.updates += 1
         if int(self.updates) % config.target_every_updates == 0:
             soft_update(self.critic, self.target_critic, config.critic_rate)

@@ -15,7 +15,7 @@ from manyview.data.replay_buffer import ReplayBuffer
 RESERVE_STEPS = 1024
 """Upper bound of the reserve: steps that may be overwritten while a batch is assembled."""
 RESERVE_DIVISOR = 64
-"""The reserve is at most this fraction of the ring."""
+"""The reserve is the capacity divided by this, at most `RESERVE_STEPS`."""
 MAX_ROUNDS = 64
 """Rounds of rejection sampling. After that windows are rare, and all of them are listed to sample from."""
 SCAN_BLOCK = 2**16

@@ -35,7 +35,7 @@ Smaller blocks make the two threads of a batch wait for the interpreter lock: 32
 
 
 class ReplayBuffer:
-    """Ring of the last `capacity` steps, in memory or memory-mapped in a `directory`.
+    """Replay buffer of the last `capacity` steps, in memory or memory-mapped in a `directory`.
 
     Steps are numbered from 0; step `i` is in slot `i % capacity`. `start_episode` starts an episode with its first
     observation, `add` appends a transition. Episodes may also start in the middle and break off, as chunks from several
@@ -140,8 +140,8 @@ class ReplayBuffer:
         history = [(frames_back, stored.mask & (ages >= frames_back)) for frames_back in range(int(ages.max()), -1, -1)]
         for frames_back, mask in history:
             self._transition_check.check_derived_views(stored, mask, frames_back=frames_back)
-        for follows, (frames_back, mask) in enumerate(history):
-            self._write_step(stored, mask, self._compute_ages(mask, follows=follows > 0), frames_back=frames_back)
+        for position, (frames_back, mask) in enumerate(history):
+            self._write_step(stored, mask, self._compute_ages(mask, follows=position > 0), frames_back=frames_back)
 
     def add(self, action: Any, reward: float, terminated: bool, observation: Observation) -> None:
         """Append one transition: action and outcome at the newest step, and the next observation.
@@ -176,17 +176,17 @@ class ReplayBuffer:
         """Return the reason why no episode is running, or None."""
         if self.inserted == 0:
             return "no episode yet"
-        before, newest = self.steps[[(self.inserted - 2) % self.capacity, (self.inserted - 1) % self.capacity]]
+        previous, newest = self.steps[[(self.inserted - 2) % self.capacity, (self.inserted - 1) % self.capacity]]
         if newest["repeated"]:
             return "an episode that ended because no camera was present"
-        terminated = self.inserted > 1 and before["acted"] and before["terminated"]
+        terminated = self.inserted > 1 and previous["acted"] and previous["terminated"]
         return "a terminated episode" if terminated else None
 
     def _compute_ages(self, mask: NDArray[np.bool_], *, follows: bool) -> NDArray[np.uint8]:
         """Return the ages [V] of the next step's views."""
-        before = self.steps[(self.inserted - 1) % self.capacity]
-        persisted = mask & before["mask"] & follows
-        return np.where(persisted, np.minimum(before["age"], MAX_AGE - 1) + 1, 0).astype(np.uint8)
+        previous = self.steps[(self.inserted - 1) % self.capacity]
+        persisted = mask & previous["mask"] & follows
+        return np.where(persisted, np.minimum(previous["age"], MAX_AGE - 1) + 1, 0).astype(np.uint8)
 
     def _is_continuation(self, observation: StoredObservation, age: NDArray[np.uint8]) -> bool:
         """Return True if the earlier frames are those that the next step's stack would have."""
@@ -194,10 +194,10 @@ class ReplayBuffer:
         for view in np.flatnonzero(observation.mask).tolist():
             stored, ring, oldest = observation.stored[view], self.frames[view], int(age[view])
             for frames_back in range(1, observation.num_frames):
-                before = (
+                expected = (
                     ring[slot - min(frames_back, oldest)] if oldest else stored[-1]
                 )  # a negative slot counts from the end
-                if not np.array_equal(stored[-1 - frames_back], before):
+                if not np.array_equal(stored[-1 - frames_back], expected):
                     return False
         return True
 
@@ -260,18 +260,18 @@ class ReplayBuffer:
         frames, slots = self.frames[camera], index[camera].reshape(-1)
         # A derived view that was absent more recently than its camera stacks frames of other steps.
         aligned = [view for view in derived if np.array_equal(index[view], index[camera])]
-        cuts = [
+        derived_stacks = [
             (self.frames[view].take(slots, axis=0), self.views[view].fill, flatten_pixels(out[view]))
             for view in aligned
         ]
         images = out[camera].reshape(-1, *frames.shape[1:])
         pixels = flatten_pixels(images)
-        block_size = max(1, BLOCK_BYTES // frames[0].nbytes) if cuts else len(slots)
+        block_size = max(1, BLOCK_BYTES // frames[0].nbytes) if derived_stacks else len(slots)
         for start in range(0, len(slots), block_size):
             block = slice(start, start + block_size)
             # mode="clip" clips nothing here, but the default mode copies twice.
             frames.take(slots[block], axis=0, out=images[block], mode="clip")
-            for bits, fill, target in cuts:
+            for bits, fill, target in derived_stacks:
                 apply_bits(pixels[block], bits[block], fill, out=target[block])
         for view in set(derived).difference(aligned):
             slots = index[view].reshape(-1)

@@ -51,7 +51,7 @@ class SegmentRef:
                 if not shard or (len(shard) == 1 and is_count(shard[0])):
                     return cls(start, end, sha256, *shard)
         raise ValueError(
-            f"invalid segment reference: expected [start, end, sha256] or [start, end, sha256, shard] with 1 to "
+            "invalid segment reference: expected [start, end, sha256] or [start, end, sha256, shard] with 1 to "
             f"{MAX_SEGMENT_STEPS} steps"
         )
 

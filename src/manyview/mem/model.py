@@ -28,7 +28,7 @@ class MEM(nn.Module):
 
         features, next_features = mem.encode(views), mem.encode(next_views)
         loss, metrics = mem.compute_loss(features, next_features)  # add to the critic's loss, one backward pass
-        reward = reward_ext + beta(step) * mem.compute_reward(features)
+        reward = reward_ext + beta(step) * mem.compute_reward(features)  # Eq. 9 and 10
         mem.update_discriminator(features)  # one Adam step
 
     Optimize `mem.parameters()`: `compute_loss` gives the discriminator no gradient; only `update_discriminator` trains
@@ -54,8 +54,8 @@ class MEM(nn.Module):
         )
         self.discriminator = nn.Linear(config.latent_dim, len(self.view_names))
         self.discriminator_optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=config.discriminator_lr)
-        terms = 1 if config.entropy == "joint" else len(self.view_names) + 1
-        self.distance_moments = RunningMoments(terms)
+        num_terms = 1 if config.entropy == "joint" else len(self.view_names) + 1
+        self.distance_moments = RunningMoments(num_terms)
         self.reward_moments = make_reward_moments(config.reward_scale)
         self.bank = FeatureBank(config.bank, len(self.view_names) + 1, config.latent_dim) if config.bank else None
 
@@ -112,12 +112,12 @@ class MEM(nn.Module):
     ) -> dict[str, tuple[float, Tensor]]:
         """Return the active regularizers (not in the paper): metric name to (weight, loss)."""
         config = self.config
-        terms: dict[str, tuple[float, Tensor]] = {}
-        both, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
+        losses: dict[str, tuple[float, Tensor]] = {}
+        all_features, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
         if config.floor_coef:
-            terms["floor_loss"] = config.floor_coef, variance_floor_loss(both, mask, floor=config.floor)
+            losses["floor_loss"] = config.floor_coef, variance_floor_loss(all_features, mask, floor=config.floor)
         if config.decorrelation_coef:
-            terms["decorrelation_loss"] = config.decorrelation_coef, decorrelation_loss(both, mask)
+            losses["decorrelation_loss"] = config.decorrelation_coef, decorrelation_loss(all_features, mask)
         if config.temporal_coef:
             if next_features is None:
                 raise ValueError(
@@ -133,8 +133,8 @@ class MEM(nn.Module):
                 temporal_loss = temporal_closeness_loss(current, later, present)
             else:
                 temporal_loss = temporal_contrast_loss(current, later, present, temperature=config.temporal_temperature)
-            terms["temporal_loss"] = config.temporal_coef, temporal_loss
-        return terms
+            losses["temporal_loss"] = config.temporal_coef, temporal_loss
+        return losses
 
     @torch.no_grad()
     def compute_reward(

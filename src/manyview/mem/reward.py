@@ -80,13 +80,20 @@ class BetaSchedule:
     """
 
     beta0: float = 0.05
-    beta_decay: float = 1e-5  # κ
+    """Initial weight β_0."""
+    beta_decay: float = 1e-5
+    """Decay κ per unit."""
     unit: BetaUnit = "agent_steps"
+    """Unit of t."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         if self.beta0 < 0 or not 0 <= self.beta_decay < 1:
-            raise ValueError(f"expected beta0 >= 0 and 0 <= beta_decay < 1, got {self.beta0} and {self.beta_decay}")
+            raise ValueError(
+                "invalid β schedule: expected beta0 >= 0 and 0 <= beta_decay < 1, "
+                f"got {self.beta0} and {self.beta_decay}"
+            )
 
     def __call__(self, elapsed: int) -> float:
+        """Return β after `elapsed` units."""
         return float(self.beta0 * (1 - self.beta_decay) ** elapsed)
