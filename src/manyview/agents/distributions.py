@@ -42,11 +42,14 @@ class ActionDistribution(Protocol):
     def sample(self, key: Tensor) -> Tensor:
         """Sample one action per row, a function of the row's `key` [B]."""
 
-    def mode(self) -> Tensor: ...
+    def mode(self) -> Tensor:
+        """Return the most likely action of each row."""
 
-    def log_prob(self, action: Tensor) -> Tensor: ...  # [B]
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Return the log-probabilities [B] of one action per row."""
 
-    def entropy(self) -> Tensor: ...  # [B]
+    def entropy(self) -> Tensor:
+        """Return the entropy [B] of each row, in nats."""
 
 
 class Categorical:

@@ -19,9 +19,9 @@ class Sampler:
     """Uniform sampler of n-step transitions; `prefetch` makes the next batch in a thread.
 
     A batch is sampled from the steps that the replay buffer had when the previous batch was taken (`horizon`), with or
-    without `prefetch`: prefetching does not change it. If `n_step.count_reserve_steps` or more steps are added before it
-    is taken, they could overwrite sampled rows: the horizon then advances by a multiple of that number, and a batch made
-    for the old horizon is made again. One other thread may add steps while a batch is made.
+    without `prefetch`: prefetching does not change it. If `n_step.count_reserve_steps` or more steps are added before
+    it is taken, they could overwrite sampled rows: the horizon then advances by a multiple of that number, and a batch
+    made for the old horizon is made again. One other thread may add steps while a batch is made.
 
     On the CPU, the images of a batch are in reused memory: they are valid until the next `sample()`. For a CUDA
     `device` that memory is pinned, and the batch is a copy on the device that belongs to the caller.

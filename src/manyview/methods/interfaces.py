@@ -22,7 +22,7 @@ class Representation(Protocol):
     """Encoder of the policy's observations, with an auxiliary loss."""
 
     @property
-    def state_dim(self) -> int: ...
+    def state_dim(self) -> int: ...  # S
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> EncoderOutput:
         """Encode `views` [B, V, C, H, W] uint8; `mask` [B, V] bool marks present views (default: all)."""
@@ -70,7 +70,8 @@ class Bonus(Protocol):
 class EpisodicBonus(Protocol):
     """Intrinsic reward of a step by its novelty within the episode, for rollouts."""
 
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any: ...
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
+        """Encode views to the features that `compute_episodic_reward` takes."""
 
     def compute_episodic_reward(self, features: Any, done: Tensor) -> Tensor:
         """Return r̂ [T, E] for features [T + 1, E, ...] and `done` [T, E].
@@ -86,11 +87,13 @@ class EpisodicBonus(Protocol):
 class HasDiscriminator(Protocol):
     """Representation with a discriminator, which is updated after the encoder."""
 
-    def update_discriminator(self, features: Any) -> dict[str, Tensor]: ...
+    def update_discriminator(self, features: Any) -> dict[str, Tensor]:
+        """Take one step of the discriminator and return metrics."""
 
 
 @runtime_checkable
 class HasDiagnostics(Protocol):
     """Representation with health meters of features and bonus, as `mem.Diagnostics`."""
 
-    def diagnose(self, features: Any, *, beta: float, indices: Tensor | None = None) -> Any: ...
+    def diagnose(self, features: Any, *, beta: float, indices: Tensor | None = None) -> Any:
+        """Compute the health meters of a batch, without changing any state."""
