@@ -49,7 +49,7 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo+ride": ("toy/hidden_goal", "ppo+ride", TOY),
     "dmc": ("dmc/ball_in_cup_catch", "drqv2+mem", DMC),
 }
-UNCOMPARED = {"seconds"}
+UNCOMPARED = {"seconds", "health"}
 
 
 def train(name: str, out: Path) -> None:

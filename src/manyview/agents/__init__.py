@@ -1,4 +1,4 @@
-"""DrQ-v2, SAC and PPO, one file each, on any representation and intrinsic reward."""
+"""Agents: DrQ-v2, SAC and PPO, one file each, on any representation and with any bonus."""
 
 from manyview.agents.base import Agent, OffPolicyAgent
 from manyview.agents.distributions import ActionSpec

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation (Schulman et al., 2016), and the scale of rewards."""
+"""Generalized advantage estimation (GAE), episode returns and reward normalization."""
 
 import torch
 from torch import Tensor, nn
@@ -7,14 +7,17 @@ from torch import Tensor, nn
 def gae(
     reward: Tensor, value: Tensor, next_value: Tensor, done: Tensor, *, discount: float, gae_lambda: float
 ) -> Tensor:
-    """Advantages [T, E]: Σ_j (γλ)^j δ_{t+j} with δ = r + γ V(next) - V, up to the end of the episode or of the rollout.
+    """Return the GAE advantages [T, E] (Schulman et al., 2016).
+
+    A_t = Σ_j (γλ)^j δ_{t+j} with the TD error δ = r + γ V(next) - V. The sum stops at the end of the episode or of the
+    rollout.
 
     Args:
         reward: [T, E].
-        value: [T, E], of the state that was acted on.
-        next_value: [T, E], of the state that followed: 0 where the world ended, and where only the clock ran out the
-            value of the episode's last state, not of the next episode's first.
-        done: [T, E], whether the episode did, for either reason.
+        value: [T, E], V of the state acted on.
+        next_value: [T, E], V of the next state: 0 after a termination. After a truncation it is the value of the
+            episode's final state, not of the next episode's first one.
+        done: [T, E] bool, true where the episode terminated or was truncated.
         discount: γ.
         gae_lambda: λ.
 
@@ -28,22 +31,25 @@ def gae(
 
 
 def explained_variance(value: Tensor, advantage: Tensor) -> Tensor:
-    """Of the variance of returns, what their values knew of; at most 1."""
+    """Return 1 - Var(A) / Var(V + A), at most 1: the part of the returns that the values explain."""
     return 1 - advantage.var(correction=0) / (value + advantage).var(correction=0).clamp(min=1e-8)
 
 
 class EpisodeReturns(nn.Module):
-    """What episodes have been paid in all, of which several may lie in a rollout and one in several rollouts."""
+    """Undiscounted returns of finished episodes.
+
+    Running sums are buffers, since an episode may span several rollouts.
+    """
 
     returns: Tensor
 
     def __init__(self, num_envs: int) -> None:
         super().__init__()
-        self.register_buffer("returns", torch.zeros(num_envs))  # of each environment's episode so far
+        self.register_buffer("returns", torch.zeros(num_envs))  # [E], of the running episodes
 
     @torch.no_grad()
     def forward(self, reward: Tensor, done: Tensor) -> Tensor:
-        """The sums [N] of the N episodes that `done` [T, E], with rewards [T, E]."""
+        """Add `reward` [T, E]; return the returns [N] of the episodes that end, by `done` [T, E]."""
         running_returns = torch.empty_like(reward)
         for step in range(len(reward)):
             running_returns[step] = self.returns.add_(reward[step])
@@ -52,7 +58,7 @@ class EpisodeReturns(nn.Module):
 
 
 class RewardNormalizer(nn.Module):
-    """Rewards in units of the standard deviation of the discounted sums they add up to, so far."""
+    """Division of rewards by the running standard deviation of the discounted returns."""
 
     returns: Tensor
     count: Tensor
@@ -62,14 +68,14 @@ class RewardNormalizer(nn.Module):
     def __init__(self, num_envs: int, *, discount: float, max_abs: float = 10.0) -> None:
         super().__init__()
         self.discount, self.max_abs = discount, max_abs
-        self.register_buffer("returns", torch.zeros(num_envs))  # of each environment's episode
+        self.register_buffer("returns", torch.zeros(num_envs))  # [E], discounted, of the running episodes
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
         for name in ("mean", "squared_deviations"):
             self.register_buffer(name, torch.zeros(()))
 
     @torch.no_grad()
     def forward(self, reward: Tensor, done: Tensor) -> Tensor:
-        """Rewards [T, E] of which episodes `done` [T, E] at some, scaled and clipped to `max_abs` in size."""
+        """Return `reward` [T, E] scaled and clipped to ±`max_abs`; episodes end at `done` [T, E]."""
         returns = torch.empty_like(reward)
         for step in range(len(reward)):
             returns[step] = self.returns.mul_(self.discount).add_(reward[step])
@@ -79,7 +85,7 @@ class RewardNormalizer(nn.Module):
         return (reward / std).clamp(-self.max_abs, self.max_abs)
 
     def _update_moments(self, returns: Tensor) -> None:
-        """Count, mean and summed squares of all so far together with these (Chan et al., 1979)."""
+        """Merge a batch into count, mean and sum of squared deviations (Chan et al., 1979)."""
         total, delta = self.count + returns.numel(), returns.mean() - self.mean
         self.squared_deviations += (
             returns - returns.mean()

@@ -1,4 +1,8 @@
-"""What every agent has: a representation, perhaps an intrinsic reward, and a state that can be kept."""
+"""Base classes of the agents.
+
+`Agent` holds a representation, an optional bonus with its weight β, and the checkpoint state. `OffPolicyAgent` adds
+what DrQ-v2 and SAC share: image augmentation, the bonus of a replay batch and statistics of the critic's targets.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +18,19 @@ from manyview.nn.module_state import get_module_state, load_module_state
 from manyview.nn.normalization import RunningMoments
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
+RewardFrames = Literal["clean", "shifted"]
+
 
 def zero_beta(_: int) -> float:
+    """Return 0, the weight β of an agent without a bonus."""
     return 0.0
 
 
 class Agent(nn.Module):
-    """Acts on the representation's state, and is paid β times the intrinsic reward for exploring."""
+    """Policy on the representation's state, trained on ř + β r̂.
+
+    `bonus` computes the intrinsic reward r̂; `beta` maps elapsed units to its weight β.
+    """
 
     def __init__(
         self,
@@ -33,41 +43,44 @@ class Agent(nn.Module):
         self.representation, self.bonus, self.beta = representation, bonus, beta
 
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        """Actions [B, ...] for `views` [B, V, C, H, W]; without exploring, as it is evaluated."""
+        """Return actions [B, ...] for `views` [B, V, C, H, W] uint8 and `mask` [B, V].
+
+        `step` is the agent step; `explore=False` gives the actions of an evaluation.
+        """
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
-        """All there is to keep, as a tree of tensors."""
+        """Return the complete state as a tree of tensors: networks, optimizers, random generators."""
         return get_module_state(self)
 
     def load_state(self, state: dict[str, Any]) -> None:
+        """Restore a state of `get_state`. Raises ValueError if it does not fit this agent."""
         load_module_state(self, state)
 
     def rollback(self, state: dict[str, Any]) -> None:
-        """To what was learned then, in the midst of a run."""
+        """Restore an earlier `state` during a run, while the environments continue their episodes."""
         self.load_state(state)
 
     @property
     def has_shared_encoder(self) -> bool:
-        """Whether the bonus is of the representation, as MEM's is; others have an encoder of their own."""
+        """True if the bonus is computed on the representation's features, as MEM's is."""
         return id(self.bonus) == id(self.representation)
-
-
-RewardFrames = Literal["clean", "shifted"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig:
+    """Settings that DrQ-v2 and SAC share."""
+
     hidden: int = 1024
-    """Width of actor and critics."""
+    """Hidden width of actor and critics."""
     shift_pixels: int = 4
-    """Of the augmentation; 0 turns it off."""
+    """Maximum random shift of the image augmentation, in pixels; 0 turns it off."""
     reward_frames: RewardFrames = "shifted"
-    """What MEM's r̂ sees: the critic's `shifted` frames, then with one shift for each view of a batch, so that equal
-    states still look alike; or `clean` ones, at the price of encoding s_t once more."""
+    """Frames of MEM's r̂. `shifted`: those of the critic, with one shift per view and batch so that equal states stay
+    equal. `clean`: without augmentation, which encodes s_t a second time."""
     critic_trains_encoder: bool = True
-    """Whether the critic's loss trains the encoder too. With `false` only the representation's own loss does, as line
-    15 of the paper's Algorithm 1 reads; what stands in for an absent view is then never trained."""
+    """Train the encoder by the critic's loss too. `false` leaves only the representation's loss, as in line 15 of the
+    paper's Algorithm 1; the token of an absent view is then never trained."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -77,7 +90,7 @@ class OffPolicyConfig:
 
 
 class OffPolicyAgent(Agent):
-    """Learns from batches of a replay."""
+    """Agent that learns from batches of a replay buffer."""
 
     bonus: Bonus | None
 
@@ -96,20 +109,25 @@ class OffPolicyAgent(Agent):
         self.target_moments = RunningMoments(1)
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """One update at agent step `step`; its metrics."""
+        """Take one gradient update at agent step `step` and return its metrics.
+
+        Raises `NonFiniteError` instead of taking a step along a gradient that is not finite.
+        """
         raise NotImplementedError
 
     @property
     def rewards_shifted_frames(self) -> bool:
+        """True if r̂ is computed on the critic's augmented frames."""
         return self.has_shared_encoder and self.config.reward_frames == "shifted"
 
     @property
     def shift_mode(self) -> ShiftMode:
-        # PAPER: D13. One shift for all where the reward sees it: each its own makes equal states look different.
+        """Mode of `random_shift` for this agent's batches."""
+        # PAPER: D13. One shift per view where r̂ is computed on it: a shift per image makes equal states differ.
         return "common" if self.rewards_shifted_frames else "each"
 
     def augment(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The augmented pictures of s_t and s_{t+n}."""
+        """Return the randomly shifted images of s_t and s_{t+n}, [B, V, C, H, W] uint8 each."""
         views, next_views = (
             random_shift(pixels, self.config.shift_pixels, self.generator, self.shift_mode)
             for pixels in (batch.views, batch.next_views)
@@ -117,34 +135,39 @@ class OffPolicyAgent(Agent):
         return views, next_views
 
     def compute_bonus(self, batch: Batch, augmented_views: Tensor, features: Any) -> Tensor:
-        """r̂ [B] of Eq. 9 for s_t; `features` are what the representation made of the `augmented_views`."""
+        """Return r̂ [B] of s_t (MEM: Eq. 9), zeros without a bonus.
+
+        `features` are the representation's of `augmented_views`.
+        """
         if self.bonus is None:
             return torch.zeros_like(batch.reward_ext)
         if self.rewards_shifted_frames or (self.has_shared_encoder and augmented_views is batch.views):
             return self.bonus.compute_reward(features, indices=batch.indices)
-        # PAPER: D13. On clean frames; so are bonuses with an encoder of their own, which costs them nothing more.
+        # PAPER: D13. Clean frames. A bonus with a separate encoder always takes them, at no extra cost.
         return self.bonus.compute_reward(self.bonus.encode(batch.views, batch.mask), indices=batch.indices)
 
     def critic_input(self, state: Tensor) -> Tensor:
-        """The state of s_t for the critic's loss."""
-        # PAPER: D18. Algorithm 1 as it is written trains the encoder by L_total alone.
+        """Return `state` for the critic's loss, detached unless the critic trains the encoder."""
+        # PAPER: D18. Algorithm 1, read literally, trains the encoder by L_total alone.
         return state if self.config.critic_trains_encoder else state.detach()
 
     @property
     def representation_loss_scale(self) -> Tensor:
-        """The running variance of the critic's targets, at least 1: what a representation's loss is multiplied by.
+        """Weight of the representation's loss: the running variance of the targets, at least 1.
 
-        PAPER: D30. Where rewards are large the critic would otherwise drown that loss, and with it what keeps the
-        features alive.
+        PAPER: D30. With large rewards the critic's loss would otherwise dominate, and the features could collapse.
         """
         if not self.config.critic_trains_encoder:
-            return self.target_moments.std.new_ones(())  # nothing to drown it
+            return self.target_moments.std.new_ones(())  # the critic's loss does not reach the encoder
         return self.target_moments.std.square().clamp(min=1).squeeze(0)
 
     def update_target_stats(self, target: Tensor) -> None:
-        """Once the step has been taken: targets that are not finite must not get here."""
+        """Update the running statistics of the critic's targets, which must be finite.
+
+        Call it after the optimizer step, which raises if they are not.
+        """
         self.target_moments.update(target.unsqueeze(1))
 
     def sample_noise(self, like: Tensor) -> Tensor:
-        """Standard normal, from the agent's own generator: the same on every device."""
+        """Return standard normal noise of the shape of `like`, drawn on the CPU: equal on every device."""
         return torch.randn(like.shape, generator=self.generator, device=self.generator.device).to(like.device)

@@ -1,4 +1,4 @@
-"""What a policy's head means: a distribution over actions, discrete or continuous, with noise from outside."""
+"""Discrete and continuous action distributions, sampled by counter-based random keys."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LOG_2PI = math.log(math.tau)
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What a task takes: one of `count` actions, or a vector of `count` numbers from -1 to 1."""
+    """Action space: one of `size` discrete actions, or a vector of `size` numbers in [-1, 1]."""
 
     size: int
     discrete: bool
@@ -31,30 +31,35 @@ class ActionSpec:
         return torch.int64 if self.discrete else torch.float32
 
     def to_env(self, actions: Tensor) -> NDArray[Any]:
-        """Actions [B, ...] as an environment takes them."""
+        """Convert actions [B, ...] to a numpy array; continuous ones are clipped to [-1, 1]."""
         array: NDArray[Any] = actions.cpu().numpy()
         return array if self.discrete else array.astype(np.float32).clip(-1, 1)
 
 
 class ActionDistribution(Protocol):
+    """Distribution over actions, one row per state."""
+
     def sample(self, key: Tensor) -> Tensor:
-        """An action for each row, by its key [B]."""
+        """Sample one action per row, a function of the row's `key` [B]."""
 
-    def mode(self) -> Tensor: ...
+    def mode(self) -> Tensor:
+        """Return the most likely action of each row."""
 
-    def log_prob(self, action: Tensor) -> Tensor: ...  # [B]
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Return the log-probabilities [B] of one action per row."""
 
-    def entropy(self) -> Tensor: ...  # [B]
+    def entropy(self) -> Tensor:
+        """Return the entropy [B] of each row, in nats."""
 
 
 class Categorical:
-    """One of A actions."""
+    """Categorical distribution over A discrete actions."""
 
     def __init__(self, logits: Tensor) -> None:
         self.log_probs = F.log_softmax(logits, dim=-1)  # [B, A]
 
     def sample(self, key: Tensor) -> Tensor:
-        # By Gumbel's noise: the largest of log p + G has the probabilities p.
+        # Gumbel-max trick: argmax(log p + Gumbel noise) is distributed as p.
         noise = -(-to_open_interval(uniform(key, self.log_probs.shape[-1])).log()).log()
         return (self.log_probs + noise).argmax(-1)
 
@@ -69,7 +74,10 @@ class Categorical:
 
 
 class Gaussian:
-    """Independent normal numbers; an environment gets them cut to [-1, 1], the policy learns from them as drawn."""
+    """Diagonal Gaussian.
+
+    Environments get samples clipped to [-1, 1]; the policy learns from unclipped ones.
+    """
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean, self.log_std = mean, log_std.expand_as(mean)

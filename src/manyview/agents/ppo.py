@@ -1,4 +1,7 @@
-"""PPO (Schulman et al., 2017) on any representation, with any intrinsic reward."""
+"""PPO (Schulman et al., 2017) on any representation, with any bonus.
+
+Clipped surrogate objective, clipped value loss, GAE; the bonus is computed once per rollout.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from manyview.agents.base import Agent, zero_beta
 from manyview.agents.distributions import ActionDistribution, ActionSpec, Categorical, Gaussian
 from manyview.data.batch import Minibatch
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
+from manyview.mem.reward import total_reward
 from manyview.methods.interfaces import Bonus, EpisodicBonus, HasDiscriminator, Representation
 from manyview.nn.heads import mlp
 from manyview.nn.optim import make_adam, optimizer_step
@@ -27,51 +31,54 @@ from manyview.utils.validation import (
 
 Neighbours = Literal["env", "pooled"]
 ACT_STREAM, EVAL_STREAM = 0, 1
-"""Streams of noise."""
+"""Noise streams of training and of evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig:
+    """Settings of PPO."""
+
     hidden: int = 256
-    """Width of policy and value."""
+    """Hidden width of policy and value function."""
     lr: float = 5e-4
+    """Learning rate of policy, value function and representation."""
     clip: float = 0.2
-    """How far the probability of an action may move in one iteration, and its state's value."""
+    """Clip coefficient ε of the probability ratio and of the value."""
     entropy_coef: float = 0.01
-    """Weight of the policy's entropy."""
+    """Weight of the policy's entropy in the loss."""
     value_coef: float = 0.5
-    """Weight of the value's loss."""
+    """Weight of the value loss."""
     max_grad_norm: float = 0.5
-    """A longer gradient is cut to this length."""
+    """Maximum gradient norm; longer gradients are clipped."""
     discount: float = 0.99
-    """γ."""
+    """Discount factor γ."""
     gae_decay: float = 0.95
-    """λ of the advantages."""
+    """λ of the GAE advantages."""
     epochs: int = 3
-    """How often an iteration goes through its rollout."""
+    """Passes over each rollout."""
     batch_size: int = 256
-    """Rows of a minibatch."""
+    """Rows per minibatch."""
     neighbours: Neighbours = "env"
-    """Among whose states r̂ is searched: those of the same environment (`env`), or of all of them (`pooled`)."""
+    """Search set of r̂'s nearest neighbors: the rollout of the same environment (`env`) or of all (`pooled`)."""
     window: int = 2_048
-    """Rows among which each is searched when they are `pooled`."""
+    """Rows to search for each row with `pooled`."""
     scale_rewards: bool = True
-    """Divide extrinsic rewards by the running deviation of their discounted sums."""
+    """Divide extrinsic rewards by the running standard deviation of the discounted returns."""
     greedy_evaluation: bool = False
-    """Evaluate with the likeliest action instead of drawing one, as the field does on Procgen."""
+    """Evaluate with the most likely action; by default actions are sampled, as is usual on Procgen."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "hidden", "epochs", "window")
         check_at_most(self, MAX_UNITS, "hidden")
-        check_at_least(self, 2, "batch_size")  # one row has no spread to measure its advantage by
+        check_at_least(self, 2, "batch_size")  # one row has no standard deviation
         check_at_least(self, 0, "entropy_coef", "value_coef")
         check_positive(self, "lr", "clip", "max_grad_norm")
         check_unit_interval(self, "discount", "gae_decay")
 
 
 class PPO(Agent):
-    """Policy and value on `representation.encode(...).state`, trained together with it on rollouts."""
+    """Policy and value function on the representation's state, trained on rollouts."""
 
     def __init__(
         self,
@@ -86,7 +93,7 @@ class PPO(Agent):
     ) -> None:
         super().__init__(representation, bonus=bonus, beta=beta)
         self.config, self.action_spec, self.seed = config, action_spec, seed
-        # The policy is nearly uniform at first.
+        # A small last gain makes the initial policy nearly uniform.
         self.policy = mlp(representation.state_dim, config.hidden, action_spec.size, gain=2**0.5, last_gain=0.01)
         self.value = mlp(representation.state_dim, config.hidden, 1, gain=2**0.5)
         self.log_std = nn.Parameter(torch.zeros(0 if action_spec.discrete else action_spec.size))
@@ -97,12 +104,15 @@ class PPO(Agent):
         self.optimizer = make_adam(
             [*representation.parameters(), *self.policy.parameters(), *self.value.parameters(), self.log_std],
             lr=config.lr,
-            eps=1e-5,  # as in the code the paper names
+            eps=1e-5,  # as in the implementation that the paper cites
         )
 
     @torch.no_grad()
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        """Actions [B] or [B, A]; noise is by `step` and row, so nothing of it has to be kept."""
+        """Return actions [B] or [B, A].
+
+        Noise is a function of `step` and row: there is no generator state to save.
+        """
         distribution = self._make_distribution(self.representation.encode(views, mask).state)
         if not explore and self.config.greedy_evaluation:
             return distribution.mode()
@@ -110,7 +120,7 @@ class PPO(Agent):
 
     @torch.no_grad()
     def act_and_value(self, views: Tensor, mask: Tensor, *, step: int) -> tuple[Tensor, Tensor, Tensor, Any]:
-        """An action for each row, its log-probability, the state's value, and the features they were made of."""
+        """Return sampled actions, their log-probabilities [B], values [B] and the encoded features."""
         features = self.representation.encode(views, mask)
         distribution = self._make_distribution(features.state)
         action = distribution.sample(self._make_keys(len(views), step, ACT_STREAM))
@@ -118,18 +128,22 @@ class PPO(Agent):
 
     @torch.no_grad()
     def predict_values(self, views: Tensor, mask: Tensor) -> Tensor:
+        """Return the values [B] of `views` [B, V, C, H, W]."""
         return self._predict_value(self.representation.encode(views, mask).state)
 
     @torch.no_grad()
     def compute_advantages(self, rollout: RolloutBuffer, elapsed: int) -> dict[str, Tensor]:
-        """Total rewards and advantages of a whole rollout, put into it."""
+        """Store bonus and GAE advantages in a full rollout and return metrics.
+
+        `elapsed` is the count that β decays with, in the unit of its schedule.
+        """
         config, reward_int = self.config, self._compute_bonus(rollout)
         reward_ext = (
             self.reward_normalizer(rollout.reward_ext, rollout.done) if config.scale_rewards else rollout.reward_ext
         )
-        # PAPER: D33. ř is scaled, r̂ is not: β says how much it counts.
+        # PAPER: D33. ř is normalized, r̂ is not: β alone sets its weight.
         beta = self.beta(elapsed)
-        reward = reward_ext + beta * reward_int
+        reward = total_reward(reward_ext, reward_int, beta)  # Eq. 10
         rollout.reward_int = reward_int
         rollout.advantage = gae(
             reward,
@@ -150,27 +164,29 @@ class PPO(Agent):
         return metrics | {name: part.mean() for name, part in means.items()}
 
     def rollback(self, state: dict[str, Any]) -> None:
-        """The environments go on with their episodes, and these with what they have been paid.
+        """Restore `state`, except the returns of the running episodes.
 
-        But for what is no number: it would stay in the sums, and no checkpoint with it can be loaded.
+        The environments continue these episodes. Non-finite returns become 0: they would stay in the sums, and a
+        checkpoint with them cannot be loaded.
         """
         returns, bonuses = (
-            kept.returns.nan_to_num(0.0, 0.0, 0.0) for kept in (self.reward_normalizer, self.bonus_returns)
+            meter.returns.nan_to_num(0.0, 0.0, 0.0) for meter in (self.reward_normalizer, self.bonus_returns)
         )
         super().rollback(state)
         self.reward_normalizer.returns.copy_(returns)
         self.bonus_returns.returns.copy_(bonuses)
 
     def reset_episodes(self) -> None:
-        """New ones begin everywhere."""
+        """Clear the returns of the running episodes: every environment starts a new one."""
         self.reward_normalizer.returns.zero_()
         self.bonus_returns.returns.zero_()
 
     def update(self, batch: Minibatch) -> dict[str, Tensor]:
-        """One step of policy, value and representation, in one backward pass."""
+        """Take one update on a minibatch: policy, value function and representation."""
         config = self.config
         features = self.representation.encode(batch.views, batch.mask)
 
+        # Clipped surrogate objective.
         distribution = self._make_distribution(features.state)
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         ratio, advantage = log_ratio.exp(), _standardize(batch.advantage)
@@ -178,11 +194,13 @@ class PPO(Agent):
         policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
         entropy = distribution.entropy().mean()
 
+        # Clipped value loss.
         value = self._predict_value(features.state)
         clipped_value = batch.value + (value - batch.value).clamp(-config.clip, config.clip)
         errors = torch.maximum((value - batch.returns).square(), (clipped_value - batch.returns).square())
         value_loss = 0.5 * errors.mean()
 
+        # Policy, value function and representation in one backward pass.
         representation_loss, metrics = self.representation.compute_loss(features, batch.next_features)
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy + representation_loss
         grad_norm = optimizer_step(loss, self.optimizer, max_grad_norm=config.max_grad_norm)
@@ -196,14 +214,14 @@ class PPO(Agent):
             "value_loss": value_loss,
             "entropy": entropy,
             "grad_norm": grad_norm,
-            "approx_kl": ((ratio - 1) - log_ratio).mean(),
-            "clip_fraction": (ratio != clipped_ratio).float().mean(),
+            "approx_kl": ((ratio - 1) - log_ratio).mean(),  # unbiased, never negative
+            "clip_fraction": (ratio != clipped_ratio).float().mean(),  # clip fraction, the share outside 1 ± ε
             "value": value.mean(),
         }
         return metrics | {name: tensor.detach() for name, tensor in agent_metrics.items()}
 
     def _compute_bonus(self, rollout: RolloutBuffer) -> Tensor:
-        """r̂ [T, E]: of each environment's states among themselves, or of all of them `pooled`."""
+        """Return r̂ [T, E], searched in each environment's rollout or, `pooled`, in all of them."""
         if self.bonus is None:
             return torch.zeros_like(rollout.reward_ext)
         stored, encode = rollout.features, self.bonus.encode
@@ -233,6 +251,6 @@ class PPO(Agent):
 
 
 def _standardize(advantage: Tensor) -> Tensor:
-    if len(advantage) < 2:  # rollouts of so few rows that a part of them is one, which has no spread
+    if len(advantage) < 2:  # the last minibatch may have a single row, which has no standard deviation
         return torch.zeros_like(advantage)
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)

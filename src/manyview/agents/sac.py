@@ -1,6 +1,7 @@
-"""SAC (Haarnoja et al., 2018) from pixels on any representation, with any intrinsic reward.
+"""SAC (Haarnoja et al., 2018) from pixels on any representation, with any bonus.
 
-As the paper's table has it: a target encoder beside the target critics, each with its own soft-update rate.
+As in the paper's table there is a target network for the encoder and one for the critics, each with its own
+soft-update rate.
 """
 
 import math
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from manyview.agents.base import OffPolicyAgent, OffPolicyConfig, zero_beta
 from manyview.data.batch import Batch
+from manyview.mem.reward import total_reward
 from manyview.methods.interfaces import Bonus, HasDiscriminator, Representation
 from manyview.nn.heads import TwinCritic, mlp
 from manyview.nn.optim import freeze, make_adam, optimizer_step
@@ -21,19 +23,25 @@ from manyview.nn.soft_update import soft_update
 from manyview.utils.validation import check_at_least, check_positive, check_unit_interval
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
+"""Bounds of the policy's log standard deviation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SACConfig(OffPolicyConfig):
+    """Settings of SAC."""
+
     lr: float = 1e-3
-    """Learning rate of actor and critic."""
+    """Learning rate of actor, critics and representation."""
     init_temperature: float = 0.1
+    """Initial entropy temperature α."""
     temperature_lr: float = 1e-4
+    """Learning rate of the temperature."""
     critic_rate: float = 0.01
-    """How far the target critics follow."""
+    """Soft-update rate τ of the target critics."""
     encoder_rate: float = 0.05
-    """How far the target encoder follows."""
+    """Soft-update rate τ of the target encoder."""
     target_every_updates: int = 2
+    """Updates between two soft updates of the target networks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +51,7 @@ class SACConfig(OffPolicyConfig):
 
 
 class SAC(OffPolicyAgent):
-    """A squashed Gaussian actor and twin critics on `representation.encode(...).state`."""
+    """Squashed Gaussian actor and twin critics on the representation's state."""
 
     config: SACConfig
     updates: Tensor
@@ -76,10 +84,11 @@ class SAC(OffPolicyAgent):
         return self._sample_action(state)[0] if explore else self.actor(state).chunk(2, dim=1)[0].tanh()
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """One update at agent step `step`, critic and representation in one backward pass."""
+        """Take one update at agent step `step`: critics, representation, actor, temperature, targets."""
         config, temperature = self.config, self.log_temperature.exp().detach()
         views, next_views = self.augment(batch)
 
+        # Soft n-step TD target of the total reward (Eq. 10), with clipped double Q from the target networks.
         features = self.representation.encode(views, batch.mask)
         with torch.no_grad():
             next_features = self.representation.encode(next_views, batch.next_mask)
@@ -87,8 +96,10 @@ class SAC(OffPolicyAgent):
             next_state = self.target_representation.encode(next_views, batch.next_mask).state
             next_value = self.target_critic(next_state, next_action).amin(0) - temperature * next_log_prob
             reward_int = self.compute_bonus(batch, views, features)
-            target = batch.reward_ext + self.beta(step) * reward_int + batch.discount * next_value
+            reward = total_reward(batch.reward_ext, reward_int, self.beta(step))
+            target = reward + batch.discount * next_value
 
+        # Critics and representation in one backward pass.
         values = self.critic(self.critic_input(features.state), batch.action)  # [2, B]
         critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
         representation_loss, metrics = self.representation.compute_loss(features, next_features)
@@ -99,6 +110,7 @@ class SAC(OffPolicyAgent):
         if isinstance(self.representation, HasDiscriminator):
             metrics |= self.representation.update_discriminator(features)
 
+        # Actor and temperature, on detached features.
         state = features.state.detach()
         action, log_prob = self._sample_action(state)
         with freeze(self.critic):
@@ -108,6 +120,7 @@ class SAC(OffPolicyAgent):
         temperature_loss = -self.log_temperature.exp() * (log_prob.detach() + self.target_entropy).mean()
         optimizer_step(temperature_loss, self.temperature_optimizer)
 
+        # Target networks.
         self.updates += 1
         if int(self.updates) % config.target_every_updates == 0:
             soft_update(self.critic, self.target_critic, config.critic_rate)
@@ -125,12 +138,12 @@ class SAC(OffPolicyAgent):
         return metrics | {name: value.detach() for name, value in agent_metrics.items()}
 
     def _sample_action(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """An action from the policy, and its log probability."""
+        """Sample actions [B, A] from the policy; return them and their log-probabilities [B]."""
         mean, log_std = self.actor(state).chunk(2, dim=1)
         log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (log_std.tanh() + 1)
         noise = self.sample_noise(mean)
         pre_tanh = mean + log_std.exp() * noise
         normal_log_prob = -0.5 * noise.pow(2) - log_std - 0.5 * math.log(2 * math.pi)
-        # log(1 - tanh²), in a form that does not lose its digits far out.
+        # log(1 - tanh²), in a form that is numerically stable for large inputs.
         log_det_tanh = 2 * (math.log(2) - pre_tanh - F.softplus(-2 * pre_tanh))
         return pre_tanh.tanh(), (normal_log_prob - log_det_tanh).sum(1)

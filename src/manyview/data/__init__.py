@@ -1,4 +1,4 @@
-"""What agents learn from: the replay of single frames, and augmentation on tensors."""
+"""Replay buffer, rollout buffer, n-step sampling, augmentation, segment log."""
 
 from manyview.data.batch import Batch, Minibatch
 from manyview.data.derived_views import DerivedViews

@@ -1,4 +1,4 @@
-"""What a learner gets of the replay."""
+"""Batches for the learner: `Batch` of a replay buffer, `Minibatch` of a rollout buffer."""
 
 from typing import Any, NamedTuple
 
@@ -7,35 +7,39 @@ from torch import Tensor
 
 
 class Batch(NamedTuple):
-    """Transitions over up to n steps. `discount` is γ^n, and 0 where the world ended."""
+    """Batch of n-step transitions.
+
+    A transition is shorter than n steps at the end of an episode. `discount` is γ^n, and 0 after a termination.
+    """
 
     views: Tensor  # [B, V, C, H, W] uint8, s_t
     mask: Tensor  # [B, V] bool
     action: Tensor  # [B, A]
-    reward_ext: Tensor  # [B] Σ γ^j r_{t+j}
+    reward_ext: Tensor  # [B] n-step return Σ γ^j r_{t+j}
     discount: Tensor  # [B]
     next_views: Tensor  # [B, V, C, H, W] uint8, s_{t+n}
     next_mask: Tensor  # [B, V] bool
-    indices: Tensor  # [B] int64, the number of each transition since the replay began
+    indices: Tensor  # [B] int64, index of each transition in the replay buffer, counted from the first ever added
 
     def to(self, device: torch.device) -> "Batch":
-        # Only CUDA copies from memory that a sampler pins and waits for; elsewhere it must not be used again too early.
+        """Return the batch on `device`."""
+        # Asynchronous copies only for CUDA: there the sampler pins the memory and waits before it reuses it.
         return Batch(*(tensor.to(device, non_blocking=device.type == "cuda") for tensor in self))
 
 
 class Minibatch(NamedTuple):
-    """Rows of a rollout, in no order."""
+    """Minibatch of rows of a rollout, in random order."""
 
-    views: Tensor  # [B, V, C, H, W] uint8, derived ones included
+    views: Tensor  # [B, V, C, H, W] uint8, derived views included
     mask: Tensor  # [B, V] bool
     action: Tensor  # [B] or [B, A]
-    log_prob: Tensor  # [B], of the policy that acted
-    value: Tensor  # [B], as that policy saw it
+    log_prob: Tensor  # [B], of the policy that collected the rollout
+    value: Tensor  # [B], predicted at collection
     advantage: Tensor  # [B]
-    returns: Tensor  # [B], what the value should have been
+    returns: Tensor  # [B], target of the value function: value + advantage
     next_features: Any | None
-    """Features of the step after, as they were while acting; None if they are not kept."""
+    """Features of the next step, computed at collection; None if not stored."""
     next_views: Tensor | None
-    """Of the step after, if asked for; the row's own where its episode ended."""
+    """Views of the next step, or None; the row's own views where its episode ended."""
     next_mask: Tensor | None
-    has_next: Tensor  # [B] bool, whether the step after is of the same episode
+    has_next: Tensor  # [B] bool, true if the next step is in the same episode

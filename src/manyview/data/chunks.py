@@ -1,6 +1,7 @@
-"""Pieces of episodes on their way from one replay to another, in the bytes of a segment: packed, checksummed, refused.
+"""Chunks of consecutive transitions, sent between replay buffers in the segment format.
 
-A piece stands for itself: it begins with `ReplayBuffer.start_episode`, and nothing in it reaches back to before that.
+A chunk is self-contained: it starts with the steps of a `ReplayBuffer.start_episode` call, and no step in it refers to
+an earlier one.
 """
 
 from collections.abc import Sequence
@@ -15,51 +16,61 @@ from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, SegmentError, pac
 
 
 class ChunkSteps(NamedTuple):
+    """Unpacked chunk: records and frames of N steps."""
+
     steps: NDArray[Any]  # [N] records
     frames: Sequence[NDArray[np.uint8]]  # [N, ...] of each view
 
     @property
     def num_transitions(self) -> int:
+        """Number of steps with an action."""
         return int(self.steps["acted"].sum())
 
     @property
     def rewards(self) -> NDArray[np.float32]:
-        """Of its transitions."""
+        """Rewards of the transitions."""
         rewards: NDArray[np.float32] = self.steps["reward"][self.steps["acted"]]
         return rewards
 
     @property
     def actions(self) -> NDArray[np.float32]:
+        """Actions of the transitions."""
         actions: NDArray[np.float32] = self.steps["action"][self.steps["acted"]]
         return actions
 
 
 def pack_chunk(replay: ReplayBuffer, start: int) -> bytes:
-    """What a replay has from step `start` on, which was one that `ReplayBuffer.start_episode` wrote first."""
+    """Pack the steps of a replay buffer from `start` on.
+
+    `start` is the first step that a call of `ReplayBuffer.start_episode` wrote.
+    """
     indices = range(start, replay.inserted)
     if not 0 < len(indices) <= min(MAX_SEGMENT_STEPS, replay.capacity):
-        raise ValueError(f"a piece has from 1 to {min(MAX_SEGMENT_STEPS, replay.capacity)} steps, got {len(indices)}")
+        raise ValueError(
+            f"invalid chunk: expected 1 to {min(MAX_SEGMENT_STEPS, replay.capacity)} steps, got {len(indices)}"
+        )
     steps = replay.steps.take(indices, mode="wrap")
     return pack_segment(start, steps, [ring.take(indices, axis=0, mode="wrap") for ring in replay.frames])[0]
 
 
 def unpack_chunk(data: bytes, replay: ReplayBuffer) -> ChunkSteps:
-    """A piece for this replay, from whoever sent it; `SegmentError` says what is wrong with it."""
+    """Unpack an untrusted chunk. Raises `SegmentError` if it does not fit `replay`."""
     segment = Segment(data)
     count = len(segment)
     if count > replay.capacity:
-        raise SegmentError(f"it has {count} steps, more than the replay keeps")
+        raise SegmentError(f"chunk is too long: expected at most {replay.capacity} steps (the capacity), got {count}")
     chunk = ChunkSteps(
         np.zeros(count, replay.steps.dtype), [np.zeros((count, *ring.shape[1:]), np.uint8) for ring in replay.frames]
     )
     segment.unpack_into(chunk.steps, chunk.frames, oldest=segment.start)
-    shift = -segment.start % count  # unpacked by number, as into a ring
+    shift = -segment.start % count  # unpack_into writes step i to slot i % count, as into a ring
     chunk = ChunkSteps(np.roll(chunk.steps, shift), [np.roll(frames, shift, axis=0) for frames in chunk.frames])
     _check_self_contained(chunk.steps)
     return chunk
 
 
 def append_chunk(replay: ReplayBuffer, chunk: ChunkSteps) -> None:
+    """Append the steps of a chunk to a replay buffer."""
     slots = np.arange(replay.inserted, replay.inserted + len(chunk.steps)) % replay.capacity
     replay.steps[slots] = chunk.steps
     for ring, frames in zip(replay.frames, chunk.frames, strict=True):
@@ -68,15 +79,15 @@ def append_chunk(replay: ReplayBuffer, chunk: ChunkSteps) -> None:
 
 
 def _check_self_contained(steps: NDArray[Any]) -> None:
-    """That nobody who reads the piece gets to what lies before or behind it."""
+    """Raise `SegmentError` if reading the chunk could reach steps before or after it."""
     try:
         check_records(steps)
     except ValueError as error:
         raise SegmentError(str(error)) from None
     positions = np.arange(len(steps))
     if (steps["age"].max(1) > positions).any() or steps["repeated"][0]:
-        raise SegmentError("its steps refer to some before its begin")
+        raise SegmentError("invalid chunk: a step refers to steps before the chunk's start")
     if steps["acted"][-1]:
-        raise SegmentError("its last step was acted at, and nothing says what came of it")
+        raise SegmentError("invalid chunk: the last step has an action, but its next observation is missing")
     if (steps["terminated"] & steps["acted"])[:-1][steps["acted"][1:]].any():
-        raise SegmentError("it goes on after the world has ended")
+        raise SegmentError("invalid chunk: the episode continues after a termination")

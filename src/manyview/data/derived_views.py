@@ -1,4 +1,8 @@
-"""Cameras' pictures, and behind them the views that are derived from one: made anew wherever they are needed."""
+"""Derived views, recomputed from camera frames where they are needed.
+
+`DerivedViews` makes augmented views on tensors, for rollouts. `pack_bits` and `apply_bits` store a background-removed
+view as one bit per pixel, for the replay buffer.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,21 +18,21 @@ from manyview.utils.counter_rng import derive_keys
 
 @dataclass(frozen=True)
 class DerivedViews:
-    """How further views come from the cameras.
+    """Augmented views, derived from cameras.
 
-    What is random about a picture is decided by two numbers, of a draw and of its environment, so a rollout keeps the
-    cameras' frames alone and whoever asks later sees the same views.
-    PAPER: D34. There is a draw for each rollout. With one for each frame, r̂ pays for the draws.
+    The randomness of an image is a function of a draw id and its environment's id. A rollout therefore stores only
+    camera frames, and recomputed views are always equal.
+    PAPER: D34. One draw per rollout. With one per frame, r̂ would reward the randomness of the draws.
     """
 
     seed: int
     augmentations: Sequence[tuple[int, Augmentation]] = ()
-    """Of which camera, by its number, and how."""
+    """Pairs of camera index and augmentation, one per derived view."""
 
     def __call__(self, views: Tensor, mask: Tensor, *, draw_ids: Tensor, env_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """`views` [B, V, C, H, W] and `mask` [B, V] of the cameras, with those derived from them after them.
+        """Append the derived views to the cameras' `views` [B, V, C, H, W] and `mask` [B, V].
 
-        Rows of equal `draw_ids` and `env_ids` [B] are changed alike. A derived view is absent when its camera is.
+        Rows with equal `draw_ids` and `env_ids` [B] get equal randomness. A derived view is absent if its camera is.
         """
         if not self.augmentations:
             return views, mask
@@ -43,26 +47,26 @@ class DerivedViews:
 
 
 def pack_bits(foreground: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The pixels [..., H, W] that a derived view shows, eight to a byte, row after row: [..., H * W / 8]."""
+    """Pack a foreground mask [..., H, W] to bits, row by row: [..., H * W / 8] uint8."""
     return np.packbits(foreground.reshape(*foreground.shape[:-2], -1), axis=-1)
 
 
 def apply_bits(
     images: NDArray[np.uint8], bits: NDArray[np.uint8], fill: Sequence[int], *, out: NDArray[np.uint8]
 ) -> None:
-    """`images` [N, C, H * W] where `bits` [N, H * W / 8] are set, `fill` elsewhere, written to `out`."""
-    # All bits in one row: numpy unpacks them faster than along an axis. The last byte of a frame may be part empty.
+    """Write `images` [N, C, H * W] where `bits` [N, H * W / 8] are set, else `fill`, to `out`."""
+    # One flat array: numpy unpacks it faster than along an axis. The last byte of a frame may be partly unused.
     foreground = np.unpackbits(bits).reshape(len(bits), 1, -1)[..., : images.shape[2]]
-    # Multiplying by 0 and 1 is what numpy does fastest here; its masked copies take a hundred times as long.
+    # Multiplication by 0 and 1 is fastest here; numpy's masked copies take a hundred times as long.
     if not any(fill):
         np.multiply(images, foreground, out=out)
         return
-    colour = np.array(fill, np.uint8)[:, None]
-    np.bitwise_xor(images, colour, out=out)
+    color = np.array(fill, np.uint8)[:, None]
+    np.bitwise_xor(images, color, out=out)
     out *= foreground
-    out ^= colour
+    out ^= color
 
 
 def flatten_pixels(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Pictures [..., C, H, W] as the [N, C, H * W] of `apply_bits`."""
+    """Reshape images [..., C, H, W] to [N, C, H * W], as `apply_bits` takes them."""
     return frames.reshape(-1, frames.shape[-3], frames.shape[-2] * frames.shape[-1])

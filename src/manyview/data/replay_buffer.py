@@ -1,4 +1,7 @@
-"""A ring of single frames. Stacks, next states and n-step returns are built by index when they are sampled."""
+"""Replay buffer of single uint8 frames.
+
+Frame stacks, next states and n-step returns are assembled by index when a batch is sampled.
+"""
 
 import os
 from collections.abc import Sequence
@@ -25,21 +28,21 @@ from manyview.envs.views import Observation, View
 from manyview.utils.json_io import is_count
 
 BLOCK_BYTES = 2**20
-"""Stacks are built so many bytes at a time: what a derived view is cut out of is then still in the core's cache.
+"""Bytes of camera frames stacked at a time: derived views are made while the frames are in the core's cache.
 
-With fewer, the two threads of a batch would wait for the interpreter: measured twice as slow with 32 kB.
+Smaller blocks make the two threads of a batch wait for the interpreter lock: 32 kB measured twice as slow.
 """
 
 
 class ReplayBuffer:
-    """The last `capacity` steps, in memory or, with a `directory`, in mapped files.
+    """Replay buffer of the last `capacity` steps, in memory or memory-mapped in a `directory`.
 
     Steps are numbered from 0; step `i` lies in slot `i % capacity`. `start_episode` and `add` take observations of
     single frames; `get_observation` returns the newest one stacked, as the policy takes it. Episodes may start in the
     middle and break off, as chunks from several actors do: nothing is built across the gap between two.
 
-    The files have no names in the folder and vanish with the process, however it ends: keeping steps for longer is
-    the work of `SegmentLog`, which reads `steps` and `frames`; the small rest is in `get_state()`.
+    The files are unnamed and disappear with the process. `SegmentLog` persists steps: it reads `steps` and `frames`;
+    the remaining state is in `get_state()`.
     """
 
     def __init__(
@@ -54,9 +57,9 @@ class ReplayBuffer:
     ) -> None:
         self.views = validate_replay_views(views)
         if not 1 <= frame_stack <= MAX_AGE:
-            raise ValueError(f"frame_stack must be from 1 to {MAX_AGE}, got {frame_stack}")
+            raise ValueError(f"invalid frame_stack: expected 1 to {MAX_AGE}, got {frame_stack}")
         if capacity < frame_stack:
-            raise ValueError(f"capacity must be at least frame_stack, which is {frame_stack}, got {capacity}")
+            raise ValueError(f"invalid capacity: expected at least {frame_stack} (frame_stack), got {capacity}")
         self.capacity, self.frame_stack, self.inserted = capacity, frame_stack, 0
         needed_bytes = compute_buffer_bytes(
             self.views, action_shape=action_shape, action_dtype=action_dtype, capacity=capacity
@@ -64,54 +67,63 @@ class ReplayBuffer:
         check_replay_fits(needed_bytes, capacity=capacity, directory=directory)
         record = make_step_dtype(self.views, action_shape, action_dtype)
         self.steps = _allocate_ring(directory, (capacity,), record)
-        """What is small: a record for each slot, with the fields of `layout.make_step_dtype`."""
+        """One record per slot, with the fields of `layout.make_step_dtype`."""
         self.frames = [
             _allocate_ring(directory, (capacity, *stored_frame_shape(view)), np.dtype(np.uint8)) for view in self.views
         ]
-        """Of each view: a frame for each slot, pixels of a camera and bits of a derived view."""
+        """Per view, one frame per slot: pixels of a camera, bits of a derived view."""
         self._transition_check = TransitionCheck(self.views, action=record["action"])
         self._derived_by_camera = [
             (index, [other for other, view in enumerate(self.views) if view.derived_from == camera.name])
             for index, camera in enumerate(self.views)
             if camera.derived_from is None
-        ]  # each camera, and the views derived from it
-        self._stack_offsets = np.arange(frame_stack - 1, -1, -1)  # how far each frame of a stack lies back
+        ]  # camera index, indices of the views derived from it
+        self._stack_offsets = np.arange(frame_stack - 1, -1, -1)  # steps back of each frame in a stack, oldest first
 
     def __len__(self) -> int:
         return min(self.inserted, self.capacity)
 
     @property
     def nbytes(self) -> int:
-        """What it takes when it is full."""
+        """Allocated bytes."""
         return self.steps.nbytes + sum(ring.nbytes for ring in self.frames)
 
     def get_state(self) -> dict[str, Any]:
-        """All but the steps that are final, which a log keeps: how many there are, and the newest one."""
+        """Return the state beside the segment log: number of steps, layout, newest step."""
         slot = (self.inserted - 1) % self.capacity
         newest = {name: part.copy() for name, part in self._get_step_bytes(slot).items()}
         return {"inserted": self.inserted, "layout": self._describe(), "newest": newest}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state. The steps before the newest, the caller puts back into `steps` and `frames`."""
+        """Restore a state of `get_state`.
+
+        The caller restores the earlier steps in `steps` and `frames`. Raises ValueError if the state is invalid or its
+        layout differs.
+        """
         if state["layout"] != self._describe():
-            raise ValueError(f"the state is of a replay of {state['layout']}, this one is of {self._describe()}")
+            raise ValueError(
+                f"state does not fit this replay buffer: expected layout {self._describe()}, got {state['layout']}"
+            )
         inserted, newest = state["inserted"], state["newest"]
         if not is_count(inserted):
-            raise ValueError(f"steps are counted from 0, got {inserted!r}")
+            raise ValueError(f"invalid replay buffer state: inserted: expected an integer from 0, got {inserted!r}")
         for name, part in self._get_step_bytes((inserted - 1) % self.capacity).items():
             if (newest[name].shape, newest[name].dtype) != (part.shape, part.dtype):
-                raise ValueError(f"{name} of the newest step has another shape or type than in this replay")
+                raise ValueError(
+                    f"newest step does not fit this replay buffer: {name}: expected {[*part.shape, str(part.dtype)]}, "
+                    f"got {[*newest[name].shape, str(newest[name].dtype)]}"
+                )
             part[...] = newest[name]
         check_records(self.steps[(inserted - 1) % self.capacity, None])
         self.inserted = inserted
 
     def _get_step_bytes(self, slot: int) -> dict[str, NDArray[np.uint8]]:
-        """The bytes of a step where they lie: its record, and a frame of each view."""
+        """Return views of the stored bytes of a step: its record, and one frame per view."""
         frames = {f"frame/{view.name}": ring[slot] for view, ring in zip(self.views, self.frames, strict=True)}
         return {"record": self.steps[slot : slot + 1].view(np.uint8), **frames}
 
     def _describe(self) -> dict[str, Any]:
-        """What two replays have in common if the steps of one are to be those of the other."""
+        """Return the layout, which must be equal to exchange steps with another replay buffer."""
         steps = self.steps
         record = [[name, str(steps[name].dtype), *steps[name].shape[1:]] for name in steps.dtype.names or ()]
         frames = {view.name: list(ring.shape[1:]) for view, ring in zip(self.views, self.frames, strict=True)}
@@ -138,8 +150,8 @@ class ReplayBuffer:
             raise make_contract_error(
                 ERROR_SOURCE,
                 "add",
-                "an episode that is running",
-                f"{reason}: call start_episode() with the next observation",
+                "a running episode",
+                f"{reason}. Call start_episode() with the next observation.",
             )
         outcome = self._transition_check.validate_outcome(action, reward, terminated)
         stored = self._transition_check.validate_observation(observation)
@@ -168,14 +180,14 @@ class ReplayBuffer:
             self._write_step(frames, present, (age - frames_back) * present)
 
     def _explain_no_episode(self) -> str | None:
-        """None while an episode is running."""
+        """Return the reason why no episode is running, or None."""
         if self.inserted == 0:
-            return "nothing begun yet"
-        before, newest = self.steps[[(self.inserted - 2) % self.capacity, (self.inserted - 1) % self.capacity]]
+            return "no episode yet"
+        previous, newest = self.steps[[(self.inserted - 2) % self.capacity, (self.inserted - 1) % self.capacity]]
         if newest["repeated"]:
-            return "an episode that ended when no camera saw anything"
-        ended = self.inserted > 1 and before["acted"] and before["terminated"]
-        return "the world at its end" if ended else None
+            return "an episode that ended because no camera was present"
+        terminated = self.inserted > 1 and previous["acted"] and previous["terminated"]
+        return "a terminated episode" if terminated else None
 
     def _compute_ages(self, mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Return the ages of the views [V] in the step that follows the newest one."""
@@ -199,7 +211,7 @@ class ReplayBuffer:
         self.inserted += 1
 
     def allocate_stacks(self, batch_size: int) -> NDArray[np.uint8]:
-        """Room for `stack_frames` of so many steps: [V, B, S, C, H, W], S for the frames of a stack."""
+        """Allocate the output of `stack_frames`, [V, B, S, C, H, W] with S frames per stack."""
         view = self.views[0]
         return np.empty(
             (len(self.views), batch_size, self.frame_stack, view.channels, view.height, view.width), np.uint8
@@ -208,19 +220,18 @@ class ReplayBuffer:
     def stack_frames(
         self, indices: NDArray[np.int64], *, out: NDArray[np.uint8] | None = None
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """The observations of these steps: views [B, V, C * frame_stack, H, W], mask [B, V].
+        """Return the observations of steps: views [B, V, C * frame_stack, H, W], mask [B, V].
 
-        They are written to `out`, if given, which has the views first: what `allocate_stacks` gives. The views that are
-        returned look at it in the order they have.
+        `out`, if given, is the memory to write to, as from `allocate_stacks`; the result is a transposed view of it.
         """
         out = self.allocate_stacks(len(indices)) if out is None else out
         slots = indices % self.capacity
-        # Whole records: taking a field out of the ring would first copy that field of all of it.
+        # Whole records: indexing a single field first would copy that field of the entire ring.
         steps = self.steps.take(slots)
         if steps["repeated"].any():
             slots = slots - steps["repeated"]
             steps = self.steps.take(slots, mode="wrap")
-        # A stack never reaches back over the moment its view appeared: see FrameStack.
+        # A stack never contains frames from before its view appeared: see FrameStack.
         index = (
             slots[:, None] - np.minimum(self._stack_offsets, steps["age"].T[..., None])
         ) % self.capacity  # [V, B, S]
@@ -232,22 +243,22 @@ class ReplayBuffer:
         return views.reshape(len(indices), len(self.views), -1, *out.shape[-2:]), steps["mask"]
 
     def _fill_stacks(self, camera: int, derived: list[int], index: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
-        """The stacks of a camera, and of the views derived from it while its frames are still in the core's cache."""
+        """Write the stacks of a camera and, while its frames are cached, of its derived views."""
         frames, slots = self.frames[camera], index[camera].reshape(-1)
-        # A derived view that has been absent more recently than its camera is of other moments.
+        # A derived view that was absent more recently than its camera stacks frames of other steps.
         aligned = [view for view in derived if np.array_equal(index[view], index[camera])]
-        cuts = [
+        derived_stacks = [
             (self.frames[view].take(slots, axis=0), self.views[view].fill, flatten_pixels(out[view]))
             for view in aligned
         ]
         images = out[camera].reshape(-1, *frames.shape[1:])
         pixels = flatten_pixels(images)
-        block_size = max(1, BLOCK_BYTES // frames[0].nbytes) if cuts else len(slots)
+        block_size = max(1, BLOCK_BYTES // frames[0].nbytes) if derived_stacks else len(slots)
         for start in range(0, len(slots), block_size):
             block = slice(start, start + block_size)
-            # "clip" cuts off nothing here, but without it numpy copies twice.
+            # mode="clip" clips nothing here, but the default mode copies twice.
             frames.take(slots[block], axis=0, out=images[block], mode="clip")
-            for bits, fill, target in cuts:
+            for bits, fill, target in derived_stacks:
                 apply_bits(pixels[block], bits[block], fill, out=target[block])
         for view in set(derived).difference(aligned):
             slots = index[view].reshape(-1)
@@ -257,10 +268,10 @@ class ReplayBuffer:
 
 def _allocate_ring(directory: Path | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     if directory is None:
-        return np.zeros(shape, dtype)  # the system gives the pages when they are written
+        return np.zeros(shape, dtype)  # pages are allocated when written
     directory.mkdir(parents=True, exist_ok=True)
     size = int(np.prod(shape)) * dtype.itemsize
     with TemporaryFile(dir=directory) as file:
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)  # a disk that is full later would kill the process
+            os.posix_fallocate(file.fileno(), 0, size)  # otherwise a full disk would later kill the process
         return np.memmap(file, dtype, "w+", shape=shape).view(np.ndarray)

@@ -1,4 +1,4 @@
-"""A rollout: what E environments did in T steps, used for some epochs and then overwritten."""
+"""Rollout buffer of on-policy agents: T steps of E environments."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,16 +10,19 @@ from manyview.data.batch import Minibatch
 from manyview.data.derived_views import DerivedViews
 
 ENCODE_BATCH_SIZE = 256
-"""Rows, as many as a minibatch of the paper has: what fits for learning fits for this."""
+"""Rows per encoder pass, as in the paper's minibatches: if training fits in memory, this does."""
 
 
 def map_features(features: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """The same kind of features, of some rows of each of their tensors."""
+    """Apply `function` to each tensor of a features tuple."""
     return type(features)(*map(function, features))
 
 
 class RolloutBuffer:
-    """Frames of the cameras once, in memory, on the device of the networks; all else is small."""
+    """Storage of one rollout on the networks' device; each camera frame is stored once.
+
+    Derived views are recomputed by `derived_views`.
+    """
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class RolloutBuffer:
         def allocate(*shape: int, dtype: torch.dtype = torch.float32, extra_steps: int = 0) -> Tensor:
             return torch.zeros(num_steps + extra_steps, num_envs, *shape, dtype=dtype, device=device)
 
-        # One step more: what the last action led to, which the next rollout begins with.
+        # One extra step: the observation after the last action, which the next rollout starts with.
         self.frames, self.mask = (
             allocate(num_cameras, *image_shape, dtype=torch.uint8, extra_steps=1),
             allocate(num_cameras, dtype=torch.bool, extra_steps=1),
@@ -50,13 +53,14 @@ class RolloutBuffer:
         self.reward_int, self.advantage = allocate(), allocate()
         self.length = 0
         self.first_step = 0
-        """How many steps each environment had made when this rollout began."""
+        """Steps of each environment before this rollout."""
         self._features: list[Any] = []
         self.features: Any | None = None
-        """[T + 1, E, ...] once the rollout is whole, if the policy's features are kept."""
+        """Features of the policy [T + 1, E, ...], set by `finish` if they are stored."""
 
     @staticmethod
     def compute_bytes(*, num_steps: int, num_envs: int, image_shape: tuple[int, int, int], num_cameras: int) -> int:
+        """Return the bytes of the frames."""
         channels, height, width = image_shape
         return (num_steps + 1) * num_envs * num_cameras * channels * height * width
 
@@ -73,13 +77,13 @@ class RolloutBuffer:
         return self.terminated | self.truncated
 
     def reset(self, views: Tensor, mask: Tensor, *, first_step: int) -> None:
-        """Empty, but for the cameras' pictures [E, V, C, H, W] that the first actions answer to."""
+        """Clear the buffer and store the first camera images [E, V, C, H, W] and mask [E, V]."""
         self.length, self.first_step = 0, first_step
         self.frames[0], self.mask[0] = views, mask
         self._features, self.features = [], None
 
     def get_observation(self) -> tuple[Tensor, Tensor]:
-        """What the environments show now, derived views included."""
+        """Return the current views [E, V, C, H, W] and mask [E, V], derived views included."""
         return self._get_views(torch.arange(self.num_envs, device=self.action.device) + self.length * self.num_envs)
 
     def add(
@@ -96,7 +100,10 @@ class RolloutBuffer:
         views: Tensor,
         mask: Tensor,
     ) -> None:
-        """A step of every environment; `final_value` [E] is that of the last state where the clock ran out."""
+        """Append one step of every environment.
+
+        `final_value` [E] is the value of the final state where an episode was truncated.
+        """
         step = self.length
         self.action[step], self.log_prob[step], self._value[step] = action, log_prob, value
         self.reward_ext[step], self.terminated[step], self.truncated[step] = reward, terminated, truncated
@@ -107,27 +114,27 @@ class RolloutBuffer:
             self._features.append(features)
 
     def finish(self, value: Tensor, features: Any | None) -> None:
-        """The rollout is full; what the policy makes of the observations that come next."""
+        """Store value [E] and features of the observations after the last step of a full rollout."""
         self._value[-1] = value
         if features is not None:
             self.features = type(features)(*map(torch.stack, zip(*self._features, features, strict=True)))
         self._features = []
 
     def compute_next_value(self) -> Tensor:
-        """[T, E]: 0 where the world ended; where only the clock ran out, of the last state of that episode."""
+        """Return V(next) [T, E]: 0 after a termination, `final_value` after a truncation."""
         next_value = torch.where(self.truncated, self.final_value, self._value[1:])
         return torch.where(self.terminated, 0.0, next_value)
 
     @torch.no_grad()
     def encode_all(self, encode: Callable[[Tensor, Tensor], Any]) -> Any:
-        """What an encoder makes of every step and of what comes next, [T + 1, E, ...], some rows at a time."""
+        """Encode all T + 1 observations in batches; return features [T + 1, E, ...]."""
         rows = torch.arange((self.num_steps + 1) * self.num_envs, device=self.action.device)
         parts = [encode(*self._get_views(batch)) for batch in rows.split(ENCODE_BATCH_SIZE)]
         shape = (self.num_steps + 1, self.num_envs)
         return type(parts[0])(*(torch.cat(tensors).unflatten(0, shape) for tensors in zip(*parts, strict=True)))
 
     def get_minibatch(self, indices: Tensor, *, with_next: bool = False) -> Minibatch:
-        """`indices` [B] count steps and environments: t E + e."""
+        """Return the rows at `indices` [B], t * E + e for step t of environment e."""
         views, mask = self._get_views(indices)
         value, advantage, done = (part.flatten()[indices] for part in (self.value, self.advantage, self.done))
         next_indices = torch.where(done, indices, indices + self.num_envs)
@@ -136,7 +143,7 @@ class RolloutBuffer:
             next_features = map_features(self.features, lambda part: part.flatten(0, 1)[next_indices])
             next_features = next_features._replace(
                 mask=next_features.mask & ~done.unsqueeze(1)
-            )  # nothing follows: there is nothing to tie
+            )  # no next step, so no temporal loss
         next_views, next_mask = self._get_views(next_indices) if with_next else (None, None)
         return Minibatch(
             views=views,
@@ -157,5 +164,5 @@ class RolloutBuffer:
         return self.derived_views(views, mask, draw_ids=self.get_draw_ids(indices), env_ids=indices % self.num_envs)
 
     def get_draw_ids(self, indices: Tensor) -> Tensor:
-        """For each row: what is random about derived views is the same in all of this rollout."""
+        """Return the draw id of each row: one draw of derived views per rollout."""
         return torch.full_like(indices, self.first_step)

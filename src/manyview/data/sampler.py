@@ -1,4 +1,4 @@
-"""Batches of a replay, drawn by a counter: batch `i` is the same whenever and wherever it is made."""
+"""Sampler of replay batches by counter: batch `i` is the same whenever it is made."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -16,17 +16,17 @@ CPU = torch.device("cpu")
 
 
 class Sampler:
-    """`sample()` gives a batch; with `prefetch` the one after it is made meanwhile, in a thread.
+    """Uniform sampler of n-step transitions; `prefetch` makes the next batch in a thread.
 
-    A batch is drawn from what the replay held when the batch before it was taken, with or without `prefetch`: so making
-    it early does not change it. Should so much be added before the next one is taken that this is being overwritten
-    (`windows.count_reserve_steps`), the latest multiple of that many steps counts; a batch made too early is remade.
-    Steps may be added while a batch is made, from one thread.
+    A batch is sampled from the steps that the replay buffer had when the previous batch was taken (`horizon`), with or
+    without `prefetch`: prefetching does not change it. If `n_step.count_reserve_steps` or more steps are added before
+    it is taken, they could overwrite sampled rows: the horizon then advances by a multiple of that number, and a batch
+    made for the old horizon is made again. One other thread may add steps while a batch is made.
 
-    The pictures of a batch on the CPU lie in memory that is used again: they are good until `sample()` is called again.
-    For a CUDA `device` that memory is pinned and the batch is a copy on the device, which is the caller's.
+    On the CPU, the images of a batch are in reused memory: they are valid until the next `sample()`. For a CUDA
+    `device` that memory is pinned, and the batch is a copy on the device that belongs to the caller.
 
-    Its whole state is `num_sampled` and `horizon`; the seed and the rest are given anew.
+    The complete state is `num_sampled` and `horizon`; the arguments, seed included, are not part of it.
     """
 
     def __init__(
@@ -41,35 +41,35 @@ class Sampler:
         device: torch.device = CPU,
     ) -> None:
         if batch_size < 1 or n_step < 1:
-            raise ValueError(f"batch_size and n_step must be at least 1, got {batch_size} and {n_step}")
+            raise ValueError(f"invalid batch_size or n_step: expected at least 1, got {batch_size} and {n_step}")
         if not 0 <= discount <= 1:
-            raise ValueError(f"discount must be from 0 to 1, got {discount}")
+            raise ValueError(f"invalid discount: expected 0 to 1, got {discount}")
         required = min_capacity(frame_stack=replay.frame_stack, n_step=n_step)
         if replay.capacity < required:
             raise ValueError(
-                f"windows of {n_step} steps with stacks of {replay.frame_stack} frames need a replay of at least "
-                f"{required} steps, got {replay.capacity}"
+                f"replay buffer is too small: expected a capacity of at least {required} steps for n_step={n_step} and "
+                f"frame_stack={replay.frame_stack}, got {replay.capacity}"
             )
         self._replay, self._batch_size, self._seed, self._device = replay, batch_size, seed, device
         self._offsets, self._discounts = np.arange(n_step), discount ** np.arange(n_step + 1)
         self._reserve_steps = count_reserve_steps(replay.capacity)
         self.num_sampled = 0
-        """How many batches were taken."""
+        """Number of batches returned."""
         self.horizon = 0
-        """How many steps the replay had when the last one was taken."""
+        """Steps in the replay buffer when the last batch was returned."""
         self._prefetcher = ThreadPoolExecutor(1, thread_name_prefix="sampler") if prefetch else None
         self._next_views_executor = ThreadPoolExecutor(1, thread_name_prefix="sampler")
         self._pending: _Pending | None = None
         self._buffers = [_BatchBuffers(replay, batch_size, device) for _ in range(2 if prefetch else 1)]
 
     def sample(self) -> Batch:
-        """The next batch."""
+        """Return the next batch."""
         if self.num_sampled == 0:
             self.horizon = self._replay.inserted
         while True:
             horizon = self._compute_horizon()
             batch = self._take_batch(horizon)
-            if horizon == self._compute_horizon():  # otherwise another thread has been adding faster than we read
+            if horizon == self._compute_horizon():  # else another thread added steps faster than this one read them
                 break
         batch = self._buffers[self.num_sampled % len(self._buffers)].to_device(batch, self._device)
         self.num_sampled += 1
@@ -80,27 +80,32 @@ class Sampler:
         return batch
 
     def get_state(self) -> dict[str, int]:
+        """Return the complete state."""
         return {"drawn": self.num_sampled, "horizon": self.horizon}
 
     def load_state(self, state: dict[str, int]) -> None:
-        """Go on from a state, on a replay that has been brought to its own."""
-        drawn, horizon = state["drawn"], state["horizon"]
-        if not (is_count(drawn) and is_count(horizon) and horizon <= self._replay.inserted):
+        """Restore a state of `get_state`, after the replay buffer has been restored.
+
+        Raises ValueError if the state is invalid.
+        """
+        num_sampled, horizon = state["drawn"], state["horizon"]
+        if not (is_count(num_sampled) and is_count(horizon) and horizon <= self._replay.inserted):
             raise ValueError(
-                f"{drawn!r} batches, drawn from {horizon!r} steps of a replay that has {self._replay.inserted}"
+                f"invalid sampler state: expected counts with a horizon of at most {self._replay.inserted} steps, got "
+                f"drawn={num_sampled!r}, horizon={horizon!r}"
             )
         self._drop_pending()
-        self.num_sampled, self.horizon = drawn, horizon
+        self.num_sampled, self.horizon = num_sampled, horizon
 
     def close(self) -> None:
-        """End the threads; there are no further batches."""
+        """Stop the threads; `sample` must not be called afterwards."""
         self._drop_pending()
         if self._prefetcher is not None:
             self._prefetcher.shutdown()
         self._next_views_executor.shutdown()
 
     def _compute_horizon(self) -> int:
-        """Nothing that was drawn with this horizon has been overwritten yet."""
+        """Return the horizon of the next batch, none of whose rows can be overwritten yet."""
         added = self._replay.inserted - self.horizon
         return self.horizon + added // self._reserve_steps * self._reserve_steps
 
@@ -113,7 +118,7 @@ class Sampler:
         return self._make_batch(self.num_sampled, horizon)
 
     def _drop_pending(self) -> None:
-        """Let the pending batch become ready, for its memory, and drop it with whatever it has met."""
+        """Wait for the pending batch, which writes to shared memory, and discard it."""
         if self._pending is not None:
             self._pending.batch.exception()
             self._pending = None
@@ -126,8 +131,8 @@ class Sampler:
         steps = replay.steps.take((starts[:, None] + offsets) % replay.capacity)  # [B, n]
         in_window = offsets < length[:, None]
         reward = (np.where(in_window, steps["reward"], 0) * self._discounts[:-1]).sum(1)
-        ended = (in_window & steps["terminated"]).any(1)
-        # Both halves at once: numpy lets go of the interpreter while it copies.
+        terminated = (in_window & steps["terminated"]).any(1)
+        # s and s' in parallel: numpy releases the interpreter lock while it copies.
         next_stacks = self._next_views_executor.submit(replay.stack_frames, starts + length, out=buffers.next_views)
         views, mask = replay.stack_frames(starts, out=buffers.views)
         next_views, next_mask = next_stacks.result()
@@ -136,7 +141,7 @@ class Sampler:
             mask=_to_tensor(mask),
             action=_to_tensor(steps["action"][:, 0]),
             reward_ext=_to_tensor(reward.astype(np.float32)),
-            discount=_to_tensor(np.where(ended, 0, self._discounts[length]).astype(np.float32)),
+            discount=_to_tensor(np.where(terminated, 0, self._discounts[length]).astype(np.float32)),
             next_views=torch.from_numpy(next_views),
             next_mask=_to_tensor(next_mask),
             indices=_to_tensor(starts),
@@ -149,16 +154,16 @@ class _Pending(NamedTuple):
 
 
 class _BatchBuffers:
-    """Where the pictures of a batch are put together. Fresh memory each time would cost as much as the copying."""
+    """Reused memory for the images of a batch; allocating it would cost as much as the copy."""
 
     def __init__(self, replay: ReplayBuffer, rows: int, device: torch.device) -> None:
         self.views, self.next_views = replay.allocate_stacks(rows), replay.allocate_stacks(rows)
         if device.type == "cuda":
-            self.views, self.next_views = (_allocate_pinned(room) for room in (self.views, self.next_views))
+            self.views, self.next_views = (_allocate_pinned(stacks) for stacks in (self.views, self.next_views))
         self._copied: torch.cuda.Event | None = None
 
     def to_device(self, batch: Batch, device: torch.device) -> Batch:
-        """The batch, on its way to the device if it has to go there."""
+        """Return the batch on `device`; copies to CUDA are asynchronous."""
         if device.type == "cpu":
             return batch
         batch = batch.to(device)
@@ -168,7 +173,7 @@ class _BatchBuffers:
         return batch
 
     def wait_until_free(self) -> "_BatchBuffers":
-        """Ready for the next batch: copies to the device run behind our back."""
+        """Wait until an asynchronous copy to the device has finished; return self."""
         if self._copied is not None:
             self._copied.synchronize()
         return self

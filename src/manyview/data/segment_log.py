@@ -1,6 +1,7 @@
-"""The log behind a replay: its steps in files that never change, for as long as a checkpoint names them.
+"""Segment log: the steps of a replay buffer in immutable files.
 
-A step is final once another one follows it, so the newest step of a replay belongs to its checkpoint instead.
+A file is kept while a checkpoint refers to it. A step is final once another one follows it; the newest step of a replay
+buffer is therefore part of the checkpoint.
 """
 
 import re
@@ -17,77 +18,89 @@ from manyview.utils.files import TEMP_SUFFIX, read_bounded
 from manyview.utils.json_io import is_count
 
 MAX_SEGMENT_BYTES = 2**31
+"""Largest segment file that is read."""
 SEGMENT_NAME = re.compile(rf"[0-9]{{12}}-[0-9]{{12}}\.segment({re.escape(TEMP_SUFFIX)})?")
 
 
 @dataclass(frozen=True)
 class SegmentRef:
-    """A segment as a checkpoint names it: steps from `start` to before `end`, in a file with this checksum."""
+    """Reference to a segment file: steps `start` to `end` (exclusive) and its SHA-256."""
 
     start: int
     end: int
     sha256: str
     shard: int | None = None
-    """Of a replay in several parts."""
+    """Index of the replay shard, if there are several."""
 
     @property
     def name(self) -> str:
+        """File name."""
         return f"{self.start:012d}-{self.end:012d}.segment"
 
     def to_plain(self) -> list[Any]:
+        """Return the reference as a JSON list."""
         return [self.start, self.end, self.sha256, *([] if self.shard is None else [self.shard])]
 
     @classmethod
     def from_plain(cls, plain: Any) -> "SegmentRef":
-        """An entry from outside; what is wrong with it raises ValueError."""
+        """Parse an untrusted JSON list. Raises ValueError if it is invalid."""
         match plain:
             case [int(start), int(end), str(sha256), *shard] if (
                 0 <= start < end <= start + MAX_SEGMENT_STEPS and end < 10**12
             ):
                 if not shard or (len(shard) == 1 and is_count(shard[0])):
                     return cls(start, end, sha256, *shard)
-        raise ValueError("the name of a segment makes no sense")
+        raise ValueError(
+            "invalid segment reference: expected [start, end, sha256] or [start, end, sha256, shard] with 1 to "
+            f"{MAX_SEGMENT_STEPS} steps"
+        )
 
 
 @dataclass
 class _WriteProgress:
-    """What the scribe has done. Nobody else changes it while jobs are waiting."""
+    """Progress of the write jobs. Only they change it while any is pending."""
 
     written: list[SegmentRef] = field(default_factory=list)
     failed: bool = False
 
 
 class ReplayLog(Protocol):
-    """Where a run keeps the steps that its checkpoints refer to."""
+    """Persistent store of the steps that a run's checkpoints refer to."""
 
     def flush_full_segments(self) -> None:
-        """After each step: hand over what makes a whole segment."""
+        """Submit full segments for writing. Call it after each step."""
 
     def flush(self) -> None:
-        """Hand over everything that is final, for a checkpoint of this moment."""
+        """Submit all final steps for writing, before a checkpoint."""
 
     def list_segments(self, *, inserted: int) -> list[SegmentRef]:
-        """For jobs of the scribe: what is written of the replay as it was at so many steps, which is all of it."""
+        """Return the segments of the replay buffer as it was after `inserted` steps.
+
+        For jobs of the writer, after the segments are written. Raises OSError if a segment could not be written.
+        """
 
     def prune(self, keep: Iterable[SegmentRef]) -> None:
-        """For jobs of the scribe: remove every file that is not wanted and older than the last one that is."""
+        """Remove files that are older than the newest in `keep` and not in it. For jobs of the writer."""
 
     def load(self, segments: Sequence[SegmentRef]) -> None:
-        """Fill the replay, which has its state already, from these segments; `SegmentError` says what is wrong."""
+        """Fill the replay buffer, whose state is restored already, from `segments`.
+
+        Raises `SegmentError` if a segment is missing or invalid.
+        """
 
     def truncate(self, *, keep: Iterable[SegmentRef]) -> None:
-        """Remove every file that is not among these: steps from after a checkpoint, which will come again."""
+        """Remove files that are not in `keep`: steps after a checkpoint, to be collected again."""
 
 
 class SegmentLog:
-    """Writes the steps of a replay through a scribe, and reads them back."""
+    """`ReplayLog` that writes segment files through an async writer and reads them back."""
 
     def __init__(self, directory: Path, replay: ReplayBuffer, writer: AsyncWriter) -> None:
         self._directory, self._replay, self._writer = directory, replay, writer
         self._submitted = 0
-        """Steps before this one are with the scribe, or on the disk."""
+        """Steps before this index are submitted to the writer, or on disk."""
         self._retry_at = 0
-        """After a failure: the number of steps before which there is no other attempt but at a checkpoint."""
+        """After a failed write: step count below which only a checkpoint tries again."""
         self._progress = _WriteProgress()
 
     @property
@@ -95,11 +108,10 @@ class SegmentLog:
         return max(0, self._replay.inserted - 1)
 
     def _find_oldest(self, inserted: int) -> int:
-        """Of the steps that a replay has when so many were inserted."""
+        """Return the oldest step in the ring after `inserted` insertions."""
         return max(0, inserted - self._replay.capacity)
 
     def flush_full_segments(self) -> None:
-        """After each step: hand over what makes a whole segment."""
         if (
             self._num_final - self._submitted >= min(MAX_SEGMENT_STEPS, self._replay.capacity // 2)
             and self._num_final >= self._retry_at
@@ -107,18 +119,15 @@ class SegmentLog:
             self._submit()
 
     def flush(self) -> None:
-        """Hand over everything that is final, for a checkpoint of this moment."""
         if self._submitted < self._num_final:
             self._submit()
 
     def list_segments(self, *, inserted: int) -> list[SegmentRef]:
-        """For jobs of the scribe: what is written of the replay as it was at so many steps, which is all of it."""
         if self._progress.failed:
-            raise OSError("steps of the replay could not be written")
+            raise OSError("segments of the replay buffer could not be written")
         return [ref for ref in self._progress.written if ref.end > self._find_oldest(inserted)]
 
     def prune(self, keep: Iterable[SegmentRef]) -> None:
-        """For jobs of the scribe: remove every file that is not wanted and older than the last one that is."""
         names = {ref.name for ref in keep}
         newest = max(names, default="")
         for path in self._list_files():
@@ -127,19 +136,21 @@ class SegmentLog:
         self._progress.written = [ref for ref in self._progress.written if ref.name in names or ref.name > newest]
 
     def load(self, segments: Sequence[SegmentRef]) -> None:
-        """Fill the replay, which has its state already, from these segments; `SegmentError` says what is wrong."""
         expected = oldest = self._find_oldest(self._replay.inserted)
         for index, ref in enumerate(segments):
             if not (ref.start == expected or (index == 0 and ref.start < expected < ref.end)):
-                raise SegmentError(f"{ref.name} does not follow the one before it")
+                raise SegmentError(
+                    f"{ref.name} is out of order: expected it to start at step {expected}, got {ref.start}"
+                )
             self._read_segment(ref).unpack_into(self._replay.steps, self._replay.frames, oldest=oldest)
             expected = ref.end
         if expected != self._num_final:
-            raise SegmentError(f"the segments end at step {expected}, the replay at {self._num_final}")
+            raise SegmentError(
+                f"segments are incomplete: expected them to end at step {self._num_final}, got {expected}"
+            )
         self._submitted, self._progress = self._num_final, _WriteProgress(list(segments))
 
     def truncate(self, *, keep: Iterable[SegmentRef]) -> None:
-        """Remove every file that is not among these: steps from after a checkpoint, which will come again."""
         names = {ref.name for ref in keep}
         for path in self._list_files():
             if path.name not in names:
@@ -158,12 +169,12 @@ class SegmentLog:
         except SegmentError as error:
             raise SegmentError(f"{ref.name}: {error}") from None
         if SegmentRef(segment.start, segment.end, segment.sha256) != ref:
-            raise SegmentError(f"{ref.name} is another segment than the one that was written")
+            raise SegmentError(f"{ref.name} is not the segment that was written: its steps or its checksum differ")
         return segment
 
     def _submit(self) -> None:
         if self._progress.failed:
-            self._writer.wait()  # the jobs behind the one that failed have seen it, and done nothing
+            self._writer.wait()  # jobs queued after the failed one have returned without writing
             self._submitted = self._progress.written[-1].end if self._progress.written else 0
             self._retry_at = self._num_final + MAX_SEGMENT_STEPS
             self._progress.failed = False
@@ -176,14 +187,14 @@ class SegmentLog:
     def _make_job(self, start: int, end: int) -> "SegmentJob":
         slots = range(start, end)
         ring = self._replay
-        # Copies: the replay goes on, and may overwrite them before their turn comes.
+        # Copies: the replay buffer may overwrite the steps before the job runs.
         steps = ring.steps.take(slots, mode="wrap")
         frames = [view.take(slots, axis=0, mode="wrap") for view in ring.frames]
         return SegmentJob(self._directory, self._progress, start, steps, frames)
 
 
 class NullLog:
-    """In the place of a log where nothing is kept for longer than a checkpoint: rollouts are used once."""
+    """`ReplayLog` of on-policy runs, which stores nothing: rollouts are used once."""
 
     def flush_full_segments(self) -> None: ...
 
@@ -201,7 +212,7 @@ class NullLog:
 
 @dataclass(frozen=True)
 class SegmentJob:
-    """For the scribe: write one segment, unless one before it failed."""
+    """Write job of one segment; does nothing if an earlier job failed."""
 
     directory: Path
     progress: _WriteProgress

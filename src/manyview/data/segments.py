@@ -1,10 +1,11 @@
-"""The bytes of a segment: steps of a replay, each frame as its difference to the one before, compressed, checksummed.
+"""Segment format: steps of a replay buffer, compressed with zstd and checksummed.
 
-    magic, first step, step after the last, number of parts, the compressed size of each part
-    the parts: the records of the steps, then the frames of each view
-    SHA-256 of all of it
+    magic, first step, step after the last, number of parts, compressed size of each part
+    parts: the records of the steps, then the frames of each view
+    SHA-256 of everything before it
 
-How large a part is when it is unpacked follows from the replay that reads it, never from the file.
+Each frame is stored as its difference to the previous one. The uncompressed size of a part follows from the replay
+buffer that reads it, never from the file.
 """
 
 import hashlib
@@ -24,17 +25,20 @@ HEADER = struct.Struct("<8sQQI")
 PART_SIZE = struct.Struct("<Q")
 DIGEST_BYTES = hashlib.sha256().digest_size
 MAX_SEGMENT_STEPS = 512
-"""Of one segment, so that nobody makes us unpack more than tens of megabytes at once."""
+"""Maximum steps of a segment: bounds the memory of unpacking untrusted bytes to tens of megabytes."""
 COMPRESSION_LEVEL = 1
-"""Higher ones take four times the time for a twentieth of the size, on frames of simulators."""
+"""zstd level. On simulator frames, higher ones take four times as long to save a twentieth of the size."""
 
 
 class SegmentError(ValueError):
-    """Bytes that are no segment, not the expected one, or not whole."""
+    """Invalid, unexpected or incomplete segment."""
 
 
 def pack_segment(start: int, steps: NDArray[Any], frames: Sequence[NDArray[np.uint8]]) -> tuple[bytes, str]:
-    """The segment of steps from index `start` on, and its checksum: their records and, of each view, their frames."""
+    """Return the bytes of a segment and their SHA-256, for steps from index `start` on.
+
+    `steps` [N] are the records, `frames` [N, ...] the stored frames of each view.
+    """
     compressor = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL)
     parts = [compressor.compress(steps.tobytes()), *(compressor.compress(_diff_frames(view).data) for view in frames)]
     header = HEADER.pack(MAGIC, start, start + len(steps), len(parts))
@@ -44,22 +48,27 @@ def pack_segment(start: int, steps: NDArray[Any], frames: Sequence[NDArray[np.ui
 
 
 class Segment:
-    """A segment that is whole; `unpack_into` puts it into a replay's rings."""
+    """Validated segment. Raises `SegmentError` if `data` is not one."""
 
     def __init__(self, data: bytes) -> None:
         body, digest = memoryview(data)[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
         if len(body) < HEADER.size or body[: len(MAGIC)] != MAGIC:
-            raise SegmentError("no segment")
+            raise SegmentError(f"not a segment: expected a header that starts with {MAGIC!r}")
         if hashlib.sha256(body).digest() != digest:
-            raise SegmentError("its checksum does not fit: the file was changed or cut off")
+            raise SegmentError("checksum mismatch: the segment was changed or truncated")
         self.sha256 = digest.hex()
         _, self.start, self.end, count = HEADER.unpack_from(body)
         header_bytes = HEADER.size + PART_SIZE.size * count
         if not 0 < self.end - self.start <= MAX_SEGMENT_STEPS or header_bytes > len(body):
-            raise SegmentError("its head makes no sense")
+            raise SegmentError(
+                f"invalid header: expected 1 to {MAX_SEGMENT_STEPS} steps in at most {len(body)} bytes, got steps "
+                f"{self.start} to {self.end} in {count} parts"
+            )
         sizes = [PART_SIZE.unpack_from(body, HEADER.size + PART_SIZE.size * part)[0] for part in range(count)]
         if header_bytes + sum(sizes) != len(body):
-            raise SegmentError("its parts do not fill it")
+            raise SegmentError(
+                f"invalid part sizes: expected {len(body)} bytes in all, got {header_bytes + sum(sizes)}"
+            )
         ends = np.cumsum([header_bytes, *sizes], dtype=object).tolist()
         self._parts = [body[start:end] for start, end in pairwise(ends)]
 
@@ -67,9 +76,15 @@ class Segment:
         return int(self.end - self.start)
 
     def unpack_into(self, steps: NDArray[Any], frames: Sequence[NDArray[np.uint8]], *, oldest: int) -> None:
-        """Into rings, each step into the slot of its number; those before `oldest` have no slot any more."""
+        """Write the steps from `oldest` on to rings, step `i` to slot `i % capacity`.
+
+        Raises `SegmentError` if they do not fit the rings.
+        """
         if len(self._parts) != 1 + len(frames) or len(self) > len(steps):
-            raise SegmentError(f"it has {len(self)} steps in {len(self._parts)} parts, which do not fit this replay")
+            raise SegmentError(
+                f"segment does not fit this replay buffer: expected at most {len(steps)} steps in {1 + len(frames)} "
+                f"parts, got {len(self)} steps in {len(self._parts)} parts"
+            )
         slots = [(offset, index % len(steps)) for offset, index in enumerate(range(self.start, self.end))]
         retained = [(offset, slot) for offset, slot in slots if self.start + offset >= oldest]
         records = np.frombuffer(self._decompress(0, steps), steps.dtype)
@@ -89,9 +104,10 @@ class Segment:
     def _decompress(self, part: int, ring: NDArray[Any]) -> bytes:
         data, expected = self._parts[part], len(self) * ring[:1].nbytes
         try:
-            # What a frame says of its own size must be right before any memory is taken for it.
-            if zstandard.frame_content_size(data) != expected:
-                raise SegmentError(f"part {part} is not of the size that {len(self)} steps have")
+            # Check the declared size before any memory is allocated for it.
+            size = zstandard.frame_content_size(data)
+            if size != expected:
+                raise SegmentError(f"part {part}: expected {expected} bytes for {len(self)} steps, got {size}")
             raw = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise SegmentError(f"part {part}: {error}") from None

@@ -1,4 +1,4 @@
-"""What somebody wants to add to the replay, checked and in the form in which it is kept."""
+"""Validation of transitions and conversion to the layout of the replay buffer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -60,21 +60,21 @@ class TransitionCheck:
         """Check that a derived view can be rebuilt from its camera's frame and the stored bits."""
         camera = view.derived_from or ""
         if not has_camera:
-            expected = f"to be absent when its camera {camera!r} is"
-            raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, "it present")
+            expected = f"an absent view, as its camera {camera!r} is absent"
+            raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, "a present one")
         pixels, expected_pixels = flatten_pixels(images[camera][None]), flatten_pixels(images[view.name][None])
         rebuilt = np.empty_like(expected_pixels)
         apply_bits(pixels, bits[None], view.fill, out=rebuilt)
         if not np.array_equal(rebuilt, expected_pixels):
-            expected = f"the image of {camera!r}, or the fill {view.fill}, at every pixel"
+            expected = f"the image of {camera!r} or the fill {view.fill} at every pixel"
             count = int((rebuilt != expected_pixels).any(1).sum())
             raise make_contract_error(ERROR_SOURCE, f"view {view.name!r}", expected, f"{count} pixels that are neither")
 
     def validate_outcome(self, action: Any, reward: Any, terminated: Any) -> dict[str, Any]:
-        """What was done and what came of it, by the names of the record's fields."""
+        """Validate action, reward and termination; return them by the record's field names."""
         reward = validate_reward(reward, ERROR_SOURCE)
         if abs(reward) > MAX_REWARD:
-            raise make_contract_error(ERROR_SOURCE, "reward", "a number that is finite as float32", str(reward))
+            raise make_contract_error(ERROR_SOURCE, "reward", "a number that is finite in float32", str(reward))
         return {
             "action": self._validate_action(action),
             "reward": reward,
@@ -85,7 +85,7 @@ class TransitionCheck:
     def _validate_action(self, action: Any) -> NDArray[Any]:
         try:
             value = np.asarray(action)
-        except (TypeError, ValueError, RuntimeError):  # what numpy cannot take, such as rows of different lengths
+        except (TypeError, ValueError, RuntimeError):  # not an array, such as rows of different lengths
             raise self._make_action_error("numbers", describe(action)) from None
         if value.shape != self._action_shape or value.dtype.kind not in "fiub":
             raise self._make_action_error("numbers", describe(action))

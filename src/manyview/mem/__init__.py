@@ -1,14 +1,20 @@
 """MEM, Multi-view Exploration Maximization, as plain torch modules.
 
-| paper         | here                                                  |
-|---------------|-------------------------------------------------------|
-| Eq. 1, 8      | `entropy.knn_entropy`                                 |
-| Eq. 2, 7      | `encoder.Encoder`                                     |
-| Eq. 3 to 6    | `losses`                                              |
-| Eq. 9, 10     | `reward`                                              |
-| all together  | `MEM`                                                 |
+| paper                                     | code                                               |
+|-------------------------------------------|----------------------------------------------------|
+| Eq. 1, 8: k-NN entropy                    | `knn.knn_entropy`                                  |
+| Eq. 2: shared and specific features       | `encoder.Encoder.encode_images`                    |
+| Eq. 3: L_diff                             | `losses.diff_loss`                                 |
+| Eq. 4: L_con                              | `losses.con_loss`                                  |
+| Eq. 5: L_adv                              | `losses.adv_loss`, `losses.discriminator_loss`     |
+| Eq. 6: L_total                            | `losses.total_loss`                                |
+| Eq. 7: state                              | `encoder.Encoder.forward`                          |
+| Eq. 9: intrinsic reward r̂                 | `reward.compute_distances`, `reward.intrinsic_reward` |
+| Eq. 10: total reward and β                | `reward.total_reward`, `reward.BetaSchedule`       |
+| all together                              | `model.MEM`                                        |
 
-What the paper leaves open is marked PAPER in the code and answered in `docs/explanation/decisions.md`.
+The mark PAPER in the code refers to a decision in `docs/explanation/decisions.md`, where the paper leaves a question open or this
+implementation differs from it.
 """
 
 from manyview.mem.config import MEMConfig

@@ -1,4 +1,4 @@
-"""Every choice MEM offers, with its default. Why each default is what it is: `docs/explanation/decisions.md`."""
+"""Settings of MEM. `docs/explanation/decisions.md` gives the reason for each default."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,57 +15,60 @@ DistanceScale = Literal["raw", "relative"]
 
 @dataclass(frozen=True, kw_only=True)
 class MEMConfig:
-    """Values of MEM. `MEMConfig.literal()` is the paper's text; the plain defaults are what was measured to work."""
+    """Settings of MEM.
+
+    The defaults are chosen by measurement; `MEMConfig.literal()` follows the text of the paper.
+    """
 
     latent_dim: int = 64
-    """p, the size of a shared or specific feature vector."""
+    """Dimension p of a shared or specific feature vector."""
     trunk: Trunk = "paper"
-    """Convolutions: `paper`'s four, a `small` network nine times cheaper for CPUs, `tiny` for images of 20 pixels."""
+    """Convolutions: four as in the `paper`, `small` (nine times cheaper, for CPUs), or `tiny` for 20-pixel images."""
     affine_norm: bool = False
-    """Let LayerNorm learn a gain and an offset."""
+    """Learn a gain and an offset in LayerNorm."""
 
     diff_coef: float = 0.01
-    """λ1, weight of Eq. 3: cosine and sparsity."""
+    """λ1, weight of L_diff (Eq. 3): cosine similarity and sparsity."""
     con_coef: float = 0.1
-    """λ2, weight of Eq. 4: specific features of a view stay together."""
+    """λ2, weight of L_con (Eq. 4): keeps the specific features of a view together."""
     adv_coef: float = 0.1
-    """λ3, weight of Eq. 5: shared features do not tell their view."""
+    """λ3, weight of L_adv (Eq. 5): makes the shared features of all views indistinguishable."""
     l1: L1 = "mean"
-    """The sparsity term of Eq. 3 as a `mean` or a `sum` over features."""
+    """Reduction of the L1 term of Eq. 3 over features: `mean`, or `sum` as in the paper."""
     margin: float = 1.0
     """Margin of Eq. 4."""
     margin_unit: MarginUnit = "norm"
-    """What Margin is measured in: the features' `norm`, √p after LayerNorm, or `raw` distance."""
+    """Unit of the margin: the features' `norm`, √p after LayerNorm, or `raw` distance."""
     others: OtherViews = "pooled"
-    """μ_diff of Eq. 4: the mean of all other views `pooled`, or one hinge for `each`."""
+    """μ_diff of Eq. 4: the mean of all other views (`pooled`), or one hinge per other view (`each`)."""
     adversary: Adversary = "uniform"
-    """How θ answers the discriminator in Eq. 5: towards the `uniform` guess, or by gradient `reversal`."""
+    """Encoder side of Eq. 5: push the discriminator's output to `uniform`, or use gradient `reversal`."""
     discriminator_lr: float = 1e-3
-    """Learning rate of the discriminator's own Adam."""
+    """Learning rate of the discriminator's Adam optimizer."""
 
     floor: float = 0.5
-    """Standard deviation below which a feature dimension is pushed apart (not in the paper)."""
+    """Variance floor: minimum standard deviation of a feature dimension (not in the paper)."""
     floor_coef: float = 1.0
-    """Weight of that push; 0 turns it off."""
+    """Weight of the variance floor; 0 turns it off."""
     decorrelation_coef: float = 0.4
     """Weight of the squared covariances between feature dimensions (not in the paper); 0 turns it off."""
     temporal: Temporal = "closeness"
-    """What ties a frame to the next one (not in the paper): `closeness`, or `contrast` with the other rows."""
+    """Temporal loss (not in the paper): `closeness` to the next features, or `contrast` (InfoNCE) with other rows."""
     temporal_coef: float = 0.1
-    """Weight of that tie; 0 turns it off, and `compute_loss` then needs no later features."""
+    """Weight of the temporal loss; 0 turns it off, and `compute_loss` then needs no `next_features`."""
     temporal_temperature: float = 0.1
-    """Temperature of the temporal contrast."""
+    """Temperature of the temporal `contrast`."""
 
     k: int = 3
-    """Which nearest neighbour Eq. 9 measures the distance to."""
+    """k of the k-nearest neighbor in Eq. 9."""
     entropy: Combine = "marginal"
-    """Eq. 9 as written, one entropy per view (`marginal`), or one over the whole state (`joint`)."""
+    """Entropy of Eq. 9: one per view as written (`marginal`), or one over the full state (`joint`)."""
     bank: int = 0
-    """Rows of recent features to search besides the batch (not in the paper); 0 searches the batch alone."""
+    """Feature bank size: rows of recent features to search besides the batch (not in the paper); 0 turns it off."""
     distance_scale: DistanceScale = "raw"
-    """Distances as they are, or `relative` to their running mean."""
+    """Distances of Eq. 9: `raw`, or `relative` to their running mean."""
     reward_scale: RewardScale = "raw"
-    """r̂ as in Eq. 9, divided by its running `std`, or `centered`, in deviations from the batch's mean."""
+    """r̂ as in Eq. 9 (`raw`), divided by its running `std`, or `centered`: standardized within the batch."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -79,7 +82,10 @@ class MEMConfig:
 
     @classmethod
     def literal(cls) -> "MEMConfig":
-        """Return the paper's literal configuration. It collapses without reward: `docs/explanation/collapse.md`."""
+        """Return the paper's settings, read literally and without our regularizers.
+
+        Without extrinsic reward the features collapse: see `docs/explanation/collapse.md`.
+        """
         return cls(
             affine_norm=True,
             diff_coef=0.01,

@@ -1,4 +1,4 @@
-"""Is the bonus alive, and what keeps it from being so? Meters on a batch of features, and a verdict in words."""
+"""Health meters of MEM's features and bonus, and warnings with a remedy for each."""
 
 import math
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from manyview.mem.encoder import Features
 
 SHARED_MEAN = "shared mean"
 
-# Where a meter turns into a warning. Healthy runs stay away from all of them by a factor of two or more; the
-# literal losses cross the first within a few hundred updates (docs/explanation/collapse.md).
+# Warning thresholds. Healthy runs keep a factor of two or more from all of them; the literal losses cross MIN_STD
+# within a few hundred updates (docs/explanation/collapse.md).
 MIN_STD = 0.05
 MIN_RANK = 3.0
-MAX_EXCESS_ACCURACY = 0.25  # above chance
+MAX_EXCESS_ACCURACY = 0.25  # of the discriminator, above chance
 MAX_COSINE = 0.5
-MIN_SHARE = 0.2  # of an even share
+MIN_SHARE = 0.2  # relative to an even share
 MIN_CONTRAST = 1e-5
 MIN_PRESENT = 0.5
 MIN_ROWS = 16
@@ -25,35 +25,37 @@ MIN_ROWS = 16
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Meters by view name; `std`, `rank` and `share` also have an entry for the shared mean.
+    """Health meters of a batch, by view name.
 
-    Spread and rank of fewer than `FEW_ROWS` rows say nothing and are not-a-number.
+    `std`, `rank` and `share` also have an entry for the shared mean. `std` and `rank` are NaN for fewer than `MIN_ROWS`
+    rows.
     """
 
     finite: float
-    """Share of rows whose features are all finite."""
+    """Fraction of rows with finite features."""
     present: dict[str, float]
-    """Share of rows in which the view was there."""
+    """Fraction of rows in which the view is present."""
     std: dict[str, float]
-    """Standard deviation of the specific features over the batch, mean over dimensions: 0 means collapse."""
+    """Standard deviation of the features over the batch, mean over dimensions: 0 means collapse."""
     rank: dict[str, float]
-    """Effective rank: how many directions the features use."""
+    """Effective rank: number of directions that the features use."""
     share: dict[str, float]
-    """Part of the marginal reward that each term pays; an even share is 1 / (V + 1)."""
+    """Fraction of the marginal reward from each term; an even share is 1 / (V + 1)."""
     cosine: dict[str, float]
-    """Mean of max{cos(shared, specific), 0}, what Eq. 3 presses down."""
+    """Mean of max{cos(shared, specific), 0}, which Eq. 3 minimizes."""
     discriminator_accuracy: float
-    """How often the discriminator names the view of a shared feature."""
+    """Fraction of shared features whose view the discriminator predicts correctly."""
     chance: float
-    """How often guessing would."""
+    """Accuracy of a random guess."""
     reward_mean: float
-    """Of r̂ as Eq. 9 has it, before any `reward_scale`: falls to 0 with the features."""
+    """Mean of r̂ of Eq. 9, before `reward_scale`: goes to 0 when the features collapse."""
     reward_std: float
+    """Standard deviation of r̂ of Eq. 9, before `reward_scale`."""
     contrast: float
-    """β times the standard deviation of what is paid: what steers the policy."""
+    """β times the standard deviation of r̂ after `reward_scale`: the part of the bonus that steers the policy."""
 
     def to_metrics(self) -> dict[str, float]:
-        """All meters by flat name, for a log."""
+        """Return all meters by flat name (`std/front`), for a logger."""
         flat = {
             f"{meter}/{name}": value
             for meter in ("present", "std", "rank", "share", "cosine")
@@ -64,11 +66,11 @@ class Diagnostics:
         return flat
 
     def list_warnings(self) -> list[str]:
-        """What is wrong, in words, each with what to do about it; empty when all is well."""
+        """Return one sentence per problem, each with a remedy; empty if there is none."""
         warnings = []
         if self.finite < 1:
             warnings.append(
-                f"features are not finite in {1 - self.finite:.0%} of the rows: go back to an earlier checkpoint."
+                f"features are not finite in {1 - self.finite:.0%} of the rows: resume from an earlier checkpoint."
             )
         for name, value in self.present.items():
             if value < MIN_PRESENT:
@@ -83,14 +85,14 @@ class Diagnostics:
                 )
             elif self.rank[name] < MIN_RANK:
                 warnings.append(
-                    f"{subject} has narrowed to {self.rank[name]:.1f} directions: its bonus sees little of the "
+                    f"{subject} has a low effective rank ({self.rank[name]:.1f}): its bonus covers little of the "
                     "state. Raise decorrelation_coef or lower temporal_coef."
                 )
             elif self.share[name] < MIN_SHARE / len(self.std) and math.isfinite(self.std[name]):
                 warnings.append(f"{subject} pays only {self.share[name]:.1%} of the bonus.")
         if self.discriminator_accuracy > self.chance + MAX_EXCESS_ACCURACY:
             warnings.append(
-                f"shared features still tell their view (accuracy {self.discriminator_accuracy:.2f}, "
+                f"shared features reveal their view (discriminator accuracy {self.discriminator_accuracy:.2f}, "
                 f"chance {self.chance:.2f}): raise adv_coef."
             )
         for name, value in self.cosine.items():
@@ -100,14 +102,14 @@ class Diagnostics:
                 )
         if self.contrast < MIN_CONTRAST:
             warnings.append(
-                f"the bonus no longer steers: β · std(r̂) is {self.contrast:.1g}. Expected late in training; "
+                f"the bonus no longer steers the policy: β · std(r̂) is {self.contrast:.1g}. Expected late in training; "
                 'otherwise raise beta0 or set reward_scale="std".'
             )
         return warnings
 
     def summarize(self) -> str:
-        """The warnings as one text, or that there are none."""
-        return "\n".join(self.list_warnings()) or "healthy: every view varies, and pays its part of the bonus."
+        """Return the warnings as one text, or a sentence that says `healthy`."""
+        return "\n".join(self.list_warnings()) or "healthy: every view varies and contributes to the bonus."
 
 
 def compute_diagnostics(
@@ -120,16 +122,25 @@ def compute_diagnostics(
     scaled_reward: Tensor,
     beta: float,
 ) -> Diagnostics:
-    """Meters of a batch; `distances` [B, V + 1] are those of Eq. 9, `logits` [B, V, V] the discriminator's, `reward`
-    and `scaled_reward` [B] r̂ before and after its scale.
+    """Compute the health meters of a batch.
+
+    Args:
+        features: of B rows.
+        view_names: names of the V views.
+        distances: [B, V + 1], the k-NN distances of Eq. 9.
+        logits: [B, V, V], of the discriminator.
+        reward: [B], r̂ before `reward_scale`.
+        scaled_reward: [B], r̂ after it.
+        beta: current weight β of the bonus.
+
     """
     mask = features.mask
     terms = (*view_names, SHARED_MEAN)
     spread = [_compute_spread(features.terms[features.terms_mask[:, i], i]) for i in range(len(terms))]
     term_reward = torch.where(features.terms_mask, distances.log1p(), 0.0).mean(0)
     cosine = F.cosine_similarity(features.shared, features.specific, dim=-1).clamp(min=0)
-    guesses = logits.masked_fill(~mask.unsqueeze(1), -torch.inf).argmax(-1)
-    is_correct = guesses == torch.arange(len(view_names), device=mask.device)
+    predicted_views = logits.masked_fill(~mask.unsqueeze(1), -torch.inf).argmax(-1)
+    is_correct = predicted_views == torch.arange(len(view_names), device=mask.device)
     return Diagnostics(
         finite=features.terms.isfinite().all(-1).all(-1).float().mean().item(),
         present=_zip_names(view_names, mask.float().mean(0)),
@@ -146,8 +157,11 @@ def compute_diagnostics(
 
 
 def effective_rank(points: Tensor) -> float:
-    """Exp of the entropy of the normalised singular values of centred `points` [N, P]; 0 if they are all the same."""
-    points = points.cpu().double()  # not every accelerator has float64
+    """Return exp of the entropy of the normalized singular values of centered `points` [N, P].
+
+    0 if all points are equal, NaN if any is not finite.
+    """
+    points = points.cpu().double()  # some accelerators have no float64
     if not points.isfinite().all():
         return math.nan
     singular = torch.linalg.svdvals(points - points.mean(0))

@@ -1,4 +1,4 @@
-"""The multi-view encoder F_θ: Eq. 2 (shared and specific features) and Eq. 7 (the state)."""
+"""Multi-view encoder F_θ: Eq. 2 (shared and specific features) and Eq. 7 (state)."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,22 +11,22 @@ from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_ima
 
 
 class Features(NamedTuple):
-    """What the encoder makes of a batch of multi-view observations. A tuple, so compile and export take it."""
+    """Features of a batch of multi-view observations; a tuple, for torch.compile and export."""
 
     shared: Tensor  # [B, V, P]  x^i, zero where the view is absent
     specific: Tensor  # [B, V, P]  y^i, zero where the view is absent
     shared_mean: Tensor  # [B, P]  x̄, over the views that are present
-    state: Tensor  # [B, (V + 1) * P]  s, what the policy acts on
-    mask: Tensor  # [B, V] bool, which views are present
+    state: Tensor  # [B, (V + 1) * P]  s, input of the policy
+    mask: Tensor  # [B, V] bool, true where the view is present
 
     @property
     def terms(self) -> Tensor:
-        """The vectors whose entropy Eq. 9 measures, [B, V + 1, P]: y of every view, then x̄."""
+        """Vectors whose entropy Eq. 9 estimates, [B, V + 1, P]: y of every view, then x̄."""
         return torch.cat([self.specific, self.shared_mean.unsqueeze(1)], dim=1)
 
     @property
     def terms_mask(self) -> Tensor:
-        """Which of the terms exist, [B, V + 1]; the shared mean does when any view is there."""
+        """Mask of `terms`, [B, V + 1]; the shared mean is present when any view is."""
         return torch.cat([self.mask, self.mask.any(1, keepdim=True)], dim=1)
 
     def detach(self) -> "Features":
@@ -34,9 +34,10 @@ class Features(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """One network for all views: they go through the convolutions as a single batch of B * V images.
+    """Encoder F_θ, one network for all views.
 
-    `absent_token` stands in the state where a view is missing, so that the policy sees "no camera" and not a guess.
+    The convolutions process all views as a single batch of B * V images. In the state, a learned `absent_token`
+    replaces the specific features of an absent view, so that the policy can tell that the camera is missing.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Encoder(nn.Module):
             raise ValueError(f"expected at least one view, got {num_views}")
         self.num_views, self.image_shape, self.latent_dim = num_views, tuple(image_shape), latent_dim
         self.trunk, flat_dim = make_trunk(image_shape, trunk)
-        # The two heads of the paper side by side in one matrix: the wide convolution output is read once.
+        # Both heads of the paper in one matrix: the large convolution output is read once.
         self.heads = nn.Linear(flat_dim, 2 * latent_dim)
         # PAPER: D2. No affine gain by default: the sparsity term could shrink it, and with it the reward, to zero.
         self.shared_norm = nn.LayerNorm(latent_dim, elementwise_affine=affine_norm)
@@ -66,7 +67,7 @@ class Encoder(nn.Module):
         return (self.num_views + 1) * self.latent_dim
 
     def forward(self, views: Tensor, mask: Tensor | None = None) -> Features:
-        """Encode `views` [B, V, C, H, W] uint8; `mask` [B, V] bool says which are present (all, if not given)."""
+        """Encode `views` [B, V, C, H, W] uint8; `mask` [B, V] bool marks present views (default: all)."""
         self._check_inputs(views, mask)
         if mask is None:
             mask = torch.ones(views.shape[:2], dtype=torch.bool, device=views.device)
@@ -82,7 +83,10 @@ class Encoder(nn.Module):
         return Features(shared, specific, shared_mean, state, mask)
 
     def encode_images(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Eq. 2 for images [N, C, H, W] uint8 of whichever view: (x, y), float32 even under autocast."""
+        """Return (x, y) of Eq. 2, [N, P] each, for images [N, C, H, W] uint8.
+
+        Both are float32, even under autocast.
+        """
         pixels = normalize_images(images, self.heads.weight.dtype)
         shared, specific = self.heads(self.trunk(pixels)).float().chunk(2, dim=-1)
         return self.shared_norm(shared), self.specific_norm(specific)
@@ -101,14 +105,17 @@ class Encoder(nn.Module):
             raise ValueError(
                 f"expected a bool mask [B, V] = {list(views.shape[:2])}, got {mask.dtype} {list(mask.shape)}"
             )
-        # Reading the mask waits for the device, and a compiled graph cannot raise: there such a row is all tokens.
+        # Reading the mask synchronizes the device, and a compiled graph cannot raise: there such a row is all tokens.
         if not torch.compiler.is_compiling() and not bool(mask.any(1).all()):
             rows = (~mask.any(1)).nonzero().flatten().tolist()
             raise ValueError(f"every view is absent in row {rows[0]} ({len(rows)} such rows): drop these observations")
 
 
 def stack_views(images: Mapping[str, Tensor], names: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Named images [B, C, H, W] as `views` [B, V, C, H, W] and `mask` [B, V]; names without an image are absent."""
+    """Stack named images [B, C, H, W] to `views` [B, V, C, H, W] and `mask` [B, V].
+
+    A name in `names` without an image is an absent view.
+    """
     unknown = sorted(set(images) - set(names))
     if unknown:
         raise KeyError(f"unknown views {unknown}; expected some of {list(names)}")

@@ -1,4 +1,4 @@
-"""The features of recent batches, so that a state is rare against more than the batch it was sampled with."""
+"""Feature bank: recent features, searched for nearest neighbors together with the batch."""
 
 import torch
 from torch import Tensor, nn
@@ -8,11 +8,11 @@ from manyview.mem.knn import ReferenceSet
 
 
 class FeatureBank(nn.Module):
-    """A ring of the last `size` rows of features, as buffers: they move and are saved with the module.
+    """Ring of the last `size` rows of features, stored as module buffers.
 
-    They are a few updates old, which costs nothing to keep; encoding older frames anew would cost as much as training.
-    `indices` are those of the batch in the replay buffer. A transition that is sampled again is not its own neighbour;
-    without these numbers its copies would count, and a small replay would look like one crowded state.
+    The features are a few updates old: encoding their frames again would cost as much as training.
+    `indices` are replay buffer indices. They prevent a transition that is sampled again from being its own neighbor;
+    otherwise every state of a small replay buffer would look crowded.
     """
 
     points: Tensor
@@ -32,7 +32,7 @@ class FeatureBank(nn.Module):
         return self.mask.shape[1]
 
     def make_reference(self, features: Features, indices: Tensor) -> ReferenceSet:
-        """The batch itself and everything in the bank."""
+        """Return the reference set of a batch: its rows and all rows of the bank."""
         points, mask = features.terms.detach().transpose(0, 1), features.terms_mask.T
         return ReferenceSet(
             torch.cat([points, self.points], dim=1),
@@ -42,7 +42,7 @@ class FeatureBank(nn.Module):
 
     @torch.no_grad()
     def push(self, features: Features, indices: Tensor) -> None:
-        """Take in a batch, the oldest rows make room."""
+        """Append a batch; it overwrites the oldest rows."""
         points, mask = features.terms[-self.size :].transpose(0, 1), features.terms_mask[-self.size :].T
         slots = (self.head + torch.arange(points.shape[1], device=points.device)) % self.size
         self.points[:, slots] = points.to(self.points.dtype)

@@ -1,4 +1,7 @@
-"""Distance to the k-th nearest neighbour: exact, in tiles, for several views at once."""
+"""k-nearest-neighbor search and the entropy estimate of Eq. 1.
+
+The search is exact, tiled to bound memory, and handles several views with absent rows at once.
+"""
 
 import math
 from typing import Literal, NamedTuple
@@ -8,18 +11,17 @@ from torch import Tensor
 
 Combine = Literal["marginal", "joint"]
 
+# A matmul selects k plus this many candidates, whose distances are then computed exactly by difference: this corrects
+# the order of near-duplicates that rounding has swapped. Five suffice for spreads of 1e-6 at norm 8 (QUALITY S6).
+_EXTRA_CANDIDATES = 5
+
 
 class ReferenceSet(NamedTuple):
-    """The points among which neighbours are searched, when they are not the queries themselves."""
+    """Points to search for neighbors, if other than the queries."""
 
     points: Tensor  # [G, M, P]
-    mask: Tensor  # [G, M] bool, which of them are there
-    indices: Tensor  # [M] which row each one is: a query is no neighbour of points with its own row number
-
-
-# More candidates than neighbours are chosen by matmul and measured again by difference: near-duplicates that rounding
-# has put in the wrong order are put right. Five are enough for spreads of 1e-6 at norm 8 (QUALITY S6).
-_EXTRA_CANDIDATES = 5
+    mask: Tensor  # [G, M] bool, true where the point is present
+    indices: Tensor  # [M] row index; a point with the query's index is not its neighbor
 
 
 def knn_distance(
@@ -33,27 +35,35 @@ def knn_distance(
     average: bool = False,
     tile_bytes: int = 32 * 2**20,
 ) -> Tensor:
-    """Distance from every point to its k-th nearest other point, or to the k-th nearest of the points of `reference`.
+    """Return the Euclidean distance from every point to its k-th nearest neighbor.
 
-    With `average`, the mean of the distances to the k nearest ones.
+    Args:
+        points: [G, N, P], N rows in G groups (views).
+        k: which neighbor, at least 1.
+        mask: [G, N] bool, true where a row is present (default: everywhere).
+        indices: [N] row indices (default: 0 to N - 1). A point is never its own neighbor, nor is a copy with the same
+            index.
+        reference: points to search; default: `points`.
+        combine: `marginal` searches each group separately. `joint` concatenates a row's G vectors to one; rows are
+            compared over the groups that both have, scaled to the number of groups the query has, so that a failing
+            camera does not look like a new state.
+        average: return the mean of the distances to the k nearest neighbors instead.
+        tile_bytes: memory of one tile of the distance matrix.
 
-    `points` [G, N, P] are N rows seen in G ways (views); `mask` [G, N] says where a row is seen. `marginal` searches
-    each of the G by itself and returns [G, N]; `joint` takes a row's G vectors as one long vector and returns [1, N].
-    Rows that miss a view are then compared over the views both have, scaled to the number the first one has: a
-    camera that fails does not look like a discovery.
+    Returns:
+        Distances [G, N], or [1, N] with `joint`. With fewer than k neighbors, the distance to the farthest; with none,
+        or for an absent row, 0.
 
-    A point is never its own neighbour, nor is a copy with the same index in `indices` [N] (0 to N - 1 if not given).
-    With fewer than k others the farthest counts; with none, or where a row is not seen, the distance is 0.
     """
     if k < 1:
         raise ValueError(f"expected k >= 1, got {k}")
     if points.device.type == "mps":  # has no float64
         reference = reference and ReferenceSet(*(tensor.cpu() for tensor in reference))
         mask, indices = (tensor if tensor is None else tensor.cpu() for tensor in (mask, indices))
-        found = knn_distance(
+        distance = knn_distance(
             points.cpu(), k, mask=mask, indices=indices, reference=reference, combine=combine, average=average
         )
-        return found.to(points.device)
+        return distance.to(points.device)
     points = points.detach().float()
     groups, count, dim = points.shape
     if mask is None:
@@ -76,14 +86,14 @@ def knn_distance(
         approximate.masked_fill_(indices[block].unsqueeze(1) == reference.indices, torch.inf)
 
         candidates = approximate.topk(min(k + _EXTRA_CANDIDATES, approximate.shape[2]), largest=False, sorted=False)
-        chosen = candidates.indices.flatten(1).expand(groups, -1)  # [G, T * C]
-        # By difference now: exact however close the points are.
-        neighbours = reference_points.gather(1, chosen.unsqueeze(-1).expand(-1, -1, dim)).unflatten(
+        candidate_rows = candidates.indices.flatten(1).expand(groups, -1)  # [G, T * C]
+        # Distances by difference are exact however close the points are.
+        neighbors = reference_points.gather(1, candidate_rows.unsqueeze(-1).expand(-1, -1, dim)).unflatten(
             1, candidates.indices.shape[1:]
         )
-        exact = (neighbours - queries.unsqueeze(2)).pow(2).sum(-1)  # [G, T, C]
+        exact = (neighbors - queries.unsqueeze(2)).pow(2).sum(-1)  # [G, T, C]
         exact = _combine_groups(
-            exact, query_mask.unsqueeze(2), reference.mask.gather(1, chosen).view(exact.shape), combine
+            exact, query_mask.unsqueeze(2), reference.mask.gather(1, candidate_rows).view(exact.shape), combine
         )
         exact = exact.masked_fill(candidates.values.isinf(), torch.inf)  # [G or 1, T, C]
         ascending = exact.sort(-1).values.sqrt()
@@ -100,13 +110,14 @@ def windowed_knn_distance(
     combine: Combine = "marginal",
     average: bool = False,
 ) -> Tensor:
-    """As `knn_distance`, but searching only the `window` rows that lie nearest along the principal axis of the points.
+    """Return `knn_distance`, searched only among `window` rows per query.
 
-    Close points are close along any axis, so little is missed, at an eighth of the cost for 2,048 of 16,384 rows:
-    `docs/explanation/performance.md` has the rank correlation with the whole search.
+    These are the rows nearest to the query on the principal axis of the points. Close points are close along any axis,
+    so few neighbors are missed, at an eighth of the cost for 2,048 of 16,384 rows. `docs/explanation/performance.md` has the rank
+    correlation with the full search. Raises ValueError unless `window` > k.
     """
     if window <= k:
-        raise ValueError(f"expected a window of more than k = {k} rows, got {window}")
+        raise ValueError(f"window is too small: expected more than k = {k} rows, got {window}")
     groups, count, _ = points.shape
     if mask is None:
         mask = torch.ones(groups, count, dtype=torch.bool, device=points.device)
@@ -141,35 +152,54 @@ def windowed_knn_distance(
     return torch.empty_like(ordered).scatter_(1, order[: len(ordered)], ordered)
 
 
+def knn_entropy(points: Tensor, k: int = 3) -> Tensor:
+    """Estimate the entropy (Eq. 8), in nats, of the distribution of `points` [N, Q] by Eq. 1.
+
+    The intrinsic reward (Eq. 9) keeps only the part that depends on the points: the log of the k-NN distances. Raises
+    ValueError unless there are more than k points.
+    """
+    count, dim = points.shape
+    if k >= count:
+        raise ValueError(f"too few points: expected more than k = {k}, got {count}")
+    distance = knn_distance(points.unsqueeze(0), k).squeeze(0).double()
+    log_unit_ball = dim / 2 * math.log(math.pi) - math.lgamma(dim / 2 + 1)
+    digamma_k = torch.digamma(torch.tensor(float(k), dtype=torch.float64)).item()
+    return math.log(count) + dim * distance.log().mean() + log_unit_ball - digamma_k
+
+
 def _project_on_principal_axis(points: Tensor, mask: Tensor, combine: Combine) -> Tensor:
-    """Where each of [G, N, P] lies along the direction of largest variance: [G, N], or [1, N] for all views as one."""
+    """Project [G, N, P] on the direction of largest variance: [G, N], or [1, N] for `joint`."""
     present = mask.unsqueeze(-1)
-    observed = points.masked_fill(~present, 0.0)  # unseen rows may hold anything
+    observed = points.masked_fill(~present, 0.0)  # absent rows may hold any value
     mean = observed.sum(1, keepdim=True) / present.sum(1, keepdim=True).clamp(min=1)
-    centred = (observed - mean).masked_fill(~present, 0.0)  # and stand at the mean of the seen ones
+    centered = (observed - mean).masked_fill(~present, 0.0)  # absent rows lie at the mean
     if combine == "joint":
-        centred = centred.transpose(0, 1).flatten(1).unsqueeze(0)
-    axis: Tensor = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors[..., -1:]
-    projection = (centred @ axis).squeeze(-1)
-    return projection.masked_fill(~mask, torch.inf) if combine == "marginal" else projection  # out of the others' way
+        centered = centered.transpose(0, 1).flatten(1).unsqueeze(0)
+    axis: Tensor = torch.linalg.eigh(centered.transpose(1, 2) @ centered).eigenvectors[..., -1:]
+    projection = (centered @ axis).squeeze(-1)
+    return projection.masked_fill(~mask, torch.inf) if combine == "marginal" else projection  # absent rows sort last
 
 
 class _ApproximateMarginal:
-    """|b|² - 2ab, which orders the neighbours of a as |a - b|² does, in one pass over [G, T, M]; inf where b is unseen.
+    """Ranking score |b|² - 2ab, [G, T, M].
 
-    In float64: in float32 the rounding (6e-6 at squared norm 64) would hide distances under 2e-3.
+    It orders the neighbors b of a as |a - b|² does, in one pass; inf where b is absent. In float64: float32 rounding
+    (6e-6 at squared norm 64) would hide distances under 2e-3.
     """
 
     def __init__(self, reference: Tensor, mask: Tensor) -> None:
         self.reference = reference.double()
         self.norms = self.reference.pow(2).sum(-1).masked_fill(~mask, torch.inf).unsqueeze(1)
 
-    def __call__(self, queries: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # unseen queries are zeroed at the end
+    def __call__(self, queries: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # absent queries get 0 at the end
         return torch.baddbmm(self.norms, queries.double(), self.reference.transpose(1, 2), alpha=-2)
 
 
 class _ApproximateJoint:
-    """The sum over the views both have, by one matmul: a²·[b seen] + [a seen]·b² - 2ab, with unseen vectors zero."""
+    """Squared distance [1, T, M] over common views, scaled to the number of the query's views.
+
+    One matmul: a²·[b present] + [a present]·b² - 2ab, with absent vectors zero.
+    """
 
     def __init__(self, reference: Tensor, mask: Tensor) -> None:
         self.mask = mask.T.double()  # [M, G]
@@ -179,7 +209,7 @@ class _ApproximateJoint:
         vectors, norms = self._flatten_groups(queries, mask)
         present = mask.T.double()
         total = torch.cat([-2 * vectors, present, norms], dim=1) @ self.columns.T
-        common = present @ self.mask.T  # over how many views; none in common: 0 / 0, no neighbour
+        common = present @ self.mask.T  # number of common views; none: 0 / 0, no neighbor
         return (total * present.sum(1, keepdim=True) / common).nan_to_num_(nan=torch.inf).unsqueeze(0)
 
     @staticmethod
@@ -189,7 +219,7 @@ class _ApproximateJoint:
 
 
 def _combine_groups(squared: Tensor, mask: Tensor, reference_mask: Tensor, combine: Combine) -> Tensor:
-    """[G, T, M] squared distances per view, to [G, T, M] with inf where one is not seen, or to [1, T, M] over all."""
+    """Set squared distances [G, T, M] of absent rows to inf; `joint` sums them to [1, T, M]."""
     both = mask & reference_mask
     if combine == "marginal":
         return squared.masked_fill(~both, torch.inf)
@@ -199,7 +229,7 @@ def _combine_groups(squared: Tensor, mask: Tensor, reference_mask: Tensor, combi
 
 
 def _select_kth(ascending: Tensor, k: int) -> Tensor:
-    """The k-th finite value of each row, the last one if there are fewer, 0 if there are none."""
+    """Return the k-th finite value of each row, the last if there are fewer, 0 if none."""
     if ascending.shape[-1] == 0:
         return ascending.new_zeros(ascending.shape[:-1])
     available = ascending.isfinite().sum(-1, keepdim=True)
@@ -208,21 +238,7 @@ def _select_kth(ascending: Tensor, k: int) -> Tensor:
 
 
 def _average_first(ascending: Tensor, k: int) -> Tensor:
-    """The mean of the first k finite values of each row, of fewer if there are not so many, 0 if there are none."""
+    """Return the mean of the first k finite values of each row, or of fewer, 0 if none."""
     first = ascending[..., :k]
     finite = first.isfinite()
     return torch.where(finite, first, 0.0).sum(-1) / finite.sum(-1).clamp(min=1)
-
-
-def knn_entropy(points: Tensor, k: int = 3) -> Tensor:
-    """Estimate the entropy of Eq. 8, in nats, of the distribution that `points` [N, Q] were drawn from.
-
-    The reward (Eq. 9) keeps only what depends on the points, the log of the distances.
-    """
-    count, dim = points.shape
-    if k >= count:
-        raise ValueError(f"expected more points than k = {k}, got {count}")
-    distance = knn_distance(points.unsqueeze(0), k).squeeze(0).double()
-    log_unit_ball = dim / 2 * math.log(math.pi) - math.lgamma(dim / 2 + 1)
-    digamma_k = torch.digamma(torch.tensor(float(k), dtype=torch.float64)).item()
-    return math.log(count) + dim * distance.log().mean() + log_unit_ball - digamma_k

@@ -1,7 +1,7 @@
-"""Eq. 3 to 6: the losses that split each view into what the views share and what is its own.
+"""Eq. 3 to 6: the losses that separate shared from view-specific features.
 
-Everything is a mean over the views that are present and over the batch.
-PAPER: D4. The paper sums over the batch in Eq. 5; sums would make the λ depend on the batch size.
+Every loss is a mean over the batch and over the present views.
+PAPER: D4. The paper sums over the batch in Eq. 5; a sum would make λ depend on the batch size.
 """
 
 from typing import Literal
@@ -17,8 +17,11 @@ Adversary = Literal["uniform", "reversal"]
 
 
 def diff_loss(shared: Tensor, specific: Tensor, mask: Tensor, *, l1: L1 = "mean") -> Tensor:
-    """Eq. 3: max{cos(x, y), 0} + ‖x‖₁ + ‖y‖₁, for `shared` and `specific` [B, V, P]."""
-    # F.cosine_similarity guards the zero vector and its gradient.
+    """Return L_diff (Eq. 3): max{cos(x, y), 0} + ‖x‖₁ + ‖y‖₁.
+
+    x is `shared`, y is `specific`, both [B, V, P].
+    """
+    # F.cosine_similarity is defined, with a finite gradient, at the zero vector.
     cosine = F.cosine_similarity(shared, specific, dim=-1).clamp(min=0)
     # PAPER: D5. The sum over p features is about 52 after LayerNorm at p = 64 and swamps the cosine.
     sparsity = shared.abs() + specific.abs()
@@ -33,38 +36,45 @@ def con_loss(
     margin_unit: MarginUnit = "norm",
     others: OtherViews = "pooled",
 ) -> Tensor:
-    """Eq. 4: pull each y to the mean of its own view, push it `margin` away from the mean of the others."""
-    # PAPER: D11. LayerNormed features have norm √p, and a margin of 1 is never active between them; as a multiple of
-    # that norm it is. Dividing the features keeps pull and push in proportion.
+    """Return L_con (Eq. 4), the contrastive loss of the specific features y [B, V, P].
+
+    It pulls y to the mean of its view (μ_same) and pushes it `margin` away from the mean of the others (μ_diff).
+    """
+    # PAPER: D11. LayerNormed features have norm √p: a margin of 1 is never active between them, as a multiple of that
+    # norm it is. Dividing the features keeps pull and push in proportion.
     if margin_unit == "norm":
         specific = specific / specific.shape[-1] ** 0.5
     counts = mask.sum(0).unsqueeze(-1)  # [V, 1]
     sums = (specific * mask.unsqueeze(-1)).sum(0)  # [V, P]
-    own_mean = sums / counts.clamp(min=1)
-    pull = (specific - own_mean).pow(2).sum(-1)  # [B, V]
-    # PAPER: D6. "The different viewpoint" is singular; with more than two views we pool the others, or take each.
+    view_mean = sums / counts.clamp(min=1)
+    pull = (specific - view_mean).pow(2).sum(-1)  # [B, V]
+    # PAPER: D6. "The different viewpoint" is singular; for more than two views, pool the others or use each.
     if others == "pooled":
         other_counts = counts.sum(0) - counts
         other_mean = (sums.sum(0) - sums) / other_counts.clamp(min=1)
         push = (margin - _safe_norm(specific - other_mean)).clamp(min=0).pow(2)
         push = push * (other_counts.squeeze(-1) > 0)
     else:
-        to_each = _safe_norm(specific.unsqueeze(2) - own_mean)  # [B, V, V]
+        distances = _safe_norm(specific.unsqueeze(2) - view_mean)  # [B, V, V]
         is_other = (counts.squeeze(-1) > 0) & ~torch.eye(len(counts), dtype=torch.bool, device=counts.device)
-        hinges = (margin - to_each).clamp(min=0).pow(2) * is_other
+        hinges = (margin - distances).clamp(min=0).pow(2) * is_other
         push = hinges.sum(-1) / is_other.sum(-1).clamp(min=1)
     return 0.5 * _masked_mean(pull + push, mask)
 
 
 def discriminator_loss(logits: Tensor, mask: Tensor) -> Tensor:
-    """Eq. 5, max over φ: cross-entropy of naming the view of each x. `logits` [B, V, V], the last axis the guess."""
+    """Return the discriminator's side of Eq. 5 (max over φ).
+
+    Cross-entropy of predicting the view of x from `logits` [B, V, V], whose last axis is the predicted view.
+    """
     return _masked_mean(-_log_view_probability(logits, mask).diagonal(dim1=1, dim2=2), mask)
 
 
 def adv_loss(logits: Tensor, mask: Tensor, *, adversary: Adversary = "uniform") -> Tensor:
-    """Eq. 5, min over θ: make the discriminator unable to name the view.
+    """Return L_adv, the encoder's side of Eq. 5 (min over θ).
 
-    PAPER: D7. `uniform` pulls its answer towards "any of them" and is bounded; `reversal` is the literal min-max.
+    It makes the views of x indistinguishable to the discriminator.
+    PAPER: D7. `uniform` is the bounded cross-entropy to the uniform distribution; `reversal` is the literal min-max.
     """
     if adversary == "reversal":
         return -discriminator_loss(logits, mask)
@@ -74,23 +84,23 @@ def adv_loss(logits: Tensor, mask: Tensor, *, adversary: Adversary = "uniform") 
 
 
 def total_loss(diff: Tensor, con: Tensor, adv: Tensor, *, diff_coef: float, con_coef: float, adv_coef: float) -> Tensor:
-    """Eq. 6: λ1 L_diff + λ2 L_con + λ3 L_adv."""
+    """Return L_total (Eq. 6): λ1 L_diff + λ2 L_con + λ3 L_adv."""
     return diff_coef * diff + con_coef * con + adv_coef * adv
 
 
 def _log_view_probability(logits: Tensor, mask: Tensor) -> Tensor:
-    """Log D(x) over the views present in the row; 0 for the others, which nobody has to tell apart."""
+    """Return log D(x) over the views present in the row, 0 for absent views."""
     candidates = mask.unsqueeze(1)  # [B, 1, V]
     lowest = torch.finfo(logits.dtype).min
     return torch.where(candidates, logits.masked_fill(~candidates, lowest).log_softmax(-1), 0.0)
 
 
 def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of [B, V] over what is present."""
+    """Return the mean of [B, V] over present entries."""
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def _safe_norm(vectors: Tensor) -> Tensor:
-    """Euclidean norm over the last axis with gradient 0, not NaN, at the zero vector."""
+    """Return the norm over the last axis, with gradient 0 instead of NaN at the zero vector."""
     squared = vectors.pow(2).sum(-1)
     return torch.where(squared > 0, squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt(), 0.0)

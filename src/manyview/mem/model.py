@@ -1,4 +1,4 @@
-"""MEM: one encoder that represents the views, and pays for exploring them."""
+"""`MEM`: encoder, losses, intrinsic reward and diagnostics of the paper in one module."""
 
 from collections.abc import Sequence
 
@@ -24,17 +24,17 @@ from manyview.utils.distributed import average_gradients
 
 
 class MEM(nn.Module):
-    """Encoder, discriminator, losses and reward over named views.
+    """Representation and bonus over named views.
 
         features, next_features = mem.encode(views), mem.encode(next_views)
-        loss, metrics = mem.compute_loss(features, next_features)  # add it to the critic's loss: one backward for both
-        reward = reward_ext + beta(step) * mem.compute_reward(features)
-        mem.update_discriminator(features)  # its own small Adam step
+        loss, metrics = mem.compute_loss(features, next_features)  # add to the critic's loss, one backward pass
+        reward = reward_ext + beta(step) * mem.compute_reward(features)  # Eq. 9 and 10
+        mem.update_discriminator(features)  # one Adam step
 
-    Train `mem.parameters()`: `compute_loss` leaves the discriminator among them alone, as does everything but
-    `update_discriminator`, which trains nothing else. In training mode `compute_reward` also moves running scales and
-    fills the bank, as batch norm moves its statistics. To save a run keep `mem.state_dict()` and
-    `mem.discriminator_optimizer.state_dict()`: together they are all the state there is.
+    Optimize `mem.parameters()`: `compute_loss` gives the discriminator no gradient; only `update_discriminator` trains
+    it, and trains nothing else. In training mode `compute_reward` also updates running scales and the feature bank, as
+    batch norm updates its statistics. The complete state is `mem.state_dict()` and
+    `mem.discriminator_optimizer.state_dict()`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class MEM(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(view_names, str) or len(set(view_names)) != len(view_names):
-            raise ValueError(f"expected a sequence of different view names, got {view_names!r}")
+            raise ValueError(f"invalid view_names: expected a sequence of different view names, got {view_names!r}")
         config = config or MEMConfig()
         self.view_names, self.config = tuple(view_names), config
         self.encoder = Encoder(
@@ -54,8 +54,8 @@ class MEM(nn.Module):
         )
         self.discriminator = nn.Linear(config.latent_dim, len(self.view_names))
         self.discriminator_optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=config.discriminator_lr)
-        terms = 1 if config.entropy == "joint" else len(self.view_names) + 1
-        self.distance_moments = RunningMoments(terms)
+        num_terms = 1 if config.entropy == "joint" else len(self.view_names) + 1
+        self.distance_moments = RunningMoments(num_terms)
         self.reward_moments = make_reward_moments(config.reward_scale)
         self.bank = FeatureBank(config.bank, len(self.view_names) + 1, config.latent_dim) if config.bank else None
 
@@ -67,21 +67,25 @@ class MEM(nn.Module):
         return self.encode(views, mask)
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Features:
-        """`views` [B, V, C, H, W] uint8 and which of them are present, to features."""
+        """Encode `views` [B, V, C, H, W] uint8; `mask` [B, V] bool marks present views (default: all)."""
         features: Features = self.encoder(views, mask)
         return features
 
     def compute_loss(
         self, features: Features, next_features: Features | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """L_total of Eq. 6 and our regularizers; `next_features` belong to a later step of the same episodes."""
+        """Return L_total (Eq. 6) plus regularizers, and metrics.
+
+        `next_features` are those of a later step of the same episodes, needed unless `temporal_coef` is 0.
+        """
         config, mask = self.config, features.mask
         if next_features is not None and next_features.mask.shape != mask.shape:
             raise ValueError(
-                f"expected later features for [B, V] = {list(mask.shape)}, got {list(next_features.mask.shape)}"
+                f"next_features do not match features: expected [B, V] = {list(mask.shape)}, "
+                f"got {list(next_features.mask.shape)}"
             )
         with torch.autocast(mask.device.type, enabled=False):
-            # Copies: θ answers to the discriminator as it is now, and φ may take its step before θ's backward.
+            # Copies: φ gets no gradient here, and may take its step before θ's backward pass.
             weight, bias = (p.detach().clone() for p in (self.discriminator.weight, self.discriminator.bias))
             logits = F.linear(features.shared, weight, bias)
             diff = diff_loss(features.shared, features.specific, mask, l1=config.l1)
@@ -106,33 +110,31 @@ class MEM(nn.Module):
     def _compute_regularizers(
         self, features: Features, next_features: Features | None
     ) -> dict[str, tuple[float, Tensor]]:
-        """What the features need to live and the paper does not have, each with its weight, if that is not 0."""
+        """Return the active regularizers (not in the paper): metric name to (weight, loss)."""
         config = self.config
-        terms: dict[str, tuple[float, Tensor]] = {}
-        both, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
+        losses: dict[str, tuple[float, Tensor]] = {}
+        all_features, mask = torch.cat([features.shared, features.specific], dim=1), features.mask.repeat(1, 2)
         if config.floor_coef:
-            terms["floor_loss"] = config.floor_coef, variance_floor_loss(both, mask, floor=config.floor)
+            losses["floor_loss"] = config.floor_coef, variance_floor_loss(all_features, mask, floor=config.floor)
         if config.decorrelation_coef:
-            terms["decorrelation_loss"] = config.decorrelation_coef, decorrelation_loss(both, mask)
+            losses["decorrelation_loss"] = config.decorrelation_coef, decorrelation_loss(all_features, mask)
         if config.temporal_coef:
             if next_features is None:
                 raise ValueError(
-                    f"temporal_coef is {config.temporal_coef}, so compute_loss() needs the features of a later step: "
-                    "pass them as compute_loss(features, next_features), or set temporal_coef=0"
+                    f"missing next_features: temporal_coef is {config.temporal_coef}, which needs the features of a "
+                    "later step. Call compute_loss(features, next_features), or set temporal_coef=0"
                 )
-            current, following, present = (
+            current, later, present = (
                 features.terms,
                 next_features.terms,
                 features.terms_mask & next_features.terms_mask,
             )
             if config.temporal == "closeness":
-                temporal_loss = temporal_closeness_loss(current, following, present)
+                temporal_loss = temporal_closeness_loss(current, later, present)
             else:
-                temporal_loss = temporal_contrast_loss(
-                    current, following, present, temperature=config.temporal_temperature
-                )
-            terms["temporal_loss"] = config.temporal_coef, temporal_loss
-        return terms
+                temporal_loss = temporal_contrast_loss(current, later, present, temperature=config.temporal_temperature)
+            losses["temporal_loss"] = config.temporal_coef, temporal_loss
+        return losses
 
     @torch.no_grad()
     def compute_reward(
@@ -144,12 +146,16 @@ class MEM(nn.Module):
         num_rollouts: int = 1,
         num_batches: int = 1,
     ) -> Tensor:
-        """r̂ [B] of Eq. 9 for each row against the others and the bank; it never has a gradient.
+        """Return r̂ [B] of Eq. 9, searched in the batch and the feature bank; it has no gradient.
 
-        `indices` [B] are the rows' indices in the replay buffer: a copy of a transition in batch or bank is none
-        of it. The others are for rollouts, which no bank is asked about: with a `window` each row is searched among so
-        many near ones only; rows of several environments are searched each among its own (`num_rollouts`). Running
-        scales move as by so many `num_batches`.
+        Args:
+            features: of B rows.
+            indices: [B] replay buffer indices: a copy of a transition, in batch or bank, is no neighbor of it.
+            window: for rollouts, search only this many rows near each row; without the bank.
+            num_rollouts: for rollouts, number of environments whose rows alternate; each is searched separately,
+                without the bank.
+            num_batches: number of batches by which the running scales advance.
+
         """
         check_replay_or_rollouts(indices, num_rollouts)
         with torch.autocast(features.mask.device.type, enabled=False):
@@ -172,8 +178,8 @@ class MEM(nn.Module):
 
     @staticmethod
     def _make_reference(bank: FeatureBank, features: Features, indices: Tensor | None) -> tuple[Tensor, ReferenceSet]:
-        """The batch's rows by number, and what they are searched among: each other and the bank."""
-        # Without numbers every row is only ever itself; the bank's rows are then nobody in particular.
+        """Return the batch's row indices and the set to search: batch and bank."""
+        # Without replay indices, rows get unique ones from -2 down; bank rows without an index have -1.
         row_indices = -2 - torch.arange(len(features.mask), device=features.mask.device) if indices is None else indices
         return row_indices, bank.make_reference(features, row_indices)
 
@@ -187,7 +193,10 @@ class MEM(nn.Module):
         num_rollouts: int = 1,
         num_batches: int,
     ) -> Tensor:
-        """Eq. 9, its distances in the scale of the configuration, which is first moved as by so many `num_batches`."""
+        """Return r̂ of Eq. 9 before `reward_scale`, with distances in `distance_scale`.
+
+        The running mean of the distances first advances by `num_batches` batches.
+        """
         config = self.config
         distances, mask = compute_distances(
             features,
@@ -205,7 +214,7 @@ class MEM(nn.Module):
         return intrinsic_reward(distances, mask)
 
     def update_discriminator(self, features: Features) -> dict[str, Tensor]:
-        """One step of φ: name the view of each shared feature better. The encoder is not touched."""
+        """Take one step of the discriminator φ on detached features and return its loss (Eq. 5)."""
         mask = features.mask
         with torch.enable_grad(), torch.autocast(mask.device.type, enabled=False):
             logits = self.discriminator(features.shared.detach())
@@ -214,15 +223,16 @@ class MEM(nn.Module):
         loss.backward()
         average_gradients(self.discriminator.parameters())
         self.discriminator_optimizer.step()
-        # Whoever trains all of `mem.parameters()` must not find this gradient and take the step twice.
+        # An optimizer of all `mem.parameters()` must not apply this gradient a second time.
         self.discriminator_optimizer.zero_grad(set_to_none=True)
         return {"discriminator_loss": loss.detach()}
 
     @torch.no_grad()
     def diagnose(self, features: Features, *, beta: float, indices: Tensor | None = None) -> Diagnostics:
-        """How features and bonus are doing in this batch. Changes nothing; ask every few hundred updates.
+        """Compute health meters of features and bonus on a batch, without changing any state.
 
-        `indices` as for `compute_reward`, which is searched for as there; what each view pays is of the batch alone.
+        Call it every few hundred updates. `indices` and the search set of r̂ are as in `compute_reward`; the share of
+        each view is computed on the batch alone.
         """
         distances, _ = compute_distances(features, k=self.config.k, indices=indices)
         row_indices, reference = (

@@ -1,4 +1,4 @@
-"""Eq. 9, the multi-view intrinsic reward, and Eq. 10, what the agent is trained on."""
+"""Eq. 9, the multi-view intrinsic reward r̂, and Eq. 10, the total reward ř + β r̂."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,9 +23,11 @@ def compute_distances(
     window: int | None = None,
     num_rollouts: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """The distances of Eq. 9 and which of them are there, as [B, V + 1]: one column a view, the last for x̄.
+    """Return the k-NN distances of Eq. 9 and their mask, [B, V + 1] each.
 
-    `joint` has a single column. `num_rollouts`: rows of so many rollouts in turn, each searched by itself.
+    There is a column per view, then one for x̄; with `joint` there is a single column. With `num_rollouts` > 1 the rows
+    of this many rollouts alternate, and each rollout is searched separately. See `knn_distance` and
+    `windowed_knn_distance` for the other arguments.
     """
     if num_rollouts > 1:
         rollouts = (Features(*(part[first::num_rollouts] for part in features)) for first in range(num_rollouts))
@@ -41,44 +43,57 @@ def compute_distances(
 
 
 def check_replay_or_rollouts(indices: Tensor | None, num_rollouts: int) -> None:
-    """Row numbers are a replay's, and rollouts apart have none."""
+    """Raise ValueError if both replay indices and several rollouts are given."""
     if indices is not None and num_rollouts > 1:
         raise ValueError(
-            f"indices are those of a replay buffer, num_rollouts is for rollouts: got both, num_rollouts={num_rollouts}"
+            "invalid arguments: expected indices (of a replay buffer) or num_rollouts > 1, got both, "
+            f"num_rollouts={num_rollouts}. Leave indices out for rollouts."
         )
 
 
 def intrinsic_reward(distances: Tensor, mask: Tensor) -> Tensor:
-    """Eq. 9: r̂ [B], the mean of log(distance + 1) over the terms that are there.
+    """Return r̂ [B] of Eq. 9: the mean of log(distance + 1) over the terms present in `mask`.
 
-    PAPER: D9. `joint` has a single term, one entropy over the whole state instead of one per view.
+    PAPER: D9. `joint` has a single term, one entropy over the full state instead of one per view.
     """
     return torch.where(mask, distances.log1p(), 0.0).sum(1) / mask.sum(1).clamp(min=1)
 
 
 def total_reward(reward_ext: Tensor, reward_int: Tensor, beta: float) -> Tensor:
-    """Eq. 10: ř + β r̂. For n-step returns r̂ is that of the first state and is added once."""
+    """Return r_total = ř + β r̂ (Eq. 10).
+
+    An n-step return gets r̂ once, that of its first state. Raises ValueError if the shapes differ.
+    """
     if reward_ext.shape != reward_int.shape:  # [B, 1] + [B] would be [B, B]
-        raise ValueError(f"expected rewards of one shape, got {list(reward_ext.shape)} and {list(reward_int.shape)}")
+        raise ValueError(
+            f"rewards do not match: expected one shape, got {list(reward_ext.shape)} and {list(reward_int.shape)}"
+        )
     return reward_ext + beta * reward_int
 
 
 @dataclass(frozen=True)
 class BetaSchedule:
-    """β_t = β_0 (1 - κ)^t.
+    """Weight of the bonus, β_t = β_0 (1 - κ)^t.
 
-    PAPER: D10. Algorithm 1 counts steps, Algorithm 2 episodes. The unit is part of the schedule so that a log can
-    say it: with the paper's values β is 0.018 after 100,000 units and 0.0003 after 500,000.
+    PAPER: D10. Algorithm 1 counts steps, Algorithm 2 episodes. The unit is part of the schedule, so that records can
+    name it: with the paper's values β is 0.018 after 100,000 units and 0.0003 after 500,000.
     """
 
     beta0: float = 0.05
-    beta_decay: float = 1e-5  # κ
+    """Initial weight β_0."""
+    beta_decay: float = 1e-5
+    """Decay κ per unit."""
     unit: BetaUnit = "agent_steps"
+    """Unit of t."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         if self.beta0 < 0 or not 0 <= self.beta_decay < 1:
-            raise ValueError(f"expected beta0 >= 0 and 0 <= beta_decay < 1, got {self.beta0} and {self.beta_decay}")
+            raise ValueError(
+                "invalid β schedule: expected beta0 >= 0 and 0 <= beta_decay < 1, "
+                f"got {self.beta0} and {self.beta_decay}"
+            )
 
     def __call__(self, elapsed: int) -> float:
+        """Return β after `elapsed` units."""
         return float(self.beta0 * (1 - self.beta_decay) ** elapsed)

@@ -1,4 +1,4 @@
-"""Representations and intrinsic rewards behind two protocols; MEM, which is both, has a room of its own."""
+"""Representations and bonuses. MEM, which is both, is the package `mem`."""
 
 from manyview.methods.bonuses.re3 import RE3, RE3Config
 from manyview.methods.bonuses.ride import RIDE, RIDEConfig

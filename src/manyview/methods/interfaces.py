@@ -1,4 +1,4 @@
-"""The seam: what an agent expects of a representation and of an intrinsic reward.
+"""Interfaces between agents, representations and bonuses.
 
 An agent's update is `features = representation.encode(views, mask)`, act on `features.state`, add
 `representation.compute_loss(features, next_features)` to the critic's loss in the same backward pass, and train on
@@ -12,25 +12,26 @@ from torch import Tensor, nn
 
 
 class EncoderOutput(Protocol):
-    """What any encoder makes of views. Methods know more about their own."""
+    """Minimal output of an encoder; each method adds fields."""
 
     @property
-    def state(self) -> Tensor: ...  # [B, S], what the policy acts on
+    def state(self) -> Tensor: ...  # [B, S], input of the policy
 
 
 class Representation(Protocol):
-    """What the policy sees, and how it is learned."""
+    """Encoder of the policy's observations, with an auxiliary loss."""
 
     @property
-    def state_dim(self) -> int: ...
+    def state_dim(self) -> int: ...  # S
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> EncoderOutput:
-        """`views` [B, V, C, H, W] uint8 and `mask` [B, V], to what `compute_loss` takes."""
+        """Encode `views` [B, V, C, H, W] uint8; `mask` [B, V] bool marks present views (default: all)."""
 
     def compute_loss(self, features: Any, next_features: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """To be added to the critic's loss; `next_features` are the features n steps on, without gradient.
+        """Return the auxiliary loss, added to the critic's, and its metrics.
 
-        PPO has them, of the next step, where the representation is the intrinsic reward too; otherwise None.
+        `next_features` are those of s_{t+n}, without gradient. PPO passes the features of the next step if the
+        representation is also the bonus, and None otherwise.
         """
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
@@ -39,10 +40,10 @@ class Representation(Protocol):
 
 
 class Bonus(Protocol):
-    """What exploring is paid: how rare a state is among others."""
+    """Intrinsic reward of a state, by its novelty among other states."""
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
-        """The features whose novelty is paid."""
+        """Encode views to the features that `compute_reward` takes."""
 
     def compute_reward(
         self,
@@ -53,35 +54,46 @@ class Bonus(Protocol):
         num_rollouts: int = 1,
         num_batches: int = 1,
     ) -> Tensor:
-        """r̂ [B], without gradient; `indices` are the transitions' indices in the replay buffer.
+        """Return the intrinsic reward r̂ [B], without gradient.
 
-        For rollouts: with a `window` each row is searched among so many near ones only; `num_rollouts`, rows of so many
-        environments in turn, each of them among its own. Running scales move as by so many `num_batches`.
+        Args:
+            features: of B states.
+            indices: [B] replay buffer indices: copies of a transition are not its neighbors.
+            window: for rollouts, search only this many rows near each row.
+            num_rollouts: for rollouts, number of environments whose rows alternate; each is searched separately.
+            num_batches: number of batches by which running scales advance.
+
         """
 
 
 @runtime_checkable
 class EpisodicBonus(Protocol):
-    """What exploring is paid along an episode: what a step changed, and whether that is new there. For rollouts."""
+    """Intrinsic reward of a step by its novelty within the episode, for rollouts."""
 
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any: ...
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
+        """Encode views to the features that `compute_episodic_reward` takes."""
 
     def compute_episodic_reward(self, features: Any, done: Tensor) -> Tensor:
-        """r̂ [T, E] of features [T + 1, E, ...], the last of which nobody has acted on; `done` [T, E]."""
+        """Return r̂ [T, E] for features [T + 1, E, ...] and `done` [T, E].
+
+        The last features are those after the last step.
+        """
 
     def update(self, batch: Any) -> dict[str, Tensor]:
-        """One step of its own networks on a minibatch of a rollout; its metrics."""
+        """Take one step of the bonus's networks on a minibatch of a rollout and return metrics."""
 
 
 @runtime_checkable
 class HasDiscriminator(Protocol):
-    """A representation with a discriminator of its own, which takes its step after the encoder's."""
+    """Representation with a discriminator, which is updated after the encoder."""
 
-    def update_discriminator(self, features: Any) -> dict[str, Tensor]: ...
+    def update_discriminator(self, features: Any) -> dict[str, Tensor]:
+        """Take one step of the discriminator and return metrics."""
 
 
 @runtime_checkable
 class HasDiagnostics(Protocol):
-    """A representation that can say how its features and its bonus are doing, as `mem.Diagnostics` does."""
+    """Representation with health meters of features and bonus, as `mem.Diagnostics`."""
 
-    def diagnose(self, features: Any, *, beta: float, indices: Tensor | None = None) -> Any: ...
+    def diagnose(self, features: Any, *, beta: float, indices: Tensor | None = None) -> Any:
+        """Compute the health meters of a batch, without changing any state."""

@@ -1,1 +1,1 @@
-"""Network parts that agents, representations and bonuses share: trunks, heads, optimizers, normalization."""
+"""Shared network parts: trunks, heads, optimizers, target networks, normalization."""

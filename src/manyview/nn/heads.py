@@ -5,7 +5,10 @@ from torch import Tensor, nn
 
 
 class Head(nn.Sequential):
-    """Always float32: in bfloat16 a value of 150 has neighbours at 149 and 151, as far apart as rewards."""
+    """Sequential head that always computes in float32.
+
+    The bfloat16 values next to 150 are 149 and 151: the step is as large as a reward.
+    """
 
     def forward(self, state: Tensor) -> Tensor:
         with torch.autocast(state.device.type, enabled=False):
@@ -14,7 +17,7 @@ class Head(nn.Sequential):
 
 
 def mlp(inputs: int, hidden: int, outputs: int, *, gain: float = 1.0, last_gain: float = 1.0) -> Head:
-    """Weights are orthogonal with these gains, biases zero."""
+    """Return three linear layers with ReLU: orthogonal weights with these gains, zero biases."""
     layers = [nn.Linear(inputs, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, outputs)]
     for layer, factor in zip(layers, (gain, gain, last_gain), strict=True):
         nn.init.orthogonal_(layer.weight, factor)
@@ -23,18 +26,21 @@ def mlp(inputs: int, hidden: int, outputs: int, *, gain: float = 1.0, last_gain:
 
 
 class TwinCritic(nn.Module):
-    """Two independent Q functions."""
+    """Two independent Q-functions on the same input."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden: int) -> None:
         super().__init__()
         self.heads = nn.ModuleList(mlp(state_dim + action_dim, hidden, 1) for _ in range(2))
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """[2, B]"""
-        both = torch.cat([state, action], dim=1)
-        return torch.stack([head(both).squeeze(1) for head in self.heads])
+        """Return the two Q-values [2, B] of `state` [B, S] and `action` [B, A]."""
+        inputs = torch.cat([state, action], dim=1)
+        return torch.stack([head(inputs).squeeze(1) for head in self.heads])
 
 
 def saturation_penalty(pre_tanh: Tensor, *, threshold: float = 2.0) -> Tensor:
-    """How far, squared, policies stand beyond ±`threshold` before their tanh, where it hardly has a gradient left."""
+    """Return the mean squared excess of `pre_tanh` beyond ±`threshold`.
+
+    There tanh has almost no gradient.
+    """
     return (pre_tanh.abs() - threshold).clamp(min=0).pow(2).mean()

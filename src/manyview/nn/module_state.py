@@ -1,4 +1,4 @@
-"""The whole state of an agent: its tensors, the moments of its optimisers, its generators."""
+"""Complete state of a module: parameters, buffers, Adam moments and random generators."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -11,17 +11,17 @@ from torch.optim import Optimizer
 Kind = TypeVar("Kind")
 
 ADAM_STATE = ("step", "exp_avg", "exp_avg_sq")
-"""What Adam keeps of a parameter."""
+"""Adam's state of one parameter."""
 
 
 def get_module_state(module: nn.Module) -> dict[str, Any]:
-    """A tree of tensors that nothing shares memory with; parts that are referred to twice occur once."""
+    """Return the state as a tree of copied tensors; submodules referenced twice occur once."""
     return {
         "tensors": {name: tensor.detach().clone() for name, tensor in _iter_tensors(module)},
         "optimizers": {
             name: {
-                str(place): {key: torch.as_tensor(value).clone() for key, value in moments.items()}
-                for place, moments in optimizer.state_dict()["state"].items()
+                str(index): {key: torch.as_tensor(value).clone() for key, value in moments.items()}
+                for index, moments in optimizer.state_dict()["state"].items()
             }
             for name, optimizer in _iter_attributes(module, Optimizer)
         },
@@ -31,20 +31,26 @@ def get_module_state(module: nn.Module) -> dict[str, Any]:
 
 @torch.no_grad()
 def load_module_state(module: nn.Module, state: dict[str, Any]) -> None:
-    """Go on from a state of a module of the same build; anything missing or left over is an error."""
+    """Restore a state of `get_module_state`.
+
+    Raises ValueError if names, shapes or dtypes differ from those of `module`, or a value is not finite.
+    """
     tensors, optimizers = dict(_iter_tensors(module)), dict(_iter_attributes(module, Optimizer))
     generators = dict(_iter_attributes(module, torch.Generator))
     for kind, expected in (("tensors", tensors), ("optimizers", optimizers), ("generators", generators)):
         if expected.keys() != state[kind].keys():
-            different = ", ".join(sorted(expected.keys() ^ state[kind].keys())[:5])
-            raise ValueError(f"the state is of another build: its {kind} differ in {different}")
+            missing, unexpected = expected.keys() - state[kind].keys(), state[kind].keys() - expected.keys()
+            raise ValueError(
+                f"state does not fit this module: {kind}: missing {sorted(missing)[:5]}, "
+                f"unexpected {sorted(unexpected)[:5]}"
+            )
     for name, tensor in tensors.items():
         tensor.copy_(_validate_tensor(state["tensors"][name], tensor, name))
     for name, optimizer in optimizers.items():
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         moments = {
-            int(place): {key: _match_layout(parameters[int(place)], saved[key], name) for key in ADAM_STATE}
-            for place, saved in state["optimizers"][name].items()
+            int(index): {key: _match_layout(parameters[int(index)], saved[key], name) for key in ADAM_STATE}
+            for index, saved in state["optimizers"][name].items()
         }
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     for name, generator in generators.items():
@@ -56,7 +62,7 @@ def _iter_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _iter_attributes(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
-    """What parts of a module keep as plain attributes."""
+    """Yield path and value of attributes of type `kind` of a module and its submodules."""
     for path, part in module.named_modules():
         for name, value in vars(part).items():
             if isinstance(value, kind):
@@ -64,25 +70,30 @@ def _iter_attributes(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[str,
 
 
 def _match_layout(parameter: Tensor, value: Tensor, name: str) -> Tensor:
-    """Fused Adam walks through memory: moments must lie in it as their parameter does, channels last or not."""
-    if value.dim() == 0:  # how many steps it has made
+    """Return an Adam moment in the memory format of its parameter, as fused Adam requires."""
+    if value.dim() == 0:  # the step count
         return _validate_tensor(value, torch.zeros(()), name)
     return torch.empty_like(parameter).copy_(_validate_tensor(value, parameter, name))
 
 
 def _validate_tensor(value: Tensor, expected: Tensor, name: str) -> Tensor:
-    """The value, which must be of this shape and type: copying would stretch and round it without a word."""
+    """Return `value` after checks: `copy_` would broadcast and round it silently."""
     if (value.shape, value.dtype) != (expected.shape, expected.dtype):
         got, required = ([*tensor.shape, str(tensor.dtype)] for tensor in (value, expected))
-        raise ValueError(f"the state is of another build: {name} is {got}, expected {required}")
+        raise ValueError(f"state does not fit this module: {name}: expected {required}, got {got}")
     if value.is_floating_point() and not value.isfinite().all():
-        raise ValueError(f"{name} is not finite")
+        raise ValueError(f"invalid state: {name}: expected finite values, got NaN or infinity")
     return value
 
 
 def _validate_generator_state(state: Tensor) -> Tensor:
-    """A state that a generator on the CPU can be in. PyTorch reads past its memory where these two do not agree."""
-    left, _, after, _ = state[8:24].clone().view(torch.int32).tolist()
-    if left + after != 625 and (left, after) != (1, 0):  # of 624 numbers; and before the first is drawn
-        raise ValueError("the state of a random generator makes no sense")
+    """Return `state` if a CPU generator can have it.
+
+    PyTorch reads out of bounds if the two position counters of its Mersenne Twister disagree.
+    """
+    left, _, position, _ = state[8:24].clone().view(torch.int32).tolist()
+    if left + position != 625 and (left, position) != (1, 0):  # of 624 numbers; (1, 0) before the first draw
+        raise ValueError(
+            f"invalid generator state: expected positions that sum to 625, or (1, 0), got {(left, position)}"
+        )
     return state

@@ -1,4 +1,4 @@
-"""Running mean and standard deviation, as buffers, so that a checkpoint of the module holds them."""
+"""Running mean and standard deviation, stored as buffers so that checkpoints include them."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ MIN_STD = 1e-4
 
 
 class RunningMoments(nn.Module):
-    """Exponential averages of the mean and the variance within batches, free of the bias towards their zero start."""
+    """Bias-corrected exponential moving averages of the mean and the variance within batches."""
 
     mean_sum: Tensor
     variance_sum: Tensor
@@ -27,7 +27,10 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, values: Tensor, mask: Tensor | None = None, *, num_batches: int = 1) -> None:
-        """Take in a batch [B, columns], or so many at once; a column that is masked everywhere keeps what it had."""
+        """Update by a batch [B, columns], with the weight of `num_batches` updates.
+
+        Columns that `mask` excludes in all rows are unchanged. All learners of a run share the batch statistics.
+        """
         if mask is None:
             mask = torch.ones_like(values, dtype=torch.bool)
         count = all_reduce_sum(mask.sum(0))
@@ -39,14 +42,14 @@ class RunningMoments(nn.Module):
         self.weight.lerp_(torch.ones_like(self.weight), share)
 
     def divide(self, values: Tensor, scale: Tensor) -> Tensor:
-        """`values` in units of `scale`, a moment of these; unchanged before the first batch and where that is 0."""
+        """Return `values` / `scale`, unchanged before the first update and where `scale` is 0."""
         return torch.where((self.weight > 0) & (scale > 0), values / scale, values)
 
     def scale_reward(self, reward: Tensor, mode: RewardScale) -> Tensor:
-        """`reward` [B] as it is, divided by its `std`, or also `centered` on its mean."""
+        """Return `reward` [B] `raw`, divided by its `std`, or also `centered` on its mean."""
         if mode == "raw":
             return reward
-        # A spread under a hundredth of the mean, or of features that are all but the same, is rounding, not news.
+        # A spread below 1 % of the mean, or below MIN_STD, is rounding and must not be amplified.
         spread = self.std.clamp(min=(0.01 * self.mean.abs()).clamp(min=MIN_STD))
         return self.divide(reward - self.mean if mode == "centered" else reward, spread)
 
@@ -60,8 +63,9 @@ class RunningMoments(nn.Module):
 
 
 def make_reward_moments(mode: RewardScale) -> RunningMoments:
-    """What r̂ is scaled by: `std` by what batches had so far, `centered` by what the batch itself has.
+    """Return the moments that scale r̂: running for `std`, of the batch for `centered`.
 
-    PAPER: D42. A mean that lags behind features which shrink makes every state look bad; learning that shrinks them on.
+    PAPER: D42. A running mean that lags behind shrinking features makes every state look bad; learning from that
+    shrinks them further.
     """
     return RunningMoments(1, decay=0.0 if mode == "centered" else 0.99)

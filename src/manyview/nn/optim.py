@@ -1,4 +1,4 @@
-"""Optimizer steps that check for non-finite values, and frozen parameters."""
+"""Optimizer steps with gradient clipping and non-finite checks, and frozen parameters."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,19 +10,23 @@ from manyview.utils.distributed import average_gradients
 
 
 class NonFiniteError(ArithmeticError):
-    """A loss or gradient is not a number. The step was not taken; all parameters are as they were before it."""
+    """Non-finite gradient. The step was skipped: the optimizer's parameters are unchanged."""
 
 
 def optimizer_step(loss: Tensor, optimizer: torch.optim.Optimizer, *, max_grad_norm: float | None = None) -> Tensor:
-    """One step of an optimiser down a loss, along a gradient clipped to the norm `max_grad_norm`; its length before."""
+    """Take one optimizer step on `loss` and return the gradient norm.
+
+    The gradient is clipped to `max_grad_norm`; the returned norm is the one before clipping. Raises `NonFiniteError`,
+    without a step, if the norm is not finite.
+    """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    average_gradients(parameters)  # so that all learners see the same norm, and skip the same step
+    average_gradients(parameters)  # all learners must see the same norm and skip the same steps
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
     if not norm.isfinite():
         optimizer.zero_grad(set_to_none=True)
-        raise NonFiniteError(f"the norm of a gradient is {norm.item()}, of a loss of {loss.item()}")
+        raise NonFiniteError(f"non-finite gradient: norm {norm.item()}, loss {loss.item()}. The step was skipped.")
     if max_grad_norm is not None:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
     optimizer.step()
@@ -32,13 +36,13 @@ def optimizer_step(loss: Tensor, optimizer: torch.optim.Optimizer, *, max_grad_n
 def make_adam(
     parameters: Iterable[nn.Parameter], *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
 ) -> torch.optim.Adam:
-    """Fused: one pass over the memory instead of six, a third of the time on a CPU."""
+    """Return a fused Adam: one pass over memory instead of six, a third of the time on a CPU."""
     return torch.optim.Adam(parameters, lr=lr, betas=betas, eps=eps, fused=True)
 
 
 @contextmanager
 def freeze(module: nn.Module) -> Iterator[None]:
-    """Its parameters get no gradient inside; what goes through it still does."""
+    """Give the module's parameters no gradient inside the context; its inputs still get one."""
     module.requires_grad_(False)
     try:
         yield

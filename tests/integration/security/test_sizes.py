@@ -71,7 +71,7 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
     assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
     assert perf_counter() - begun_s < 20
     assert not known or read_resident_bytes("VmHWM") - before < 2**26
-    assert "cannot be loaded: the state is of another build" in capsys.readouterr().err
+    assert "cannot be loaded: state does not fit this module" in capsys.readouterr().err
 
 
 @BOUNDED

@@ -170,5 +170,5 @@ def test_what_is_no_picture_is_refused() -> None:
         augment(pictures().float(), key_of(), "flip")
     with pytest.raises(ValueError, match="key"):
         augment(pictures(), key_of(3), "flip")
-    with pytest.raises(ValueError, match="three colours"):
+    with pytest.raises(ValueError, match="needs RGB images"):
         augment(pictures()[:, :1], key_of(), "grayscale")

@@ -125,10 +125,10 @@ def pays_nothing_that_is_a_number(steps: NDArray[Any]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (refers_back, "before its begin"),
-        (repeats_what_was_before, "before its begin"),
-        (ends_in_the_middle, "nothing says what came of it"),
-        (outlives_the_world, "after the world has ended"),
+        (refers_back, "before the chunk's start"),
+        (repeats_what_was_before, "before the chunk's start"),
+        (ends_in_the_middle, "next observation is missing"),
+        (outlives_the_world, "continues after a termination"),
         (pays_nothing_that_is_a_number, "not finite"),
     ],
 )
@@ -147,12 +147,12 @@ def test_pieces_for_other_cameras_and_damaged_ones_are_refused() -> None:
     other = replay_for(FrameStack(Noise(fill=(1, 2, 3)), STACK), capacity=100, frame_stack=STACK)
     assert unpack_chunk(packed, other).num_transitions == 10  # the same sizes: pixels do not say whose they are
     tiny = receiving(5)
-    with pytest.raises(SegmentError, match="more than the replay keeps"):
+    with pytest.raises(SegmentError, match="chunk is too long: expected at most 5 steps"):
         unpack_chunk(packed, tiny)
     for place in range(0, len(packed), 97):
         broken = bytearray(packed)
         broken[place] ^= 1
         with pytest.raises(SegmentError):
             unpack_chunk(bytes(broken), receiving(100))
-    with pytest.raises(ValueError, match="a piece has from 1 to"):
+    with pytest.raises(ValueError, match="invalid chunk: expected 1 to"):
         pack_chunk(receiving(10), 0)

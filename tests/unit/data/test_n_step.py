@@ -277,7 +277,7 @@ def test_the_smallest_ring_that_is_allowed_has_windows_and_a_smaller_one_is_refu
     sampler = Sampler(counted.replay, batch_size=8, n_step=n_step, discount=GAMMA, seed=0)
     assert sampler.sample().indices.unique().numel() == 1
     smaller = Counted(capacity=capacity - 1, frame_stack=frame_stack)
-    with pytest.raises(ValueError, match=f"need a replay of at least {capacity} steps, got {capacity - 1}"):
+    with pytest.raises(ValueError, match=f"at least {capacity} steps for .*, got {capacity - 1}"):
         Sampler(smaller.replay, batch_size=8, n_step=n_step, discount=GAMMA, seed=0)
 
 

@@ -68,5 +68,5 @@ def test_no_pixels_is_no_shift() -> None:
 
 
 def test_a_shift_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="a shift of 8 pixels leaves nothing of images of 8x12"):
+    with pytest.raises(ValueError, match="expected less than 8 pixels for images of 8x12, got 8"):
         shift_views(images(1, 1, 1, 8, 12), torch.tensor([[[0]], [[-8]]]))

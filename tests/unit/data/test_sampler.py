@@ -215,9 +215,9 @@ def test_an_error_in_the_thread_is_raised_where_the_batch_is_asked_for() -> None
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"batch_size": 0}, "batch_size and n_step must be at least 1, got 0 and 3"),
-        ({"n_step": 0}, "batch_size and n_step must be at least 1, got 16 and 0"),
-        ({"discount": 1.1}, "discount must be from 0 to 1, got 1.1"),
+        ({"batch_size": 0}, "invalid batch_size or n_step: expected at least 1, got 0 and 3"),
+        ({"n_step": 0}, "invalid batch_size or n_step: expected at least 1, got 16 and 0"),
+        ({"discount": 1.1}, "invalid discount: expected 0 to 1, got 1.1"),
     ],
 )
 def test_a_sampler_that_makes_no_sense_is_refused(wrong: dict[str, Any], says: str) -> None:

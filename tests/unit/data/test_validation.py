@@ -44,7 +44,7 @@ def contents(replay: ReplayBuffer) -> tuple[Any, ...]:
     [
         ({"reward": np.nan}, "replay: reward: expected a finite number, got nan"),
         ({"reward": -np.inf}, "replay: reward: expected a finite number, got -inf"),
-        ({"reward": np.float64(1e39)}, "replay: reward: expected a number that is finite as float32, got 1e"),
+        ({"reward": np.float64(1e39)}, "replay: reward: expected a number that is finite in float32, got 1e"),
         ({"reward": None}, "replay: reward: expected a finite number, got NoneType"),
         ({"reward": [0.5]}, "replay: reward: expected a finite number, got list"),
         ({"action": [0.0, np.nan]}, r"replay: action: expected finite numbers of shape \(2,\), got \[ *0. nan\]"),
@@ -91,7 +91,11 @@ def changed(observation: Observation, name: str, value: Any) -> Observation:
         ("side", None, "replay: view 'side': expected uint8"),
         ("mask", np.array([1, 2], np.int8), r"replay: mask: expected zeros and ones, got \[1, 2\]"),
         ("mask", np.ones(3, np.int8), "replay: mask: expected int8 of shape"),
-        ("mask", np.array([0, 1], np.int8), "'cut': expected to be absent when its camera 'side' is, got it present"),
+        (
+            "mask",
+            np.array([0, 1], np.int8),
+            "'cut': expected an absent view, as its camera 'side' is absent, got a present one",
+        ),
         ("top", np.zeros((HEIGHT, WIDTH, 3), np.uint8), "replay: observation: expected exactly .*unknown 'top'"),
     ],
 )
@@ -110,7 +114,7 @@ def test_a_derived_view_that_is_not_cut_out_of_its_camera_is_refused() -> None:
     painted = observation["cut"].copy()
     painted[1, 2] = observation["side"][1, 2] ^ 1
     before = contents(replay)
-    with pytest.raises(ContractError, match=r"view 'cut': expected the image of 'side', or the fill .* got 1 pixels"):
+    with pytest.raises(ContractError, match=r"view 'cut': expected the image of 'side' or the fill .* got 1 pixels"):
         replay.add([0, 1], 0.0, False, changed(observation, "cut", painted))
     assert contents(replay) == before
 
@@ -118,14 +122,10 @@ def test_a_derived_view_that_is_not_cut_out_of_its_camera_is_refused() -> None:
 def test_nothing_is_added_before_the_beginning_or_after_the_end() -> None:
     replay, observation = begun()
     empty = ReplayBuffer(VIEWS, action_shape=(2,), capacity=4, frame_stack=STACK)
-    with pytest.raises(
-        ContractError, match=r"an episode that is running, got nothing begun yet: call start_episode\(\)"
-    ):
+    with pytest.raises(ContractError, match=r"a running episode, got no episode yet\. Call start_episode\(\)"):
         empty.add([0, 1], 0.0, False, observation)
     replay.add([0, 1], 0.0, True, observation)
-    with pytest.raises(
-        ContractError, match=r"an episode that is running, got the world at its end: call start_episode\(\)"
-    ):
+    with pytest.raises(ContractError, match=r"a running episode, got a terminated episode\. Call start_episode\(\)"):
         replay.add([0, 1], 0.0, False, observation)
     replay.start_episode(observation)
     assert replay.inserted == 4
@@ -138,7 +138,7 @@ def test_nothing_is_added_after_an_observation_that_is_shown_again() -> None:
     replay.add([0, 1], 0.0, False, observation, repeated=True)
     before = contents(replay)
     with pytest.raises(
-        ContractError, match=r"got an episode that ended when no camera saw anything: call start_episode\(\)"
+        ContractError, match=r"got an episode that ended because no camera was present\. Call start_episode\(\)"
     ):
         replay.add([0, 1], 0.0, False, observation)
     assert contents(replay) == before

@@ -305,7 +305,7 @@ def test_a_view_in_one_direction_is_called_narrow() -> None:
     features = random_features(64, 4, 16)
     features.specific[:, 1] = torch.randn(64, 1) * torch.randn(16)
     assert any(
-        "view `side` has narrowed to 1.0 directions" in w
+        "view `side` has a low effective rank (1.0)" in w
         for w in small_mem().diagnose(features, beta=1).list_warnings()
     )
 
@@ -316,7 +316,7 @@ def test_shared_features_that_tell_their_view_are_reported() -> None:
     features.shared.add_(10 * mem.discriminator.weight.detach() / mem.discriminator.weight.norm(dim=1, keepdim=True))
     health = mem.diagnose(features, beta=1.0)
     assert health.discriminator_accuracy > 0.9
-    assert any("tell their view" in warning for warning in health.list_warnings())
+    assert any("reveal their view" in warning for warning in health.list_warnings())
 
 
 def test_overlap_faint_bonus_and_absence_are_reported() -> None:

@@ -319,7 +319,7 @@ def test_continuous_agents_say_who_takes_numbered_actions() -> None:
 
 
 def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:
-    with pytest.raises(ValueError, match="grayscale needs images of three colours, and of one frame: got 9 channels"):
+    with pytest.raises(ValueError, match="grayscale needs RGB images of a single frame: expected 3 channels, got 9"):
         OnPolicyTrainer(
             short_rollouts(
                 "ppo+none",

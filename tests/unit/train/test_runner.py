@@ -319,7 +319,7 @@ def test_a_run_that_cannot_go_on_says_so(folder: RunDir, monkeypatch: pytest.Mon
 
 @pytest.mark.quality("E4")
 def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(folder: RunDir) -> None:
-    with pytest.raises(InsufficientSpaceError, match="a replay of 1,000,000,000 steps needs"):
+    with pytest.raises(InsufficientSpaceError, match="a replay buffer of 1,000,000,000 steps needs"):
         run(short_run(replay={"capacity": 10**9}), folder)
     assert not folder.path.exists()
 

@@ -102,7 +102,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(method: str, value:
 def test_a_gradient_that_is_not_finite_names_itself() -> None:
     trainer = played(OffPolicyTrainer(short_run()), 40)
     trainer.replay.steps["reward"] = float("nan")
-    with pytest.raises(NonFiniteError, match="the norm of a gradient is nan"):
+    with pytest.raises(NonFiniteError, match="non-finite gradient: norm nan"):
         trainer.agent.update(trainer.sampler.sample(), 1)
 
 
@@ -121,10 +121,10 @@ def test_an_agent_goes_on_from_its_state_bit_by_bit(method: str) -> None:
 
 def test_a_state_of_another_build_is_refused() -> None:
     state = OffPolicyTrainer(short_run("drqv2+none")).agent.get_state()
-    with pytest.raises(ValueError, match="the state is of another build"):
+    with pytest.raises(ValueError, match=r"state does not fit this module: tensors: missing .*unexpected "):
         OffPolicyTrainer(short_run("drqv2+mem")).agent.load_state(state)
     wider = OffPolicyTrainer(short_run("drqv2+none", drqv2={"hidden": 17}))
-    with pytest.raises(ValueError, match="the state is of another build: actor"):
+    with pytest.raises(ValueError, match="state does not fit this module: actor"):
         wider.agent.load_state(state)
 
 

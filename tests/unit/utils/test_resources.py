@@ -96,7 +96,7 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_begins() -> None:
         pytest.skip("nobody says here how much memory is free")
     capacity = math.ceil(free / compute_step_bytes(THREE_VIEWS, (6,)))
     with pytest.raises(
-        InsufficientSpaceError, match=r"needs .* GB of memory, and .* GB are free: at most .* give it a folder"
+        InsufficientSpaceError, match=r"needs .* GB of memory, and .* GB are free: at most .* store it in a directory"
     ):
         ReplayBuffer(THREE_VIEWS, action_shape=(6,), capacity=capacity, frame_stack=3)
 
@@ -105,7 +105,7 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_begins() -> None:
 def test_a_replay_that_does_not_fit_on_the_disk_is_refused_too(tmp_path: Path) -> None:
     capacity = math.ceil(get_free_disk_bytes(tmp_path) / compute_step_bytes(THREE_VIEWS, (6,)))
     with pytest.raises(
-        InsufficientSpaceError, match=r"are free in .*replay: at most [\d,]+ steps fit, or give it another folder"
+        InsufficientSpaceError, match=r"are free in .*replay: at most [\d,]+ steps fit\. .* directory on another disk"
     ):
         ReplayBuffer(THREE_VIEWS, action_shape=(6,), capacity=capacity, frame_stack=3, directory=tmp_path / "replay")
     assert not (tmp_path / "replay").exists()
@@ -166,10 +166,10 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
     with pytest.raises(InsufficientSpaceError) as refused:
         check_replay_fits(20 * GB, capacity=1000, directory=None, other_memory_bytes=2 * GB, root=root)
     assert str(refused.value) == (
-        "a replay of 1,000 steps needs 20.0 GB of memory beside 2.0 GB for the rest, and 10.0 GB are free: at most 375 "
-        "steps fit, or give it a folder on a disk"
+        "a replay buffer of 1,000 steps needs 20.0 GB of memory beside 2.0 GB for the rest, and 10.0 GB are free: at "
+        "most 375 steps fit. Lower the capacity, or store it in a directory on a disk."
     )
-    with pytest.raises(InsufficientSpaceError, match=r"10\.5 GB of memory are needed beside the replay on disk"):
+    with pytest.raises(InsufficientSpaceError, match=r"needs 10\.5 GB of memory beside the replay buffer on disk"):
         check_replay_fits(GB, capacity=1000, directory=tmp_path, other_memory_bytes=21 * GB // 2, root=root)
     with pytest.raises(InsufficientSpaceError, match="not one step fits"):
         check_replay_fits(20 * GB, capacity=1, directory=None, other_memory_bytes=2 * GB, root=root)

@@ -1,1 +1,1 @@
-"""Bonuses: intrinsic rewards, one file each."""
+"""Bonuses: intrinsic rewards for exploration, one file each."""

@@ -1,4 +1,7 @@
-"""RE3: novelty in the features of an encoder that is never trained (Seo et al., 2021), as in the paper's appendix."""
+"""RE3 (Seo et al., 2021): k-NN distance in a random, frozen embedding.
+
+The options follow the paper's appendix.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,19 +18,21 @@ from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, 
 
 @dataclass(frozen=True, kw_only=True)
 class RE3Config:
+    """Settings of RE3."""
+
     latent_dim: int = 50
-    """Features of a view."""
+    """Feature dimension per view."""
     trunk: Trunk = "paper"
-    """Its convolutions, see `mem.trunk`."""
+    """Convolutions, see `mem.trunk`."""
     k: int = 3
-    """Which nearest neighbour the distance is measured to."""
+    """k of the k-nearest neighbor."""
     average: bool = False
-    """The mean distance to all k neighbours instead of the k-th alone, as the paper's appendix has it for PPO."""
+    """Mean distance to all k neighbors instead of the k-th alone, as in the paper's appendix for PPO."""
     log: bool = False
-    """log(distance + 1) instead of the distance, likewise."""
+    """log(distance + 1) instead of the distance, as in the paper's appendix for PPO."""
     reward_scale: RewardScale = "raw"
-    """The distance as it is, as in the paper's appendix, divided by its running `std`, as RE3's own code does, or
-    `centered`, in deviations from the batch's mean."""
+    """r̂ as it is (`raw`, the paper's appendix), divided by its running `std` (RE3's published code), or `centered`:
+    standardized within the batch."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -36,13 +41,15 @@ class RE3Config:
 
 
 class RE3Features(NamedTuple):
+    """Random embedding of all views."""
+
     embedding: Tensor  # [B, V * P], zero where a view is absent
 
 
 class RE3(nn.Module):
-    """r̂ is the distance to the k-th nearest neighbour, or to all k, in a random embedding of all views.
+    """Bonus r̂: k-NN distance, to the k-th neighbor or the mean over k, in a random embedding.
 
-    The embedding of a view is a LayerNorm of a random linear map of random convolutions; views are put side by side.
+    The embedding of a view is LayerNorm of a random linear map of random convolutions; views are concatenated.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], config: RE3Config | None = None) -> None:

@@ -1,6 +1,7 @@
-"""RIDE: what a step changed, divided by how often the episode has been there (Raileanu and Rocktäschel, 2020).
+"""RIDE (Raileanu and Rocktäschel, 2020): impact of a step over episodic visits.
 
-As in the paper's appendix, visits are counted by k nearest neighbours (Badia et al., 2020). Written from the papers.
+r̂ is the change of the embedding, divided by the root of the episodic visit count. As in the paper's appendix, visits
+are counted by k nearest neighbors (Badia et al., 2020). Written from the papers.
 """
 
 from dataclasses import dataclass
@@ -18,23 +19,26 @@ from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, 
 
 @dataclass(frozen=True, kw_only=True)
 class RIDEConfig:
+    """Settings of RIDE."""
+
     latent_dim: int = 128
-    """Features of a view."""
+    """Feature dimension per view."""
     trunk: Trunk = "paper"
-    """Its convolutions, see `mem.trunk`."""
+    """Convolutions, see `mem.trunk`."""
     hidden: int = 256
-    """Width of the two models."""
+    """Hidden width of forward and inverse model."""
     lr: float = 1e-4
+    """Learning rate of encoder and models."""
     inverse_coef: float = 0.1
-    """Weight of naming the action by the two states around it, without which the features would collapse."""
+    """Weight of the inverse model's loss (predict the action from both states); at 0 the features can collapse."""
     forward_coef: float = 10.0
-    """Weight of foreseeing the next state."""
+    """Weight of the forward model's loss (predict the next state)."""
     k: int = 10
-    """How many nearest earlier states of the episode count as visits."""
+    """Number of nearest earlier states of the episode that count as visits."""
     kernel: float = 1e-3
-    """ε: how quickly a state at a distance no longer counts as a visit."""
+    """ε of the visit kernel: a smaller value counts only closer states as visits."""
     reward_scale: RewardScale = "raw"
-    """r̂ as it is, divided by its running `std`, or `centered`, in deviations from the rollout's mean."""
+    """r̂ as it is (`raw`), divided by its running `std`, or `centered`: standardized within the rollout."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -45,14 +49,16 @@ class RIDEConfig:
 
 
 class RIDEFeatures(NamedTuple):
+    """Embedding φ of a state."""
+
     embedding: Tensor  # [B, S]
 
 
 class RIDE(nn.Module):
-    """`r̂ = |φ(s') - φ(s)| / √N(s')`, and two models that teach φ what an agent can change.
+    """Bonus `r̂ = |φ(s') - φ(s)| / √N(s')`, with a forward and an inverse model that train φ.
 
-    PAPER: D35. The appendix names the forward model alone, which φ = constant would please; RIDE's own inverse model
-    keeps it alive. `inverse_coef=0` is the appendix's text.
+    PAPER: D35. The appendix names the forward model alone, which a constant φ minimizes; RIDE's inverse model prevents
+    that. `inverse_coef=0` is the appendix's text.
     """
 
     def __init__(
@@ -81,7 +87,10 @@ class RIDE(nn.Module):
 
     @torch.no_grad()
     def compute_episodic_reward(self, features: RIDEFeatures, done: Tensor) -> Tensor:
-        """[T, E]. What an episode's last step led to is not in a rollout, so that step pays nothing."""
+        """Return r̂ [T, E].
+
+        It is 0 for the last step of an episode, whose next state is not in the rollout.
+        """
         embedding = features.embedding.float()
         change = (embedding[1:] - embedding[:-1]).norm(dim=-1)
         visits = count_visits(embedding, done, k=self.config.k, kernel=self.config.kernel)
@@ -91,15 +100,15 @@ class RIDE(nn.Module):
         return torch.where(done, 0.0, self.reward_moments.scale_reward(reward, self.config.reward_scale))
 
     def update(self, batch: Any) -> dict[str, Tensor]:
-        """One step of φ and both models on the rows whose next state is of the same episode."""
-        current = self.encoder.encode(batch.views, batch.mask).state
-        following = self.encoder.encode(batch.next_views, batch.next_mask).state
+        """Take one step of φ and both models on the rows whose next state is in the same episode."""
+        state = self.encoder.encode(batch.views, batch.mask).state
+        next_state = self.encoder.encode(batch.next_views, batch.next_mask).state
         weights = batch.has_next.float()
         action = F.one_hot(batch.action, self.num_actions).float() if self.discrete else batch.action
-        with torch.autocast(current.device.type, enabled=False):
-            predicted_state = self.forward_model(torch.cat([current, action], 1))
-            predicted_action = self.inverse_model(torch.cat([current, following], 1))
-        forward_loss = _weighted_mean((predicted_state - following).norm(dim=1), weights)
+        with torch.autocast(state.device.type, enabled=False):
+            predicted_state = self.forward_model(torch.cat([state, action], 1))
+            predicted_action = self.inverse_model(torch.cat([state, next_state], 1))
+        forward_loss = _weighted_mean((predicted_state - next_state).norm(dim=1), weights)
         inverse_errors = (
             F.cross_entropy(predicted_action, batch.action, reduction="none")
             if self.discrete
@@ -120,12 +129,11 @@ class RIDE(nn.Module):
 
 
 def count_visits(states: Tensor, done: Tensor, *, k: int, kernel: float) -> Tensor:
-    """N [T + 1, E] of states [T + 1, E, S]: 1, and each of the k nearest earlier ones of the episode as far as it is
-    the same. `done` [T, E] are the steps between them that ended an episode.
+    """Return the episodic pseudo-count N [T + 1, E] of `states` [T + 1, E, S].
 
-    A state at squared distance d counts ε / (d / mean + ε), where the mean is over all neighbours that were found: 1
-    for the same state, next to nothing for one as far away as neighbours are. States of an episode that an earlier
-    rollout has seen are not known here.
+    N is 1 plus the kernel values of the k nearest earlier states of the episode. A neighbor at squared distance d
+    counts ε / (d / mean + ε), with the mean over all neighbors: 1 for an equal state, almost 0 at the mean distance.
+    `done` [T, E] marks the steps that ended an episode. States of earlier rollouts are not counted.
     """
     count = len(states)
     episode = torch.cat([torch.zeros_like(done[:1]), done]).long().cumsum(0).T  # [E, T + 1]

@@ -1,1 +1,1 @@
-"""Representations: encoders of the policy with their auxiliary losses, one file each."""
+"""Representations: encoders with an auxiliary loss, one file each."""

@@ -1,4 +1,4 @@
-"""CURL: two shifts of an observation agree, and differ from the others of the batch (Laskin et al., 2020)."""
+"""CURL (Laskin et al., 2020): InfoNCE between two augmentations of an observation."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,14 +17,16 @@ from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, 
 
 @dataclass(frozen=True, kw_only=True)
 class CURLConfig:
+    """Settings of CURL."""
+
     latent_dim: int = 50
-    """Features of a view."""
+    """Feature dimension per view."""
     trunk: Trunk = "paper"
-    """Its convolutions, see `mem.trunk`."""
+    """Convolutions, see `mem.trunk`."""
     momentum: float = 0.05
-    """How far the key encoder follows at each update."""
+    """Soft-update rate τ of the key encoder, per update."""
     shift_pixels: int = 4
-    """Of the second look at an observation."""
+    """Maximum random shift of the key's images, in pixels."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -35,13 +37,15 @@ class CURLConfig:
 
 
 class CURLFeatures(NamedTuple):
+    """Features of CURL, with the images that its loss shifts again."""
+
     state: Tensor  # [B, V * P]
     mask: Tensor  # [B, V]
-    views: Tensor  # [B, V, C, H, W] uint8, of which `compute_loss` makes another shift
+    views: Tensor  # [B, V, C, H, W] uint8, shifted again by `compute_loss`
 
 
 class CURL(nn.Module):
-    """The plain encoder with a contrastive loss: bilinear similarity to a slowly following copy of it."""
+    """Pixel encoder with InfoNCE on its bilinear similarity to the keys of a target network."""
 
     def __init__(
         self,
@@ -72,7 +76,10 @@ class CURL(nn.Module):
         features: CURLFeatures,
         next_features: CURLFeatures | None,  # noqa: ARG002
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """InfoNCE over the batch. Moves the key encoder, as batch norm moves its statistics."""
+        """Return the InfoNCE loss over the batch and its metric.
+
+        Also soft-updates the key encoder, as batch norm updates its statistics.
+        """
         with torch.no_grad():
             soft_update(self.encoder, self.key_encoder, self.config.momentum)
             shifted = random_shift(features.views, self.config.shift_pixels, self.generator)

@@ -1,4 +1,4 @@
-"""No method: an encoder that the agent's own losses train, as in the base agents."""
+"""Baseline encoder without an auxiliary loss, trained by the agent's losses alone."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,10 +12,12 @@ from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, 
 
 @dataclass(frozen=True, kw_only=True)
 class PixelEncoderConfig:
+    """Settings of the pixel encoder."""
+
     latent_dim: int = 64
-    """Features of a view."""
+    """Feature dimension per view."""
     trunk: Trunk = "paper"
-    """Its convolutions, see `mem.trunk`."""
+    """Convolutions, see `mem.trunk`."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -24,14 +26,16 @@ class PixelEncoderConfig:
 
 
 class PixelFeatures(NamedTuple):
+    """Features of the pixel encoder."""
+
     state: Tensor  # [B, V * P]
     mask: Tensor  # [B, V]
 
 
 class PixelEncoder(nn.Module):
-    """One network for all views: convolutions, then DrQ-v2's trunk (a linear layer, LayerNorm, tanh).
+    """Encoder of all views: convolutions, then DrQ-v2's linear layer, LayerNorm and tanh.
 
-    An absent view is a learned token in the state, as in MEM.
+    A learned token replaces an absent view in the state, as in MEM.
     """
 
     def __init__(
