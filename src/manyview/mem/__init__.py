@@ -13,8 +13,8 @@
 | Eq. 10: total reward and β                | `reward.total_reward`, `reward.BetaSchedule`       |
 | all together                              | `model.MEM`                                        |
 
-The mark PAPER in the code refers to a decision in `docs/explanation/decisions.md`, where the paper leaves a question open or this
-implementation differs from it.
+The mark PAPER in the code refers to a decision in `docs/explanation/decisions.md`, where the paper leaves a question
+open or this implementation differs from it.
 """
 
 from manyview.mem.config import MEMConfig

@@ -1,7 +1,7 @@
 """Regularizers against feature collapse, not in the paper.
 
 PAPER: D8. Nothing in Eq. 3 to 6 preserves information about the state: without extrinsic reward they shrink the
-features a hundredfold and the bonus vanishes. `docs/explanation/collapse.md` shows this and the effect of each regularizer.
+features a hundredfold and the bonus vanishes. `docs/explanation/collapse.md` shows this and what each regularizer does.
 """
 
 from typing import Literal
