@@ -112,7 +112,7 @@ class TestWrappedContract(EnvironmentContract):
         return wrap(MultiView(env, views=views), frame_stack=2)
 
     # The contract's own, but for the generator, which this arm does not keep in its state.
-    def test_it_goes_on_from_a_snapshot_as_if_nothing_had_happened(self, env: gym.Env[Observation, Any]) -> None:
+    def test_a_restored_snapshot_continues_exactly(self, env: gym.Env[Observation, Any]) -> None:
         env.reset(seed=1)
         before = env.step(np.zeros(2, np.float32))[0]
         state = snapshot(env)
