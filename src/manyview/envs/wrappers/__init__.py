@@ -1,1 +1,1 @@
-"""What lies around an environment, from the inside out: checks, faults, sanity, frame stack, boundary."""
+"""Wrappers, from the inside out: output checks, faults, sanity warnings, frame stack, call checks."""
