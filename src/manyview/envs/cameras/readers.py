@@ -91,7 +91,7 @@ class MujocoReaderFactory:
         model, data = getattr(bare, "model", None), getattr(bare, "data", None)
         if model is None or data is None:
             raise TypeError(
-                f"{self._env_name} has no MuJoCo `model` and `data`. For other simulators give a function that renders: "
+                f"{self._env_name} has no MuJoCo `model` and `data`. For other simulators give a render function: "
                 "views={'front': lambda env: env.unwrapped.render_camera('front')}"
             )
         return model, data

@@ -1,1 +1,1 @@
-"""Meta-World: fifty tasks of one robot arm, seen from around the table and from its gripper."""
+"""Meta-World: fifty tasks of one robot arm, with cameras around the table and at its gripper."""
