@@ -84,10 +84,10 @@ class ToyEnv(MultiViewEnv):
 class DeepSea(ToyEnv):
     """Deep sea exploration on `size` x `size` cells; each step goes down a row and one column left or right.
 
-    Moving right in the last cell of the diagonal gives reward 1. Every move right costs 0.01 / size, so the immediate
-    reward favors left, and one of 2^size action sequences reaches the treasure. The action that moves right is drawn
-    for each cell from `mapping_seed` (None: always the second), so that repeating an action does not reach it. For
-    continuous actions the sign decides. The two views are complementary: neither shows the full state, and a state
+    The treasure, reward 1, is right of the last cell of the diagonal. Every move right costs 0.01 / size, so the
+    immediate reward favors left, and one of 2^size action sequences reaches the treasure. The action that moves right
+    is drawn for each cell from `mapping_seed` (None: always the second), so that repeating an action does not reach it.
+    For continuous actions the sign decides. The two views are complementary: neither shows the full state, and a state
     that is novel as a pair can be common in each view.
     """
 
