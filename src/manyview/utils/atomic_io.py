@@ -1,7 +1,7 @@
 """Atomic writes: after a crash of the machine a file or directory is complete or absent.
 
 New content is written under a temporary name, flushed to disk and renamed; then the parent directory, which holds the
-name, is flushed. Every step that can fail or be interrupted calls `os` of this module, so that tests can patch it.
+name, is flushed. Every step that can fail or be interrupted is a call of `os`, which the crash tests intercept.
 """
 
 import os
