@@ -179,7 +179,7 @@ def test_every_game_can_be_made_and_moves(game: str) -> None:
 
 
 def test_the_list_of_games_needs_no_simulator() -> None:
-    code = "import sys, manyview.envs; print(len(manyview.envs.tasks())); assert 'envpool' not in sys.modules"
+    code = "import sys, manyview.envs; print(len(manyview.envs.list_tasks())); assert 'envpool' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
     games = {name: task for name, task in list_tasks().items() if name.startswith("procgen/")}
     assert len(games) == 16
@@ -203,7 +203,7 @@ def test_running_out_of_time_is_a_truncation() -> None:
 class ImpatientPool(GamePool):
     """Every end of an episode comes when its time is up, as EnvPool sees it."""
 
-    def _made(self, seed: int) -> Any:
+    def _make_pool(self, seed: int) -> Any:
         return self._envpool.make_gymnasium("CoinrunEasy-v0", num_envs=self.num_envs, seed=seed, max_episode_steps=1)
 
 
