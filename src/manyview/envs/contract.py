@@ -1,4 +1,4 @@
-"""The environment contract: errors, and checks of actions, observations, rewards, flags and infos.
+"""Environment contract: checks of actions, observations, rewards and infos.
 
 `wrappers.validation` applies these checks around every environment that `manyview.make` or `manyview.wrap` returns.
 A violation raises `ContractError` in the step where it occurs, with the environment, the field, the expected and the
@@ -25,15 +25,21 @@ from manyview.utils.text import sanitize_text
 ACTION_TOLERANCE = 1e-5
 """Fraction of the width of its bounds by which an action may exceed them."""
 MAX_FRAMES = 10_000
-"""Maximum simulator frames of one agent step; a larger value is an error that would exhaust the run's frame budget."""
+"""Maximum simulator frames of one agent step.
+
+More is an error: frames decide the end of a run and name its checkpoints.
+"""
 RESERVED_INFO_KEYS = frozenset(
     f"{mark}{name}" for mark in ("", "_") for name in ("episode", "final_info", "final_obs")
 ) | {"_frames"}
-"""Info keys of manyview and vector environments. Gymnasium's `RecordEpisodeStatistics` has a different `episode`."""
+"""Info keys that manyview and vector environments use.
+
+The `episode` of Gymnasium's `RecordEpisodeStatistics` has a different format.
+"""
 
 
 class ContractError(ValueError):
-    """An environment or its caller broke the contract: an invalid action, observation, reward or call."""
+    """Invalid action, observation, reward or call: a broken contract."""
 
 
 class EnvError(RuntimeError):
@@ -45,7 +51,10 @@ class Terminated(SystemExit):
 
 
 def is_foreign(error: BaseException | None) -> bool:
-    """Return whether the code of an environment raised `error`, not a manyview check or a signal."""
+    """Return whether the code of an environment raised `error`.
+
+    False for the checks of manyview and for signals.
+    """
     known_errors = ContractError | EnvError | Terminated
     return isinstance(error, Exception | SystemExit | GeneratorExit) and not isinstance(error, known_errors)
 
@@ -121,7 +130,10 @@ def validate_info(info: Any, env: str) -> dict[str, Any]:
 
 
 def validate_observation(returned: Any, space: spaces.Dict, env: str) -> Observation:
-    """Return the observation with absent views zeroed; `ContractError` if it does not fit the space."""
+    """Return the observation with absent views zeroed.
+
+    Raises `ContractError` if it does not fit the space.
+    """
     if not isinstance(returned, dict):
         raise make_contract_error(env, "observation", "a dict of views and their mask", describe(returned))
     observation: Observation = returned
@@ -191,7 +203,7 @@ def _validate_box(action: Any, space: spaces.Box, env: str) -> Any:
 
 
 def _to_array_or_none(value: Any) -> NDArray[Any] | None:
-    """Return `value` as an array; None if numpy cannot convert it, such as rows of unequal length."""
+    """Return `value` as an array; None if numpy cannot convert it (unequal rows)."""
     try:
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError):

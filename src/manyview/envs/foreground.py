@@ -15,12 +15,18 @@ PackedMask = NDArray[np.uint8]  # [..., H, ceil(W / 8)]
 def remove_background(
     image: NDArray[np.uint8], foreground: NDArray[np.bool_], fill: Sequence[int]
 ) -> NDArray[np.uint8]:
-    """Return `image` [..., H, W, C] where `foreground` [..., H, W] is set, and `fill` elsewhere."""
+    """Replace the background of an image by `fill`.
+
+    `image` is [..., H, W, C]; `foreground` [..., H, W] is True where the image is kept.
+    """
     return np.where(foreground[..., None], image, np.asarray(fill, np.uint8))
 
 
 def extract_foreground_mask(view: NDArray[np.uint8], fill: Sequence[int]) -> NDArray[np.bool_]:
-    """Return the mask [..., H, W] of the pixels of a derived view [..., H, W, C] that are not the fill."""
+    """Return the pixels of a derived view that are not the fill.
+
+    `view` is [..., H, W, C], the result [..., H, W].
+    """
     # Channel by channel: numpy reduces a short last axis slowly.
     mask: NDArray[np.bool_] = view[..., 0] != fill[0]
     for channel in range(1, view.shape[-1]):
@@ -29,11 +35,17 @@ def extract_foreground_mask(view: NDArray[np.uint8], fill: Sequence[int]) -> NDA
 
 
 def pack_foreground(view: NDArray[np.uint8], fill: Sequence[int]) -> PackedMask:
-    """Return the foreground mask of a derived view [..., H, W, C], packed eight pixels to a byte."""
+    """Return the foreground mask of a derived view as packed bits.
+
+    `view` is [..., H, W, C], the result [..., H, ceil(W / 8)].
+    """
     return np.packbits(extract_foreground_mask(view, fill), axis=-1)
 
 
 def unpack_foreground(image: NDArray[np.uint8], bits: PackedMask, fill: Sequence[int]) -> NDArray[np.uint8]:
-    """Reconstruct the derived view [..., H, W, C] from its camera's `image` and the packed mask."""
+    """Reconstruct a derived view from its camera's image and packed mask.
+
+    `image` and the result are [..., H, W, C], `bits` is [..., H, ceil(W / 8)].
+    """
     foreground = np.unpackbits(bits, axis=-1, count=image.shape[-2]).view(np.bool_)
     return remove_background(image, foreground, fill)

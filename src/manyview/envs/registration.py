@@ -59,10 +59,10 @@ def make(
     levels: Levels | None = None,
     faults: Sequence[Fault] | None = None,
 ) -> gym.Env[Observation, Any]:
-    """Make a task as a Gymnasium environment whose observation is a dict of views and their mask.
+    """Make a task as a Gymnasium environment.
 
-    An option that is None takes the task's default, which `manyview tasks` prints: the paper's value for the tasks of
-    the paper.
+    Its observation is a dict of views and their mask. An option that is None takes the task's default: the paper's
+    value for the tasks of the paper. `manyview tasks` prints the defaults.
 
     Args:
         task: `"dmc/hopper_hop"`, `"procgen/bigfish"`, `"toy/deep_sea"`, ... or `"module:function"` for a custom

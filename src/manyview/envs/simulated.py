@@ -49,7 +49,7 @@ class SimulatedEnv(MultiViewEnv):
     versioned_packages: ClassVar[str]
     """Packages whose versions determine the states that the same actions lead to."""
     rangefinders: ClassVar[bool] = True
-    """Whether the rays of range finders are rendered."""
+    """True if the rays of range finders are rendered."""
     default_info: ClassVar[dict[str, Any]] = {}
     """Values at a reset and at a physics error for the info keys that `step_simulation` returns."""
 
@@ -215,7 +215,10 @@ class SimulatedEnv(MultiViewEnv):
         return None if image is None else np.asarray(image)
 
     def _rerender_views(self) -> dict[str, Image | None]:
-        """Render the restored state, since drivers differ; keep the saved image where rendering fails."""
+        """Render the restored state; keep the saved image of a camera that fails.
+
+        The images may differ from the saved ones, since drivers differ.
+        """
         if self._diverged:
             return self._images
         rendered = self.render_views().images

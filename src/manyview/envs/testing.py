@@ -26,7 +26,7 @@ from manyview.envs.views import MASK, NotRestorable, Observation, get_dict_space
 
 
 def hash_rollout(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> str:
-    """Return a hash of all observations, rewards and flags of `steps` random actions, including resets."""
+    """Return a hash of the observations, rewards and flags of random actions."""
     hasher = hashlib.sha256()
     env.action_space.seed(seed)
     observation, _ = env.reset(seed=seed)
@@ -53,7 +53,7 @@ def are_equal(first: Observation, second: Observation) -> bool:
 
 
 class EnvironmentContract:
-    """Tests that every manyview environment passes; override `make_env` and the attributes that differ."""
+    """Tests of a single environment; override `make_env` and differing attributes."""
 
     steps: ClassVar[int] = 20
     """Number of steps to compare."""
@@ -62,9 +62,9 @@ class EnvironmentContract:
     episode_end: ClassVar[Literal["terminated", "truncated", "either"]] = "either"
     """Flag that ends an episode under random actions."""
     seed_matters: ClassVar[bool] = True
-    """Whether different seeds give different episodes."""
+    """True if different seeds give different episodes."""
     can_restore: ClassVar[bool] = True
-    """Whether the environment supports snapshots."""
+    """True if the environment supports snapshots."""
 
     def make_env(self) -> gym.Env[Observation, Any]:
         """Return a new environment to test."""
@@ -231,7 +231,7 @@ class EnvironmentContract:
 
 
 class VectorContract:
-    """Tests that every vector environment passes; an episode that ends resets in the same step."""
+    """Tests of a vector environment, whose episodes reset in the same step."""
 
     num_envs: ClassVar[int] = 4
     """Number of environments."""

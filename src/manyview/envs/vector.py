@@ -13,7 +13,10 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
 def snapshot_all(envs: AnyVectorEnv) -> State:
-    """Return the state of every environment; `NotRestorable` if the simulator does not expose it."""
+    """Return the state of every environment.
+
+    Raises `NotRestorable` if the simulator does not expose it.
+    """
     return {str(number): snapshot(env) for number, env in enumerate(_list_envs(envs))}
 
 
@@ -28,7 +31,10 @@ def restore_all(envs: AnyVectorEnv, state: State) -> Observation:
 
 
 def attribute_of_each(env: AnyVectorEnv | gym.Env[Any, Any], name: str) -> list[Any]:
-    """Return an attribute of every environment in this process that has it, on any of its wrappers."""
+    """Return an attribute of every environment that has it.
+
+    Searches all wrappers of the environments in this process.
+    """
     envs = list(env.envs) if isinstance(env, SyncVectorEnv) else [] if isinstance(env, VectorEnv) else [env]
     return [single.get_wrapper_attr(name) for single in envs if single.has_wrapper_attr(name)]
 
@@ -62,7 +68,10 @@ def _list_envs(envs: AnyVectorEnv) -> list[Any]:
 
 
 def _select_env_info(infos: dict[str, Any], index: int) -> dict[str, Any]:
-    """Return the info of one environment from Gymnasium's batched dict, whose `_name` masks `name`."""
+    """Return the info of one environment from Gymnasium's batched dict.
+
+    The mask `_name` marks the environments that have `name`.
+    """
     info = {}
     for name, values in infos.items():
         if name.startswith("_") or not infos[f"_{name}"][index]:

@@ -28,7 +28,10 @@ State = dict[str, Any]
 
 
 class ViewWarning(UserWarning):
-    """A view looks wrong; the message names the view, the symptom, its first step and the remedy."""
+    """A view looks wrong.
+
+    The message names the view, the symptom, its first step and the remedy.
+    """
 
 
 class NotRestorable(RuntimeError):  # noqa: N818  a fact about an environment, which callers expect
@@ -37,7 +40,7 @@ class NotRestorable(RuntimeError):  # noqa: N818  a fact about an environment, w
 
 @dataclass(frozen=True)
 class View:
-    """Description of a view: a camera, or a view derived from one (its foreground or an augmentation)."""
+    """A camera, or a view derived from one: its foreground or an augmentation."""
 
     name: str
     height: int
@@ -128,7 +131,10 @@ def validate_views(views: Sequence[View]) -> tuple[View, ...]:
 
 
 class MultiViewEnv(gym.Env[Observation, Any]):
-    """Base class of the environments: single frames without stacking or checks, which `wrap` adds."""
+    """Base class of the environments.
+
+    They return single frames without checks; `wrap` adds frame stack and checks.
+    """
 
     def __init__(self, views: Sequence[View], action_space: spaces.Space[Any]) -> None:
         self.views = validate_views(views)
@@ -141,7 +147,10 @@ class MultiViewEnv(gym.Env[Observation, Any]):
         return build_observation(self.views, images)
 
     def snapshot(self) -> State:
-        """Return the complete state: the rest of this episode and all later ones depend on nothing else."""
+        """Return the complete state.
+
+        The rest of this episode and all later episodes depend on nothing else.
+        """
         raise NotRestorable(f"{type(self).__name__} does not support snapshots")
 
     def restore(self, state: State) -> Observation:  # noqa: ARG002

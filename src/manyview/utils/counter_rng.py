@@ -1,4 +1,7 @@
-"""Counter-based random numbers: a key gives the same numbers on every device and in any batch or order."""
+"""Counter-based random numbers.
+
+A key gives the same numbers on every device, in any batch and in any order.
+"""
 
 import torch
 from torch import Tensor
@@ -10,7 +13,10 @@ _GOLDEN, _FIRST, _SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF
 
 
 def derive_keys(seed: int, *counters: Tensor) -> Tensor:
-    """Return a key for each element of the counters (step, environment, ...), which have equal shapes."""
+    """Return a key for each element of the counters.
+
+    The counters (step, environment, ...) have equal shapes.
+    """
     key = torch.full_like(counters[0], seed, dtype=torch.int64)
     for counter in counters:
         key = _mix_bits(key * _GOLDEN + counter)
@@ -18,19 +24,25 @@ def derive_keys(seed: int, *counters: Tensor) -> Tensor:
 
 
 def uniform(key: Tensor, count: int, *, stream: int = 0) -> Tensor:
-    """Return `count` numbers in [0, 1) for each key [N] as [N, count]; streams of a key are independent."""
+    """Return `count` numbers in [0, 1) for each key [N], as [N, count].
+
+    The streams of a key do not repeat each other.
+    """
     counters = torch.arange(1, count + 1, device=key.device) + (stream << 32)
     bits = _mix_bits(key.unsqueeze(-1) + counters * _GOLDEN)
     return _shift_right(bits, 41).float() * UNIFORM_STEP
 
 
 def to_open_interval(values: Tensor) -> Tensor:
-    """Shift uniform numbers by half a step, away from 0 and 1, where inverse distributions are infinite."""
+    """Shift uniform numbers by half a step, away from 0 and 1.
+
+    Inverse distribution functions are infinite at 0 and 1.
+    """
     return values + UNIFORM_STEP / 2
 
 
 def integers(key: Tensor, count: int, low: int, high: int, *, stream: int = 0) -> Tensor:
-    """Return `count` integers from `low` to `high` inclusive for each key, as int64 [N, count]."""
+    """Return `count` integers from `low` to `high` inclusive, as int64 [N, count]."""
     return low + (uniform(key, count, stream=stream) * (high - low + 1)).long()
 
 

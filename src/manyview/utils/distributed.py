@@ -22,7 +22,10 @@ def is_distributed() -> bool:
 
 @contextmanager
 def no_sync() -> Iterator[None]:
-    """Disable synchronization for code that only one rank runs, which would deadlock otherwise."""
+    """Disable synchronization for code that only one rank runs.
+
+    A collective call of a single rank would wait forever.
+    """
     token = _sync_disabled.set(True)
     try:
         yield

@@ -1,4 +1,7 @@
-"""Safe reading and replacing of files at untrusted paths: links, pipes, devices, huge or failing files."""
+"""Safe reading and replacing of files at untrusted paths.
+
+A path may be a link, a pipe or a device, and a file may be huge or fail.
+"""
 
 import errno
 import os
@@ -55,16 +58,19 @@ def retry_transient(read: Callable[[], T]) -> T:
 
 
 def open_no_follow(path: str, flags: int) -> int:
-    """Open a file, but not a symbolic link, without blocking on a pipe; an `opener` for `open`."""
+    """Open a file but no symbolic link, as an `opener` of `open`.
+
+    Does not block on a pipe.
+    """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a path in a new private directory beside `path`; the file written there replaces `path`.
+    """Yield a temporary path; the file written there replaces `path`.
 
-    For libraries that open files by name: they never write through a link or a pipe, and `path` has either its new or
-    its previous content.
+    The temporary path is in a new private directory beside `path`. For libraries that open files by name: they never
+    write through a link or a pipe, and `path` has either its new or its previous content.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", suffix=TEMP_SUFFIX, dir=path.parent) as directory:

@@ -1,4 +1,7 @@
-"""Reading and writing of JSON; input may be untrusted, so size, depth and duplicate names are checked."""
+"""Reading and writing of JSON.
+
+Input may be untrusted: size, depth and duplicate names are checked.
+"""
 
 import json
 from itertools import chain
@@ -53,12 +56,18 @@ def is_count(value: object, *, min_value: int = 0) -> TypeGuard[int]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number of magnitude up to `MAX_NUMBER`; `True` and `NaN` are not."""
+    """Return whether a value is a number of magnitude up to `MAX_NUMBER`.
+
+    `True` and `NaN` are not.
+    """
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
 
 
 def check_depth(value: Any) -> None:
-    """Raise `ValueError` for values nested deeper than `MAX_DEPTH`, too deep for recursive functions."""
+    """Raise `ValueError` for values nested deeper than `MAX_DEPTH`.
+
+    Recursive functions could not process them.
+    """
     level = [value]
     for _ in range(MAX_DEPTH):
         groups = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))

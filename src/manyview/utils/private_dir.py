@@ -35,7 +35,10 @@ def make_private_directory(parent: str, prefix: str, *, max_chars: int) -> Itera
 
 
 def _lock(directory: Path) -> int | None:
-    """Return a descriptor that locks a directory of this user; None if it does not exist or is locked."""
+    """Return a descriptor that locks a directory of this user, or None.
+
+    None if it does not exist, is locked, or belongs to another user.
+    """
     with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         with suppress(OSError):

@@ -22,9 +22,9 @@ class InsufficientSpaceError(RuntimeError):
 
 
 def get_free_memory_bytes(root: Path = Path("/")) -> int | None:
-    """Return the memory that this process can still allocate, on the machine and in its container.
+    """Return the memory that this process can still allocate.
 
-    None if the system does not report it.
+    It is limited by the machine and by the container. None if the system does not report it.
     """
     limits = [*_read_machine_memory(root), *_read_cgroup_memory(root)]
     return min(limits) if limits else None
@@ -37,7 +37,10 @@ def get_free_disk_bytes(directory: Path) -> int:
 
 
 def check_memory(needed_bytes: int, *, what: str, remedy: str, root: Path = Path("/")) -> None:
-    """Raise `InsufficientSpaceError` with the remedy if `needed_bytes` do not fit into the free memory."""
+    """Raise `InsufficientSpaceError` if `needed_bytes` do not fit into memory.
+
+    `RESERVED_FRACTION` of the free memory stays unused. The message contains `what` and `remedy`.
+    """
     free = get_free_memory_bytes(root)
     if free is not None and needed_bytes > (1 - RESERVED_FRACTION) * free:
         raise InsufficientSpaceError(
@@ -46,7 +49,10 @@ def check_memory(needed_bytes: int, *, what: str, remedy: str, root: Path = Path
 
 
 def count_usable_cores() -> int:
-    """Return the number of cores of this process: its affinity, limited by the container's quota."""
+    """Return the number of cores of this process.
+
+    It is the CPU affinity, limited by the container's quota.
+    """
     # Python 3.13 has os.process_cpu_count, which also ignores a container's quota.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
@@ -83,7 +89,10 @@ def _read_machine_memory(root: Path) -> Iterator[int]:
 
 
 def _read_cgroup_memory(root: Path) -> Iterator[int]:
-    """Yield, for every cgroup above this process, its limit minus its memory that cannot be reclaimed."""
+    """Yield the free memory of every cgroup above this process.
+
+    It is the limit minus the memory that cannot be reclaimed.
+    """
     for line in _read_lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers == "":

@@ -1,4 +1,7 @@
-"""Independent random streams of a run, derived from name and counters, so that no state needs saving."""
+"""Independent random streams of a run.
+
+Each is derived from a name and counters, so that no state needs saving.
+"""
 
 import zlib
 from typing import Any
@@ -7,7 +10,10 @@ import numpy as np
 
 
 def make_rng(seed: int, name: str, *counters: int) -> np.random.Generator:
-    """Return the generator for a seed, name and counters; equal arguments give equal generators."""
+    """Return the generator for a seed, name and counters.
+
+    Equal arguments give equal generators.
+    """
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, zlib.crc32(name.encode()), *counters])))
 
 
@@ -23,7 +29,10 @@ def get_rng_state(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def check_rng_position(position: Any, max_position: int) -> None:
-    """Raise `ValueError` for an invalid buffer position, at which numpy would read outside of its memory."""
+    """Raise `ValueError` for an invalid buffer position.
+
+    numpy would read outside of its memory there.
+    """
     if type(position) is not int or not 0 <= position <= max_position:
         raise ValueError(
             f"invalid random generator state: expected a buffer position from 0 to {max_position}, got {position!r}"

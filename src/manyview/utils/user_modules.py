@@ -17,9 +17,10 @@ IMPORT_MODULES = {"importlib", "_frozen_importlib"}
 
 
 class UserModuleFinder(MetaPathFinder):
-    """Finds modules for `import_user_module` and for modules that it imported, after all other finders.
+    """Finds user modules, after all other finders.
 
-    The importing module decides, not the time: a user's `make_env` may import a neighboring module much later.
+    It serves `import_user_module` and the modules imported by it. The importing module decides, not the time: a user's
+    `make_env` may import a neighboring module much later.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,10 @@ class UserModuleFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a top-level module in the importer's directory; packages find their submodules."""
+        """Return the spec of a top-level module in the importer's directory.
+
+        Packages find their submodules themselves.
+        """
         directory = self._find_directory(_find_importer()) if path is None else None
         spec = None if directory is None else PathFinder.find_spec(fullname, [str(directory)], target)
         if directory is not None and spec is not None:

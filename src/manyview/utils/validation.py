@@ -21,7 +21,10 @@ def check_at_least(config: Any, minimum: float, *names: str) -> None:
 
 
 def check_at_most(config: Any, maximum: float, *names: str) -> None:
-    """Check that the named fields are at most `maximum`, before sizes of an untrusted config are allocated."""
+    """Check that the named fields are at most `maximum`.
+
+    A config may be untrusted: sizes are checked before anything is allocated.
+    """
     for name in names:
         if not getattr(config, name) <= maximum:
             raise ValueError(f"expected {name} <= {maximum}, got {getattr(config, name)}")

@@ -127,7 +127,10 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         return {"env": snapshot(self.env), "counts": dict(self.counts)}
 
     def restore(self, state: State) -> Observation:
-        """Restore the wrapped environment, whose `restore` returns its observation, and read all cameras."""
+        """Restore the wrapped environment and read all cameras.
+
+        The wrapped environment's `restore` must return its observation.
+        """
         self._discard_stale_frames()
         observation = restore(self.env, state["env"])
         views, _ = self._read_views(observation, {})

@@ -32,7 +32,10 @@ class CameraReader(ABC):
 
     @abstractmethod
     def read(self, observation: Any, *, start_s: float) -> Any:
-        """Return an image or None; `start_s` is the `time.monotonic` at which all cameras started reading."""
+        """Return an image or None.
+
+        `start_s` is the `time.monotonic` at which all cameras started reading.
+        """
 
     def stop(self) -> None:  # noqa: B027
         """Stop reading; returns immediately."""
@@ -129,7 +132,7 @@ class FunctionReader(CameraReader):
 
 
 class ThreadedReader(CameraReader):
-    """Calls a function continuously in a background thread and waits for a new image up to a deadline."""
+    """Calls a function in a background thread; a read waits up to a deadline."""
 
     def __init__(
         self, read: Callable[[], Any], shape: ImageShape | None, deadline_s: float, *, env_name: str, name: str
@@ -167,7 +170,10 @@ def open_camera(env: gym.Env[Any, Any], source: Camera, *, env_name: str, name: 
 
 
 def validate_image_shape(image: Any, env_name: str, name: str) -> ImageShape:
-    """Return the shape of an image [H, W] or [H, W, C]; `ContractError` unless uint8 with 1 or 3 channels."""
+    """Return the shape [H, W, C] of an image [H, W] or [H, W, C].
+
+    Raises `ContractError` unless it is uint8 with 1 or 3 channels.
+    """
     expected = "uint8 of height, width and 1 or 3 channels"
     if isinstance(image, np.ndarray) and image.ndim in (2, 3):
         height, width, *channels = image.shape
@@ -183,7 +189,10 @@ def validate_image_shape(image: Any, env_name: str, name: str) -> ImageShape:
 
 
 def validate_image(image: Any, shape: ImageShape, env_name: str, name: str) -> Image:
-    """Return a copy of the image, whose memory its camera may reuse; `ContractError` unless uint8 of `shape`."""
+    """Return a copy of the image, whose memory its camera may reuse.
+
+    Raises `ContractError` unless it is uint8 of `shape`.
+    """
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         if image.shape == shape:
             return image.copy()

@@ -22,7 +22,10 @@ class FromObservation:
 
 @dataclass(frozen=True)
 class MujocoCamera:
-    """A camera of a Gymnasium MuJoCo environment, by name or number in the model, or an `Orbit`."""
+    """A camera of a Gymnasium MuJoCo environment.
+
+    It is the name or number of a camera in the model, or an `Orbit`.
+    """
 
     camera: str | int | Orbit
     size: int | tuple[int, int] = 84

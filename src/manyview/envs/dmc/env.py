@@ -26,7 +26,10 @@ MODEL_SEED = 0
 
 
 class DeepMindControl(SimulatedEnv):
-    """A dm_control task; actions in [-1, 1] are scaled to its bounds, rewards summed over the action repeat."""
+    """A dm_control task with named views.
+
+    Actions in [-1, 1] are scaled to the task's bounds. The reward is the sum over the action repeat.
+    """
 
     versioned_packages = "mujoco and dm-control"
     rangefinders = False  # as in dm_control's rendering
@@ -107,7 +110,7 @@ def _build_views(task: Task, settings: TaskSettings) -> list[View]:
 
 @contextmanager
 def _suppress_absl_warnings() -> Iterator[None]:
-    """Suppress absl warnings: dm_control's model files emit a deprecation warning at every load."""
+    """Suppress the deprecation warnings of dm_control's own model files."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -66,5 +66,8 @@ PAPER_TASKS = (
 
 
 def split_task_name(name: str) -> tuple[str, str]:
-    """Split a task name into dm_control's domain and task: `finger_turn_hard` into `finger`, `turn_hard`."""
+    """Split a task name into dm_control's domain and task.
+
+    `finger_turn_hard` becomes `finger`, `turn_hard`.
+    """
     return next((domain, task) for domain, tasks in TASK_NAMES.items() for task in tasks if f"{domain}_{task}" == name)

@@ -1,1 +1,1 @@
-"""Meta-World: fifty tasks of one robot arm, with cameras around the table and at its gripper."""
+"""Meta-World: fifty tasks of a robot arm, seen from the table and the gripper."""

@@ -17,11 +17,12 @@ UPSIDE_DOWN = ("corner", "corner2", "corner3", "corner4")
 
 
 class MetaWorld(SimulatedEnv):
-    """A Meta-World task; an action moves the hand along three axes and opens or closes the gripper, in [-1, 1].
+    """A Meta-World task with named views.
 
-    Every reset samples the positions of the objects and of the goal, which only the images show. The reward is
-    Meta-World's shaped reward, summed over the action repeat. `info["success"]` is whether the task succeeded in any of
-    these frames. Success does not end the episode, which is truncated after 500 frames.
+    An action moves the hand along three axes and opens or closes the gripper, each in [-1, 1]. Every reset samples the
+    positions of the objects and of the goal, which only the images show. The reward is Meta-World's shaped reward,
+    summed over the action repeat. `info["success"]` is whether the task succeeded in any of these frames. Success does
+    not end the episode, which is truncated after 500 frames.
     """
 
     versioned_packages = "mujoco and metaworld"

@@ -140,9 +140,10 @@ class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
 
 class Procgen(MultiViewEnv):
-    """A single game in a separate pool; a reset with a seed recreates the pool and its sequence of levels.
+    """A single game in a separate pool.
 
-    `info` has the `level_seed`, and at a step `level_complete`: whether this step completed the level.
+    A reset with a seed recreates the pool and with it the sequence of levels. `info` has the `level_seed`, and at a
+    step `level_complete`: whether this step completed the level.
     """
 
     def __init__(self, task: str, *, levels: Levels = "train") -> None:
@@ -176,5 +177,5 @@ class Procgen(MultiViewEnv):
 
 
 def _add_masks(info: Info, mask: NDArray[np.bool_]) -> Info:
-    """Return `info` with the mask of the environments that have an entry, under its name prefixed with `_`."""
+    """Add to every entry `name` the mask `_name` of the environments that have it."""
     return {**info, **{f"_{name}": mask for name in info}}

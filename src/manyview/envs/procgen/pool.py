@@ -62,7 +62,7 @@ class PoolState(NamedTuple):
 
 
 class GamePool:
-    """`num_envs` slots with active games of one kind, and `num_spares` further games that replace ended ones.
+    """Slots with `num_envs` active games and `num_spares` games to replace ended ones.
 
     `task` identifies the pool in errors.
     """
@@ -87,7 +87,10 @@ class GamePool:
         """Selects the columns of `STATE_KEYS` from a result of the pool."""
 
     def reset(self, seed: int | None) -> PoolState:
-        """Start new episodes in all slots; with a seed, all later results depend only on it and the actions."""
+        """Start new episodes in all slots.
+
+        With a seed, all later results depend only on it and the actions.
+        """
         if seed is not None or self._pool is None:
             self._pool = self._make_pool(_draw_seed() if seed is None else seed % NUM_SEEDS)
             self._select_columns = itemgetter(*(self._pool._state_keys.index(key) for key in STATE_KEYS))
@@ -98,7 +101,10 @@ class GamePool:
         return self._receive()
 
     def step(self, actions: NDArray[np.int32]) -> PoolState:
-        """Step the games in all slots with actions [N]; call `reset_games` for ended ones before the next step."""
+        """Step the games in all slots with actions [N].
+
+        Call `reset_games` for ended games before the next step.
+        """
         if self._pool is None:
             raise make_contract_error(self.task, "step", "a running episode", "a step before reset. Call reset().")
         games = self.active_games
@@ -110,7 +116,10 @@ class GamePool:
         return self._receive()
 
     def reset_games(self, indices: NDArray[np.intp], state: PoolState) -> None:
-        """Start new episodes in these slots and write their first frames and level seeds into `state`."""
+        """Start new episodes in the slots `indices`.
+
+        Their first frames and level seeds are written into `state`.
+        """
         ended = self.active_games[indices]
         count = min(len(indices), len(self._spare_games))
         for index in indices[:count]:
@@ -137,7 +146,7 @@ class GamePool:
         )
 
     def _receive(self) -> PoolState:
-        """Return the state of the games in the slots, and keep the games that were reset as spares."""
+        """Return the state of the active games; games that were reset become spares."""
         state = PoolState._make(self._select_columns(self._pool._recv()))
         if not self._games_to_reset.size:
             return state

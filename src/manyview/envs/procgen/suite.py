@@ -32,7 +32,7 @@ PAPER_GAMES = ("bigfish", "bossfight", "coinrun", "dodgeball", "fruitbot", "star
 
 
 def _validate_levels(task: Task, settings: TaskSettings) -> Levels:
-    """Return the levels; `ValueError` if EnvPool cannot render the views and image size of the settings."""
+    """Return the levels; `ValueError` for views or an image size EnvPool lacks."""
     if settings.views != (SCREEN.name,):
         raise ValueError(f"invalid views of {task.id}: expected [{SCREEN.name!r}], got {list(settings.views)}")
     if settings.image_size != SCREEN.height:

@@ -53,10 +53,11 @@ def get_context_class() -> Any:
 
 
 def configure_headless_gl() -> None:
-    """Select EGL if there is no display, and no threads in the software renderer; keep the user's settings.
+    """Configure OpenGL for rendering without a display; keep the user's settings.
 
-    By default MuJoCo uses the window system, and fails without a display. Threads of the software renderer do not
-    speed up small images, and with several environment processes they compete for the cores.
+    Selects EGL if there is no display, and no threads in the software renderer. By default MuJoCo uses the window
+    system, and fails without a display. Threads of the software renderer do not speed up small images, and with several
+    environment processes they compete for the cores.
     """
     if not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -64,7 +65,10 @@ def configure_headless_gl() -> None:
 
 
 def set_render_quality(visual: Any, quality: RenderQuality, size: int) -> None:
-    """Set a MuJoCo model's `vis` for contexts made later, for images of up to `size` pixels per side."""
+    """Set the quality of a MuJoCo model's `vis`, for contexts made later.
+
+    `size` is the maximum side of an image in pixels.
+    """
     if quality != "standard":
         visual.quality.offsamples = 0
         visual.quality.numslices, visual.quality.numstacks, visual.quality.numquads = 12, 8, 2
@@ -76,7 +80,10 @@ def set_render_quality(visual: Any, quality: RenderQuality, size: int) -> None:
 
 @contextmanager
 def override_render_quality(visual: Any, quality: RenderQuality, size: int) -> Iterator[None]:
-    """Apply `set_render_quality` and undo it on exit, since other code may render the same model."""
+    """Apply `set_render_quality` and undo it on exit.
+
+    Other code may render the same model.
+    """
     fields = [(visual.quality, name) for name in ("offsamples", "numslices", "numstacks", "numquads")]
     fields += [(visual.global_, name) for name in ("offwidth", "offheight")]
     saved = [(part, name, getattr(part, name)) for part, name in fields]

@@ -56,9 +56,10 @@ class RenderedViews(NamedTuple):
 
 
 class MujocoRenderer:
-    """Renders all cameras of an environment, of any size up to `max_size`, in one OpenGL context.
+    """Renders all cameras of an environment in one OpenGL context.
 
-    After an error in the context, the next image is rendered in a new one.
+    Images have any size up to `max_size` pixels per side. After an error in the context, the next image is rendered in
+    a new one.
     """
 
     def __init__(
@@ -108,7 +109,10 @@ class MujocoRenderer:
 
 
 def resolve_camera(model: Any, camera: str | int | Orbit) -> Any:
-    """Return MuJoCo's camera for a name, number or orbit; `ValueError` if the model has no such camera."""
+    """Return MuJoCo's camera for a name, number or orbit.
+
+    Raises `ValueError` if the model has no such camera or body.
+    """
     import mujoco
 
     mjv_camera = mujoco.MjvCamera()
@@ -214,7 +218,7 @@ class _GLRenderer:
             raise
 
     def _upload_terrain(self, model: Any) -> None:
-        """Upload height fields that changed: a task may replace them at a reset, and the context has a copy."""
+        """Upload changed height fields, which tasks may replace at a reset."""
         import mujoco
 
         terrain = model.hfield_data.tobytes()
@@ -236,7 +240,10 @@ class _GLRenderer:
         return pixels[::-1]  # OpenGL starts at the bottom row
 
     def _render_foreground_mask(self, shape: ImageShape) -> NDArray[np.bool_]:
-        """Return the pixels of the current scene that show an object other than a plane (floor, wall, backdrop)."""
+        """Return the foreground mask [H, W] of the current scene.
+
+        The background is planes (floors, walls, backdrops) and pixels without an object.
+        """
         import mujoco
 
         flags = self._scene.flags

@@ -21,7 +21,10 @@ ActionKind = Literal["discrete", "continuous"]
 
 
 def draw_bars(count: int, *, upright: bool, size: int = IMAGE_SIZE) -> list[Image]:
-    """Draw `count` read-only images [size, size, 1], each with a white bar at a different position."""
+    """Draw `count` images of a white bar at different positions.
+
+    The images [size, size, 1] are read-only.
+    """
     edges = np.linspace(0, size, count + 1).round().astype(int)
     images = []
     for start, end in pairwise(edges):
@@ -36,7 +39,7 @@ class ToyEnv(MultiViewEnv):
     """Base class of the toys; the complete state is a dict of integers."""
 
     terminal = False
-    """Whether the last step terminates the episode; otherwise it truncates it."""
+    """True if the last step terminates the episode, False if it truncates it."""
 
     def __init__(self, names: Sequence[str], action_space: spaces.Space[Any], *, episode_steps: int) -> None:
         super().__init__([View(name, IMAGE_SIZE, IMAGE_SIZE, 1, fill=(0,)) for name in names], action_space)
@@ -82,13 +85,13 @@ class ToyEnv(MultiViewEnv):
 
 
 class DeepSea(ToyEnv):
-    """Deep sea exploration on `size` x `size` cells; each step goes down a row and one column left or right.
+    """Deep sea exploration on a grid of `size` x `size` cells.
 
-    The treasure, reward 1, is right of the last cell of the diagonal. Every move right costs 0.01 / size, so the
-    immediate reward favors left, and one of 2^size action sequences reaches the treasure. The action that moves right
-    is drawn for each cell from `mapping_seed` (None: always the second), so that repeating an action does not reach it.
-    For continuous actions the sign decides. The two views are complementary: neither shows the full state, and a state
-    that is novel as a pair can be common in each view.
+    Each step goes down one row and one column left or right. The treasure, reward 1, is right of the last cell of the
+    diagonal. Every move right costs 0.01 / size, so the immediate reward favors left, and one of 2^size action
+    sequences reaches the treasure. The action that moves right is drawn for each cell from `mapping_seed` (None: always
+    the second), so that repeating an action does not reach it. For continuous actions the sign decides. The two views
+    are complementary: neither shows the full state, and a state that is novel as a pair can be common in each view.
     """
 
     terminal = True
@@ -123,11 +126,11 @@ class DeepSea(ToyEnv):
 
 
 class HiddenGoal(ToyEnv):
-    """A goal on a grid of `cells` x `cells`; the first view shows its column, the second its row.
+    """A goal on a grid of `cells` x `cells`; each view shows one coordinate.
 
-    An action selects a cell (continuous: a point of the square [-1, 1]²) and gives reward 1 if it is the goal. The
-    goal changes at every step. With both views every step can be rewarded; with one view the success rate of every
-    policy is at most 1 / `cells`.
+    The first view shows the column, the second the row. An action selects a cell (continuous: a point of the square
+    [-1, 1]²) and gives reward 1 if it is the goal. The goal changes at every step. With both views every step can be
+    rewarded; with one view the success rate of every policy is at most 1 / `cells`.
     """
 
     def __init__(self, cells: int = 3, *, actions: ActionKind = "discrete", episode_steps: int = 10) -> None:
@@ -161,10 +164,11 @@ class HiddenGoal(ToyEnv):
 
 
 class Identity(ToyEnv):
-    """Both views show the same target out of `targets`, one as a vertical bar, one as a horizontal bar.
+    """Both views show the same one of `targets` targets.
 
-    Discrete: reward 1 for the index of the target. Continuous: 1 minus the distance to its position, both in [-1, 1],
-    and at least 0. The target changes at every step, so the optimal return is the number of steps.
+    One view shows it as a vertical bar, the other as a horizontal bar. Discrete: reward 1 for the index of the target.
+    Continuous: 1 minus the distance to its position, both in [-1, 1], and at least 0. The target changes at every step,
+    so the optimal return is the number of steps.
     """
 
     def __init__(self, targets: int = 4, *, actions: ActionKind = "discrete", episode_steps: int = 10) -> None:

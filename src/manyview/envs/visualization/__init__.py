@@ -1,4 +1,4 @@
-"""Contact sheets and videos of an environment's views; Pillow and imageio are imported on use."""
+"""Contact sheets and videos of views; Pillow and imageio are imported on use."""
 
 from manyview.envs.visualization.contact_sheet import draw_contact_sheet, render_fault_rows
 from manyview.envs.visualization.grid import Row, draw_grid, save_image, stack_vertically

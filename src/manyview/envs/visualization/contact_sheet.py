@@ -46,9 +46,10 @@ def subsample_steps(steps: Sequence[RecordedStep], max_count: int) -> list[Recor
 
 
 def render_fault_rows(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> list[Row]:
-    """Return a row per fault kind of the first camera, with the columns of a sheet of `steps` steps.
+    """Return a row per fault kind of the first camera.
 
-    The environment must return single frames. The fault starts at the second column; a late camera lags one column.
+    The columns are those of a sheet of `steps` steps. The environment must return single frames. The fault starts at
+    the second column; a late camera lags one column.
     """
     camera = next(view.name for view in get_views(env) if view.derived_from is None)
     start = max(1, steps // (MAX_COLUMNS - 1))

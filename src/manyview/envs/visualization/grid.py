@@ -81,7 +81,7 @@ def save_image(image: Image, path: Path) -> None:
 
 
 def pad_or_crop(image: Image, height: int, width: int) -> Image:
-    """Return an RGB image padded with white or cropped to `height` and `width`, from the upper left."""
+    """Pad an RGB image with white, or crop it, at the right and bottom."""
     page = np.full((height, width, 3), BACKGROUND, np.uint8)
     visible = image[:height, :width]
     page[: visible.shape[0], : visible.shape[1]] = visible
@@ -126,7 +126,7 @@ def _load_font() -> "FreeTypeFont | ImageFont":
 
 
 def _concat_cells(cells: Sequence[Image], *, axis: int) -> Image:
-    """Concatenate cells vertically (axis 0) or horizontally (axis 1) with gaps, skipping empty ones."""
+    """Concatenate cells along an axis with gaps, skipping empty ones."""
     visible = [cell for cell in cells if cell.shape[axis]]
     height, width = (max(cell.shape[side] for cell in visible) for side in (0, 1))
     parts: list[Image] = []

@@ -24,7 +24,7 @@ class RecordedStep:
     reward: float | None = None
     """Reward of the step; None at a reset."""
     is_last: bool = False
-    """Whether the episode ended at this step."""
+    """True if the episode ended at this step."""
     duration_s: float = 0.0
     """Wall time of the step."""
 
@@ -85,5 +85,8 @@ def summarize_views(views: Sequence[View], steps: Sequence[RecordedStep]) -> lis
 
 
 def compute_median_step_ms(steps: Sequence[RecordedStep]) -> float:
-    """Return the median wall time of a step in milliseconds; the first steps of a simulator are slow."""
+    """Return the median wall time of a step in milliseconds.
+
+    The median, since the first steps of a simulator are slow.
+    """
     return 1000 * float(np.median([step.duration_s for step in steps if step.reward is not None]))

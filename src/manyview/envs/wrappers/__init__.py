@@ -1,1 +1,1 @@
-"""Wrappers, from the inside out: output checks, faults, sanity warnings, frame stack, call checks."""
+"""Wrappers; inside out: output checks, faults, warnings, frame stack, call checks."""

@@ -57,7 +57,7 @@ class Fault:
 
 
 class CameraFrames(NamedTuple):
-    """Images of a camera and of the views derived from it, at one step; the camera comes first."""
+    """Images of a camera, which is first, and of the views derived from it."""
 
     images: tuple[Image, ...]
     present: tuple[bool, ...]
@@ -172,7 +172,7 @@ class FaultInjector(ViewWrapper):
         return history[max(0, len(history) - 1 - delay)]
 
     def _replace_image(self, image: Image, frames: CameraFrames, name: str) -> CameraFrames:
-        """Return `frames` with the camera showing `image`, and the derived views recomputed from it."""
+        """Return `frames` with the camera's image replaced and derived views recomputed."""
         _, *derived = self._camera_views[name]
         derived_images = [
             unpack_foreground(image, pack_foreground(original, view.fill), view.fill)

@@ -183,7 +183,10 @@ class SanityCheck(ViewWrapper):
                 )
 
     def _clear_moving_suspects(self, images: dict[str, Image]) -> None:
-        """Clear suspects that changed between two checks; other views are not compared at every step."""
+        """Clear suspects that changed between two checks.
+
+        Only suspects are compared at every step.
+        """
         for name in [
             name for name in self._suspects if name not in images or images[name].tobytes() != self._last_images[name]
         ]:
@@ -209,7 +212,10 @@ class SanityCheck(ViewWrapper):
             )
 
     def _find_lookalike(self, name: str, sample: NDArray[np.int16]) -> str | None:
-        """Return the other view whose earlier resets `sample` resembles far more than its own; None if none."""
+        """Return the other view whose earlier resets `sample` resembles, or None.
+
+        It must resemble them far more than the earlier resets of its own view.
+        """
         own_distance = compute_min_distance(sample, self._reset_samples[name])
         if own_distance < SWAP_MIN_DISTANCE or own_distance == np.inf:
             return None
@@ -247,7 +253,10 @@ def subsample(image: Image) -> NDArray[np.int16]:
 
 
 def compute_min_distance(sample: NDArray[np.int16], others: "deque[NDArray[np.int16]]") -> float:
-    """Return the smallest mean absolute difference in gray levels to `others` of the same shape, or infinity."""
+    """Return the smallest mean absolute difference to `others`, in gray levels.
+
+    Samples of another shape are skipped; infinity if none is left.
+    """
     return min(
         (float(np.abs(sample - other).mean()) for other in others if other.shape == sample.shape), default=np.inf
     )
