@@ -1,4 +1,7 @@
-"""Environments whose observation is a dict of named views. Nothing here imports torch, and no simulator before use."""
+"""Gymnasium environments whose observation is a dict of named views.
+
+This package never imports torch, and imports a simulator only when one of its tasks is made.
+"""
 
 from manyview.envs.cameras.multiview import MultiView
 from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera

@@ -1,7 +1,7 @@
-"""Background removed: the picture of a camera where the thing is, one colour elsewhere.
+"""Foreground views: a camera's image with the background replaced by one color.
 
-A derived view is never stored as pixels. Its bits together with its camera's picture give it back exactly: where a
-foreground pixel happens to have the colour of the fill, either bit gives the same picture.
+A foreground view is never stored as pixels. Its mask bits and its camera's image reconstruct it exactly: where a
+foreground pixel has the fill color, both values of the bit give the same pixel.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,19 @@ PackedMask = NDArray[np.uint8]  # [..., H, ceil(W / 8)]
 def remove_background(
     image: NDArray[np.uint8], foreground: NDArray[np.bool_], fill: Sequence[int]
 ) -> NDArray[np.uint8]:
-    """`image` [..., H, W, C] where `foreground` [..., H, W] is set, `fill` elsewhere."""
+    """Replace the background of an image by `fill`.
+
+    `image` is [..., H, W, C]; `foreground` [..., H, W] is True where the image is kept.
+    """
     return np.where(foreground[..., None], image, np.asarray(fill, np.uint8))
 
 
 def extract_foreground_mask(view: NDArray[np.uint8], fill: Sequence[int]) -> NDArray[np.bool_]:
-    """Which pixels [..., H, W] of a derived view [..., H, W, C] are not the fill."""
-    # Channel by channel: numpy is slow at reducing a short last axis.
+    """Return the pixels of a derived view that are not the fill.
+
+    `view` is [..., H, W, C], the result [..., H, W].
+    """
+    # Channel by channel: numpy reduces a short last axis slowly.
     mask: NDArray[np.bool_] = view[..., 0] != fill[0]
     for channel in range(1, view.shape[-1]):
         mask |= view[..., channel] != fill[channel]
@@ -29,11 +35,17 @@ def extract_foreground_mask(view: NDArray[np.uint8], fill: Sequence[int]) -> NDA
 
 
 def pack_foreground(view: NDArray[np.uint8], fill: Sequence[int]) -> PackedMask:
-    """Which pixels of a derived view [..., H, W, C] are not the fill, packed eight to a byte."""
+    """Return the foreground mask of a derived view as packed bits.
+
+    `view` is [..., H, W, C], the result [..., H, ceil(W / 8)].
+    """
     return np.packbits(extract_foreground_mask(view, fill), axis=-1)
 
 
 def unpack_foreground(image: NDArray[np.uint8], bits: PackedMask, fill: Sequence[int]) -> NDArray[np.uint8]:
-    """The derived view of a camera's `image` [..., H, W, C]."""
+    """Reconstruct a derived view from its camera's image and packed mask.
+
+    `image` and the result are [..., H, W, C], `bits` is [..., H, ceil(W / 8)].
+    """
     foreground = np.unpackbits(bits, axis=-1, count=image.shape[-2]).view(np.bool_)
     return remove_background(image, foreground, fill)

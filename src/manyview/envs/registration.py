@@ -1,4 +1,4 @@
-"""`make` a task by name, `wrap` an environment of one's own, `make_vector` many at once."""
+"""Make a task by name, wrap a custom environment, or make a vector environment."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -21,26 +21,29 @@ from manyview.envs.wrappers.validation import CallValidator, OutputValidator
 from manyview.utils.user_modules import import_user_module
 
 SUITES = ("toy", "dmc", "procgen", "metaworld")
-"""Each is a module or package `manyview.envs.<name>` with a `SUITE`; its simulator is imported when a task is made."""
+"""Packages `manyview.envs.<name>` with a `suite.SUITE`; a simulator is imported only when a task is made."""
+CHOICES = {"render_quality": get_args(RenderQuality), "levels": get_args(Levels)}
 
 
 def load_suite(name: str) -> Suite:
+    """Import the suite `name` without its simulator."""
     suite: Suite = import_module(f"manyview.envs.{name}.suite").SUITE
     return suite
 
 
 def list_tasks() -> dict[str, Task]:
-    """Every task of every suite, installed or not."""
+    """Return the tasks of all suites by id, whether the suite is installed or not."""
     return {task.id: task for name in SUITES for task in load_suite(name).tasks.values()}
 
 
 def find_task(task_id: str) -> Task:
+    """Return the task with this id; `ValueError` with the closest ids if there is none."""
     known = list_tasks()
     if task_id not in known:
         close = get_close_matches(task_id, known, n=3) or [f"{name}/..." for name in SUITES]
         raise ValueError(
-            f"no task {task_id!r}; did you mean {' or '.join(close)}? `manyview tasks` lists all, and "
-            "'module:function' names a function of yours that returns a multi-view environment"
+            f"unknown task {task_id!r}; did you mean {' or '.join(close)}? `manyview tasks` lists all tasks. For a "
+            "custom environment give 'module:function', a function that returns a multi-view environment."
         )
     return known[task_id]
 
@@ -56,21 +59,22 @@ def make(
     levels: Levels | None = None,
     faults: Sequence[Fault] | None = None,
 ) -> gym.Env[Observation, Any]:
-    """The task as a Gymnasium environment whose observation is a dict of views and their mask.
+    """Make a task as a Gymnasium environment.
 
-    Whatever is None takes the paper's value for this task (`manyview tasks` shows it).
+    Its observation is a dict of views and their mask. An option that is None takes the task's default: the paper's
+    value for the tasks of the paper. `manyview tasks` prints the defaults.
 
     Args:
-        task: `"dmc/hopper_hop"`, `"procgen/bigfish"`, `"toy/deep_sea"`, ... or `"module:function"` for your own
-            environment: the function is called without arguments and its result wrapped with the frame stack.
-        views: cameras by name or number, `"<camera>_foreground"` for one with its background removed.
-        image_size: pixels a side.
-        frame_stack: how many frames of each view lie along the channels.
-        action_repeat: simulator frames per agent step.
-        render_quality: `"standard"` is the simulator's own, `"fast"` leaves out shadows, reflections and smoothing,
-            `"smooth"` draws `fast` twice as large and averages, for small pictures.
-        levels: Procgen's 200 `"train"` levels, or `"test"` on all.
-        faults: how cameras fail, on purpose.
+        task: `"dmc/hopper_hop"`, `"procgen/bigfish"`, `"toy/deep_sea"`, ... or `"module:function"` for a custom
+            environment: the function is called without arguments and its result is wrapped with the frame stack.
+        views: Cameras by name or number; `"<camera>_foreground"` is a camera with its background removed.
+        image_size: Height and width in pixels.
+        frame_stack: Number of frames of each view, stacked along the channels.
+        action_repeat: Simulator frames per agent step.
+        render_quality: `"standard"` is the simulator's default, `"fast"` omits shadows, reflections and multisampling,
+            `"smooth"` renders `fast` at twice the size and area-averages, for small images.
+        levels: Procgen's 200 `"train"` levels, or `"test"` for all levels.
+        faults: Camera faults to inject.
 
     """
     options: MakeOptions = {
@@ -85,17 +89,6 @@ def make(
     return _make_env(task, options, name=task)
 
 
-def _make_env(task: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
-    """`make`, with the name that errors and warnings call it by."""
-    if ":" in task:
-        return _make_custom(task, options, name=name)
-    spec = find_task(task)
-    settings = resolve_settings(spec, options)
-    base: gym.Env[Observation, Any] = _require_suite(spec).make(spec, settings)
-    base.metadata = {**base.metadata, "task": task, "settings": settings}
-    return wrap(base, frame_stack=settings.frame_stack, faults=options.get("faults") or (), name=name)
-
-
 def make_vector(
     task: str,
     num_envs: int,
@@ -104,23 +97,24 @@ def make_vector(
     threads: int | None = None,
     **options: Unpack[MakeOptions],
 ) -> VectorEnv[Any, Any, Any]:
-    """`num_envs` of a task as one vector environment, each in a process of its own if `processes`; options as `make`.
+    """Make a vector environment of `num_envs` copies of a task, with the options of `make`.
 
-    A finished environment begins its next episode in the same step: the observation is the new episode's first, the
-    old one's last is `info["final_obs"]`, and every step of every environment is a true transition.
+    Episodes reset in the same step: the observation is the first of the new episode, `info["final_obs"]` holds the
+    last of the old one, and every step of every environment is a real transition.
 
-    Processes are spawned: a script that asks for them needs `if __name__ == "__main__":`. Procgen has
-    `threads` instead, as many as there are cores if nothing is said.
+    `processes` runs each environment in a spawned process, so the calling script needs `if __name__ == "__main__":`.
+    Procgen uses `threads` instead; None means one per usable core.
     """
     if num_envs < 1:
-        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        raise ValueError(f"invalid num_envs: expected at least 1, got {num_envs}")
     if ":" not in task:
         spec = find_task(task)
         simulator = _require_suite(spec)
         if simulator.make_vector is not None:
             if options.get("faults"):
                 raise ValueError(
-                    f"{task} is stepped by its simulator, many at once, without faults; make one at a time"
+                    f"faults are not supported by the vector environment of {task}: its simulator steps all "
+                    "environments at once. Use make() for single environments."
                 )
             return simulator.make_vector(spec, resolve_settings(spec, options), num_envs, threads)
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
@@ -139,10 +133,10 @@ def wrap(
     faults: Sequence[Fault] = (),
     name: str | None = None,
 ) -> gym.Env[Observation, Any]:
-    """Checks, faults and frame stack around an environment of single multi-view frames (see `MultiView` for others).
+    """Wrap an environment of single multi-view frames with checks, faults and frame stack.
 
-    From the inside out: what the environment returns is checked, cameras fail as declared, views that look wrong are
-    warned of, frames are stacked, and calls and actions are checked.
+    From the inside out: validate what the environment returns, inject the faults, warn about views that look wrong,
+    stack frames, validate calls and actions. `MultiView` gives views to any other environment.
     """
     name = name or str(env)
     env = OutputValidator(env, name=name)
@@ -153,25 +147,39 @@ def wrap(
 
 
 def resolve_settings(task: Task, options: MakeOptions) -> TaskSettings:
-    """The task's settings with what was asked for in their place; what the task does not have is an error."""
+    """Return the task's settings with the options applied.
+
+    Raises `ValueError` for an option that the task does not have, and for an invalid value.
+    """
     overrides = _validate_options(options)
-    overrides.pop("faults", None)  # they are no setting of the task
+    overrides.pop("faults", None)  # not a setting of the task
     for name, value in overrides.items():
         if getattr(task.settings, name) is None:
             available = [field.name for field in fields(TaskSettings) if getattr(task.settings, field.name) is not None]
-            raise ValueError(f"{task.id} has no {name}; it has {', '.join(available)}")
+            raise ValueError(f"unsupported option for {task.id}: expected one of {', '.join(available)}, got {name}")
         if name in CHOICES and value not in CHOICES[name]:
-            raise ValueError(f"{name} must be {' or '.join(CHOICES[name])}, got {value!r}")
+            raise ValueError(f"invalid {name}: expected {' or '.join(CHOICES[name])}, got {value!r}")
     if "views" in overrides:
-        overrides["views"] = tuple(task.resolve_view(asked) for asked in overrides["views"])
+        overrides["views"] = tuple(task.resolve_view(view) for view in overrides["views"])
     return replace(task.settings, **overrides)
 
 
+def _make_env(task: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
+    """Make a task; `name` identifies the environment in errors and warnings."""
+    if ":" in task:
+        return _make_custom(task, options, name=name)
+    spec = find_task(task)
+    settings = resolve_settings(spec, options)
+    base: gym.Env[Observation, Any] = _require_suite(spec).make(spec, settings)
+    base.metadata = {**base.metadata, "task": task, "settings": settings}
+    return wrap(base, frame_stack=settings.frame_stack, faults=options.get("faults") or (), name=name)
+
+
 def _require_suite(task: Task) -> Suite:
-    known_suite = load_suite(task.id.split("/")[0])
-    if not known_suite.is_installed:
-        raise ModuleNotFoundError(f"{task.id} needs {' and '.join(known_suite.packages)}: {known_suite.install}")
-    return known_suite
+    suite = load_suite(task.id.split("/")[0])
+    if not suite.is_installed:
+        raise ModuleNotFoundError(f"{task.id} needs {' and '.join(suite.packages)}: {suite.install}")
+    return suite
 
 
 def _make_custom(path: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
@@ -179,38 +187,42 @@ def _make_custom(path: str, options: MakeOptions, *, name: str) -> gym.Env[Obser
     try:
         factory = getattr(import_user_module(module), function, None)
         if not callable(factory):
-            raise ValueError(f"{module} has no function {function!r}")
+            raise ValueError(f"module {module} has no function {function!r}")
         env: gym.Env[Observation, Any] = factory()
     except BaseException as error:
         if isinstance(error, ValueError | TypeError | ImportError | OSError) or not is_foreign(error):
             raise
         raise make_env_error(path, "the function", error) from error
     if not isinstance(env, gym.Env):
-        raise TypeError(f"{path} must return a Gymnasium environment, it returned {type(env).__name__}")
-    get_views(env)  # says what to do if there are none
+        raise TypeError(f"{path} must return a Gymnasium environment, got {type(env).__name__}")
+    get_views(env)  # raises with a hint if the environment declares no views
     overrides = _validate_options(options)
     if surplus := overrides.keys() - {"views", "frame_stack", "faults"}:
-        raise ValueError(f"{path} decides {', '.join(sorted(surplus))} itself; set it there")
+        raise ValueError(
+            f"unsupported option for a custom environment: expected views, frame_stack or faults, got "
+            f"{', '.join(sorted(surplus))}. Set it in {path}."
+        )
     if "views" in overrides:
         env = SelectViews(env, overrides["views"])
     return wrap(env, frame_stack=overrides.get("frame_stack", 1), faults=overrides.get("faults", ()), name=name)
 
 
-CHOICES = {"render_quality": get_args(RenderQuality), "levels": get_args(Levels)}
-
-
 def _validate_options(options: MakeOptions) -> dict[str, Any]:
-    """What was asked for, checked as far as it can be without knowing the task."""
+    """Return the options that are set, after the checks that need no task."""
     if unknown := options.keys() - MakeOptions.__annotations__.keys():
-        raise TypeError(f"make() has no {', '.join(sorted(unknown))}; it has {', '.join(MakeOptions.__annotations__)}")
+        expected = ", ".join(MakeOptions.__annotations__)
+        raise TypeError(f"unknown option of make(): expected one of {expected}, got {', '.join(sorted(unknown))}")
     overrides: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in overrides.keys() & {"image_size", "frame_stack", "action_repeat"}:
         value = overrides[name]
         if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            raise ValueError(f"invalid {name}: expected an integer of at least 1, got {value!r}")
         overrides[name] = index(value)
     if "views" in overrides:
         if isinstance(overrides["views"], str):
-            raise ValueError(f"views must be several names, as [{overrides['views']!r}], got a single string")
+            raise ValueError(
+                f"invalid views: expected a sequence of names, got the string {overrides['views']!r}. "
+                f"Use [{overrides['views']!r}]."
+            )
         overrides["views"] = tuple(str(view) for view in overrides["views"])
     return overrides

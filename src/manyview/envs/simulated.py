@@ -1,4 +1,4 @@
-"""What environments around a physics engine share: errors, cameras that fail, and exact snapshots."""
+"""Base class of MuJoCo environments: physics errors, failing cameras and exact snapshots."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -21,35 +21,37 @@ from manyview.envs.views import (
 )
 
 RESET_ATTEMPTS = 10
+"""Resets tried before a physics error at reset is raised."""
 
 
 class StepResult(NamedTuple):
-    """What an agent step brought, not counting what is seen."""
+    """Result of an agent step, without the observation."""
 
     reward: float
     terminated: bool
     truncated: bool
     frames: int
-    """How many simulator frames it took: the last step of an episode may be short."""
+    """Simulator frames taken; the last step of an episode may take fewer than the action repeat."""
     info: dict[str, Any]
 
 
 class SimulatedEnv(MultiViewEnv):
-    """A physics error ends the episode as truncated, with the last good observation and `info["physics_error"]`.
+    """Base class of environments that MuJoCo simulates and renders.
 
-    A camera that cannot be drawn is absent for that step and tried again at the next; `counts` has both.
+    A physics error truncates the episode, with the last valid observation and `info["physics_error"]`. A camera that
+    fails to render is absent for that step and is rendered again at the next one. `counts` counts both.
 
-    A snapshot is the random state before the episode's reset, and the actions since: restoring plays them again
-    without drawing, and checks that the physics arrived at exactly the same state. So whatever a task keeps or changes
-    (its own variables, its model, contacts) is restored without being known here.
+    A snapshot holds the random state before the episode's reset and the actions since. Restoring replays them without
+    rendering and checks that the physics state is exactly equal. So everything that a task keeps or changes (its
+    variables, its model, contacts) is restored without knowledge of the task.
     """
 
     versioned_packages: ClassVar[str]
-    """The packages whose versions decide where the same actions lead."""
+    """Packages whose versions determine the states that the same actions lead to."""
     rangefinders: ClassVar[bool] = True
-    """Whether the rays of range finders are drawn."""
+    """True if the rays of range finders are rendered."""
     default_info: ClassVar[dict[str, Any]] = {}
-    """What `info` says at a reset and at a physics error of the things that `step_simulation` tells."""
+    """Values at a reset and at a physics error for the info keys that `step_simulation` returns."""
 
     def __init__(self, task: Task, settings: TaskSettings, views: Sequence[View], action_space: spaces.Box) -> None:
         super().__init__(views, action_space)
@@ -66,31 +68,34 @@ class SimulatedEnv(MultiViewEnv):
     @property
     @abstractmethod
     def physics_error_types(self) -> tuple[type[Exception], ...]:
-        """What the engine raises when its physics breaks, or an episode cannot begin."""
+        """Exceptions of the engine for diverged physics or an episode that cannot start."""
 
     @abstractmethod
     def seed_episodes(self) -> None:
-        """Seed whatever episodes draw from, from `np_random`."""
+        """Seed the generator that episodes draw from, using `np_random`."""
 
     @abstractmethod
-    def get_rng_state(self) -> State: ...
+    def get_rng_state(self) -> State:
+        """Return the state of the generator that episodes draw from."""
 
     @abstractmethod
-    def set_rng_state(self, state: State) -> None: ...
+    def set_rng_state(self, state: State) -> None:
+        """Restore the state of the generator that episodes draw from."""
 
     @abstractmethod
     def reset_simulation(self) -> None:
-        """Begin an episode, without drawing anything."""
+        """Start an episode without rendering."""
 
     @abstractmethod
     def step_simulation(self, action: Any) -> StepResult:
-        """Take an agent step, without drawing anything."""
+        """Take an agent step without rendering."""
 
     @abstractmethod
     def get_model_data(self) -> tuple[Any, Any]:
-        """MuJoCo's model and data as they are now."""
+        """Return MuJoCo's current model and data."""
 
     def render_views(self) -> RenderedViews:
+        """Render all views of the current state."""
         if self._renderer is None:
             max_size = max(max(view.height, view.width) for view in self.views)
             quality = self._settings.render_quality or "standard"
@@ -100,7 +105,7 @@ class SimulatedEnv(MultiViewEnv):
         return self._renderer.render_views(self.views)
 
     def get_physics_state(self) -> Any:
-        """Everything the next step depends on, the solver's warm start included."""
+        """Return the full integration state, including the solver's warm start."""
         import mujoco
 
         (model, data), spec = self.get_model_data(), mujoco.mjtState.mjSTATE_INTEGRATION
@@ -154,63 +159,77 @@ class SimulatedEnv(MultiViewEnv):
 
     def snapshot(self) -> State:
         if not self._rng_state_at_reset:
-            raise NotRestorable(f"{self._task.id} has not been reset yet, so there is nothing to restore")
+            raise NotRestorable(f"no snapshot of {self._task.id}: it has not been reset yet. Call reset() first.")
         return {
             "task": self._task.id,
             "action_repeat": self._settings.action_repeat,
             "rng_at_reset": self._rng_state_at_reset,
             "actions": np.array(self._actions, np.float32).reshape(-1, *(self.action_space.shape or ())),
-            # After a physics error there is no state worth the name, and the next call is a reset.
+            # After a physics error the state is invalid, and the next call must be a reset.
             "physics": None if self._diverged else self.get_physics_state(),
-            "images": {name: picture.copy() for name, picture in self._images.items() if picture is not None},
+            "images": {name: image.copy() for name, image in self._images.items() if image is not None},
             "counts": dict(self.counts),
         }
 
     def restore(self, state: State) -> Observation:
         for name, expected in (("task", self._task.id), ("action_repeat", self._settings.action_repeat)):
             if state[name] != expected:
-                raise NotRestorable(f"the snapshot is of {name} {state[name]}, this environment is of {expected}")
+                raise NotRestorable(
+                    f"snapshot does not fit this environment: expected {name} {expected}, got {state[name]}"
+                )
         actions = state["actions"]
         is_compatible = (actions.dtype, actions.shape[1:]) == (np.float32, self.action_space.shape or ())
         if not (is_compatible and np.isfinite(actions).all()):
-            raise NotRestorable(f"{self._task.id}: the snapshot's actions are not such as this environment takes")
+            raise NotRestorable(
+                f"{self._task.id}: invalid actions in the snapshot: expected finite float32 of shape "
+                f"{('steps', *(self.action_space.shape or ()))}, got {actions.dtype} of shape {actions.shape}"
+            )
         self.set_rng_state(state["rng_at_reset"])
         self._seeded = True
         self._reset_with_retries()
-        for number, action in enumerate(actions, start=1):
+        for count, action in enumerate(actions, start=1):
             result = self.step_simulation(action)
-            if (result.terminated or result.truncated) and number < len(actions):
+            if (result.terminated or result.truncated) and count < len(actions):
                 raise NotRestorable(
-                    f"{self._task.id}: the snapshot has {len(actions)} actions, {number} end the episode"
+                    f"{self._task.id}: invalid snapshot: expected an episode of at least {len(actions)} actions, got "
+                    f"its end after {count}"
                 )
             self._actions.append(np.array(action, np.float32))
         if state["physics"] is not None and not np.array_equal(self.get_physics_state(), state["physics"]):
             raise NotRestorable(
-                f"{self._task.id}: the same actions led to another state than when the snapshot was taken; were the "
-                f"versions of {self.versioned_packages} and the kind of processor the same?"
+                f"{self._task.id}: replaying the actions of the snapshot led to a different physics state. Restore it "
+                f"with the same versions of {self.versioned_packages} and on the same kind of processor."
             )
         self._diverged = state["physics"] is None
-        self._images = {view.name: self._restored(view, state["images"].get(view.name)) for view in self.views}
+        self._images = {view.name: self._validate_image(view, state["images"].get(view.name)) for view in self.views}
         self.counts = validate_counts(state["counts"], self.counts)
-        return self.observe(self._redrawn())
+        return self.observe(self._rerender_views())
 
-    def _restored(self, view: View, picture: Any) -> Image | None:
-        """Check a picture from outside; of a camera that had failed there is none."""
-        if picture is not None and (picture.shape, picture.dtype) != (view.shape, np.uint8):
-            raise NotRestorable(f"{self._task.id}: the snapshot's picture of {view.name!r} is not of this environment")
-        return None if picture is None else np.asarray(picture)
+    def _validate_image(self, view: View, image: Any) -> Image | None:
+        """Return an image of the snapshot; None for a camera that had failed."""
+        if image is not None and (image.shape, image.dtype) != (view.shape, np.uint8):
+            raise NotRestorable(
+                f"{self._task.id}: invalid image of view {view.name!r} in the snapshot: expected uint8 of shape "
+                f"{view.shape}, got {image.dtype} of shape {image.shape}"
+            )
+        return None if image is None else np.asarray(image)
 
-    def _redrawn(self) -> dict[str, Image | None]:
-        """Draw the restored state anew: another driver shows it otherwise. A camera that fails stays as it was."""
+    def _rerender_views(self) -> dict[str, Image | None]:
+        """Render the restored state; keep the saved image of a camera that fails.
+
+        The images may differ from the saved ones, since drivers differ.
+        """
         if self._diverged:
             return self._images
-        drawn = self.render_views().images
-        seen = {name: picture for name, picture in drawn.items() if self._images[name] is not None}
-        return {name: kept if seen.get(name) is None else seen[name] for name, kept in self._images.items()}
+        rendered = self.render_views().images
+        return {
+            name: saved if saved is None or rendered[name] is None else rendered[name]
+            for name, saved in self._images.items()
+        }
 
     @property
     def renderer(self) -> str | None:
-        """What OpenGL calls the thing that draws; None before the first picture."""
+        """OpenGL's name of the renderer; None before the first image."""
         return None if self._renderer is None else self._renderer.driver
 
     def close(self) -> None:

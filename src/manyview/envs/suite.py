@@ -1,4 +1,4 @@
-"""What a suite of tasks says about itself. Nothing here needs a simulator."""
+"""Descriptions of suites and tasks; no simulator is imported here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +12,17 @@ from manyview.envs.views import Observation
 from manyview.envs.wrappers.faults import Fault
 
 RenderQuality = Literal["standard", "fast", "smooth"]
-"""The simulator's own; without shadows, reflections and multisampling; or that, drawn twice as large and averaged."""
+"""`standard`: the simulator's default. `fast`: no shadows, reflections or multisampling.
+
+`smooth`: `fast`, rendered at twice the size and area-averaged.
+"""
 FOREGROUND_SUFFIX = "_foreground"
-"""What a view's name ends with that shows its camera with the background removed."""
+"""Suffix of a derived view that shows its camera with the background removed."""
 Levels = Literal["train", "test"]
 
 
 class MakeOptions(TypedDict, total=False):
-    """What `make` can be asked for; None or nothing means the task's own setting."""
+    """Options of `make`; None or a missing key selects the task's default."""
 
     views: Sequence[str | int] | None
     image_size: int | None
@@ -32,31 +35,34 @@ class MakeOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSettings:
-    """How a task is shown and stepped. None: the task has no such setting."""
+    """View and step settings of a task; None where the task has no such setting."""
 
     views: tuple[str, ...]
     image_size: int | None = None
-    """Pixels a side, before stacking."""
+    """Height and width in pixels."""
     frame_stack: int = 1
     action_repeat: int | None = None
     """Simulator frames per agent step."""
     render_quality: RenderQuality | None = None
     levels: Levels | None = None
-    """Procgen: the 200 training levels, or all levels."""
+    """Procgen only: the 200 training levels, or all levels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task with its default settings, which are the paper's where the paper has it."""
+    """A task with its default settings: the paper's, for the tasks of the paper."""
 
     id: str
     cameras: tuple[str, ...]
-    """Every camera there is; `settings.views` are the ones shown unless told otherwise."""
+    """All available cameras; `settings.views` are the ones shown by default."""
     settings: TaskSettings
     in_paper: bool = False
 
     def resolve_view(self, name: str) -> str:
-        """A view's name, from the name or number of its camera."""
+        """Return the view name for a camera name or number.
+
+        Raises `ValueError` if the task has no such camera.
+        """
         if name.endswith(FOREGROUND_SUFFIX):
             return self.resolve_view(name.removesuffix(FOREGROUND_SUFFIX)) + FOREGROUND_SUFFIX
         if name in self.cameras:
@@ -64,24 +70,27 @@ class Task:
         if name.isdecimal() and int(name) < len(self.cameras):
             return self.cameras[int(name)]
         numbered = ", ".join(f"{number} {name}" for number, name in enumerate(self.cameras))
-        raise ValueError(f"{self.id} has no camera {name!r}; it has {numbered}")
+        raise ValueError(f"unknown camera: expected one of {numbered} for {self.id}, got {name!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
+    """A group of tasks that one simulator runs."""
+
     name: str
     title: str
     tasks: Mapping[str, Task]
     make: Callable[[Task, TaskSettings], gym.Env[Observation, Any]]
-    """The bare environment: single frames, as `settings` says."""
+    """Makes the unwrapped environment: single frames, according to the settings."""
     make_vector: Callable[[Task, TaskSettings, int, int | None], VectorEnv[Any, Any, Any]] | None = None
-    """Where the simulator steps many environments by itself, with so many threads; otherwise single ones are put
-    together.
+    """Makes a vector environment from task, settings, number of environments and number of threads.
+
+    None if the simulator steps only single environments; `make_vector` then combines those.
     """
     packages: tuple[str, ...] = field(default=())
-    """Import names of what has to be installed."""
+    """Import names of the packages that the suite needs."""
     install: str = ""
-    """The command that installs them."""
+    """The command that installs these packages."""
 
     @property
     def is_installed(self) -> bool:

@@ -1,4 +1,4 @@
-"""The contract as tests: give a factory, receive the assertions.
+"""Reusable tests of the environment contract.
 
     from manyview.envs.testing import EnvironmentContract
 
@@ -6,7 +6,7 @@
         def make_env(self):
             return manyview.wrap(MyRobot(), frame_stack=3)
 
-Put that into a test file and run pytest. `VectorContract` does the same for vector environments.
+Put this class into a test file and run pytest. `VectorContract` tests vector environments.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from manyview.envs.views import MASK, NotRestorable, Observation, get_dict_space
 
 
 def hash_rollout(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> str:
-    """A fingerprint of everything an environment shows during `steps` random actions, resets included."""
+    """Return a hash of the observations, rewards and flags of random actions."""
     hasher = hashlib.sha256()
     env.action_space.seed(seed)
     observation, _ = env.reset(seed=seed)
@@ -42,36 +42,33 @@ def hash_rollout(env: gym.Env[Observation, Any], steps: int, *, seed: int) -> st
 
 
 def add_observation(hasher: Any, observation: Observation) -> None:
+    """Update a hash with an observation."""
     for name in sorted(observation):
         hasher.update(name.encode() + np.ascontiguousarray(observation[name]).tobytes())
 
 
 def are_equal(first: Observation, second: Observation) -> bool:
+    """Return whether two observations have the same views and values."""
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def _send_rollout_hash(contract: "EnvironmentContract", seed: int, connection: Connection) -> None:
-    env = contract.make_env()
-    connection.send(hash_rollout(env, contract.steps, seed=seed))
-    env.close()
-
-
 class EnvironmentContract:
-    """What manyview expects of an environment. Override `make_env`, and the facts below where they differ."""
+    """Tests of a single environment; override `make_env` and differing attributes."""
 
     steps: ClassVar[int] = 20
-    """How many steps a comparison takes."""
+    """Number of steps to compare."""
     max_episode_steps: ClassVar[int] = 1000
-    """How many steps an episode may take at most."""
+    """Maximum number of steps of an episode."""
     episode_end: ClassVar[Literal["terminated", "truncated", "either"]] = "either"
-    """How an episode ends under random actions."""
+    """Flag that ends an episode under random actions."""
     seed_matters: ClassVar[bool] = True
-    """Whether another seed gives other episodes."""
+    """True if different seeds give different episodes."""
     can_restore: ClassVar[bool] = True
-    """Whether it can go on from a snapshot."""
+    """True if the environment supports snapshots."""
 
     def make_env(self) -> gym.Env[Observation, Any]:
-        raise NotImplementedError("return the environment that the contract is tested on")
+        """Return a new environment to test."""
+        raise NotImplementedError("make_env is not implemented: override it to return the environment to test")
 
     @pytest.fixture
     def env(self) -> Any:
@@ -90,7 +87,7 @@ class EnvironmentContract:
             assert box.shape[:2] == view.shape[:2]
             assert box.shape[2] % view.channels == 0
 
-    def test_what_it_shows_lies_in_its_space(self, env: gym.Env[Observation, Any]) -> None:
+    def test_observations_lie_in_the_space(self, env: gym.Env[Observation, Any]) -> None:
         env.action_space.seed(0)
         observation, _ = env.reset(seed=0)
         assert env.observation_space.contains(observation)
@@ -113,23 +110,23 @@ class EnvironmentContract:
             if terminated or truncated:
                 observation, _ = env.reset()
 
-    def test_a_seed_gives_the_same_again(self, env: gym.Env[Observation, Any]) -> None:
+    def test_a_seed_reproduces_the_episode(self, env: gym.Env[Observation, Any]) -> None:
         other = self.make_env()
         first = hash_rollout(env, self.steps, seed=7)
         assert hash_rollout(other, self.steps, seed=7) == first
         assert hash_rollout(env, self.steps, seed=7) == first
         other.close()
 
-    def test_a_seed_gives_the_same_in_another_process(self, env: gym.Env[Observation, Any]) -> None:
+    def test_a_seed_reproduces_the_episode_in_another_process(self, env: gym.Env[Observation, Any]) -> None:
         receive, send = multiprocessing.Pipe(duplex=False)
         process = multiprocessing.get_context("spawn").Process(target=_send_rollout_hash, args=(self, 7, send))
         process.start()
         send.close()
-        here, there = hash_rollout(env, self.steps, seed=7), receive.recv()
+        local_hash, remote_hash = hash_rollout(env, self.steps, seed=7), receive.recv()
         process.join()
-        assert there == here
+        assert remote_hash == local_hash
 
-    def test_another_seed_gives_another_episode(self, env: gym.Env[Observation, Any]) -> None:
+    def test_different_seeds_give_different_episodes(self, env: gym.Env[Observation, Any]) -> None:
         if self.seed_matters:
             first, _ = env.reset(seed=1)
             env.action_space.seed(0)
@@ -140,7 +137,7 @@ class EnvironmentContract:
             others = [env.reset(seed=seed)[0] for seed in range(2, 8)]
             assert not all(are_equal(first, other) for other in others)
 
-    def test_episodes_end_and_begin_anew(self, env: gym.Env[Observation, Any]) -> None:
+    def test_episodes_end_and_restart(self, env: gym.Env[Observation, Any]) -> None:
         env.action_space.seed(0)
         env.reset(seed=0)
         rewards: list[float] = []
@@ -149,7 +146,7 @@ class EnvironmentContract:
             rewards.append(float(reward))
             if terminated or truncated:
                 break
-        assert terminated or truncated, f"no end within {self.max_episode_steps} steps"
+        assert terminated or truncated, f"the episode did not end within {self.max_episode_steps} steps"
         if self.episode_end != "either":
             assert (terminated, truncated) == (self.episode_end == "terminated", self.episode_end == "truncated")
         assert info["episode"]["steps"] == len(rewards)
@@ -159,54 +156,54 @@ class EnvironmentContract:
         env.reset()
         env.step(env.action_space.sample())
 
-    def test_later_steps_leave_an_observation_alone(self, env: gym.Env[Observation, Any]) -> None:
+    def test_later_steps_do_not_modify_an_observation(self, env: gym.Env[Observation, Any]) -> None:
         env.action_space.seed(0)
         first, _ = env.reset(seed=0)
-        kept = {name: part.copy() for name, part in first.items()}
+        copy = {name: part.copy() for name, part in first.items()}
         for _ in range(5):
             _, _, terminated, truncated, _ = env.step(env.action_space.sample())
             if terminated or truncated:
                 env.reset()
-        assert are_equal(first, kept)
+        assert are_equal(first, copy)
 
-    def test_whoever_writes_into_an_observation_spoils_no_other(self, env: gym.Env[Observation, Any]) -> None:
+    def test_writing_into_an_observation_affects_no_other(self, env: gym.Env[Observation, Any]) -> None:
         other = self.make_env()
         env.action_space.seed(0)
-        mine, theirs = env.reset(seed=0)[0], other.reset(seed=0)[0]
+        overwritten, expected = env.reset(seed=0)[0], other.reset(seed=0)[0]
         for _ in range(5):
-            assert are_equal(mine, theirs)
-            for part in mine.values():
+            assert are_equal(overwritten, expected)
+            for part in overwritten.values():
                 part[...] = 1
             action = env.action_space.sample()
-            mine, _, terminated, truncated, _ = env.step(action)
-            theirs = other.step(action)[0]
+            overwritten, _, terminated, truncated, _ = env.step(action)
+            expected = other.step(action)[0]
             if terminated or truncated:
                 break
         other.close()
 
-    def test_a_step_before_reset_is_refused(self) -> None:
+    def test_a_step_before_reset_is_rejected(self) -> None:
         env = self.make_env()
         with pytest.raises(ContractError, match="reset"):
             env.step(env.action_space.sample())
         env.close()
 
-    def test_a_senseless_action_is_refused(self, env: gym.Env[Observation, Any]) -> None:
+    def test_an_invalid_action_is_rejected(self, env: gym.Env[Observation, Any]) -> None:
         env.reset(seed=0)
-        good = env.action_space.sample()
-        bad: list[Any] = [None, "left", np.full(np.shape(good), np.nan), np.full((*np.shape(good), 3), 0)]
-        bad += [np.full(np.shape(good), value) for value in (np.inf, -np.inf, 1e9, -1e9)]
-        for action in bad:
+        valid = env.action_space.sample()
+        invalid: list[Any] = [None, "left", np.full(np.shape(valid), np.nan), np.full((*np.shape(valid), 3), 0)]
+        invalid += [np.full(np.shape(valid), value) for value in (np.inf, -np.inf, 1e9, -1e9)]
+        for action in invalid:
             with pytest.raises(ContractError, match=r"action: expected .* got"):
                 env.step(action)
-        env.step(good)
+        env.step(valid)
 
-    def test_it_goes_on_from_a_snapshot_as_if_nothing_had_happened(self, env: gym.Env[Observation, Any]) -> None:
+    def test_a_restored_snapshot_continues_exactly(self, env: gym.Env[Observation, Any]) -> None:
         env.action_space.seed(3)
-        shown, _ = env.reset(seed=3)
+        observation, _ = env.reset(seed=3)
         for _ in range(min(self.steps, 5)):
-            shown, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
             if terminated or truncated:
-                shown, _ = env.reset()
+                observation, _ = env.reset()
         if not self.can_restore:
             with pytest.raises(NotRestorable):
                 snapshot(env)
@@ -216,14 +213,14 @@ class EnvironmentContract:
         expected = _hash_steps(env, actions)
         other = self.make_env()
         restored = restore(other, state)
-        assert are_equal(restored, shown)
-        restored[get_views(env)[0].name][...] = 0  # which must not reach the snapshot
+        assert are_equal(restored, observation)
+        restored[get_views(env)[0].name][...] = 0  # must not modify the snapshot
         assert _hash_steps(other, actions) == expected
-        assert are_equal(restore(env, state), shown)
+        assert are_equal(restore(env, state), observation)
         assert _hash_steps(env, actions) == expected
         other.close()
 
-    def test_closing_twice_is_fine_and_ends_everything(self) -> None:
+    def test_a_closed_environment_rejects_calls_and_can_be_closed_again(self) -> None:
         env = self.make_env()
         env.reset(seed=0)
         env.close()
@@ -233,29 +230,19 @@ class EnvironmentContract:
                 call()
 
 
-def _hash_steps(env: gym.Env[Observation, Any], actions: list[Any]) -> list[str]:
-    """A fingerprint of every step; an episode that ends is followed by the next."""
-    hashes = []
-    for action in actions:
-        hasher = hashlib.sha256()
-        observation, reward, terminated, truncated, _ = env.step(action)
-        add_observation(hasher, observation)
-        hasher.update(repr((float(reward), terminated, truncated)).encode())
-        if terminated or truncated:
-            add_observation(hasher, env.reset()[0])
-        hashes.append(hasher.hexdigest())
-    return hashes
-
-
 class VectorContract:
-    """The same for many environments at once: an ended episode is followed by the next one in the same step."""
+    """Tests of a vector environment, whose episodes reset in the same step."""
 
     num_envs: ClassVar[int] = 4
+    """Number of environments."""
     steps: ClassVar[int] = 20
+    """Number of steps to compare."""
     max_episode_steps: ClassVar[int] = 1000
+    """Maximum number of steps of an episode."""
 
     def make_vector(self) -> VectorEnv[Any, Any, Any]:
-        raise NotImplementedError("return the vector environment that the contract is tested on")
+        """Return a new vector environment to test."""
+        raise NotImplementedError("make_vector is not implemented: override it to return the vector env to test")
 
     @pytest.fixture
     def vector(self) -> Any:
@@ -263,7 +250,7 @@ class VectorContract:
         yield vector
         vector.close()
 
-    def test_spaces_are_those_of_one_with_their_number_in_front(self, vector: VectorEnv[Any, Any, Any]) -> None:
+    def test_spaces_are_the_single_spaces_batched(self, vector: VectorEnv[Any, Any, Any]) -> None:
         assert vector.num_envs == self.num_envs
         assert vector.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
         single, batched = vector.single_observation_space, vector.observation_space
@@ -273,7 +260,7 @@ class VectorContract:
             assert batched[name].shape == (self.num_envs, *(single[name].shape or ()))
             assert batched[name].dtype == single[name].dtype
 
-    def test_what_it_shows_lies_in_its_space(self, vector: VectorEnv[Any, Any, Any]) -> None:
+    def test_observations_lie_in_the_space(self, vector: VectorEnv[Any, Any, Any]) -> None:
         vector.action_space.seed(0)
         observation, _ = vector.reset(seed=0)
         for _ in range(self.steps):
@@ -285,23 +272,23 @@ class VectorContract:
             assert terminated.dtype == truncated.dtype == np.bool_
             assert np.isfinite(reward).all()
 
-    def test_a_seed_gives_the_same_again(self) -> None:
+    def test_a_seed_reproduces_the_episodes(self) -> None:
         digests = set()
         for _ in range(2):
             vector = self.make_vector()
             vector.action_space.seed(1)
-            seen = hashlib.sha256()
-            add_observation(seen, vector.reset(seed=1)[0])
+            hasher = hashlib.sha256()
+            add_observation(hasher, vector.reset(seed=1)[0])
             for _ in range(self.steps):
                 observation, reward, terminated, truncated, _ = vector.step(vector.action_space.sample())
-                add_observation(seen, observation)
-                seen.update(reward.astype(np.float64).tobytes() + terminated.tobytes() + truncated.tobytes())
-            digests.add(seen.hexdigest())
+                add_observation(hasher, observation)
+                hasher.update(reward.astype(np.float64).tobytes() + terminated.tobytes() + truncated.tobytes())
+            digests.add(hasher.hexdigest())
             vector.close()
         assert len(digests) == 1
 
-    def test_every_step_is_a_true_transition(self, vector: VectorEnv[Any, Any, Any]) -> None:
-        """At an end: the last observation apart, the new episode's first in its place, the sums of the old one."""
+    def test_every_step_is_a_real_transition(self, vector: VectorEnv[Any, Any, Any]) -> None:
+        """Check that an episode end reports `final_obs` and the episode's return and steps."""
         vector.action_space.seed(0)
         vector.reset(seed=0)
         returns, lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
@@ -319,17 +306,37 @@ class VectorContract:
                 ended += 1
             if ended >= self.num_envs:
                 break
-        assert ended, f"no end within {self.max_episode_steps} steps"
+        assert ended, f"no episode ended within {self.max_episode_steps} steps"
 
-    def test_a_senseless_action_is_refused(self) -> None:
+    def test_an_invalid_action_is_rejected(self) -> None:
         template = self.make_vector()
-        good = np.asarray(template.action_space.sample())
+        valid = np.asarray(template.action_space.sample())
         template.close()
-        for bad in (np.full(good.shape, np.nan), np.full(good.shape, 1e9)):
+        for invalid in (np.full(valid.shape, np.nan), np.full(valid.shape, 1e9)):
             vector = self.make_vector()
             vector.reset(seed=0)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a worker process says aloud why it stops
+                warnings.simplefilter("ignore")  # a worker process warns when it stops
                 with pytest.raises((ContractError, ValueError), match="action"):
-                    vector.step(bad)
+                    vector.step(invalid)
                 vector.close(terminate=True)
+
+
+def _send_rollout_hash(contract: EnvironmentContract, seed: int, connection: Connection) -> None:
+    env = contract.make_env()
+    connection.send(hash_rollout(env, contract.steps, seed=seed))
+    env.close()
+
+
+def _hash_steps(env: gym.Env[Observation, Any], actions: list[Any]) -> list[str]:
+    """Return a hash of each step, resetting the environment when an episode ends."""
+    hashes = []
+    for action in actions:
+        hasher = hashlib.sha256()
+        observation, reward, terminated, truncated, _ = env.step(action)
+        add_observation(hasher, observation)
+        hasher.update(repr((float(reward), terminated, truncated)).encode())
+        if terminated or truncated:
+            add_observation(hasher, env.reset()[0])
+        hashes.append(hasher.hexdigest())
+    return hashes

@@ -1,9 +1,9 @@
-"""What an observation is: named uint8 views, and the mask of those that are present.
+"""Observation format: named uint8 views and a mask of the views that are present.
 
     {"side": uint8 [H, W, C], "back": uint8 [H, W, C], "mask": int8 [V], 0 or 1}
 
-The mask follows the order of `get_views(env)`. An absent view is all zeros. Frames that are stacked lie along the
-channels, oldest first. A vector environment puts its number of environments in front of every shape.
+The mask follows the order of `get_views(env)`. An absent view is all zeros. Frames are stacked along the channels,
+oldest first. A vector environment prepends its number of environments to every shape.
 """
 
 import warnings
@@ -16,71 +16,79 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from manyview.utils.text import sanitize_text
+
 MASK = "mask"
+"""Key of the view mask in an observation."""
 
 Image = NDArray[np.uint8]  # [H, W, C]
 Observation = dict[str, NDArray[Any]]
 State = dict[str, Any]
-"""What `snapshot` returns: arrays, JSON values and further such dicts, by name. It can be written as plain files."""
+"""Result of `snapshot`: arrays, JSON values and nested dicts of these, by name. It can be written without pickle."""
 
 
 class ViewWarning(UserWarning):
-    """Something about a view looks wrong: it names the view, what was seen, since when, and what to do."""
+    """A view looks wrong.
+
+    The message names the view, the symptom, its first step and the remedy.
+    """
 
 
 class NotRestorable(RuntimeError):  # noqa: N818  a fact about an environment, which callers expect
-    """An environment that cannot give or take its state in mid-episode."""
+    """The environment cannot return or restore its state in mid-episode."""
 
 
 @dataclass(frozen=True)
 class View:
-    """One view of one frame: a camera, or made of a camera's picture, which is its foreground or an augmentation."""
+    """A camera, or a view derived from one: its foreground or an augmentation."""
 
     name: str
     height: int
     width: int
     channels: int = 3
     derived_from: str | None = None
-    """The camera whose picture this view is made of; None for a camera."""
+    """The camera that this view is computed from; None for a camera."""
     fill: tuple[int, ...] = (0, 0, 0)
-    """The colour that a foreground has in place of its background."""
+    """Color that replaces the background in a foreground view."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of a single frame."""
         return (self.height, self.width, self.channels)
 
 
 def make_observation_space(views: Sequence[View], *, frame_stack: int = 1) -> spaces.Space[Observation]:
+    """Return the dict space of stacked views, in the order given, and their mask."""
     entries: list[tuple[str, spaces.Space[Any]]] = [
         (view.name, spaces.Box(0, 255, (view.height, view.width, view.channels * frame_stack), np.uint8))
         for view in views
     ]
     entries.append((MASK, spaces.MultiBinary(len(views))))
-    # A sequence keeps its order; a mapping would be sorted.
+    # spaces.Dict keeps the order of a sequence and sorts a mapping.
     space: Any = spaces.Dict(entries)
     return cast("spaces.Space[Observation]", space)
 
 
 def get_views(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> tuple[View, ...]:
-    """The views of an environment or vector environment, in the order of its mask."""
+    """Return the views of an environment or vector environment, in the order of its mask."""
     views: tuple[View, ...] | None = env.metadata.get("views")
     if views is None:
         raise TypeError(
-            f"{env} has no declared views. Wrap it: manyview.MultiView(env, views={{'front': ..., 'side': ...}})"
+            f"{env} declares no views. Wrap it: manyview.MultiView(env, views={{'front': ..., 'side': ...}})"
         )
     return views
 
 
 def get_dict_space(env: gym.Env[Observation, Any]) -> spaces.Dict:
-    """The observation space of an environment as the dict it is."""
+    """Return the observation space of an environment; `TypeError` unless it is a dict space."""
     space: Any = env.observation_space
     if not isinstance(space, spaces.Dict):
-        raise TypeError(f"the observation of {env} is {space}, not a dict of views")
+        raise TypeError(f"wrong observation space of {env}: expected a dict of views, got {space}")
     return space
 
 
 def build_observation(views: Sequence[View], images: Mapping[str, Image | None]) -> Observation:
-    """The observation of these images; a view without one is absent."""
+    """Build an observation from an image per view; None marks an absent view."""
     mask = np.empty(len(views), np.int8)
     observation: Observation = {}
     for index, view in enumerate(views):
@@ -92,12 +100,12 @@ def build_observation(views: Sequence[View], images: Mapping[str, Image | None])
 
 
 def warn_camera_failures(env_name: str, failures: Mapping[str, str], failing_before: frozenset[str]) -> frozenset[str]:
-    """Warn of each camera that fails and did not before; returns those that fail now."""
+    """Warn about each newly failing camera and return all that fail now."""
     for name, reason in failures.items():
         if name not in failing_before:
             warnings.warn(
-                f"{env_name}: view {name!r} is absent ({reason}): it is masked, and its camera tried again at every "
-                "step; look at the camera, or leave the view out",
+                f"{env_name}: view {name!r} is absent ({reason}). It is masked, and its camera is read again at every "
+                "step. Check the camera, or remove the view.",
                 ViewWarning,
                 stacklevel=3,
             )
@@ -105,21 +113,28 @@ def warn_camera_failures(env_name: str, failures: Mapping[str, str], failing_bef
 
 
 def validate_views(views: Sequence[View]) -> tuple[View, ...]:
+    """Return the views as a tuple; `ValueError` if there are none or their names are invalid."""
     names = [view.name for view in views]
     if not names:
-        raise ValueError("an environment needs at least one view")
+        raise ValueError("no views: expected at least one view, got none")
     if len(set(names)) < len(names):
-        raise ValueError(f"every view needs a name of its own, got {names}")
+        raise ValueError(f"duplicate view names: expected every view name once, got {names}")
     if MASK in names:
-        raise ValueError(f"the name {MASK!r} is taken by the mask of present views; call the view something else")
+        raise ValueError(f"reserved view name: {MASK!r} is the key of the view mask. Rename the view.")
     for view in views:
         if view.derived_from is not None and view.derived_from not in names:
-            raise ValueError(f"{view.name!r} is derived from {view.derived_from!r}, which is not among {names}")
+            raise ValueError(
+                f"missing camera of view {view.name!r}: expected {view.derived_from!r}, which it is derived from, "
+                f"among the views, got {names}"
+            )
     return tuple(views)
 
 
 class MultiViewEnv(gym.Env[Observation, Any]):
-    """The base of our environments: single frames, no stacking, no checks (`wrap` adds those)."""
+    """Base class of the environments.
+
+    They return single frames without checks; `wrap` adds frame stack and checks.
+    """
 
     def __init__(self, views: Sequence[View], action_space: spaces.Space[Any]) -> None:
         self.views = validate_views(views)
@@ -128,20 +143,26 @@ class MultiViewEnv(gym.Env[Observation, Any]):
         self.action_space = action_space
 
     def observe(self, images: Mapping[str, Image | None]) -> Observation:
-        """The observation of these images; a camera that gave None is absent."""
+        """Build an observation from an image per view; None marks an absent view."""
         return build_observation(self.views, images)
 
     def snapshot(self) -> State:
-        """Everything that the rest of the episode, and every later episode, depends on."""
-        raise NotRestorable(f"{type(self).__name__} cannot give its state")
+        """Return the complete state.
+
+        The rest of this episode and all later episodes depend on nothing else.
+        """
+        raise NotRestorable(f"{type(self).__name__} does not support snapshots")
 
     def restore(self, state: State) -> Observation:  # noqa: ARG002
-        """Go on from a snapshot as if nothing had happened since; returns the observation it was taken at."""
-        raise NotRestorable(f"{type(self).__name__} cannot take a state")
+        """Continue exactly from a snapshot and return the observation at which it was taken."""
+        raise NotRestorable(f"{type(self).__name__} does not support snapshots")
 
 
 class ViewWrapper(gym.Wrapper[Observation, Any, Observation, Any]):
-    """The base of our wrappers: snapshots go through them. One with a state of its own puts it beside its `env`'s."""
+    """Base class of the wrappers: forwards snapshots.
+
+    A stateful wrapper returns `{"env": <snapshot of the wrapped environment>, ...}`.
+    """
 
     def __init__(self, env: gym.Env[Observation, Any]) -> None:
         super().__init__(env)
@@ -155,7 +176,7 @@ class ViewWrapper(gym.Wrapper[Observation, Any, Observation, Any]):
 
 
 def snapshot(env: gym.Env[Observation, Any]) -> State:
-    """The state of any environment that has one; `NotRestorable` otherwise."""
+    """Return the state of any environment with a method `snapshot`; `NotRestorable` otherwise."""
     take_snapshot = getattr(env, "snapshot", None)
     if take_snapshot is None:
         raise NotRestorable(f"{env} has no method `snapshot`")
@@ -164,6 +185,10 @@ def snapshot(env: gym.Env[Observation, Any]) -> State:
 
 
 def restore(env: gym.Env[Observation, Any], state: State) -> Observation:
+    """Restore any environment with a method `restore`; `NotRestorable` otherwise.
+
+    Returns the observation at which the snapshot was taken.
+    """
     restore_state = getattr(env, "restore", None)
     if restore_state is None:
         raise NotRestorable(f"{env} has no method `restore`")
@@ -172,11 +197,13 @@ def restore(env: gym.Env[Observation, Any], state: State) -> Observation:
 
 
 def validate_counts(state: Any, expected: Mapping[str, int]) -> dict[str, int]:
-    """Counts from a snapshot, which must be those that are kept here."""
+    """Return the counts of a snapshot; `NotRestorable` unless they have the expected names."""
     if (
         not isinstance(state, dict)
         or state.keys() != expected.keys()
         or any(type(count) is not int for count in state.values())
     ):
-        raise NotRestorable(f"the snapshot counts something else than {', '.join(expected)}")
+        raise NotRestorable(
+            f"invalid counts in the snapshot: expected integers for {', '.join(expected)}, got {sanitize_text(state)}"
+        )
     return dict(state)

@@ -114,7 +114,8 @@ def windowed_knn_distance(
 
     These are the rows nearest to the query on the principal axis of the points. Close points are close along any axis,
     so few neighbors are missed, at an eighth of the cost for 2,048 of 16,384 rows.
-    `docs/explanation/performance.md` has the rank correlation with the full search. Raises ValueError unless `window` > k.
+    `docs/explanation/performance.md` has the rank correlation with the full search.
+    Raises ValueError unless `window` > k.
     """
     if window <= k:
         raise ValueError(f"window is too small: expected more than k = {k} rows, got {window}")

@@ -1,1 +1,1 @@
-"""Helpers without a domain of their own; every other package may import them."""
+"""General helpers that every other package may import."""

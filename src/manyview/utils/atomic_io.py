@@ -1,7 +1,7 @@
-"""Files and folders that are whole or not there, also after a crash of the machine.
+"""Atomic writes: after a crash of the machine a file or directory is complete or absent.
 
-What is new is written beside its place, flushed to the disk, and renamed; then the folder that holds it is flushed,
-since that is where a name lives. Every step that can fail or be cut off goes through `os` of this file.
+New content is written under a temporary name, flushed to disk and renamed; then the parent directory, which holds the
+name, is flushed. Every step that can fail or be interrupted is a call of `os`, which the crash tests intercept.
 """
 
 import os
@@ -15,21 +15,21 @@ Bytes = bytes | memoryview
 
 
 def write_atomic(path: Path, parts: Iterable[Bytes]) -> None:
-    """A file with these bytes, in the place of an older one."""
+    """Write a file atomically, replacing an existing one."""
     temp_path = path.with_name(path.name + TEMP_SUFFIX)
     remove(temp_path)
     try:
         write_new_file(temp_path, parts)
     except OSError:
-        temp_path.unlink(missing_ok=True)  # a full disk needs the room
+        temp_path.unlink(missing_ok=True)  # frees space on a full disk
         raise
     rename(temp_path, path)
 
 
 def write_new_file(path: Path, parts: Iterable[Bytes]) -> None:
-    """A file with these bytes on the disk. Its name is not safe until its folder is flushed.
+    """Write a new file and flush it; its name is durable only after its directory is flushed.
 
-    It must be new: whatever had this name, a link or a pipe too, would get the bytes.
+    Raises `FileExistsError` if the path exists, since an existing link or pipe would receive the bytes.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -43,7 +43,7 @@ def write_new_file(path: Path, parts: Iterable[Bytes]) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """A folder whose name is on the disk, with those above it."""
+    """Create a directory and its parents, and flush their names to disk."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
@@ -51,13 +51,13 @@ def make_directory(path: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """The last step: from here on `target` is there, whole."""
+    """Rename `source` to `target` durably, the last step of an atomic write."""
     os.rename(source, target)  # noqa: PTH104
     fsync_directory(target.parent)
 
 
 def fsync_directory(directory: Path) -> None:
-    """The names in a folder, to the disk."""
+    """Flush the names in a directory to disk."""
     file = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -66,7 +66,7 @@ def fsync_directory(directory: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """A file or folder, if it is there."""
+    """Remove a file or directory if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -74,7 +74,10 @@ def remove(path: Path) -> None:
 
 
 def list_directory(directory: Path) -> list[Path]:
-    """Return what is in a folder, nothing if it is not there; unlike `glob`, any other failure raises `OSError`."""
+    """Return the entries of a directory, empty if it does not exist.
+
+    Unlike `glob`, any other failure raises `OSError`.
+    """
     try:
         return retry_transient(lambda: list(directory.iterdir()))
     except FileNotFoundError:

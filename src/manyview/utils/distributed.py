@@ -1,7 +1,7 @@
-"""What several learners of one run do together, each with its part of a batch. One alone does nothing here.
+"""All-reduce helpers for several learners of a run; no-ops at world size 1.
 
-They are the ranks of torch's default process group (gloo or NCCL). Parameters that begin equal stay equal: every step
-is taken along the mean gradient of all, and running moments are those of the whole batch.
+The learners are the ranks of torch's default process group (gloo or NCCL), each with its part of a batch. Parameters
+that start equal stay equal: every step uses the mean gradient of all ranks, and running moments use the full batch.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,17 @@ _sync_disabled = ContextVar("sync_disabled", default=False)
 
 
 def is_distributed() -> bool:
+    """Return whether there are several ranks and synchronization is enabled."""
     initialized = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     return initialized and not _sync_disabled.get()
 
 
 @contextmanager
 def no_sync() -> Iterator[None]:
-    """What one rank tries without the others; they would wait for each other for ever."""
+    """Disable synchronization for code that only one rank runs.
+
+    A collective call of a single rank would wait forever.
+    """
     token = _sync_disabled.set(True)
     try:
         yield
@@ -30,7 +34,7 @@ def no_sync() -> Iterator[None]:
 
 
 def all_reduce_sum(value: Tensor) -> Tensor:
-    """Over all ranks."""
+    """Return the sum of `value` over all ranks."""
     if not is_distributed():
         return value
     total = value.clone()
@@ -40,7 +44,10 @@ def all_reduce_sum(value: Tensor) -> Tensor:
 
 @torch.no_grad()
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Of all ranks, in place and in one exchange. They have gradients for the same parameters."""
+    """Average the gradients over all ranks, in place and in one all-reduce.
+
+    All ranks must have gradients for the same parameters.
+    """
     if not is_distributed():
         return
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -1,4 +1,7 @@
-"""Open, read and replace files where something foreign may lie: links, pipes, devices, huge or failing files."""
+"""Safe reading and replacing of files at untrusted paths.
+
+A path may be a link, a pipe or a device, and a file may be huge or fail.
+"""
 
 import errno
 import os
@@ -11,39 +14,35 @@ from time import sleep
 from typing import BinaryIO, TypeVar
 
 TEMP_SUFFIX = ".unfinished"
-"""What a name ends with until it is whole."""
+"""Suffix of the name of an incomplete file or directory."""
 TRANSIENT_ERRNOS = {errno.EIO, errno.ESTALE, errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT}
-"""Errors of a disk or a file server that a moment later may be gone."""
+"""Errors of a disk or file server that may disappear after a retry."""
 RETRY_PAUSES_S = (0.05, 0.2, 1.0)
+"""Pauses before each retry."""
 
 T = TypeVar("T")
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read; `OSError` if it is a link, a pipe, a device or a folder. Never waits."""
+    """Open a regular file for reading without blocking.
+
+    Raises `OSError` for a symbolic link, a pipe, a device or a directory.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(f"{path.name} is a link, expected a file") from None
+            raise OSError(f"{path.name}: expected a file, got a symbolic link") from None
         raise
     if stat.S_ISREG(os.fstat(file).st_mode):
         return os.fdopen(file, "rb")
     os.close(file)
-    raise OSError(f"{path.name} is a folder, a pipe or a device, expected a file")
+    raise OSError(f"{path.name}: expected a file, got a directory, a pipe or a device")
 
 
 def read_bounded(path: Path, *, max_bytes: int) -> bytes:
-    """Return what a regular file holds; `OSError` also if that is more than `max_bytes`."""
+    """Return the content of a regular file; `OSError` also if it has more than `max_bytes`."""
     return retry_transient(lambda: _read_bounded(path, max_bytes))
-
-
-def _read_bounded(path: Path, max_bytes: int) -> bytes:
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > max_bytes:
-            raise OSError(f"{path.name} has {size:,} bytes, at most {max_bytes:,} are expected")
-        return file.read(max_bytes)
 
 
 def retry_transient(read: Callable[[], T]) -> T:
@@ -59,18 +58,30 @@ def retry_transient(read: Callable[[], T]) -> T:
 
 
 def open_no_follow(path: str, flags: int) -> int:
-    """Open a file but no link, and never wait for a pipe's other end; an `opener` of `open`."""
+    """Open a file but no symbolic link, as an `opener` of `open`.
+
+    Does not block on a pipe.
+    """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a name in a new private folder beside `path`; the file written there replaces whatever `path` is.
+    """Yield a temporary path; the file written there replaces `path`.
 
-    For writers that open files by name: they never meet a link or a pipe, and `path` is whole or as it was.
+    The temporary path is in a new private directory beside `path`. For libraries that open files by name: they never
+    write through a link or a pipe, and `path` has either its new or its previous content.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", suffix=TEMP_SUFFIX, dir=path.parent) as directory:
         temp_path = Path(directory) / path.name
         yield temp_path
         temp_path.replace(path)
+
+
+def _read_bounded(path: Path, max_bytes: int) -> bytes:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise OSError(f"{path.name} is too large: expected at most {max_bytes:,} bytes, got {size:,}")
+        return file.read(max_bytes)

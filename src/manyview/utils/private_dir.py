@@ -1,4 +1,4 @@
-"""Temporary folders that only this user can enter, and that a killed process does not leave for ever."""
+"""Temporary directories private to the user; those of killed processes are removed later."""
 
 import os
 from collections.abc import Iterator
@@ -9,14 +9,15 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 SHORT_PARENT = "/tmp"  # noqa: S108
+"""Parent directory if the path would be too long."""
 
 
 @contextmanager
 def make_private_directory(parent: str, prefix: str, *, max_chars: int) -> Iterator[Path]:
-    """Yield an empty folder of mode 0700 in `parent`, and remove it at the end.
+    """Yield an empty directory of mode 0700 in `parent` and remove it on exit.
 
-    Folders with this prefix whose process was killed are removed first. Where the path would be longer than
-    `max_chars`, the folder is made in `SHORT_PARENT`: paths of sockets have at most 107 characters.
+    Directories with this prefix whose process was killed are removed first. If the path would be longer than
+    `max_chars`, the directory is created in `SHORT_PARENT`: socket paths have at most 107 characters.
     """
     if len(parent) + len(f"/{prefix}12345678") > max_chars:
         parent = SHORT_PARENT
@@ -25,7 +26,7 @@ def make_private_directory(parent: str, prefix: str, *, max_chars: int) -> Itera
             rmtree(abandoned, ignore_errors=True)
             os.close(lock)
     while (lock := _lock(path := Path(mkdtemp(prefix=prefix, dir=parent)))) is None:
-        pass  # another process took the new folder for an abandoned one, and removes it
+        pass  # another process considered the new directory abandoned and removes it
     try:
         yield path
     finally:
@@ -34,7 +35,10 @@ def make_private_directory(parent: str, prefix: str, *, max_chars: int) -> Itera
 
 
 def _lock(directory: Path) -> int | None:
-    """Return a descriptor that locks a folder of this user; None if it is gone or locked."""
+    """Return a descriptor that locks a directory of this user, or None.
+
+    None if it does not exist, is locked, or belongs to another user.
+    """
     with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""How much memory and disk is free, asked before a replay or a rollout takes it."""
+"""Free memory and disk space, usable cores, and settings of the C heap."""
 
 import contextlib
 import ctypes
@@ -11,34 +11,75 @@ from pathlib import Path
 from manyview.utils.text import format_bytes
 
 RESERVED_FRACTION = 0.05
-"""The share of what is free that is left alone."""
+"""Fraction of the free memory that stays unused."""
 UNLIMITED = 2**60
-"""Version 1 of cgroups writes a number of about this size where there is no limit."""
+"""Limits from this value on mean no limit in cgroups version 1."""
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
 
 
 class InsufficientSpaceError(RuntimeError):
-    """What is asked for does not fit into what is free."""
+    """A request exceeds the free memory or disk space."""
 
 
 def get_free_memory_bytes(root: Path = Path("/")) -> int | None:
-    """What this process can still take: of the machine, and of the container it runs in. None where nobody says."""
+    """Return the memory that this process can still allocate.
+
+    It is limited by the machine and by the container. None if the system does not report it.
+    """
     limits = [*_read_machine_memory(root), *_read_cgroup_memory(root)]
     return min(limits) if limits else None
 
 
 def get_free_disk_bytes(directory: Path) -> int:
-    """What is free where this folder is, or will be."""
+    """Return the free disk space at a directory, which need not exist yet."""
     existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
     return shutil.disk_usage(existing).free
 
 
 def check_memory(needed_bytes: int, *, what: str, remedy: str, root: Path = Path("/")) -> None:
-    """Refuse what does not fit into memory, and say what could be done instead."""
+    """Raise `InsufficientSpaceError` if `needed_bytes` do not fit into memory.
+
+    `RESERVED_FRACTION` of the free memory stays unused. The message contains `what` and `remedy`.
+    """
     free = get_free_memory_bytes(root)
     if free is not None and needed_bytes > (1 - RESERVED_FRACTION) * free:
         raise InsufficientSpaceError(
             f"{what} needs {format_bytes(needed_bytes)} of memory, and {format_bytes(free)} are free: {remedy}"
         )
+
+
+def count_usable_cores() -> int:
+    """Return the number of cores of this process.
+
+    It is the CPU affinity, limited by the container's quota.
+    """
+    # Python 3.13 has os.process_cpu_count, which also ignores a container's quota.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota = parse_cpu_quota(Path("/sys/fs/cgroup/cpu.max").read_text())
+    except (OSError, ValueError):
+        quota = None
+    return min(cores, quota or cores)
+
+
+def parse_cpu_quota(cpu_max: str) -> int | None:
+    """Return the number of cores in a container's `cpu.max`, rounded up; None without a limit."""
+    quota, _, period = cpu_max.strip().partition(" ")
+    return None if quota == "max" else math.ceil(int(quota) / int(period))
+
+
+def keep_freed_memory() -> None:
+    """Allocate everything on the heap and never trim it; a no-op without glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def trim_heap() -> None:
+    """Return free heap memory to the system; a no-op without glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _read_machine_memory(root: Path) -> Iterator[int]:
@@ -48,7 +89,10 @@ def _read_machine_memory(root: Path) -> Iterator[int]:
 
 
 def _read_cgroup_memory(root: Path) -> Iterator[int]:
-    """Of every control group above this process: its limit less what is used there and cannot be taken back."""
+    """Yield the free memory of every cgroup above this process.
+
+    It is the limit minus the memory that cannot be reclaimed.
+    """
     for line in _read_lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -79,40 +123,6 @@ def _read_fields(file: Path) -> dict[str, int]:
 
 
 def _read_int(file: Path) -> int | None:
-    """None where there is no such file, or it says `max`."""
+    """Return the number in a file; None if there is no such file or it contains `max`."""
     text = "".join(_read_lines(file)).strip()
     return int(text) if text.isdecimal() else None
-
-
-def count_usable_cores() -> int:
-    """Those this process may run on, no more than its container is granted."""
-    # Python 3.13 has os.process_cpu_count, which does not know of a container's quota either.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota = parse_cpu_quota(Path("/sys/fs/cgroup/cpu.max").read_text())
-    except (OSError, ValueError):
-        quota = None
-    return min(cores, quota or cores)
-
-
-def parse_cpu_quota(cpu_max: str) -> int | None:
-    """The cores that a container's `cpu.max` grants, rounded up; None without a limit."""
-    quota, _, period = cpu_max.strip().partition(" ")
-    return None if quota == "max" else math.ceil(int(quota) / int(period))
-
-
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
-
-
-def keep_freed_memory() -> None:
-    """Serve everything from the heap and never trim it. Does nothing where there is no glibc."""
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(M_MMAP_MAX, 0)
-        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def trim_heap() -> None:
-    """Return what is free inside the heap to the system."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)

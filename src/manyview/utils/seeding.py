@@ -1,4 +1,7 @@
-"""Independent streams of random numbers of one run, each named and counted: nothing to save, nothing to share."""
+"""Independent random streams of a run.
+
+Each is derived from a name and counters, so that no state needs saving.
+"""
 
 import zlib
 from typing import Any
@@ -7,30 +10,39 @@ import numpy as np
 
 
 def make_rng(seed: int, name: str, *counters: int) -> np.random.Generator:
-    """The generator of this name and these counters; the same whenever it is asked for."""
+    """Return the generator for a seed, name and counters.
+
+    Equal arguments give equal generators.
+    """
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, zlib.crc32(name.encode()), *counters])))
 
 
 def derive_seed(seed: int, name: str, *counters: int) -> int:
-    """A seed for those who want one number."""
+    """Return an integer seed for a seed, name and counters."""
     return int(make_rng(seed, name, *counters).integers(2**31))
 
 
 def get_rng_state(rng: np.random.Generator) -> dict[str, Any]:
+    """Return the state of a numpy generator, for `restore_rng`."""
     state: dict[str, Any] = dict(rng.bit_generator.state)
     return state
 
 
 def check_rng_position(position: Any, max_position: int) -> None:
-    """Of a generator in its block of numbers: numpy reads wherever it says, also outside of its memory."""
+    """Raise `ValueError` for an invalid buffer position.
+
+    numpy would read outside of its memory there.
+    """
     if type(position) is not int or not 0 <= position <= max_position:
-        raise ValueError(f"a random generator stands at 0 to {max_position} of its numbers, not at {position!r}")
+        raise ValueError(
+            f"invalid random generator state: expected a buffer position from 0 to {max_position}, got {position!r}"
+        )
 
 
 def restore_rng(state: dict[str, Any]) -> np.random.Generator:
-    """A numpy generator that goes on where the one with this state was."""
+    """Return a numpy generator that continues from a state of `get_rng_state`."""
     kinds = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)}
-    check_rng_position(state.get("buffer_pos", 0), 4)  # of Philox
+    check_rng_position(state.get("buffer_pos", 0), 4)  # only Philox has a buffer
     bit_generator: Any = kinds[state["bit_generator"]](0)
     bit_generator.state = state
     return np.random.Generator(bit_generator)

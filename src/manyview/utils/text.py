@@ -1,13 +1,14 @@
-"""Text of foreign origin, made safe to show in a terminal, a plot or a log."""
+"""Text formatting, and sanitizing of untrusted text for terminals, plots and files."""
 
 MAX_CHARS = 500
+"""Default maximum length of sanitized text."""
 
 
 def sanitize_text(text: object, *, max_chars: int = MAX_CHARS) -> str:
-    """Return `text` as one inert line of at most `max_chars` characters.
+    """Return `text` as one printable line of at most `max_chars` characters.
 
     Control characters, escape sequences, line breaks, bidirectional overrides and lone surrogates become spaces, so
-    nothing that a run folder, an environment or a remote process says can move the cursor or forge a row.
+    text from a run directory, an environment or a remote process cannot move the cursor or forge a row.
     """
     line = "".join(char if char.isprintable() else " " for char in str(text)[: max_chars + 1])
     return line if len(line) <= max_chars else line[: max_chars - 3] + "..."
@@ -21,5 +22,5 @@ def format_bytes(count: float | None) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """`1 seed`, `3 seeds`."""
+    """Return `1 seed` or `3 seeds`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

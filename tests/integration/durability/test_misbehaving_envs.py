@@ -118,7 +118,7 @@ def test_evaluations_and_videos_of_an_episode_without_an_end_are_cut_and_counted
 @pytest.mark.quality("S11")
 @pytest.mark.parametrize("frames", [0, -1, 0.5, float("nan"), "4", 10**30, MAX_FRAMES + 1, True, None, np.ones(2), [1]])
 def test_frames_that_are_no_count_are_refused(frames: Any) -> None:
-    with pytest.raises(ContractError, match=r'robot: info\["frames"\]: expected a whole number from 1 to 10,000, got '):
+    with pytest.raises(ContractError, match=r'robot: info\["frames"\]: expected an integer from 1 to 10,000, got '):
         validate_info({"frames": frames}, "robot")
 
 
@@ -161,5 +161,5 @@ def test_a_run_counts_frames_by_numpy_and_refuses_what_is_no_count_in_a_line(
     capsys.readouterr()
     assert train(wrong, "counts_frames_wrong") == 1
     error = capsys.readouterr().err
-    assert 'info["frames"]: expected a whole number from 1 to 10,000, got int 10000000000' in error
+    assert 'info["frames"]: expected an integer from 1 to 10,000, got int 10000000000' in error
     assert len(error.splitlines()) == 1

@@ -115,7 +115,7 @@ SWEEP = f'tasks = ["{TASK}"]\nmethods = ["drqv2+mem"]\n'
         (SWEEP + "retries = true", "retries must be a number"),
         (SWEEP + '[set]\n"drqv2.lr" = ' + "9" * 400, "drqv2.lr must be float"),
         (SWEEP + 'preset = "\\u001b[2J\\nfinished"', "no preset"),
-        ("x" * 2_000_000, "at most 262,144 are expected"),
+        ("x" * 2_000_000, "expected at most 262,144 bytes, got 2,000,000"),
         ("\x00", "sweep.toml"),
     ],
     ids=lambda value: value[-30:] if len(value) > 30 else value,

@@ -17,5 +17,5 @@ def test_its_fifty_tasks_are_listed_with_three_of_their_cameras() -> None:
 
 def test_a_missing_simulator_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites, "find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs metaworld: pip install \"\.\[metaworld\]\" in an env"):
+    with pytest.raises(ModuleNotFoundError, match=r"needs metaworld: pip install \"\.\[metaworld\]\" in a sep"):
         make("metaworld/drawer-open")

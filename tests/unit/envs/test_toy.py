@@ -171,7 +171,7 @@ def test_both_cameras_together_reach_every_goal() -> None:
 
 
 def test_a_setting_that_a_task_does_not_have_is_named() -> None:
-    with pytest.raises(ValueError, match="toy/identity has no render_quality; it has views, frame_stack"):
+    with pytest.raises(ValueError, match="toy/identity: expected one of views, frame_stack, got render_quality"):
         make("toy/identity", render_quality="fast")
 
 
@@ -181,7 +181,9 @@ def test_a_misspelt_task_is_answered_with_the_nearest() -> None:
 
 
 def test_a_view_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="has no camera 'top'; it has 0 column, 1 row"):
+    with pytest.raises(
+        ValueError, match="unknown camera: expected one of 0 column, 1 row for toy/hidden_goal, got 'top'"
+    ):
         make("toy/hidden_goal", views=["top"])
 
 
@@ -212,11 +214,11 @@ def test_a_refusal_in_a_vector_names_the_environment() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"frame_stack": 0}, "frame_stack must be a whole number"),
-        ({"frame_stack": True}, "frame_stack must be a whole number"),
-        ({"frame_stack": 1.5}, "frame_stack must be a whole number"),
-        ({"views": "upright"}, "several names"),
-        ({"views": ["2"]}, "no camera '2'; it has 0 upright, 1 lying"),
+        ({"frame_stack": 0}, "invalid frame_stack: expected an integer"),
+        ({"frame_stack": True}, "invalid frame_stack: expected an integer"),
+        ({"frame_stack": 1.5}, "invalid frame_stack: expected an integer"),
+        ({"views": "upright"}, "expected a sequence of names, got the string 'upright'"),
+        ({"views": ["2"]}, "expected one of 0 upright, 1 lying for toy/identity, got '2'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: Any, reason: str) -> None:
@@ -250,5 +252,5 @@ def test_a_snapshot_of_other_settings_is_refused_and_leaves_no_episode(other: Ca
 
 
 def test_an_environment_whose_space_is_not_that_of_its_views_is_refused() -> None:
-    with pytest.raises(ContractError, match="observation space: expected that of single frames"):
+    with pytest.raises(ContractError, match="observation space: expected the space of single frames"):
         wrap(make("toy/deep_sea", frame_stack=3), frame_stack=2)

@@ -190,7 +190,7 @@ def test_the_end_of_an_episode_is_labelled() -> None:
 def test_a_derived_view_says_what_was_removed_from_where() -> None:
     derived = View("side_foreground", 8, 8, derived_from="side")
     assert format_view_label(derived) == "side_foreground\nbackground removed\nfrom side"
-    assert format_view_label(View("screen_crop", 8, 8, derived_from="screen")) == "screen_crop\nmade of screen"
+    assert format_view_label(View("screen_crop", 8, 8, derived_from="screen")) == "screen_crop\nderived from screen"
 
 
 def test_a_broken_camera_is_shown_in_every_way_it_can_fail() -> None:

@@ -191,7 +191,7 @@ def test_a_return_that_is_not_a_number_is_none(tmp_path: Path) -> None:
     [
         (CONFIG_FILE, None, "there is no config.json"),
         (CONFIG_FILE, '{"task": ', "config.json is no JSON"),
-        (CONFIG_FILE, "[1]", "config.json: it is no JSON object"),
+        (CONFIG_FILE, "[1]", "config.json: invalid JSON: expected an object, got list"),
         (CONFIG_FILE, '{"task": "toy/identity"}', "config.json has no method"),
         (MANIFEST_FILE, None, "there is no manifest.json"),
         (METRICS_FILE, "\0\0\0\n", "metrics.jsonl holds no record"),

@@ -42,7 +42,7 @@ def test_of_a_file_no_more_is_read_than_a_bound(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert read_bounded(path, max_bytes=5) == b"12345"
-    with pytest.raises(OSError, match="file has 5 bytes, at most 4 are expected"):
+    with pytest.raises(OSError, match="file is too large: expected at most 4 bytes, got 5"):
         read_bounded(path, max_bytes=4)
 
 

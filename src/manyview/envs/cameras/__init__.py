@@ -1,4 +1,4 @@
-"""Environments of one's own: `MultiView`, and what its views may come from."""
+"""Named views for any Gymnasium environment: `MultiView` and the sources of its views."""
 
 from manyview.envs.cameras.multiview import MultiView
 from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment, seen by several cameras."""
+"""Wrapper that gives any Gymnasium environment named camera views."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -29,25 +29,29 @@ from manyview.envs.views import (
 )
 
 ViewSource = str | FromObservation | MujocoCamera | Camera | Callable[..., Any]
+"""Source of a view; a string is a path in the observation, a function is read as a `Camera`."""
 
 
 class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
-    """Gives an environment named views in place of its observation::
+    """Replaces the observation of an environment by named views.
+
+    Example::
 
         env = MultiView(gym.make("Hopper-v5"), views={
             "side": MujocoCamera("track"),                                       # a camera of the model
-            "front": MujocoCamera(Orbit("torso", distance=3.0, azimuth=180.0)),  # one that the model does not have
+            "front": MujocoCamera(Orbit("torso", distance=3.0, azimuth=180.0)),  # an additional camera
             "wrist": "pixels/wrist",                                             # an image in the observation
             "top": top_camera.read,                                              # a function
             "hand": Camera(hand_camera.read, deadline_s=0.1),                    # a function that may hang
         })
         env = manyview.wrap(env, frame_stack=3)
 
-    A camera that gives None or raises is absent for that step: its picture is black and its mask 0, a warning comes
-    when it begins, `info["camera_failures"]` says why, `counts` has how often, and it is tried again at the next step.
+    A camera that returns None or raises is absent for that step: its image is black and its mask 0. A `ViewWarning` is
+    emitted when this starts, `info["camera_failures"]` has the reason, `counts` the number of failures, and the camera
+    is read again at the next step.
 
-    Pictures are uint8 and height x width x channels, or height x width, which is one channel. Anything else is refused
-    with what would put it right. Rewards, ends, actions and `info` are the wrapped environment's own.
+    Images are uint8 of height x width x channels, or height x width for one channel. Anything else raises
+    `ContractError` with a hint how to convert it. Rewards, flags, actions and `info` pass through unchanged.
     """
 
     def __init__(self, env: gym.Env[Any, Any], *, views: Mapping[str, ViewSource]) -> None:
@@ -61,7 +65,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         try:
             for name, source in views.items():
                 self._readers[name] = self._open_reader(name, source)
-            self.views = validate_views([_build_view(name, eye) for name, eye in self._readers.items()])
+            self.views = validate_views([_build_view(name, reader) for name, reader in self._readers.items()])
         except BaseException:
             self._close_cameras()
             raise
@@ -97,7 +101,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
             reader.discard_stale()
 
     def _read_views(self, observation: Any, info: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
-        start_s = time.monotonic()  # of all cameras: their deadlines run side by side
+        start_s = time.monotonic()  # shared by all cameras: their deadlines run in parallel
         images: dict[str, Image | None] = {}
         failures: dict[str, str] = {}
         for view in self.views:
@@ -108,7 +112,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
                 failures[view.name] = f"{type(error).__name__}: {error}"
                 continue
             if image is None:
-                failures[view.name] = "it gave None"
+                failures[view.name] = "it returned None"
             else:
                 images[view.name] = validate_image(image, view.shape, self.name, view.name)
         self._count_failures(failures)
@@ -123,7 +127,10 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         return {"env": snapshot(self.env), "counts": dict(self.counts)}
 
     def restore(self, state: State) -> Observation:
-        """As the wrapped environment does it; its `restore` returns its observation."""
+        """Restore the wrapped environment and read all cameras.
+
+        The wrapped environment's `restore` must return its observation.
+        """
         self._discard_stale_frames()
         observation = restore(self.env, state["env"])
         views, _ = self._read_views(observation, {})
@@ -132,13 +139,13 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
 
     @property
     def renderer(self) -> str | None:
-        """What OpenGL calls the thing that draws; None without a camera of MuJoCo."""
+        """OpenGL's name of the renderer; None without a `MujocoCamera`."""
         return self._mujoco_readers.renderer
 
     def close(self) -> None:
         for reader in self._readers.values():
             reader.stop()
-        super().close()  # which may be what ends a read that hangs
+        super().close()  # may end a hanging read
         self._close_cameras()
 
     def _close_cameras(self) -> None:

@@ -1,4 +1,4 @@
-"""The opened cameras of `MultiView`: each gives a picture, or None, or raises."""
+"""Readers of the cameras of `MultiView`: a read returns an image or None, or raises."""
 
 import inspect
 import time
@@ -19,27 +19,34 @@ from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Image
 
 FIRST_IMAGE_TIMEOUT_S = 5.0
-"""How long a camera with a deadline may take for the picture that tells its shape: many warm up."""
+"""Maximum wait for the first image of a camera with a deadline, which gives its shape: many cameras warm up."""
 
 
 class CameraReader(ABC):
+    """Base class of camera readers."""
+
     shape: ImageShape
 
-    def discard_stale(self) -> None:  # noqa: B027  most have nothing to prepare
-        """A step begins: what was seen before is old."""
+    def discard_stale(self) -> None:  # noqa: B027  most readers have nothing to discard
+        """Discard images from before the step that starts now."""
 
     @abstractmethod
     def read(self, observation: Any, *, start_s: float) -> Any:
-        """A picture, or None; `start_s` is when the looking began, by `time.monotonic`."""
+        """Return an image or None.
+
+        `start_s` is the `time.monotonic` at which all cameras started reading.
+        """
 
     def stop(self) -> None:  # noqa: B027
-        """Read no more; returns at once."""
+        """Stop reading; returns immediately."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of everything. The wrapped environment is closed by then."""
+        """Release all resources, after the wrapped environment is closed."""
 
 
 class ObservationReader(CameraReader):
+    """Reads an image from the observation of the wrapped environment."""
+
     def __init__(self, env: gym.Env[Any, Any], source: FromObservation, *, env_name: str, name: str) -> None:
         self._path = source.path.split("/") if source.path else []
         if source.shape is not None:
@@ -51,7 +58,8 @@ class ObservationReader(CameraReader):
         if not isinstance(space, spaces.Box):
             available = [path for path, box in _iter_boxes(env.observation_space) if len(box.shape) in (2, 3)]
             raise ValueError(
-                f"{env_name}: no image {source.path!r} for view {name!r} in its observation; it has {available}"
+                f"{env_name}: no image for view {name!r} in the observation: expected one of {available}, got "
+                f"{source.path!r}"
             )
         self.shape = validate_image_shape(np.empty(space.shape, space.dtype), env_name, name)
 
@@ -61,22 +69,15 @@ class ObservationReader(CameraReader):
         return observation
 
 
-def _iter_boxes(space: spaces.Space[Any], path: str = "") -> Iterator[tuple[str, spaces.Box]]:
-    if isinstance(space, spaces.Box):
-        yield path, space
-    elif isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
-            yield from _iter_boxes(part, f"{path}/{key}" if path else key)
-
-
 class MujocoReaderFactory:
-    """The MuJoCo cameras of one environment, which share a drawing."""
+    """Opens the MuJoCo cameras of an environment; cameras of equal quality share a renderer."""
 
     def __init__(self, env: gym.Env[Any, Any], *, env_name: str, max_size: int) -> None:
         self._env, self._env_name, self._max_size = env, env_name, max_size
         self._renderers: dict[RenderQuality, MujocoRenderer] = {}
 
     def open(self, source: MujocoCamera, name: str) -> "MujocoReader":
+        """Open a camera; `ValueError` if the model has no such camera."""
         model, _ = self._get_model_data()
         try:
             resolve_camera(model, source.camera)
@@ -93,21 +94,25 @@ class MujocoReaderFactory:
         model, data = getattr(bare, "model", None), getattr(bare, "data", None)
         if model is None or data is None:
             raise TypeError(
-                f"{self._env_name} has no MuJoCo `model` and `data`; for other simulators give a function that draws: "
-                "views={'front': lambda env: env.unwrapped.draw('front')}"
+                f"{self._env_name} has no MuJoCo `model` and `data`. For other simulators give a render function: "
+                "views={'front': lambda env: env.unwrapped.render_camera('front')}"
             )
         return model, data
 
     @property
     def renderer(self) -> str | None:
-        return next((drawing.driver for drawing in self._renderers.values()), None)
+        """OpenGL's name of the renderer; None without a camera."""
+        return next((renderer.driver for renderer in self._renderers.values()), None)
 
     def close(self) -> None:
+        """Close all renderers."""
         for renderer in self._renderers.values():
             renderer.close()
 
 
 class MujocoReader(CameraReader):
+    """Renders a camera of a MuJoCo environment."""
+
     def __init__(self, renderer: MujocoRenderer, source: MujocoCamera) -> None:
         self._renderer, self._camera, self.shape = renderer, source.camera, source.shape
 
@@ -116,7 +121,7 @@ class MujocoReader(CameraReader):
 
 
 class FunctionReader(CameraReader):
-    """A function that is called when a picture is wanted."""
+    """Calls a function for each image."""
 
     def __init__(self, read: Callable[[], Any], shape: ImageShape | None, *, env_name: str, name: str) -> None:
         self._read = read
@@ -127,7 +132,7 @@ class FunctionReader(CameraReader):
 
 
 class ThreadedReader(CameraReader):
-    """A function that is called all the time, and must have answered by a deadline."""
+    """Calls a function in a background thread; a read waits up to a deadline."""
 
     def __init__(
         self, read: Callable[[], Any], shape: ImageShape | None, deadline_s: float, *, env_name: str, name: str
@@ -147,7 +152,7 @@ class ThreadedReader(CameraReader):
         try:
             return self._latest_frame.wait_for_frame(until_s=start_s + self._deadline_s)
         except TimeoutError:
-            raise TimeoutError(f"no new picture within {self._deadline_s} s") from None
+            raise TimeoutError(f"no new image within {self._deadline_s} s") from None
 
     def stop(self) -> None:
         self._latest_frame.stop()
@@ -157,22 +162,57 @@ class ThreadedReader(CameraReader):
 
 
 def open_camera(env: gym.Env[Any, Any], source: Camera, *, env_name: str, name: str) -> CameraReader:
+    """Open a camera function, in a background thread if it has a deadline."""
     read = partial(source.read, env) if _needs_env(source.read, env_name, name) else source.read
     if source.deadline_s is None:
         return FunctionReader(read, source.shape, env_name=env_name, name=name)
     return ThreadedReader(read, source.shape, source.deadline_s, env_name=env_name, name=name)
 
 
+def validate_image_shape(image: Any, env_name: str, name: str) -> ImageShape:
+    """Return the shape [H, W, C] of an image [H, W] or [H, W, C].
+
+    Raises `ContractError` unless it is uint8 with 1 or 3 channels.
+    """
+    expected = "uint8 of height, width and 1 or 3 channels"
+    if isinstance(image, np.ndarray) and image.ndim in (2, 3):
+        height, width, *channels = image.shape
+        shape = (height, width, channels[0] if channels else 1)
+        if shape[2] not in (1, 3) and height in (1, 3):  # channels first: the expected shape has them last
+            shape = (width, shape[2], height)
+        elif shape[2] == 4:
+            shape = (height, width, 3)
+        if image.dtype == np.uint8 and shape[2] in (1, 3) and image.shape in (shape, shape[:2]):
+            return shape
+        raise make_contract_error(env_name, f"view {name!r}", expected, describe_wrong_image(image, shape))
+    raise make_contract_error(env_name, f"view {name!r}", expected, describe(image))
+
+
+def validate_image(image: Any, shape: ImageShape, env_name: str, name: str) -> Image:
+    """Return a copy of the image, whose memory its camera may reuse.
+
+    Raises `ContractError` unless it is uint8 of `shape`.
+    """
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
+        if image.shape == shape:
+            return image.copy()
+        if (*image.shape, 1) == shape:
+            return image[..., None].copy()
+    raise make_contract_error(env_name, f"view {name!r}", f"uint8 of shape {shape}", describe_wrong_image(image, shape))
+
+
 def _needs_env(read: Callable[..., Any], env_name: str, name: str) -> bool:
     try:
         parameters = inspect.signature(read).parameters.values()
-    except ValueError:  # some functions written in C do not say
+    except ValueError:  # some C functions have no signature
         return False
     required = [
         p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) > 1:
-        raise TypeError(f"{env_name}: view {name!r}: expected a function of nothing or of the environment, got {read}")
+        raise TypeError(
+            f"{env_name}: view {name!r}: expected a function without arguments or of the environment, got {read}"
+        )
     return len(required) == 1
 
 
@@ -189,32 +229,14 @@ def _infer_shape(read: Callable[[], Any], env_name: str, name: str) -> ImageShap
     raise make_contract_error(
         env_name,
         f"view {name!r}",
-        "a picture that tells its shape",
-        f"{got}; or say it: Camera(read, shape=(84, 84, 3))",
+        "a first image to infer the shape from",
+        f"{got}. Fix the camera or declare the shape: Camera(read, shape=(84, 84, 3))",
     ) from cause
 
 
-def validate_image_shape(image: Any, env_name: str, name: str) -> ImageShape:
-    """The shape of pictures like this one, if they are height, width and 1 or 3 channels in uint8."""
-    expected = "uint8 of height, width and 1 or 3 channels"
-    if isinstance(image, np.ndarray) and image.ndim in (2, 3):
-        height, width, *channels = image.shape
-        shape = (height, width, channels[0] if channels else 1)
-        if shape[2] not in (1, 3) and height in (1, 3):  # as it would be with the channels last
-            shape = (width, shape[2], height)
-        elif shape[2] == 4:
-            shape = (height, width, 3)
-        if image.dtype == np.uint8 and shape[2] in (1, 3) and image.shape in (shape, shape[:2]):
-            return shape
-        raise make_contract_error(env_name, f"view {name!r}", expected, describe_wrong_image(image, shape))
-    raise make_contract_error(env_name, f"view {name!r}", expected, describe(image))
-
-
-def validate_image(image: Any, shape: ImageShape, env_name: str, name: str) -> Image:
-    """A copy of the picture: whoever drew it may draw the next one into the same memory."""
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        if image.shape == shape:
-            return image.copy()
-        if (*image.shape, 1) == shape:
-            return image[..., None].copy()
-    raise make_contract_error(env_name, f"view {name!r}", f"uint8 of shape {shape}", describe_wrong_image(image, shape))
+def _iter_boxes(space: spaces.Space[Any], path: str = "") -> Iterator[tuple[str, spaces.Box]]:
+    if isinstance(space, spaces.Box):
+        yield path, space
+    elif isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from _iter_boxes(part, f"{path}/{key}" if path else key)

@@ -1,4 +1,4 @@
-"""What a view of `MultiView` can be taken from. Declarations only; `MultiView` opens them."""
+"""Declarations of the view sources of `MultiView`, which opens them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,52 +10,56 @@ from manyview.envs.suite import RenderQuality
 
 @dataclass(frozen=True)
 class FromObservation:
-    """An image inside the wrapped environment's observation.
+    """An image in the observation of the wrapped environment.
 
-    `"pixels/front"` is `observation["pixels"]["front"]`; nothing is an observation that is an image itself.
+    The path `"pixels/front"` is `observation["pixels"]["front"]`; the empty path is the observation itself.
     """
 
     path: str = ""
     shape: ImageShape | None = None
-    """Only for images of neither 1 nor 3 channels, or where the observation space does not say it."""
+    """Needed only for images of neither 1 nor 3 channels, or if the observation space does not declare it."""
 
 
 @dataclass(frozen=True)
 class MujocoCamera:
-    """A camera of a Gymnasium MuJoCo environment: by its name or number in the model, or an `Orbit`."""
+    """A camera of a Gymnasium MuJoCo environment.
+
+    It is the name or number of a camera in the model, or an `Orbit`.
+    """
 
     camera: str | int | Orbit
     size: int | tuple[int, int] = 84
-    """Pixels a side, or height and width."""
+    """Side of a square image, or height and width, in pixels."""
     quality: RenderQuality = "standard"
-    """`fast` leaves out shadows, reflections and smoothing."""
+    """`fast` omits shadows, reflections and multisampling; `smooth` also area-averages."""
 
     def __post_init__(self) -> None:
         if self.quality not in get_args(RenderQuality):
-            raise ValueError(f"expected a quality of {' or '.join(get_args(RenderQuality))}, got {self.quality!r}")
+            raise ValueError(f"invalid quality: expected {' or '.join(get_args(RenderQuality))}, got {self.quality!r}")
         if min(self.shape) < 1:
-            raise ValueError(f"expected a size of at least 1 pixel, got {self.size}")
+            raise ValueError(f"invalid size: expected at least 1 pixel, got {self.size}")
 
     @property
     def shape(self) -> ImageShape:
+        """Height, width and channels."""
         height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
         return (height, width, 3)
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A function that returns an image, and returns None or raises when it has none. It may take the environment.
+    """A function that returns an image, and returns None or raises if it has none.
 
-    With a deadline it is called in a thread of its own, over and over, and a view is what it returned last. If nothing
-    that is new since the step began has come `deadline_s` after its end, the view is absent for this step. So a camera
-    that is slow or hangs holds the robot up by its deadline at most.
+    The function takes no argument or the environment. With a deadline it is called repeatedly in a background thread,
+    and the view is its newest image. If `deadline_s` after the environment's step no image is newer than the start of
+    that step, the view is absent. So a slow or hanging camera delays the robot by at most its deadline.
     """
 
     read: Callable[..., Any]
     deadline_s: float | None = None
     shape: ImageShape | None = None
-    """None: the camera is read once when the environment is made, to see."""
+    """Height, width and channels; None reads the camera once at construction to infer them."""
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None and not self.deadline_s > 0:
-            raise ValueError(f"expected a deadline_s above 0, or None, got {self.deadline_s}")
+            raise ValueError(f"invalid deadline_s: expected a value above 0, or None, got {self.deadline_s}")

@@ -1,1 +1,1 @@
-"""DeepMind Control: every task of its suite, and Reach Duplo of its manipulation tasks."""
+"""DeepMind Control: all tasks of its suite, and Reach Duplo of its manipulation tasks."""

@@ -1,4 +1,4 @@
-"""A dm_control task as an environment of named views."""
+"""DeepMind Control environment with named views, and loading of its tasks."""
 
 import logging
 from collections.abc import Iterator
@@ -16,16 +16,23 @@ from manyview.envs.views import State, View
 from manyview.utils.seeding import check_rng_position
 
 DEFAULT_FILL = (0, 0, 0)
+"""Color that replaces the background in a foreground view."""
 FILL_BY_TASK = {"dmc/reach_duplo": (255, 255, 255)}
-"""The colour where the background was. The arm of Reach Duplo is black itself."""
-UNBOUNDED_ACTION = 1e9  # dm_control's bound of an actuator without one is 1e10
+"""Fill colors other than the default; the arm of Reach Duplo is black."""
+UNBOUNDED_ACTION = 1e9
+"""Bounds beyond this value mean an unbounded actuator, for which dm_control declares 1e10."""
+MODEL_SEED = 0
+"""Seed for loading a task: LQR draws its model then, and every environment must have the same."""
 
 
 class DeepMindControl(SimulatedEnv):
-    """Actions lie in [-1, 1] and are scaled to the task's. A reward is the sum over the repeated action."""
+    """A dm_control task with named views.
+
+    Actions in [-1, 1] are scaled to the task's bounds. The reward is the sum over the action repeat.
+    """
 
     versioned_packages = "mujoco and dm-control"
-    rangefinders = False  # as dm_control draws them
+    rangefinders = False  # as in dm_control's rendering
 
     def __init__(self, task: Task, settings: TaskSettings) -> None:
         configure_headless_gl()
@@ -79,6 +86,13 @@ class DeepMindControl(SimulatedEnv):
             self._env = None
 
 
+def load_dmc_env(name: str, random_state: np.random.RandomState) -> Any:
+    """Load the dm_control environment of task `name`, whose resets draw from `random_state`."""
+    random_state.seed(MODEL_SEED)
+    with _suppress_absl_warnings():
+        return _load_reach_duplo(random_state) if name == "reach_duplo" else _load_suite(name, random_state)
+
+
 def _build_views(task: Task, settings: TaskSettings) -> list[View]:
     size, views = settings.image_size or 0, []
     for name in settings.views:
@@ -88,24 +102,15 @@ def _build_views(task: Task, settings: TaskSettings) -> list[View]:
         elif camera in settings.views:
             views.append(View(name, size, size, derived_from=camera, fill=FILL_BY_TASK.get(task.id, DEFAULT_FILL)))
         else:
-            raise ValueError(f"{name} is made from the picture of {camera}: add it, views={[camera, *settings.views]}")
+            raise ValueError(
+                f"missing camera: view {name} is derived from {camera}. Add it: views={[camera, *settings.views]}"
+            )
     return views
-
-
-MODEL_SEED = 0
-"""LQR draws its model once, when it is loaded: every environment must have the same."""
-
-
-def load_dmc_env(name: str, random_state: np.random.RandomState) -> Any:
-    """The dm_control environment of our task `name`. Its resets draw from `random`."""
-    random_state.seed(MODEL_SEED)
-    with _suppress_absl_warnings():
-        return _load_reach_duplo(random_state) if name == "reach_duplo" else _load_suite(name, random_state)
 
 
 @contextmanager
 def _suppress_absl_warnings() -> Iterator[None]:
-    """dm_control's own model files are told at every load that an attribute of theirs is deprecated."""
+    """Suppress the deprecation warnings of dm_control's own model files."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -132,7 +137,7 @@ def _load_reach_duplo(random_state: np.random.RandomState) -> Any:
     for camera in CAMERAS["reach_duplo"]:
         if camera not in existing:
             body.add("camera", **getattr(cameras, camera.upper())._asdict())
-    # We draw our own pictures; its own would cost a rendering a step.
+    # manyview renders the views; the task's own cameras would cost another rendering per step.
     for observable in env.task.observables.values():
         observable.enabled = False
     return env

@@ -1,4 +1,4 @@
-"""The tasks, their cameras and the paper's settings. Nothing here imports dm_control."""
+"""Suite of the DeepMind Control tasks with the paper's settings; imports no dm_control."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def _build_task(name: str, domain: str) -> Task:
 def _build_tasks() -> dict[str, Task]:
     tasks = [_build_task(f"{domain}_{name}", domain) for domain, names in TASK_NAMES.items() for name in names]
     tasks.append(_build_task("reach_duplo", "reach_duplo"))
-    # The paper's twelve first, in its order.
+    # The paper's twelve tasks first, in the paper's order.
     tasks.sort(key=lambda task: PAPER_TASKS.index(task.id[4:]) if task.in_paper else len(PAPER_TASKS))
     return {task.id: task for task in tasks}
 

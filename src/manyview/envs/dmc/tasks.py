@@ -1,4 +1,4 @@
-"""The tasks, their cameras and the paper's settings. Nothing here imports dm_control."""
+"""Names of the DeepMind Control tasks and their cameras; imports no dm_control."""
 
 CAMERAS = {
     "acrobot": ("fixed", "lookat"),
@@ -22,7 +22,7 @@ CAMERAS = {
     "swimmer": ("tracking1", "tracking2", "eyes"),
     "walker": ("side", "back"),
 }
-"""By domain, in the order of their numbers. Reach Duplo has only the first of its own; the others are added."""
+"""Cameras by domain, in the order of their numbers. Reach Duplo defines only the first; the others are added."""
 
 TASK_NAMES = {
     "acrobot": ("swingup", "swingup_sparse"),
@@ -46,7 +46,7 @@ TASK_NAMES = {
     "walker": ("stand", "walk", "run"),
 }
 
-# PAPER: D20. Two cameras, which ones is not said. The first two, but where one of them shows next to nothing.
+# PAPER: D20. Two cameras; the paper does not name them. The first two, unless one of them shows almost nothing.
 CAMERA_PAIRS = {"quadruped": ("y", "x")}
 
 PAPER_TASKS = (
@@ -66,5 +66,8 @@ PAPER_TASKS = (
 
 
 def split_task_name(name: str) -> tuple[str, str]:
-    """A suite task's domain and name in dm_control, from ours: `finger_turn_hard` is `finger`, `turn_hard`."""
+    """Split a task name into dm_control's domain and task.
+
+    `finger_turn_hard` becomes `finger`, `turn_hard`.
+    """
     return next((domain, task) for domain, tasks in TASK_NAMES.items() for task in tasks if f"{domain}_{task}" == name)

@@ -1,1 +1,1 @@
-"""Meta-World: fifty tasks of one robot arm, seen from around the table and from its gripper."""
+"""Meta-World: fifty tasks of a robot arm, seen from the table and the gripper."""

@@ -1,4 +1,4 @@
-"""A Meta-World task as an environment of named views."""
+"""Meta-World environment with named views."""
 
 from typing import Any, ClassVar
 
@@ -13,15 +13,16 @@ from manyview.envs.views import State, View
 from manyview.utils.seeding import get_rng_state, restore_rng
 
 UPSIDE_DOWN = ("corner", "corner2", "corner3", "corner4")
-"""These cameras hang head down. Their pictures are turned by half a turn; a flip alone would mirror the scene."""
+"""Cameras mounted upside down; their images are rotated by 180 degrees, since a flip would mirror the scene."""
 
 
 class MetaWorld(SimulatedEnv):
-    """An action moves the hand along three axes and opens or closes the gripper, each in [-1, 1].
+    """A Meta-World task with named views.
 
-    Every reset draws new places for the objects and the goal, and only the pictures tell them. The reward is
-    Meta-World's shaped one, summed over the repeated action; `info["success"]` says whether the task was done in any
-    of its frames. Success does not end an episode: 500 frames do, as truncated.
+    An action moves the hand along three axes and opens or closes the gripper, each in [-1, 1]. Every reset samples the
+    positions of the objects and of the goal, which only the images show. The reward is Meta-World's shaped reward,
+    summed over the action repeat. `info["success"]` is whether the task succeeded in any of these frames. Success does
+    not end the episode, which is truncated after 500 frames.
     """
 
     versioned_packages = "mujoco and metaworld"
@@ -43,7 +44,7 @@ class MetaWorld(SimulatedEnv):
         return (PhysicsError,)
 
     def seed_episodes(self) -> None:
-        """Episodes draw from `np_random` itself."""
+        """Do nothing: episodes draw directly from `np_random`."""
 
     def get_rng_state(self) -> State:
         return get_rng_state(self.np_random)

@@ -1,4 +1,4 @@
-"""The tasks, their cameras and our settings. Nothing here imports metaworld."""
+"""Suite of the Meta-World tasks; imports no metaworld."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from manyview.envs.suite import Suite, Task, TaskSettings
 from manyview.envs.views import Observation
 
 CAMERAS = ("topview", "corner", "corner2", "corner3", "corner4", "behindGripper", "gripperPOV")
-"""The same in every task, in the order of their numbers."""
+"""Cameras of every task, in the order of their numbers."""
 
-# From both sides of the table, and from the hand. `corner4` is the view of most published results from pixels, which
-# made it by moving `corner2` nearer. From `topview` the arm hides the hand, and `behindGripper` can lie inside the arm.
+# Both sides of the table, and the hand. `corner4` is the view of most published results from pixels, which obtained it
+# by moving `corner2` closer. In `topview` the arm hides the hand, and `behindGripper` can be inside the arm.
 DEFAULT_VIEWS = ("corner", "corner4", "gripperPOV")
 
 TASK_NAMES = (
@@ -67,7 +67,7 @@ TASK_NAMES = (
     "window-open",
 )
 
-# The paper has no Meta-World: these are its settings for DeepMind Control.
+# The paper has no Meta-World experiments: these are its settings for DeepMind Control.
 DEFAULT_SETTINGS = TaskSettings(
     views=DEFAULT_VIEWS, image_size=84, frame_stack=3, action_repeat=2, render_quality="standard"
 )
@@ -88,5 +88,5 @@ SUITE = Suite(
     },
     make=_make_env,
     packages=("metaworld",),
-    install='pip install ".[metaworld]" in an environment of its own',
+    install='pip install ".[metaworld]" in a separate environment',
 )

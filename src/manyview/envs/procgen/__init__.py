@@ -1,4 +1,4 @@
-"""Procgen through EnvPool: one game, or many in one pool. EnvPool is imported when a task is made."""
+"""Procgen through EnvPool, which is imported when a task is made."""
 
 from manyview.envs.procgen.env import Procgen, ProcgenVector
 

@@ -1,4 +1,7 @@
-"""Many Procgen games at once, at EnvPool's speed, with every step of every game a true transition."""
+"""Procgen as a vector environment at EnvPool's speed, and as a single environment.
+
+In contrast to EnvPool's autoreset, every step of every game is a real transition.
+"""
 
 from typing import Any
 
@@ -13,24 +16,25 @@ from manyview.envs.suite import Levels
 from manyview.envs.views import MASK, Image, MultiViewEnv, NotRestorable, Observation, State, make_observation_space
 
 MAX_ACTION = int(ACTIONS.n) - 1
+SNAPSHOT_ERROR = "EnvPool cannot save or restore the state of a game. Start a new episode with reset(seed=...)."
 
 Info = dict[str, Any]
 
 
 class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
-    """`num_envs` games in one EnvPool with threads of its own.
+    """Vector environment of `num_envs` games in one EnvPool.
 
-    An ended game begins its next episode in the same step, as in Gymnasium's vector environments with
-    `AutoresetMode.SAME_STEP`: the observation is the new episode's first, the old one's last is `info["final_obs"]`,
-    and its sums, before anything scales rewards, are `info["final_info"]["episode"]`.
+    A game that ends starts its next episode in the same step, as in Gymnasium's vector environments with
+    `AutoresetMode.SAME_STEP`: the observation is the first of the new episode, `info["final_obs"]` the last of the old
+    one, and `info["final_info"]["episode"]` has the unscaled return, the steps and the frames of the old one.
 
     Args:
         task: `"procgen/bigfish"`, ...
-        num_envs: how many games.
-        levels: the 200 `"train"` levels, or `"test"` on all.
-        frame_stack: how many frames lie along the channels, oldest first. With one, which is the paper's, nothing is
-            copied: `screen` is EnvPool's own memory, seen as height, width, channels.
-        num_threads: of EnvPool; by default as many as there are cores for this process, at most one a game.
+        num_envs: Number of games.
+        levels: The 200 `"train"` levels, or `"test"` for all levels.
+        frame_stack: Number of frames along the channels, oldest first. With 1, the paper's value, nothing is copied:
+            `screen` is EnvPool's memory, transposed to height, width, channels.
+        num_threads: Threads of EnvPool; by default one per usable core, at most one per game.
 
     """
 
@@ -50,16 +54,16 @@ class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(ACTIONS, num_envs)
         self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP, "views": (SCREEN,), "task": task}
-        num_spares = max(1, num_envs // 8)  # far more than end in one step, but for a common end of time
+        num_spares = max(1, num_envs // 8)  # far more than end in one step, except at a common time limit
         self._pool = GamePool(task, levels=levels, num_envs=num_envs, num_spares=num_spares, num_threads=num_threads)
-        self._stacks = np.empty(0, np.uint8)  # [N, 3 * frame_stack, 64, 64], what was shown last
+        self._stacks = np.empty(0, np.uint8)  # [N, 3 * frame_stack, 64, 64], the last observation
         self._mask = np.ones((num_envs, 1), np.int8)
         self._returns = np.zeros(num_envs)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
         if self.closed:
             raise make_contract_error(
-                self._pool.task, "reset", "an open environment", "a call after close(); make another"
+                self._pool.task, "reset", "an open environment", "a call after close(). Make a new environment."
             )
         if options:
             raise make_contract_error(self._pool.task, "reset options", "none", describe(options))
@@ -93,15 +97,15 @@ class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self._pool.close()
 
     def _build_final_info(self, state: PoolState, indices: NDArray[np.intp]) -> Info:
-        """What the episodes leave behind, in the form that Gymnasium's own vector environments give it."""
+        """Return `final_obs` and `final_info` of the ended episodes, in the format of Gymnasium."""
         observations = np.full(self.num_envs, None, object)
         for index in indices:
-            # A copy: this row of the stacks is about to become the next episode's.
+            # A copy: this row of the stacks is overwritten with the next episode.
             image = self._stacks[index].copy().transpose(1, 2, 0)
             observations[index] = {SCREEN.name: image, MASK: np.ones(1, np.int8)}
         done = state.done
         steps = np.where(done, state.elapsed_steps, 0)
-        # An action lasts one frame of the game.
+        # An action takes one frame of the game.
         episode = {"return": np.where(done, self._returns, 0.0), "steps": steps, "frames": steps.copy()}
         final_info = {
             "level_seed": np.where(done, state.level_seeds, 0),
@@ -111,14 +115,14 @@ class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         return _add_masks({"final_obs": observations, "final_info": _add_masks(final_info, done)}, done)
 
     def _fill_stack(self, images: Image) -> Image:
-        """A first frame stands in for the older ones."""
+        """Repeat the first frame of an episode in place of the older ones."""
         return images if self.frame_stack == 1 else np.tile(images, (1, self.frame_stack, 1, 1))
 
     def _append_frame(self, images: Image) -> Image:
         return images if self.frame_stack == 1 else np.concatenate([self._stacks[:, SCREEN.channels :], images], 1)
 
     def _build_observation(self) -> Observation:
-        # Of a stack a copy: the next one is built on it, and the caller may write into what is shown.
+        # A stack is copied: the next one is built from it, and the caller may write into the observation.
         stacks = self._stacks if self.frame_stack == 1 else self._stacks.copy()
         return {SCREEN.name: stacks.transpose(0, 2, 3, 1), MASK: self._mask.copy()}
 
@@ -135,18 +139,11 @@ class ProcgenVector(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         return value.astype(np.int32, copy=False)
 
 
-def _add_masks(info: Info, mask: NDArray[np.bool_]) -> Info:
-    """Every entry with the mask of the environments that have it, under its name with `_` in front."""
-    return {**info, **{f"_{name}": mask for name in info}}
-
-
-SNAPSHOT_ERROR = "EnvPool can neither give nor take the state of a game; begin an episode anew with reset(seed=...)"
-
-
 class Procgen(MultiViewEnv):
-    """A game in a pool of its own. A seed makes the pool anew and with it the sequence of levels.
+    """A single game in a separate pool.
 
-    `info` has the `level_seed`, and after a step whether that step made the `level_complete`.
+    A reset with a seed recreates the pool and with it the sequence of levels. `info` has the `level_seed`, and at a
+    step `level_complete`: whether this step completed the level.
     """
 
     def __init__(self, task: str, *, levels: Levels = "train") -> None:
@@ -177,3 +174,8 @@ class Procgen(MultiViewEnv):
     def _unpack_state(self, state: PoolState) -> tuple[Observation, dict[str, Any]]:
         image = state.images[0].transpose(1, 2, 0)
         return self.observe({SCREEN.name: image}), {"level_seed": int(state.level_seeds[0])}
+
+
+def _add_masks(info: Info, mask: NDArray[np.bool_]) -> Info:
+    """Add to every entry `name` the mask `_name` of the environments that have it."""
+    return {**info, **{f"_{name}": mask for name in info}}

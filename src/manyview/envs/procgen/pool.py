@@ -1,9 +1,9 @@
-"""Games in one EnvPool, without its autoreset.
+"""A pool of games in EnvPool, without its autoreset.
 
-EnvPool begins the next episode in the step after an end: it ignores that step's action and returns the first frame with
-reward 0, which looks like a transition and is none. Nobody sees such steps here. A few more games than asked for stand
-by with their first frame drawn. One of them takes the place of a game that has ended, at once; the ended game is reset
-while the others make their next step, as in bare EnvPool and at the same cost, and stands by in its turn.
+EnvPool starts the next episode in the step after an end: it ignores that step's action and returns the first frame with
+reward 0, which looks like a transition but is not one. `GamePool` hides these steps. It runs a few spare games that are
+already reset. When a game ends, a spare game replaces it immediately; the ended game is reset during the next step of
+the others, at the same cost as in bare EnvPool, and becomes a spare.
 """
 
 from collections import deque
@@ -22,46 +22,50 @@ from manyview.utils.resources import count_usable_cores
 SCREEN = View("screen", 64, 64)
 ACTIONS = spaces.Discrete(15)
 NUM_LEVELS: dict[Levels, int] = {"train": 200, "test": 0}
-"""Counted from level 0 on; 0 is EnvPool's word for all of them."""
+"""Number of levels, starting at level 0; 0 means all levels in EnvPool."""
 NUM_SEEDS = 2**31
-"""EnvPool keeps its seed in a signed 32-bit integer."""
+"""Number of seeds: EnvPool stores its seed in a signed 32-bit integer."""
+STATE_KEYS = ("obs", "reward", "done", "trunc", "elapsed_step", "info:level_seed", "info:prev_level_complete")
+"""EnvPool's names of the fields of `PoolState`, in the same order."""
 
 GameIndices = NDArray[np.int32]
-"""Numbers of games in the pool."""
+"""Indices of games in the pool."""
 
 
 class PoolState(NamedTuple):
-    """What EnvPool says of N games after a step or a reset.
+    """State of N games after a step or a reset.
 
-    Nothing writes into these arrays later: EnvPool gives its buffer away and takes a new one.
+    EnvPool does not write into these arrays later: it allocates a new buffer for each result.
     """
 
     images: Image  # [N, 3, 64, 64]
     rewards: NDArray[np.float32]  # [N]
     done: NDArray[np.bool_]  # [N]
-    timed_out: NDArray[np.bool_]  # [N], ended in the last step that an episode may have
-    elapsed_steps: NDArray[np.int32]  # [N], in the episode
+    timed_out: NDArray[np.bool_]  # [N], ended at the last step within the time limit
+    elapsed_steps: NDArray[np.int32]  # [N], since the start of the episode
     level_seeds: NDArray[np.int32]  # [N]
     level_complete: NDArray[np.int32]  # [N], 0 or 1
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """Ended by the clock. Who dies in the last step of all cannot be told from who runs out of time; who completes
-        the level in it can.
+        """Games that ended by the time limit, [N].
+
+        A death at the last step within the limit is indistinguishable from a timeout and counts as truncated; a level
+        completed at that step does not.
         """
         return self.timed_out & ~self.level_complete.astype(np.bool_)
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
+        """Games that ended before the time limit, or by completing the level, [N]."""
         return self.done & ~self.truncated
 
 
-# EnvPool's names, in the order of `PoolState`.
-STATE_KEYS = ("obs", "reward", "done", "trunc", "elapsed_step", "info:level_seed", "info:prev_level_complete")
-
-
 class GamePool:
-    """`num_envs` places for games of one kind, `standbys` of which wait for a place. Errors name the task."""
+    """Slots with `num_envs` active games and `num_spares` games to replace ended ones.
+
+    `task` identifies the pool in errors.
+    """
 
     def __init__(
         self, task: str, *, levels: Levels, num_envs: int, num_spares: int = 0, num_threads: int | None = None
@@ -71,19 +75,22 @@ class GamePool:
         self.num_games = num_envs + num_spares
         self.num_threads = num_threads or min(num_envs, count_usable_cores())
         self.active_games: GameIndices = np.arange(num_envs, dtype=np.int32)
-        """The game in each place."""
+        """The game in each slot."""
         self._num_levels = NUM_LEVELS[levels]
         self._games_to_reset: GameIndices = np.empty(0, np.int32)
-        """Games without a place, to be reset in the next step."""
+        """Ended games without a slot, to be reset in the next step."""
         self._spare_games: deque[tuple[int, Image, int]] = deque()
-        """Games without a place that have been reset: number, first frame and level."""
+        """Reset games without a slot: index, first frame and level seed."""
         self._envpool = _import_envpool(task)
         self._pool: Any = None
         self._select_columns = itemgetter(*range(len(STATE_KEYS)))
-        """Picks those of `STATE_KEYS` from what the pool returns."""
+        """Selects the columns of `STATE_KEYS` from a result of the pool."""
 
     def reset(self, seed: int | None) -> PoolState:
-        """New episodes everywhere. With a seed, it and the actions decide everything from here on."""
+        """Start new episodes in all slots.
+
+        With a seed, all later results depend only on it and the actions.
+        """
         if seed is not None or self._pool is None:
             self._pool = self._make_pool(_draw_seed() if seed is None else seed % NUM_SEEDS)
             self._select_columns = itemgetter(*(self._pool._state_keys.index(key) for key in STATE_KEYS))
@@ -94,30 +101,37 @@ class GamePool:
         return self._receive()
 
     def step(self, actions: NDArray[np.int32]) -> PoolState:
-        """What the actions [N] lead to. Places whose episode has ended must be renewed before the next step."""
+        """Step the games in all slots with actions [N].
+
+        Call `reset_games` for ended games before the next step.
+        """
         if self._pool is None:
-            raise make_contract_error(self.task, "step", "a running episode", "a step before reset; call reset()")
+            raise make_contract_error(self.task, "step", "a running episode", "a step before reset. Call reset().")
         games = self.active_games
         if self._games_to_reset.size:
             games = np.concatenate((games, self._games_to_reset))
             actions = np.concatenate((actions, np.zeros_like(self._games_to_reset)))  # ignored
-        # EnvPool's own `step` does the same, with conversions for games of other kinds that take as long as a game.
+        # EnvPool's `step` does the same, with generic conversions that take as long as stepping a game.
         self._pool._send([games, games, actions])
         return self._receive()
 
     def reset_games(self, indices: NDArray[np.intp], state: PoolState) -> None:
-        """Begin new episodes in these places, and write their first frames and levels into `state`."""
+        """Start new episodes in the slots `indices`.
+
+        Their first frames and level seeds are written into `state`.
+        """
         ended = self.active_games[indices]
         count = min(len(indices), len(self._spare_games))
         for index in indices[:count]:
             self.active_games[index], state.images[index], state.level_seeds[index] = self._spare_games.popleft()
         self._games_to_reset = ended[:count]
-        if count < len(indices):  # seldom: nobody stands by for the others, which have to be waited for
+        if count < len(indices):  # rare: too few spare games, so wait for the others to reset
             self._pool._reset(ended[count:])
             first = PoolState._make(self._select_columns(self._pool._recv()))
             state.images[indices[count:]], state.level_seeds[indices[count:]] = first.images, first.level_seeds
 
     def close(self) -> None:
+        """Release the pool."""
         self._pool = None  # its threads end with it
 
     def _make_pool(self, seed: int) -> Any:
@@ -132,7 +146,7 @@ class GamePool:
         )
 
     def _receive(self) -> PoolState:
-        """The games in their places; those that were reset beside them stand by from now on."""
+        """Return the state of the active games; games that were reset become spares."""
         state = PoolState._make(self._select_columns(self._pool._recv()))
         if not self._games_to_reset.size:
             return state
@@ -151,12 +165,12 @@ def _draw_seed() -> int:
 def _import_envpool(task: str) -> Any:
     try:
         import envpool
-        from envpool.procgen import ProcgenEnvSpec  # noqa: F401  here, Qt is loaded
+        from envpool.procgen import ProcgenEnvSpec  # noqa: F401  loads Qt
     except ImportError as error:
         if "Qt" not in str(error):
             raise
         cause = error.__cause__ or error
         raise ImportError(
-            f"{task} is drawn with Qt 5, which cannot be loaded: apt-get install libqt5gui5 ({cause})"
+            f"{task} renders with Qt 5, which cannot be loaded ({cause}). Install it: apt-get install libqt5gui5"
         ) from error
     return envpool

@@ -1,4 +1,4 @@
-"""The sixteen games by name."""
+"""Suite of the sixteen Procgen games."""
 
 from typing import Any
 
@@ -32,13 +32,13 @@ PAPER_GAMES = ("bigfish", "bossfight", "coinrun", "dodgeball", "fruitbot", "star
 
 
 def _validate_levels(task: Task, settings: TaskSettings) -> Levels:
-    """The levels, once it is clear that EnvPool can draw what the settings ask for."""
+    """Return the levels; `ValueError` for views or an image size EnvPool lacks."""
     if settings.views != (SCREEN.name,):
-        raise ValueError(f"{task.id} has the one view {SCREEN.name!r}, got {list(settings.views)}")
+        raise ValueError(f"invalid views of {task.id}: expected [{SCREEN.name!r}], got {list(settings.views)}")
     if settings.image_size != SCREEN.height:
         raise ValueError(
-            f"{task.id}: image_size must be {SCREEN.height}, got {settings.image_size}: EnvPool draws no other; "
-            "resize the pictures where the network reads them"
+            f"invalid image_size of {task.id}: expected {SCREEN.height}, the only size of EnvPool, got "
+            f"{settings.image_size}. Resize the images at the input of the network instead."
         )
     return settings.levels or "train"
 

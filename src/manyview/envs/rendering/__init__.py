@@ -1,1 +1,1 @@
-"""Drawing of MuJoCo models without a screen."""
+"""Offscreen rendering of MuJoCo models."""

@@ -1,10 +1,4 @@
-"""Draws a MuJoCo model through any of its cameras, without disturbing others who draw in this process.
-
-OpenGL draws into, and deletes from, whatever context is current in a thread. Other users of MuJoCo rely on theirs still
-being current (dm_control), or delete from somebody else's (`mujoco.Renderer.close` lets go of its context first, and
-then deletes its objects from whichever is current). So a drawing takes its context while it draws, and afterwards gives
-the thread back as it found it. It may be used from any thread.
-"""
+"""OpenGL contexts and render quality for MuJoCo, with or without a display."""
 
 import os
 from collections.abc import Iterator
@@ -16,8 +10,8 @@ from manyview.envs.suite import RenderQuality
 
 @contextmanager
 def preserve_current_context() -> Iterator[None]:
-    """Whatever context is current in this thread is so again afterwards, or none if there was none."""
-    if not uses_egl():  # the window system and OSMesa have one user
+    """Restore this thread's current OpenGL context, or its absence, on exit."""
+    if not uses_egl():  # a window system or OSMesa context has one user
         yield
         return
     from mujoco import egl
@@ -41,13 +35,15 @@ def preserve_current_context() -> Iterator[None]:
 
 
 def uses_egl() -> bool:
+    """Return whether MuJoCo renders with EGL, after `configure_headless_gl`."""
     configure_headless_gl()
     return os.environ.get("MUJOCO_GL") == "egl"
 
 
 def get_context_class() -> Any:
+    """Return MuJoCo's OpenGL context class for the configured backend."""
     if uses_egl():
-        # By name: whoever imported mujoco before may not have chosen, and got the window system.
+        # Not mujoco.GLContext: it is the window system's if mujoco was imported before MUJOCO_GL was set.
         from mujoco.egl import GLContext
 
         return GLContext
@@ -57,10 +53,11 @@ def get_context_class() -> Any:
 
 
 def configure_headless_gl() -> None:
-    """Choose EGL where no display is, and no threads in the software renderer; what the user set stays.
+    """Configure OpenGL for rendering without a display; keep the user's settings.
 
-    Without a choice MuJoCo takes the window system and dies. Threads of the software renderer gain nothing on small
-    images, and several environment processes would fight over the cores with them.
+    Selects EGL if there is no display, and no threads in the software renderer. By default MuJoCo uses the window
+    system, and fails without a display. Threads of the software renderer do not speed up small images, and with several
+    environment processes they compete for the cores.
     """
     if not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -68,7 +65,10 @@ def configure_headless_gl() -> None:
 
 
 def set_render_quality(visual: Any, quality: RenderQuality, size: int) -> None:
-    """Set a MuJoCo model's `vis` for contexts made from now on, which draw images of up to `size` pixels a side."""
+    """Set the quality of a MuJoCo model's `vis`, for contexts made later.
+
+    `size` is the maximum side of an image in pixels.
+    """
     if quality != "standard":
         visual.quality.offsamples = 0
         visual.quality.numslices, visual.quality.numstacks, visual.quality.numquads = 12, 8, 2
@@ -80,7 +80,10 @@ def set_render_quality(visual: Any, quality: RenderQuality, size: int) -> None:
 
 @contextmanager
 def override_render_quality(visual: Any, quality: RenderQuality, size: int) -> Iterator[None]:
-    """`set_render_quality` for the contexts made meanwhile: the model is somebody else's, who may draw it too."""
+    """Apply `set_render_quality` and undo it on exit.
+
+    Other code may render the same model.
+    """
     fields = [(visual.quality, name) for name in ("offsamples", "numslices", "numstacks", "numquads")]
     fields += [(visual.global_, name) for name in ("offwidth", "offheight")]
     saved = [(part, name, getattr(part, name)) for part, name in fields]

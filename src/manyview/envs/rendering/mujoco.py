@@ -1,9 +1,9 @@
-"""Draws a MuJoCo model through any of its cameras, without disturbing others who draw in this process.
+"""Renderer of MuJoCo models that does not disturb other renderers in the process.
 
-OpenGL draws into, and deletes from, whatever context is current in a thread. Other users of MuJoCo rely on theirs still
-being current (dm_control), or delete from somebody else's (`mujoco.Renderer.close` lets go of its context first, and
-then deletes its objects from whichever is current). So a drawing takes its context while it draws, and afterwards gives
-the thread back as it found it. It may be used from any thread.
+OpenGL renders into, and deletes from, the current context of a thread. Other users of MuJoCo rely on their context
+staying current (dm_control), or delete from a foreign one (`mujoco.Renderer.close` releases its context first and then
+deletes its objects from the current one). So `MujocoRenderer` makes its context current only while it renders and
+restores the previous one afterwards. It can be used from any thread.
 """
 
 import atexit
@@ -28,36 +28,38 @@ from manyview.envs.views import Image, View
 ImageShape = tuple[int, int, int]
 """Height, width and channels."""
 ModelDataFn = Callable[[], tuple[Any, Any]]
-"""The model and the data as they are now: some environments replace them at a reset."""
+"""Returns the current model and data, which some environments replace at a reset."""
 MAX_GEOMS = 2_000
+"""Maximum number of geoms in a scene."""
 SUPERSAMPLING = 2
-"""How many times larger `smooth` pictures are drawn before they are averaged: thin things do not get lost."""
+"""Factor by which `smooth` images are rendered larger before area-averaging, so that thin objects stay visible."""
 
 
 @dataclass(frozen=True)
 class Orbit:
-    """A camera that the model does not have: it follows a body from one direction. Angles are in degrees."""
+    """An additional camera that follows a body from a fixed direction. Angles are in degrees."""
 
     body: str
     distance: float
-    """In the model's unit of length."""
+    """Distance to the body in the model's unit of length."""
     azimuth: float = 90.0
-    """From where around the body: 0 looks along the x axis, 90 along the y axis."""
+    """Direction around the body: 0 looks along the x axis, 90 along the y axis."""
     elevation: float = -20.0
-    """Negative looks down."""
+    """Vertical angle; negative looks down."""
 
 
 class RenderedViews(NamedTuple):
-    """A picture per view, None where its camera failed, and why each camera failed."""
+    """An image per view, None if its camera failed, and the exception of each failed camera."""
 
     images: dict[str, Image | None]
     failures: dict[str, Exception]
 
 
 class MujocoRenderer:
-    """One context for all cameras of an environment, of whatever size.
+    """Renders all cameras of an environment in one OpenGL context.
 
-    A context that has failed is replaced when the next picture is drawn.
+    Images have any size up to `max_size` pixels per side. After an error in the context, the next image is rendered in
+    a new one.
     """
 
     def __init__(
@@ -71,41 +73,75 @@ class MujocoRenderer:
         except Exception as error:
             self._finalizer()
             raise RuntimeError(
-                f"MuJoCo cannot draw here ({error}): set MUJOCO_GL to egl or osmesa before Python starts, and install "
-                "the driver (apt-get install libegl1 libgl1); `manyview doctor` says more"
+                f"MuJoCo cannot render here ({error}). Set MUJOCO_GL to egl or osmesa before Python starts, and "
+                "install the driver (apt-get install libegl1 libgl1). `manyview doctor` prints details."
             ) from error
-        # Before MuJoCo's own farewell to EGL: the last to register goes first, and it has just registered.
+        # Must run before MuJoCo terminates EGL: exit handlers run in reverse, and MuJoCo's is registered.
         self._finalizer.atexit = False
         atexit.register(self._finalizer)
 
     def render(self, camera: str | int | Orbit, shape: ImageShape) -> Image:
+        """Render one camera as an image of `shape`."""
         model, data = self._require_model_data()
         with preserve_current_context():
             return self._renderer.render(model, data, camera, shape)
 
     def render_views(self, views: Sequence[View]) -> RenderedViews:
-        """Every view by the camera of its name, and what is derived from it, in one go."""
+        """Render every view with the camera of its name, and the views derived from it."""
         model, data = self._require_model_data()
         with preserve_current_context():
             return self._renderer.render_views(model, data, views)
 
     def _require_model_data(self) -> tuple[Any, Any]:
         if not self._finalizer.alive:
-            raise RuntimeError("the environment is closed, and draws no more")
+            raise RuntimeError("the renderer is closed: its environment was closed before this call")
         return self._get_model_data()
 
     @property
     def driver(self) -> str:
-        """What OpenGL calls the thing that draws."""
+        """OpenGL's name of the renderer."""
         return self._renderer.get_driver()
 
     def close(self) -> None:
+        """Free the OpenGL context."""
         self._finalizer()
         atexit.unregister(self._finalizer)
 
 
+def resolve_camera(model: Any, camera: str | int | Orbit) -> Any:
+    """Return MuJoCo's camera for a name, number or orbit.
+
+    Raises `ValueError` if the model has no such camera or body.
+    """
+    import mujoco
+
+    mjv_camera = mujoco.MjvCamera()
+    if isinstance(camera, Orbit):
+        body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, camera.body)
+        if body == -1:
+            raise ValueError(
+                f"unknown body of an Orbit: expected one of {_list_names(model.body, model.nbody)}, got {camera.body!r}"
+            )
+        mjv_camera.type, mjv_camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, body
+        mjv_camera.distance, mjv_camera.azimuth, mjv_camera.elevation = (
+            camera.distance,
+            camera.azimuth,
+            camera.elevation,
+        )
+        mjv_camera.lookat[:] = model.body(body).pos
+        return mjv_camera
+    number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera) if isinstance(camera, str) else camera
+    if not 0 <= number < model.ncam:
+        raise ValueError(
+            f"unknown camera: expected one of {_list_names(model.camera, model.ncam)}, got {camera!r}. "
+            f"To add a camera use an Orbit around a body: MujocoCamera(Orbit({model.body(1).name!r}, distance=3))"
+        )
+    mjv_camera.type, mjv_camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
+    return mjv_camera
+
+
 class _GLRenderer:
-    """Everything of OpenGL."""
+    """OpenGL state of `MujocoRenderer`, without a reference back to it."""
 
     def __init__(self, max_size: int, quality: RenderQuality, rangefinders: bool) -> None:
         self._quality, self._rangefinders = quality, rangefinders
@@ -119,7 +155,7 @@ class _GLRenderer:
         self._cameras: dict[str | int | Orbit, Any] = {}
         self._terrain = b""
         self._plane_indices: list[int] = []
-        """Where in the scene the planes are."""
+        """Indices of the planes in the scene."""
 
     def prepare(self, model: Any) -> None:
         import mujoco
@@ -149,12 +185,12 @@ class _GLRenderer:
             if view.derived_from is None:
                 try:
                     images |= self._render_with_derived(model, data, view, views)
-                except Exception as error:  # whatever the driver makes of it
+                except Exception as error:  # drivers raise many types
                     failures[view.name] = error
         return RenderedViews(images, failures)
 
     def _render_with_derived(self, model: Any, data: Any, view: View, views: Sequence[View]) -> dict[str, Image]:
-        """The picture of a camera, and those of the views derived from it."""
+        """Return the image of a camera and those of the views derived from it."""
         image = self.render(model, data, view.name, view.shape)
         derived = [other for other in views if other.derived_from == view.name]
         derived_images = {
@@ -178,11 +214,11 @@ class _GLRenderer:
             mujoco.mjv_updateScene(model, data, self._option, None, mjv_camera, categories, self._scene)
             return _average_blocks(self._read_pixels(shape), self._supersampling)
         except Exception:
-            self._model = None  # whatever is wrong with the context, the next picture gets another
+            self._model = None  # render the next image in a new context
             raise
 
     def _upload_terrain(self, model: Any) -> None:
-        """A task may shape the ground anew at a reset; the context has only what it was when it was made."""
+        """Upload changed height fields, which tasks may replace at a reset."""
         import mujoco
 
         terrain = model.hfield_data.tobytes()
@@ -192,7 +228,7 @@ class _GLRenderer:
             self._terrain = terrain
 
     def _read_pixels(self, shape: ImageShape) -> Image:
-        """As drawn, which is larger than `shape` if it has to be finer."""
+        """Render the scene, at `shape` times the supersampling factor."""
         import mujoco
 
         height, width, channels = shape
@@ -201,10 +237,13 @@ class _GLRenderer:
         pixels = np.empty((height, width, channels), np.uint8)
         mujoco.mjr_render(rectangle, self._scene, self._mjr_context)
         mujoco.mjr_readPixels(pixels, None, rectangle, self._mjr_context)
-        return pixels[::-1]  # GL begins at the bottom
+        return pixels[::-1]  # OpenGL starts at the bottom row
 
     def _render_foreground_mask(self, shape: ImageShape) -> NDArray[np.bool_]:
-        """Of the scene just painted: all but the planes (floors, walls, backdrops) and what no object covers."""
+        """Return the foreground mask [H, W] of the current scene.
+
+        The background is planes (floors, walls, backdrops) and pixels without an object.
+        """
         import mujoco
 
         flags = self._scene.flags
@@ -216,7 +255,7 @@ class _GLRenderer:
         finally:
             for flag in segments:
                 flags[flag] = False
-        # A pixel is the number of the object in the scene, counted from 1; 0 is nothing.
+        # A pixel holds the index of its object in the scene plus 1; 0 is no object.
         count = self._scene.ngeom
         is_foreground = np.ones(count + 1, np.bool_)
         is_foreground[0] = False
@@ -235,11 +274,11 @@ class _GLRenderer:
         import mujoco
 
         plane = mujoco.mjtGeom.mjGEOM_PLANE
-        # Reading every geom of the scene costs as much as drawing it, and planes keep their places.
+        # Reading every geom of the scene costs as much as rendering it, and planes keep their indices.
         if not self._plane_indices or not all(
-            place < count and geoms[place].type == plane for place in self._plane_indices
+            index < count and geoms[index].type == plane for index in self._plane_indices
         ):
-            self._plane_indices = [place for place in range(count) if geoms[place].type == plane]
+            self._plane_indices = [index for index in range(count) if geoms[index].type == plane]
         return self._plane_indices
 
     def get_driver(self) -> str:
@@ -253,38 +292,11 @@ class _GLRenderer:
         if self._gl_context is not None:
             with preserve_current_context():
                 if self._mjr_context is not None:
-                    with suppress(Exception):  # a context that is lost has nothing to free
+                    with suppress(Exception):  # a lost context has nothing to free
                         self._gl_context.make_current()
                     self._mjr_context.free()
                 self._gl_context.free()
         self._model = self._gl_context = self._mjr_context = None
-
-
-def resolve_camera(model: Any, camera: str | int | Orbit) -> Any:
-    """MuJoCo's camera of this name, number or orbit; `ValueError` with what there is otherwise."""
-    import mujoco
-
-    mjv_camera = mujoco.MjvCamera()
-    if isinstance(camera, Orbit):
-        body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, camera.body)
-        if body == -1:
-            raise ValueError(f"no body {camera.body!r} to follow; there are {_list_names(model.body, model.nbody)}")
-        mjv_camera.type, mjv_camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, body
-        mjv_camera.distance, mjv_camera.azimuth, mjv_camera.elevation = (
-            camera.distance,
-            camera.azimuth,
-            camera.elevation,
-        )
-        mjv_camera.lookat[:] = model.body(body).pos
-        return mjv_camera
-    number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera) if isinstance(camera, str) else camera
-    if not 0 <= number < model.ncam:
-        raise ValueError(
-            f"no camera {camera!r}; there are {_list_names(model.camera, model.ncam)}. "
-            f"An Orbit around a body is one more: MujocoCamera(Orbit({model.body(1).name!r}, distance=3))"
-        )
-    mjv_camera.type, mjv_camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
-    return mjv_camera
 
 
 def _list_names(get_element: Callable[[int], Any], count: int) -> str:
@@ -294,12 +306,12 @@ def _list_names(get_element: Callable[[int], Any], count: int) -> str:
 def _average_blocks(image: Image, factor: int) -> Image:
     if factor == 1:
         return image
-    # Half a unit before cutting off: rounded, as the mean of whole numbers.
+    # Adding half of the divisor rounds to the nearest integer.
     total = _split_blocks(image, factor).sum((1, 3), dtype=np.uint16)
     return np.asarray((total + factor**2 // 2) // factor**2, np.uint8)
 
 
 def _split_blocks(image: NDArray[Any], factor: int) -> NDArray[Any]:
-    """[H, finer, W, finer, ...]"""
+    """Return a view of shape [H / factor, factor, W / factor, factor, ...]."""
     height, width = image.shape[:2]
     return image.reshape(height // factor, factor, width // factor, factor, *image.shape[2:])

@@ -1,4 +1,4 @@
-"""Tasks in numpy alone: thousands of steps a second, with answers that are known."""
+"""Toy tasks in pure numpy: thousands of steps per second and known optimal returns."""
 
 from manyview.envs.toy.envs import DeepSea, HiddenGoal, Identity
 

@@ -1,4 +1,7 @@
-"""What the toys share: small grey pictures of a number, drawn once."""
+"""Toy environments: base class, deep sea, hidden goal and identity.
+
+All views are small gray images of a bar whose position encodes a number.
+"""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -12,11 +15,16 @@ from manyview.envs.views import Image, MultiViewEnv, Observation, State, View
 from manyview.utils.seeding import get_rng_state, restore_rng
 
 IMAGE_SIZE = 20
-"""Pixels a side: the paper's four convolutions need at least 15."""
+"""Height and width in pixels; the paper's four convolutions need at least 15."""
+
+ActionKind = Literal["discrete", "continuous"]
 
 
 def draw_bars(count: int, *, upright: bool, size: int = IMAGE_SIZE) -> list[Image]:
-    """`count` pictures [size, size, 1], each with one white bar at its own place."""
+    """Draw `count` images of a white bar at different positions.
+
+    The images [size, size, 1] are read-only.
+    """
     edges = np.linspace(0, size, count + 1).round().astype(int)
     images = []
     for start, end in pairwise(edges):
@@ -28,27 +36,28 @@ def draw_bars(count: int, *, upright: bool, size: int = IMAGE_SIZE) -> list[Imag
 
 
 class ToyEnv(MultiViewEnv):
-    """A toy says what it draws, how an episode begins and how a step goes; its whole state is some integers."""
+    """Base class of the toys; the complete state is a dict of integers."""
 
     terminal = False
-    """Whether the last step ends the world, or only the clock runs out."""
+    """True if the last step terminates the episode, False if it truncates it."""
 
     def __init__(self, names: Sequence[str], action_space: spaces.Space[Any], *, episode_steps: int) -> None:
         super().__init__([View(name, IMAGE_SIZE, IMAGE_SIZE, 1, fill=(0,)) for name in names], action_space)
         self.episode_steps = episode_steps
         self._state: dict[str, int] = {}
-        """The state, by name."""
+        """State variables by name."""
 
     @abstractmethod
     def sample_initial_state(self) -> dict[str, int]:
-        """The state an episode starts from."""
+        """Return the initial state of an episode."""
 
     @abstractmethod
     def apply_action(self, action: Any) -> tuple[float, dict[str, Any]]:
-        """Change the state; the reward and the info of the step."""
+        """Update the state and return the reward and the info of the step."""
 
     @abstractmethod
-    def render_views(self) -> dict[str, Image]: ...
+    def render_views(self) -> dict[str, Image]:
+        """Return the image of each view for the current state."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -64,7 +73,7 @@ class ToyEnv(MultiViewEnv):
         return self._observe(), reward, last and self.terminal, last and not self.terminal, info
 
     def _observe(self) -> Observation:
-        return self.observe({name: picture.copy() for name, picture in self.render_views().items()})
+        return self.observe({name: image.copy() for name, image in self.render_views().items()})
 
     def snapshot(self) -> State:
         return {"values": dict(self._state), "rng": get_rng_state(self.np_random)}
@@ -75,30 +84,29 @@ class ToyEnv(MultiViewEnv):
         return self._observe()
 
 
-ActionKind = Literal["discrete", "continuous"]
-
-
 class DeepSea(ToyEnv):
-    """A square sea of `size` x `size` cells; each step sinks by one and drifts a column left or right.
+    """Deep sea exploration on a grid of `size` x `size` cells.
 
-    Treasure of 1 lies in the last column of the ground. Drifting right costs 0.01 / size, so all nearby reward says
-    left, and of all action sequences one in 2^size finds the treasure. Which action means right is drawn for each cell
-    from `mapping_seed` (None: always the second), so that no habit of acting finds it either. With continuous actions
-    the sign decides. The two views are complementary: neither knows the state, and a state that is new as a pair can
-    be common in both.
+    Each step goes down one row and one column left or right. The treasure, reward 1, is right of the last cell of the
+    diagonal. Every move right costs 0.01 / size, so the immediate reward favors left, and one of 2^size action
+    sequences reaches the treasure. The action that moves right is drawn for each cell from `mapping_seed` (None: always
+    the second), so that repeating an action does not reach it. For continuous actions the sign decides. The two views
+    are complementary: neither shows the full state, and a state that is novel as a pair can be common in each view.
     """
 
     terminal = True
 
     def __init__(self, size: int = 10, *, actions: ActionKind = "discrete", mapping_seed: int | None = 0) -> None:
         if not 2 <= size < IMAGE_SIZE:
-            raise ValueError(f"size must be from 2 to {IMAGE_SIZE - 1} (a bar needs a pixel), got {size}")
+            raise ValueError(
+                f"invalid size: expected 2 to {IMAGE_SIZE - 1}, since a bar needs at least a pixel, got {size}"
+            )
         space = spaces.Discrete(2) if actions == "discrete" else spaces.Box(-1.0, 1.0, (1,), np.float32)
         super().__init__(("depth", "column"), space, episode_steps=size)
         self.size, self._discrete = size, actions == "discrete"
         draws = None if mapping_seed is None else np.random.default_rng(mapping_seed).integers(2, size=(size, size))
         self._right_actions = np.ones((size, size), int) if draws is None else draws
-        # One bar more than rows: the ground, where the episode ends, looks like no row.
+        # One bar more than rows: the ground, where the episode ends, differs from all rows.
         self._depths, self._columns = draw_bars(size + 1, upright=False), draw_bars(size, upright=True)
 
     def sample_initial_state(self) -> dict[str, int]:
@@ -118,10 +126,11 @@ class DeepSea(ToyEnv):
 
 
 class HiddenGoal(ToyEnv):
-    """A goal on a grid of `cells` x `cells`; the first camera sees its column, the second its row.
+    """A goal on a grid of `cells` x `cells`; each view shows one coordinate.
 
-    An action names a cell (continuous: a point of the square [-1, 1]²) and pays 1 if it is the goal. The goal
-    changes at every step. With both views every step can be paid; with one alone no policy gets more than 1 in `cells`.
+    The first view shows the column, the second the row. An action selects a cell (continuous: a point of the square
+    [-1, 1]²) and gives reward 1 if it is the goal. The goal changes at every step. With both views every step can be
+    rewarded; with one view the success rate of every policy is at most 1 / `cells`.
     """
 
     def __init__(self, cells: int = 3, *, actions: ActionKind = "discrete", episode_steps: int = 10) -> None:
@@ -155,10 +164,11 @@ class HiddenGoal(ToyEnv):
 
 
 class Identity(ToyEnv):
-    """Both views show the same one of `targets` places, one as an upright bar, one as a lying bar.
+    """Both views show the same one of `targets` targets.
 
-    Discrete: 1 for naming the place. Continuous: 1 minus the distance to it, both on [-1, 1], and never below 0. The
-    place changes at every step, so the best return is the number of steps.
+    One view shows it as a vertical bar, the other as a horizontal bar. Discrete: reward 1 for the index of the target.
+    Continuous: 1 minus the distance to its position, both in [-1, 1], and at least 0. The target changes at every step,
+    so the optimal return is the number of steps.
     """
 
     def __init__(self, targets: int = 4, *, actions: ActionKind = "discrete", episode_steps: int = 10) -> None:

@@ -1,4 +1,4 @@
-"""The toys by name."""
+"""Suite of the toy tasks."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +32,7 @@ def _build_task(name: str) -> Task:
 
 SUITE = Suite(
     name="toy",
-    title="Toys in numpy, with known answers",
+    title="Toy tasks in numpy with known optimal returns",
     tasks={f"toy/{name}": _build_task(name) for name in TOYS},
     make=_make_env,
 )

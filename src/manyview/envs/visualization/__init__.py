@@ -1,4 +1,4 @@
-"""Looking at environments: contact sheets and videos of their views. Pillow and imageio are imported when drawing."""
+"""Contact sheets and videos of views; Pillow and imageio are imported on use."""
 
 from manyview.envs.visualization.contact_sheet import draw_contact_sheet, render_fault_rows
 from manyview.envs.visualization.grid import Row, draw_grid, save_image, stack_vertically

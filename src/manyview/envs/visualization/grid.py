@@ -1,4 +1,4 @@
-"""Pictures in a labelled grid: a contact sheet of views, or one frame of a video of them."""
+"""Labeled grids of images: a contact sheet of views, or a frame of a video of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
 EXTRA = "plots"
+"""Extra of manyview that installs Pillow."""
 MIN_CELL_PX = 160
-"""The least side of a picture on a sheet."""
+"""Minimum longer side of an image on a sheet."""
 GAP_PX = 8
 FONT_PX = 14
 BACKGROUND, ABSENT, LINE = 255, 228, 168
-"""Shades of grey."""
+"""Gray levels."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Pictures from left to right; None where a camera gave none."""
+    """A label and images from left to right; None marks an absent view."""
 
     label: str
     images: Sequence[Image | None]
@@ -37,19 +38,19 @@ class Row:
 def draw_grid(
     rows: Sequence[Row], *, column_labels: Sequence[str] = (), title: str = "", cell_px: int = MIN_CELL_PX
 ) -> Image:
-    """The rows below each other as one RGB picture. Labels may have several lines.
+    """Draw the rows below each other as one RGB image; labels may have several lines.
 
     Args:
-        rows: the pictures, grey or RGB, of any size.
-        column_labels: what stands above each column.
-        title: what stands above everything.
-        cell_px: pictures with a smaller side are enlarged by a whole factor, so that a pixel stays a pixel.
+        rows: Labels and images, gray or RGB, of any size.
+        column_labels: Labels above the columns.
+        title: Text above the grid.
+        cell_px: Images whose longer side is smaller are enlarged by an integer factor, without interpolation.
 
     """
-    images = [[None if picture is None else _enlarge(picture, cell_px) for picture in row.images] for row in rows]
-    absent = _draw_absent_cell([picture for line in images for picture in line if picture is not None], cell_px)
+    images = [[None if image is None else _enlarge(image, cell_px) for image in row.images] for row in rows]
+    absent = _draw_absent_cell([image for line in images for image in line if image is not None], cell_px)
     cells = [
-        [_draw_text(row.label), *(absent if picture is None else picture for picture in line)]
+        [_draw_text(row.label), *(absent if image is None else image for image in line)]
         for row, line in zip(rows, images, strict=True)
     ]
     if column_labels:
@@ -61,46 +62,54 @@ def draw_grid(
         )
         for line in cells
     ]
-    around = ((GAP_PX, GAP_PX), (GAP_PX, GAP_PX), (0, 0))
-    return np.pad(stack_vertically([_draw_text(title), *lines]), around, constant_values=BACKGROUND)
+    margin = ((GAP_PX, GAP_PX), (GAP_PX, GAP_PX), (0, 0))
+    return np.pad(stack_vertically([_draw_text(title), *lines]), margin, constant_values=BACKGROUND)
 
 
 def stack_vertically(images: Sequence[Image]) -> Image:
-    """Pictures below each other, such as several grids."""
+    """Stack RGB images, such as several grids, below each other."""
     return _concat_cells(images, axis=0)
 
 
 def save_image(image: Image, path: Path) -> None:
-    """Write a picture as the file's suffix says: .png, .jpg, .webp ...
+    """Write an image in the format of the suffix (.png, .jpg, .webp, ...).
 
-    A link in its place is replaced, not followed.
+    A symbolic link at `path` is replaced, not followed.
     """
-    with replace_file(path) as written:
-        import_optional("PIL.Image", extra=EXTRA).fromarray(image).save(written, optimize=True)
+    with replace_file(path) as temp_path:
+        import_optional("PIL.Image", extra=EXTRA).fromarray(image).save(temp_path, optimize=True)
+
+
+def pad_or_crop(image: Image, height: int, width: int) -> Image:
+    """Pad an RGB image with white, or crop it, at the right and bottom."""
+    page = np.full((height, width, 3), BACKGROUND, np.uint8)
+    visible = image[:height, :width]
+    page[: visible.shape[0], : visible.shape[1]] = visible
+    return page
 
 
 def _enlarge(image: Image, cell_px: int) -> Image:
     factor = ceil(cell_px / max(image.shape[:2]))
-    grey = image.shape[2] < 3
-    colours = np.repeat(image[..., :1], 3, axis=2) if grey else image[..., :3]
-    enlarged = colours.repeat(factor, axis=0).repeat(factor, axis=1)
-    # A line around it: where a picture is white it would have no edge.
+    is_gray = image.shape[2] < 3
+    rgb = np.repeat(image[..., :1], 3, axis=2) if is_gray else image[..., :3]
+    enlarged = rgb.repeat(factor, axis=0).repeat(factor, axis=1)
+    # A border, so that white regions have an edge.
     return np.pad(enlarged, ((1, 1), (1, 1), (0, 0)), constant_values=LINE)
 
 
 def _draw_absent_cell(images: Sequence[Image], cell_px: int) -> Image:
-    """A crossed out cell, as large as the largest picture."""
-    height = max((picture.shape[0] for picture in images), default=cell_px)
-    width = max((picture.shape[1] for picture in images), default=cell_px)
+    """Draw a crossed-out cell of the size of the largest image."""
+    height = max((image.shape[0] for image in images), default=cell_px)
+    width = max((image.shape[1] for image in images), default=cell_px)
     cell = np.full((height, width, 3), ABSENT, np.uint8)
-    along = np.linspace(0, 1, 2 * max(height, width))
-    down, across = (along * (height - 1)).astype(int), (along * (width - 1)).astype(int)
-    cell[down, across] = cell[down, width - 1 - across] = LINE
+    diagonal = np.linspace(0, 1, 2 * max(height, width))
+    rows, columns = (diagonal * (height - 1)).astype(int), (diagonal * (width - 1)).astype(int)
+    cell[rows, columns] = cell[rows, width - 1 - columns] = LINE
     return cell
 
 
 def _draw_text(text: str) -> Image:
-    """Black on white, as large as it has to be."""
+    """Draw black text on white, cropped to its size; empty text gives an image of size 0."""
     if not text:
         return np.zeros((0, 0, 3), np.uint8)
     new, draw = import_optional("PIL.Image", extra=EXTRA).new, import_optional("PIL.ImageDraw", extra=EXTRA).Draw
@@ -116,16 +125,8 @@ def _load_font() -> "FreeTypeFont | ImageFont":
     return font
 
 
-def pad_or_crop(image: Image, height: int, width: int) -> Image:
-    """The picture in the upper left of a page of this size, cut where it is larger."""
-    page = np.full((height, width, 3), BACKGROUND, np.uint8)
-    visible = image[:height, :width]
-    page[: visible.shape[0], : visible.shape[1]] = visible
-    return page
-
-
 def _concat_cells(cells: Sequence[Image], *, axis: int) -> Image:
-    """Below each other (axis 0) or side by side (axis 1), with gaps; what has no extent takes no room."""
+    """Concatenate cells along an axis with gaps, skipping empty ones."""
     visible = [cell for cell in cells if cell.shape[axis]]
     height, width = (max(cell.shape[side] for cell in visible) for side in (0, 1))
     parts: list[Image] = []

@@ -1,4 +1,4 @@
-"""Look at an environment: what every view shows during some random actions."""
+"""Recording of views under random actions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,33 +13,35 @@ from manyview.envs.views import MASK, Image, Observation, View, get_views
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep:
-    """What was seen after one step, or at the begin of an episode."""
+    """Images and reward of an agent step or a reset."""
 
     step: int
-    """Agent steps since the episode began."""
+    """Agent steps since the start of the episode."""
     frame: int
-    """Simulator frames since then."""
+    """Simulator frames since the start of the episode."""
     images: dict[str, Image | None]
-    """The newest frame of each view, by name; None for an absent one."""
+    """Newest frame of each view, by name; None for an absent view."""
     reward: float | None = None
-    """None at the begin of an episode."""
+    """Reward of the step; None at a reset."""
     is_last: bool = False
+    """True if the episode ended at this step."""
     duration_s: float = 0.0
+    """Wall time of the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSummary:
-    """One view over some moments."""
+    """Statistics of a view over recorded steps."""
 
     view: View
     brightness: float | None
-    """Mean over all pixels, 0 to 255; None if the view was never there."""
+    """Mean over all pixels, 0 to 255; None if the view was always absent."""
     present_fraction: float
-    """The fraction of moments in which the view was there."""
+    """Fraction of the steps in which the view was present."""
 
 
 def record_random_steps(env: gym.Env[Observation, Any], num_steps: int, *, seed: int) -> list[RecordedStep]:
-    """The first observation and those after `steps` random actions. An episode that ends is followed by the next."""
+    """Record a reset and `num_steps` random actions, and a reset after each episode end."""
     views = get_views(env)
     env.action_space.seed(seed)
     observation, _ = env.reset(seed=seed)
@@ -65,7 +67,7 @@ def record_random_steps(env: gym.Env[Observation, Any], num_steps: int, *, seed:
 
 
 def extract_newest_frames(observation: Observation, views: Sequence[View]) -> dict[str, Image | None]:
-    """Of a stacked observation the last frame of each view; None for an absent view."""
+    """Return the newest frame of each view of a stacked observation; None for an absent view."""
     return {
         view.name: observation[view.name][..., -view.channels :] if present else None
         for view, present in zip(views, observation[MASK], strict=True)
@@ -73,14 +75,18 @@ def extract_newest_frames(observation: Observation, views: Sequence[View]) -> di
 
 
 def summarize_views(views: Sequence[View], steps: Sequence[RecordedStep]) -> list[ViewSummary]:
+    """Return statistics of each view over the steps."""
     summaries = []
     for view in views:
-        images = [picture for moment in steps if (picture := moment.images[view.name]) is not None]
-        brightness = float(np.mean([picture.mean() for picture in images])) if images else None
+        images = [image for step in steps if (image := step.images[view.name]) is not None]
+        brightness = float(np.mean([image.mean() for image in images])) if images else None
         summaries.append(ViewSummary(view=view, brightness=brightness, present_fraction=len(images) / len(steps)))
     return summaries
 
 
 def compute_median_step_ms(steps: Sequence[RecordedStep]) -> float:
-    """The median: the first steps of a simulator are slow."""
-    return 1000 * float(np.median([moment.duration_s for moment in steps if moment.reward is not None]))
+    """Return the median wall time of a step in milliseconds.
+
+    The median, since the first steps of a simulator are slow.
+    """
+    return 1000 * float(np.median([step.duration_s for step in steps if step.reward is not None]))

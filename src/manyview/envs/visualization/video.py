@@ -1,4 +1,4 @@
-"""What was watched, as a contact sheet or as the frames of a video."""
+"""Videos of recorded steps."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,28 +17,28 @@ from manyview.utils.optional_imports import import_optional
 def draw_video_frames(
     views: Sequence[View], steps: Sequence[RecordedStep], *, title: str = "", captions: Sequence[str] | None = None
 ) -> Iterator[Image]:
-    """For each moment a picture of all views beside each other; all have the size of the first."""
+    """Yield an RGB image per step with all views side by side, all of the size of the first."""
     columns = [format_view_label(view) for view in views]
     size = None
-    for moment, caption in zip(steps, captions or map(format_step_label, steps), strict=True):
-        row = Row("", [moment.images[view.name] for view in views])
+    for step, caption in zip(steps, captions or map(format_step_label, steps), strict=True):
+        row = Row("", [step.images[view.name] for view in views])
         image = draw_grid([row], column_labels=columns, title=f"{title}\n{caption}".strip())
         size = size or image.shape[:2]
-        yield pad_or_crop(image, *size)  # a longer caption must not change the size of a video
+        yield pad_or_crop(image, *size)  # a longer caption would change the frame size
 
 
 def write_video(path: Path, frames: Iterable[Image], *, frames_per_s: int = 15) -> None:
-    """Write RGB frames of one size; the file's suffix, .mp4 or .gif, says which kind of video.
+    """Write RGB frames of equal size as a video in the format of the suffix, .mp4 or .gif.
 
-    A link in its place is replaced, not followed.
+    A symbolic link at `path` is replaced, not followed.
     """
     imageio = import_optional("imageio.v2", extra="video")
     import_optional("imageio_ffmpeg", extra="video")
-    kind: dict[str, Any] = {"duration": 1000 / frames_per_s, "loop": 0}  # ms; for ever
+    options: dict[str, Any] = {"duration": 1000 / frames_per_s, "loop": 0}  # in ms; loops forever
     if path.suffix != ".gif":
-        # The usual encoders want even sides. Asking for multiples of two here keeps imageio from rescaling to sixteen.
-        kind = {"fps": frames_per_s, "macro_block_size": 2, "quality": 8}
-    with replace_file(path) as written, imageio.get_writer(written, **kind) as writer:
+        # Common encoders need even sides. A block size of 2 keeps imageio from rescaling to multiples of 16.
+        options = {"fps": frames_per_s, "macro_block_size": 2, "quality": 8}
+    with replace_file(path) as temp_path, imageio.get_writer(temp_path, **options) as writer:
         for frame in frames:
             height, width = frame.shape[:2]
             writer.append_data(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))

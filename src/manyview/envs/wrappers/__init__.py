@@ -1,1 +1,1 @@
-"""What lies around an environment, from the inside out: checks, faults, sanity, frame stack, boundary."""
+"""Wrappers; inside out: output checks, faults, warnings, frame stack, call checks."""

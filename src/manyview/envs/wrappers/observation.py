@@ -1,4 +1,4 @@
-"""Some of an environment's views, in a chosen order."""
+"""Observation wrappers: view selection and frame stack."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,13 +21,13 @@ from manyview.envs.views import (
 
 
 class SelectViews(ViewWrapper):
-    """The environment as it looks to somebody who has only these cameras."""
+    """Keeps only the named views, in the given order."""
 
     def __init__(self, env: gym.Env[Observation, Any], names: Sequence[str]) -> None:
         super().__init__(env)
         available = [view.name for view in get_views(env)]
         if missing := [name for name in names if name not in available]:
-            raise ValueError(f"{env} has the views {available}, not {missing}")
+            raise ValueError(f"unknown view of {env}: expected names from {available}, got {missing}")
         self._indices = [available.index(name) for name in names]
         self.views = validate_views([self.views[column] for column in self._indices])
         self.metadata = {**env.metadata, "views": self.views}
@@ -54,22 +54,22 @@ class SelectViews(ViewWrapper):
 class FrameStack(ViewWrapper):
     """Stacks each view's last `stack_size` frames along the channels, oldest first.
 
-    A stack never reaches back over a reset or over a frame whose camera was absent: the first frame after it stands in
-    for the older ones. So frame `b` back at time `t` is `t - min(b, age)`, with `age` the number of steps the view has
-    been present without a break, and a replay of single frames builds the same stack by index.
+    A stack never spans a reset or a frame in which the view was absent: the first frame after it is repeated in place
+    of the older ones. So frame `b` back at time `t` is `t - min(b, age)`, where `age` is the number of steps since that
+    first frame, and the replay buffer rebuilds the same stack from single frames by index.
     """
 
     def __init__(self, env: gym.Env[Observation, Any], stack_size: int) -> None:
         super().__init__(env)
         if stack_size < 1:
-            raise ValueError(f"frame_stack must be at least 1, got {stack_size}")
+            raise ValueError(f"invalid frame_stack: expected at least 1, got {stack_size}")
         self.stack_size = stack_size
         self.observation_space = make_observation_space(self.views, frame_stack=stack_size)
-        # Channels first in memory: a new frame then moves whole pictures, ten times cheaper than interleaving them,
-        # and the tensors that networks want are these bytes as they lie. Observations are views of it as H x W x C.
+        # Channels first in memory: appending a frame copies contiguous images, ten times cheaper than interleaving
+        # them, and networks take the same memory layout. Observations are transposed views of shape H x W x C.
         self._stacks: dict[str, Image | None] = {}  # [C * frames, H, W]; None for an absent view
         self.changed_views: tuple[str, ...] = ()
-        """Those that showed another picture when they were restored than when the snapshot was taken."""
+        """Views whose image after `restore` differs from the image in the snapshot."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -108,7 +108,7 @@ class FrameStack(ViewWrapper):
         stack = self._stacks[view.name]
         if stack is None:
             return np.zeros((view.height, view.width, view.channels * self.stack_size), np.uint8)
-        return stack.copy().transpose(1, 2, 0)  # the caller may write into it
+        return stack.copy().transpose(1, 2, 0)  # a copy: the caller may write into it
 
     def snapshot(self) -> State:
         return {
@@ -117,20 +117,25 @@ class FrameStack(ViewWrapper):
         }
 
     def restore(self, state: State) -> Observation:
-        shown = super().restore(state["env"])
+        restored = super().restore(state["env"])
         self._stacks = {view.name: self._validate_stack(view, state["stacks"].get(view.name)) for view in self.views}
-        seen = [view for view, present in zip(self.views, shown[MASK].tolist(), strict=True) if present]
-        self.changed_views = tuple(view.name for view in seen if not self._is_newest(view, shown[view.name]))
+        present_views = [view for view, present in zip(self.views, restored[MASK].tolist(), strict=True) if present]
+        self.changed_views = tuple(
+            view.name for view in present_views if not self._is_newest(view, restored[view.name])
+        )
         return self._build_observation()
 
-    def _is_newest(self, view: View, picture: Image) -> bool:
-        """Return whether this is the newest frame of a view; an absent one has none that could differ."""
+    def _is_newest(self, view: View, image: Image) -> bool:
+        """Return whether `image` is the newest frame of a view, True if the saved view is absent."""
         stack = self._stacks[view.name]
-        return stack is None or np.array_equal(stack[-view.channels :], picture.transpose(2, 0, 1))
+        return stack is None or np.array_equal(stack[-view.channels :], image.transpose(2, 0, 1))
 
     def _validate_stack(self, view: View, stack: Any) -> Image | None:
-        """A stack from outside, which must be one that this view can have; absent views have none."""
+        """Return the stack of a snapshot; None for an absent view."""
         shape = (view.channels * self.stack_size, view.height, view.width)
         if stack is not None and (stack.shape, stack.dtype) != (shape, np.uint8):
-            raise NotRestorable(f"the snapshot's frames of {view.name!r} are not of this environment")
+            raise NotRestorable(
+                f"invalid frames of view {view.name!r} in the snapshot: expected uint8 of shape {shape}, got "
+                f"{stack.dtype} of shape {stack.shape}"
+            )
         return None if stack is None else np.asarray(stack)

@@ -1,8 +1,8 @@
-"""Says aloud when the views look wrong: black, frozen, doubled, or swapped.
+"""Warnings about cameras that look wrong: black, frozen, duplicated or swapped.
 
-It changes nothing and costs a few microseconds a step. What it says is a `ViewWarning`, once for each time it begins;
-`warnings.simplefilter("ignore", manyview.envs.ViewWarning)` makes it silent. Views that are derived from a camera are
-left out: they are rightly empty while nothing is in sight, and what is wrong with them is wrong with their camera.
+The wrapper changes nothing and costs a few microseconds per step. It emits one `ViewWarning` each time a problem
+starts; `warnings.simplefilter("ignore", manyview.envs.ViewWarning)` silences it. Derived views are not checked: they
+may be empty while no object is visible, and their faults are those of their camera.
 """
 
 import warnings
@@ -17,27 +17,35 @@ from numpy.typing import NDArray
 from manyview.envs.views import MASK, Image, Observation, ViewWarning, ViewWrapper
 
 CHECK_INTERVAL_STEPS = 10
+"""Agent steps between two checks."""
 WARN_AFTER_STEPS = 20
-"""How long a view may be of one colour, or two be the same, without a word. At the very first reset: not at all."""
-FROZEN_AFTER_STEPS = 50
-"""For how many steps one view may stand still while another changes. A robot may well stand still for a while."""
-FLAT_TOLERANCE = 4
-"""A covered camera still has noise of a few grey levels."""
-SWAP_RATIO = 0.4
-"""A view counts as another one if it is so much nearer to what that one showed than to anything it showed itself.
+"""Agent steps for which a view may have one color, or two views may be equal, before a warning.
 
-Scenes drawn anew at every reset are about as far from another view's pictures as from their own, or farther: 0.9 and
-more on the DMC tasks. What is swapped there comes to 0.3 or less on nine of twelve; the others vary too much to tell.
+At the very first reset the warning is immediate.
+"""
+FROZEN_AFTER_STEPS = 50
+"""Agent steps for which a view may be constant while another changes. A robot may stand still for a while."""
+FLAT_TOLERANCE = 4
+"""Gray levels of noise in the image of a covered camera."""
+SWAP_RATIO = 0.4
+"""Maximum ratio of the distance to another view's earlier resets to the distance to the view's own, for a swap.
+
+With scenes that vary at every reset the ratio is about 1 or more: at least 0.9 on the DMC tasks. With swapped views it
+is at most 0.3 on nine of the twelve; the other three vary too much for a detection.
 """
 SWAP_MIN_DISTANCE = 4.0
+"""Mean gray levels from a view's own earlier resets below which it cannot be swapped."""
 MAX_RESET_SAMPLES = 8
+"""Number of resets to compare with."""
 SAMPLE_SIDE_PX = 16
-"""About so many pixels a side are compared between resets."""
+"""Approximate side in pixels of the subsampled images that are compared between resets."""
 
 
 class Timestep(NamedTuple):
+    """Position of an observation: total count, episode and step in the episode."""
+
     frames: int
-    """Since the beginning, resets included."""
+    """Observations since the environment was made, including resets."""
     episode: int
     step: int
 
@@ -46,28 +54,29 @@ class Timestep(NamedTuple):
 
 
 class Anomaly:
-    """Something that goes on for a while, and is said once."""
+    """A condition that lasts for some steps and is reported once."""
 
     def __init__(self) -> None:
         self.since: Timestep | None = None
         self._has_warned = False
 
     def track(self, now: Timestep) -> int:
-        """For how many steps by now."""
+        """Record that the condition holds and return its duration in steps."""
         self.since = self.since or now
         return now.frames - self.since.frames
 
     def clear(self) -> None:
+        """Record that the condition does not hold."""
         self.since, self._has_warned = None, False
 
     def should_warn(self) -> bool:
-        """True at the first time of asking."""
+        """Return True at the first call since `clear`."""
         has_warned, self._has_warned = self._has_warned, True
         return not has_warned
 
 
 class SanityCheck(ViewWrapper):
-    """Watches single frames, so it stands below the frame stack."""
+    """Warns about suspicious cameras; checks single frames, below the frame stack."""
 
     def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
         super().__init__(env)
@@ -78,14 +87,14 @@ class SanityCheck(ViewWrapper):
         self._duplicate_views = {pair: Anomaly() for pair in combinations(names, 2)}
         self._frozen_views = {name: Anomaly() for name in names}
         self._still_steps = dict.fromkeys(names, 0)
-        """For how many steps a view has stood still in which another one changed."""
+        """Steps for which a view has been constant while another one changed."""
         self._suspects: set[str] = set()
-        """Views that were the same at two looks."""
+        """Views that were equal at two consecutive checks."""
         self._reported_frozen_images: dict[str, bytes] = {}
-        """The picture that each view was last said to be frozen at: it need not be said again in every episode."""
+        """Image at which each view was last reported as frozen, so that it is not reported in every episode."""
         self._last_images: dict[str, bytes] = {}
         self._reset_samples = {name: deque[NDArray[np.int16]](maxlen=MAX_RESET_SAMPLES) for name in names}
-        """What each view showed at the last resets, in few pixels."""
+        """Subsampled images of each view at the last resets."""
         self._time = self._last_check = Timestep(-1, 0, 0)
 
     def reset(
@@ -130,11 +139,10 @@ class SanityCheck(ViewWrapper):
             if name not in flat:
                 anomaly.clear()
             elif anomaly.track(self._time) >= self._warn_after_steps and anomaly.should_warn():
-                colour = tuple(images[name][0, 0].tolist())
-                what = "is black" if max(colour) <= FLAT_TOLERANCE else f"shows nothing but the colour {colour}"
-                self._warn(
-                    f"view {name!r} {what}", anomaly.since, "look at its cap, cable and light, or leave the view out"
-                )
+                color = tuple(images[name][0, 0].tolist())
+                symptom = "is black" if max(color) <= FLAT_TOLERANCE else f"shows only the color {color}"
+                remedy = "Check the lens cap, cable and light, or remove the view."
+                self._warn(f"view {name!r} {symptom}", anomaly.since, remedy)
 
     def _detect_duplicates(self, images: dict[str, Image], image_bytes: dict[str, bytes], flat: set[str]) -> None:
         for (first, second), anomaly in self._duplicate_views.items():
@@ -147,13 +155,12 @@ class SanityCheck(ViewWrapper):
             if not same:
                 anomaly.clear()
             elif anomaly.track(self._time) >= self._warn_after_steps and anomaly.should_warn():
-                what = f"views {first!r} and {second!r} show the same image"
-                self._warn(
-                    what, anomaly.since, "probably one camera is read under both names: check which camera each one is"
-                )
+                symptom = f"views {first!r} and {second!r} show the same image"
+                remedy = "Probably one camera is read under both names. Check the camera of each view."
+                self._warn(symptom, anomaly.since, remedy)
 
     def _detect_frozen(self, image_bytes: dict[str, bytes], flat: set[str]) -> None:
-        moving = {name for name, picture in image_bytes.items() if picture != self._last_images.get(name, picture)}
+        moving = {name for name, image in image_bytes.items() if image != self._last_images.get(name, image)}
         for name, anomaly in self._frozen_views.items():
             if name in moving or name in flat or name not in image_bytes or name not in self._last_images:
                 anomaly.clear()
@@ -162,7 +169,7 @@ class SanityCheck(ViewWrapper):
                 continue
             anomaly.track(self._last_check)
             self._suspects.add(name)
-            # While everything stands still nothing can be told.
+            # If no view changes, a frozen camera cannot be distinguished from a static scene.
             self._still_steps[name] += CHECK_INTERVAL_STEPS if moving else 0
             if self._still_steps[name] >= FROZEN_AFTER_STEPS and image_bytes[name] != self._reported_frozen_images.get(
                 name
@@ -170,13 +177,16 @@ class SanityCheck(ViewWrapper):
                 self._reported_frozen_images[name] = image_bytes[name]
                 others = " and ".join(repr(other) for other in self._frozen_views if other in moving)
                 self._warn(
-                    f"view {name!r} has not changed at all while {others} did",
+                    f"view {name!r} has not changed while {others} did",
                     anomaly.since,
-                    "its camera or driver hangs if it should see that movement: restart it, or leave the view out",
+                    "If it should show that motion, its camera or driver hangs: restart it, or remove the view.",
                 )
 
     def _clear_moving_suspects(self, images: dict[str, Image]) -> None:
-        """Between two looks: a view that moves and comes back is not frozen. Only suspects are watched that closely."""
+        """Clear suspects that changed between two checks.
+
+        Only suspects are compared at every step.
+        """
         for name in [
             name for name in self._suspects if name not in images or images[name].tobytes() != self._last_images[name]
         ]:
@@ -187,7 +197,7 @@ class SanityCheck(ViewWrapper):
     def _detect_swaps(self, images: dict[str, Image]) -> None:
         samples = {name: subsample(image) for name, image in images.items()}
         looks_like = {name: self._find_lookalike(name, sample) for name, sample in samples.items()}
-        # Whoever looks like a view that itself looks like another one: pairs, and longer rounds.
+        # A view that resembles a view that itself resembles another one: pairs and longer cycles.
         swapped = [
             name for name, other in looks_like.items() if other is not None and looks_like.get(other) is not None
         ]
@@ -198,11 +208,14 @@ class SanityCheck(ViewWrapper):
             self._warn(
                 f"views look swapped: {pairs} at earlier resets",
                 self._time,
-                "find each camera by its name or serial number, not by the order in which it was plugged in",
+                "Identify each camera by its name or serial number, not by the order in which it was plugged in.",
             )
 
     def _find_lookalike(self, name: str, sample: NDArray[np.int16]) -> str | None:
-        """The other view whose earlier resets this one resembles far more than its own, if there is one."""
+        """Return the other view whose earlier resets `sample` resembles, or None.
+
+        It must resemble them far more than the earlier resets of its own view.
+        """
         own_distance = compute_min_distance(sample, self._reset_samples[name])
         if own_distance < SWAP_MIN_DISTANCE or own_distance == np.inf:
             return None
@@ -221,12 +234,12 @@ class SanityCheck(ViewWrapper):
         return 0 if self._time.frames == 0 else WARN_AFTER_STEPS
 
     def _warn(self, message: str, since: Timestep | None, remedy: str) -> None:
-        warnings.warn(f"{self.name}: {message}, since {since}: {remedy}", ViewWarning, stacklevel=2)
+        warnings.warn(f"{self.name}: {message}, since {since}. {remedy}", ViewWarning, stacklevel=2)
 
 
 def is_flat(image: Image) -> bool:
-    """Whether an image [H, W, C] is of one colour, up to noise. Few pixels of one channel decide unless they agree."""
-    subset = image[::4, ::4, 0]
+    """Return whether an image [H, W, C] has one color, up to noise."""
+    subset = image[::4, ::4, 0]  # few pixels of one channel suffice for most images
     if int(subset.max()) - int(subset.min()) > FLAT_TOLERANCE:
         return False
     lowest, highest = image.min((0, 1)), image.max((0, 1))
@@ -234,13 +247,16 @@ def is_flat(image: Image) -> bool:
 
 
 def subsample(image: Image) -> NDArray[np.int16]:
-    """Some pixels of an image, spread over it."""
+    """Return about `SAMPLE_SIDE_PX` pixels per side of an image [H, W, C], evenly spaced."""
     height, width, _ = image.shape
     return image[:: max(1, height // SAMPLE_SIDE_PX), :: max(1, width // SAMPLE_SIDE_PX)].astype(np.int16)
 
 
 def compute_min_distance(sample: NDArray[np.int16], others: "deque[NDArray[np.int16]]") -> float:
-    """The mean difference in grey levels to the most similar of the others; infinite if there is none to compare."""
+    """Return the smallest mean absolute difference to `others`, in gray levels.
+
+    Samples of another shape are skipped; infinity if none is left.
+    """
     return min(
         (float(np.abs(sample - other).mean()) for other in others if other.shape == sample.shape), default=np.inf
     )

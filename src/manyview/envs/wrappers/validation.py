@@ -1,16 +1,7 @@
-"""The boundary: nothing wrong gets past it, in either direction.
+"""Wrappers that enforce the environment contract (`envs.contract`) in both directions.
 
-Every environment that `manyview.make` or `manyview.wrap` returns has both sides of it: `OutputValidator` right around
-the environment, so that none of our wrappers works on something wrong, and `CallValidator` outermost, which checks
-what the caller does. What they refuse, they refuse in the same step, naming the environment, the field, what was
-expected and what came. What they put right instead:
-
-- an action that overshoots its bounds by rounding (less than 1e-5 of their width) is clipped;
-- an action of another float or integer type is converted to the space's, if that loses nothing but digits;
-- a reward or flag of numpy's becomes Python's;
-- the pixels of an absent view become zeros;
-- what `info` says of errors becomes one line of plain text, and names in it that are ours or Gymnasium's are left out;
-- an episode in which no camera sees anything any more is truncated (`info["blind"]`), since no policy can go on.
+Every environment that `manyview.make` or `manyview.wrap` returns has both: `OutputValidator` directly around the
+environment, so that all other wrappers process valid data, and `CallValidator` outermost, for calls and actions.
 """
 
 import math
@@ -36,33 +27,35 @@ from manyview.envs.views import (
     get_dict_space,
     make_observation_space,
 )
+from manyview.utils.text import sanitize_text
 
 RESET_ATTEMPTS = 3
+"""Resets tried before an environment without any present view is rejected."""
 
 
 class OutputValidator(ViewWrapper):
-    """The inner side: whatever the environment returns is checked before anything of ours works on it."""
+    """Validates everything the environment returns before other wrappers process it."""
 
     def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
         super().__init__(env)
         self._space = get_dict_space(env)
         self.name = name or str(env)
         declared: Any = make_observation_space(self.views)
-        if list(declared.items()) != list(self._space.items()):  # the order too: it is that of the mask
+        if list(declared.items()) != list(self._space.items()):  # also the order, which is that of the mask
             raise make_contract_error(
-                self.name, "observation space", f"that of single frames of its views, {declared}", str(self._space)
+                self.name, "observation space", f"the space of single frames, {declared}", str(self._space)
             )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         returned = self.env.reset(seed=seed, options=options)
-        observation, info = self._unpack_result(returned, "what reset() returns", ("observation", "info"))
+        observation, info = self._unpack_result(returned, "result of reset()", ("observation", "info"))
         return validate_observation(observation, self._space, self.name), validate_info(info, self.name)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         parts = ("observation", "reward", "terminated", "truncated", "info")
-        returned = self._unpack_result(self.env.step(action), "what step() returns", parts)
+        returned = self._unpack_result(self.env.step(action), "result of step()", parts)
         observation, reward, terminated, truncated, info = returned
         return (
             validate_observation(observation, self._space, self.name),
@@ -83,11 +76,13 @@ class OutputValidator(ViewWrapper):
 
 
 class CallValidator(ViewWrapper):
-    """The outer side: checks calls and actions, ends blind episodes, keeps an episode's sums before anyone scales them.
+    """Validates calls and actions, truncates blind episodes and reports episode statistics.
 
-    The last step of an episode carries `info["episode"]`: its undiscounted `return`, its `steps` and its simulator
-    `frames` (an environment that takes several a step says so in `info["frames"]`), and if views were `absent`, in how
-    many observations each one; and the `physics_error` that ended it, if one did.
+    An episode in which no view is present is truncated with `info["blind"]`, since no policy can act on it.
+
+    The last step of an episode has `info["episode"]`: the undiscounted and unscaled `return`, the agent `steps`, the
+    simulator `frames` (environments with several per step report them in `info["frames"]`); if views were `absent`,
+    the number of such observations per view; and the `physics_error` that ended it, if any.
     """
 
     def __init__(self, env: gym.Env[Observation, Any], *, name: str | None = None) -> None:
@@ -99,13 +94,15 @@ class CallValidator(ViewWrapper):
         self._absent_counts: dict[str, int] = {}
         self._running = self._closed = False
         self._last_observation: Observation = {}
-        """The last observation that showed anything."""
+        """The last observation with at least one present view."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         if self._closed:
-            raise make_contract_error(self.name, "reset", "an open environment", "a call after close(); make another")
+            raise make_contract_error(
+                self.name, "reset", "an open environment", "a call after close(). Make a new environment."
+            )
         self._episode_return, self._episode_steps, self._episode_frames, self._absent_counts, self._running = (
             0.0,
             0,
@@ -120,17 +117,17 @@ class CallValidator(ViewWrapper):
                 self._running, self._last_observation = True, observation
                 return observation, info
             seed = None
-        why = f": {info['camera_failures']}" if "camera_failures" in info else ""
-        got = f"no view at all in {RESET_ATTEMPTS} resets{why}"
+        reasons = f": {info['camera_failures']}" if "camera_failures" in info else ""
+        got = f"no view in {RESET_ATTEMPTS} resets{reasons}"
         raise make_contract_error(self.name, "reset", "at least one view present", got)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if not self._running:
             raise make_contract_error(
-                self.name, "step", "a running episode", "a step before reset or after the end; call reset()"
+                self.name, "step", "a running episode", "a step before reset or after the end. Call reset()."
             )
         action = validate_action(action, self.action_space, self.name)
-        self._running = False  # a step that breaks leaves no episode that could go on
+        self._running = False  # a step that raises ends the episode
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._count_absent(observation)
         if observation[MASK].any():
@@ -163,7 +160,7 @@ class CallValidator(ViewWrapper):
                     self._absent_counts[view.name] = self._absent_counts.get(view.name, 0) + 1
 
     def _describe(self) -> State:
-        """What a snapshot must have in common with the environment it is put into."""
+        """Return the properties that a snapshot and the environment to restore must share."""
         wrappers, env = [], cast("gym.Env[Any, Any]", self)
         while isinstance(env, gym.Wrapper):
             wrappers.append(type(env).__name__)
@@ -185,11 +182,12 @@ class CallValidator(ViewWrapper):
         return {"env": super().snapshot(), "episode": running, "spec": self._describe()}
 
     def restore(self, state: State) -> Observation:
-        self._running = False  # a refused snapshot leaves no episode that could go on
+        self._running = False  # a rejected snapshot ends the episode
         expected = self._describe()
         if state.get("spec") != expected:
             raise NotRestorable(
-                f"{self.name}: a snapshot of {state.get('spec')} does not fit an environment of {expected}"
+                f"{self.name}: snapshot does not fit this environment: expected {expected}, "
+                f"got {sanitize_text(state.get('spec'))}"
             )
         self._last_observation = super().restore(state["env"])
         match state["episode"]:
@@ -208,7 +206,10 @@ class CallValidator(ViewWrapper):
                 )
                 self._running = running
                 return self._last_observation
-        raise NotRestorable(f"{self.name}: what the snapshot says of the episode makes no sense")
+        raise NotRestorable(
+            f"{self.name}: invalid episode in the snapshot: expected a finite return, steps, frames, absent counts and "
+            f"running, got {sanitize_text(state['episode'])}"
+        )
 
     def close(self) -> None:
         self._running, self._closed = False, True

@@ -77,8 +77,8 @@ def test_views_that_are_well_are_left_in_peace() -> None:
 
 def test_a_camera_that_is_black_from_the_start_is_named_at_once() -> None:
     heard = said(lambda *_: {"side": np.zeros((24, 24, 3), np.uint8), "back": noisy("back")}, episodes=3)
-    remedy = "look at its cap, cable and light, or leave the view out"
-    assert heard == [(1, 0, f"robot: view 'side' is black, since the reset of episode 1: {remedy}")]
+    remedy = "Check the lens cap, cable and light, or remove the view."
+    assert heard == [(1, 0, f"robot: view 'side' is black, since the reset of episode 1. {remedy}")]
 
 
 def test_a_covered_camera_is_black_in_spite_of_its_noise() -> None:
@@ -96,7 +96,7 @@ def test_a_view_of_one_colour_is_named_with_the_colour_and_since_when() -> None:
     (episode, step, text), *others = said(draw, episodes=3)
     assert not others
     assert (episode, step) == (2, 40 + WARN_AFTER_STEPS)
-    assert text.startswith("robot: view 'side' shows nothing but the colour (0, 0, 255), since step 40 of episode 2")
+    assert text.startswith("robot: view 'side' shows only the color (0, 0, 255), since step 40 of episode 2")
 
 
 def test_a_dark_moment_is_not_worth_a_word() -> None:
@@ -129,7 +129,7 @@ def test_two_views_of_one_camera_are_named_at_once() -> None:
 
     ((episode, step, text),) = said(draw, views=(SIDE, BACK, TOP), episodes=2)
     assert (episode, step) == (1, 0)
-    assert text.startswith("robot: views 'side' and 'top' show the same image, since the reset of episode 1: ")
+    assert text.startswith("robot: views 'side' and 'top' show the same image, since the reset of episode 1. ")
 
 
 def test_views_that_meet_for_a_moment_are_not_the_same() -> None:
@@ -148,7 +148,7 @@ def test_a_frozen_view_is_named_once_the_others_have_moved_for_long() -> None:
 
     ((episode, step, text),) = said(draw, episodes=3)  # not in every episode again
     assert (episode, step) == (2, 20 + FROZEN_AFTER_STEPS)
-    assert text.startswith("robot: view 'side' has not changed at all while 'back' did, since step 20 of episode 2: ")
+    assert text.startswith("robot: view 'side' has not changed while 'back' did, since step 20 of episode 2. ")
 
 
 def test_when_everything_stands_still_nothing_is_frozen() -> None:
