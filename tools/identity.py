@@ -85,7 +85,10 @@ def rename(recorded: dict[str, Any], names: dict[str, dict[str, str]]) -> dict[s
     metrics = names["metrics"]
     return {
         "tensors": dict(sorted((rename_tensor(name), digest) for name, digest in recorded["tensors"].items())),
-        "records": [{metrics.get(key, key): value for key, value in record.items()} for record in recorded["records"]],
+        "records": [
+            {metrics.get(key, key): value for key, value in record.items() if key not in UNCOMPARED}
+            for record in recorded["records"]
+        ],
     }
 
 
