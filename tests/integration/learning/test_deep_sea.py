@@ -1,8 +1,8 @@
-"""QUALITY C1: the bonus finds what no chance would. All methods and what they need: `benchmarks/deep_sea.py`."""
+"""QUALITY C1: the bonus finds what no chance would. All methods and what they need: `experiments/deep_sea.py`."""
 
 import pytest
 
-from benchmarks.deep_sea import SEEDS, attempts
+from experiments.deep_sea import SEEDS, attempts
 from quality.plugin import Figure
 
 METHOD, NONE = "mem marginal", "none"

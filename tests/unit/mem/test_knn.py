@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from benchmarks.recording import FOLDER, VIEWS, Recording
-from benchmarks.unrewarded import spearman
+from experiments.recording import FOLDER, VIEWS, Recording
+from experiments.unrewarded import spearman
 from manyview.mem import Encoder, knn_distance
 from manyview.mem.knn import Combine, ReferenceSet, windowed_knn_distance
 from quality.plugin import Figure

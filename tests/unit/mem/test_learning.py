@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from benchmarks.factors import CHANNELS, SIZE, FactorWorld
-from benchmarks.recording import Recording
-from benchmarks.unrewarded import Measurement, parse_config, unrewarded
+from experiments.factors import CHANNELS, SIZE, FactorWorld
+from experiments.recording import Recording
+from experiments.unrewarded import Measurement, parse_config, unrewarded
 from manyview.mem import MEM
 from quality.plugin import Figure
 from quality.rows import ROWS
