@@ -267,6 +267,7 @@ def summarize(runs: Iterable[TableRun], metric: str) -> Iterator[tuple[str, ...]
         )
 
 
+SUMMARY_METRICS = ("return", "solved")
 SUMMARY_HEAD = ("task", "variant", "method", "seeds", "frames", "last {}, each seed", "mean")
 
 
@@ -380,11 +381,11 @@ def _round(value: Any, digits: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=sorted(path.parent.name for path in RESULTS.glob(f"*/{TABLE_FILE}")))
-    parser.add_argument("--metric", help="return where the study has it, otherwise the first metric of its table")
+    parser.add_argument("--metric", help="default: return, otherwise solved, otherwise the first of the table")
     asked = parser.parse_args()
     runs = read_runs(asked.study)
     metrics = list(dict.fromkeys(name for run in runs for name in run.metrics))
-    metric = asked.metric or ("return" if "return" in metrics else metrics[0])
+    metric = asked.metric or next((name for name in SUMMARY_METRICS if name in metrics), metrics[0])
     if metric not in metrics:
         parser.error(f"unknown metric {metric}: expected one of {', '.join(metrics)}")
     head = [column.format(metric) for column in SUMMARY_HEAD]

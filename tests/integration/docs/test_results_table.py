@@ -8,7 +8,7 @@ from experiments.tables import format_table
 
 ROOT = Path(__file__).parents[3]
 RESULTS_PAGE = ROOT / "docs" / "research" / "results.md"
-SHOWN = ("dmc", "procgen", "procgen_training", "dmc_ablation")
+SHOWN = ("dmc", "diagnostics", "dmc_ablation", "procgen", "procgen_training")
 
 
 @pytest.mark.parametrize("name", SHOWN)
