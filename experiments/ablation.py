@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from experiments.recording import VIEWS
 from experiments.tables import TableRun, append_rows, flatten, format_table, read_runs
-from experiments.unrewarded import described, make_rows
+from experiments.unrewarded import describe_run, make_rows
 
 STUDY = "unrewarded"
 TASKS = ("pendulum_swingup", "cheetah_run", "ball_in_cup_catch", "finger_turn_hard", "reacher_hard")
-COMPARED = ("cheetah_run", "ball_in_cup_catch", "finger_turn_hard")  # where the default was chosen from the variants
+COMPARED = ("cheetah_run", "ball_in_cup_catch", "finger_turn_hard")  # the default was chosen on these
 
 LONG, SHORT = ("--updates", "5000", "--every", "5000"), ("--updates", "1000", "--every", "1000")
 NOTHING_OF_OURS = ("floor_coef=0", "decorrelation_coef=0", "temporal_coef=0")
@@ -51,17 +51,17 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 
 
-# Clean frames within the batch, clean frames against a bank, frames shifted each by itself within the batch.
+# Clean frames within the batch, clean frames against a bank, frames with one shift per image within the batch.
 FIGURES = ("none marginal batch", "none marginal bank for all", "each marginal batch")
 
 
-def run(variant: str, task: str) -> None:
+def measure_variant(variant: str, task: str) -> None:
     """Measure a variant on a task in a process of its own and add it to the table."""
     command = [sys.executable, "-m", "experiments.unrewarded", task, *VARIANTS[variant]]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=24 * 3600, env=environment)
     measurements = [json.loads(line) for line in ended.stdout.splitlines()]
-    settings = described([task, *VARIANTS[variant]])
+    settings = describe_run([task, *VARIANTS[variant]])
     seed = settings.pop("seed")
     for name in ("task", "threads"):
         del settings[name]
@@ -69,7 +69,7 @@ def run(variant: str, task: str) -> None:
     print(f"done: {variant}, {task}", flush=True)
 
 
-def table() -> str:
+def make_table() -> str:
     """Return a Markdown table: the start of training as values, every variant as the change from it."""
     runs = {(run.variant, run.task.removeprefix("dmc/")): run for run in read_runs(STUDY)}
     body = []
@@ -97,16 +97,17 @@ def _cells(variant: str, runs: Mapping[str, TableRun], at: int) -> Iterator[str]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--table", action="store_true", help="only print the table")
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS), metavar="NAME")
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
     if not asked.table:
         done = {(run.variant, run.task) for run in read_runs(STUDY)}
         jobs = [(v, task) for v in asked.variants for task in (TASKS if "5000" in VARIANTS[v] else COMPARED)]
+        missing = [(v, task) for v, task in jobs if (v, f"dmc/{task}") not in done]
         with ThreadPoolExecutor(asked.workers) as pool:
-            list(pool.map(lambda job: run(*job), [job for job in jobs if (job[0], f"dmc/{job[1]}") not in done]))
-    print(table())
+            list(pool.map(lambda job: measure_variant(*job), missing))
+    print(make_table())
 
 
 if __name__ == "__main__":

@@ -41,39 +41,39 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 OFF_POLICY: dict[str, Any] = {
     "machine": {"device": "cpu", "threads": 1},
     "schedule": {"frames": 1_500, "random_steps": 200, "seed_frames": 200},
-    # The treasure lies ten steps ahead, so it must not be discounted away.
+    # The treasure is ten steps away: a lower discount would hide it.
     "replay": {"batch_size": 64, "discount": 0.99},
     "bonus": {"beta0": 0.05},
     "drqv2": {
         "hidden": 128,
         "lr": 1e-3,
         "target_rate": 0.05,
-        # With more noise (0.6 to 0.4) chance finds the treasure too: without a bonus 4 of 5 seeds did.
+        # With more noise (0.6 to 0.4) 4 of 5 seeds found the treasure without a bonus.
         "std_start": 0.2,
         "std_end": 0.2,
         "std_steps": 1_000,
-        # Without it the policy soon stands at an end of its tanh in every cell, and noise never turns its sign.
+        # Without it the policy saturates its tanh in every cell, and noise never flips the sign of an action.
         "saturation_coef": 0.1,
-        # The sign of an action decides: the actor must see the other side of 0 from where it stands.
+        # The sign of an action decides: the sampled actions of the update must reach the other side of 0.
         "std_clip": 1.0,
         # Bars are two pixels wide: a shift by one would show the next cell.
         "shift_pixels": 0,
     },
-    # A batch of 64 holds most cells once or never, so within it alone the rare ones do not stand out.
+    # A batch of 64 holds most cells once or never, so rare cells do not stand out within it.
     "mem": {"latent_dim": 16, "bank": 2_048},
     "re3": {"latent_dim": 16},
     "none": {"latent_dim": 16},
 }
 ON_POLICY: dict[str, Any] = {
     "machine": {"device": "cpu", "threads": 1},
-    "schedule": {"frames": 2_560},  # eight rollouts; by then a uniform policy has found it on one of four seeds
+    "schedule": {"frames": 2_560},  # eight rollouts; by then a uniform policy finds it on one of four seeds
     "rollout": {"envs": 8, "steps": 40},
     "ppo": {
         "hidden": 64,
         "lr": 1e-3,
         "batch_size": 80,
         "discount": 0.99,
-        # The first returns are the small costs of drifting right: in units of them these would be all that counts.
+        # The first returns are the small costs of moving right; normalized by them, these costs would dominate.
         "scale_rewards": False,
         "entropy_coef": 0.003,
         "neighbours": "pooled",
@@ -96,7 +96,7 @@ class Attempt:
     frames: int
 
 
-def config_of(method: str, seed: int) -> RunConfig:
+def make_config(method: str, seed: int) -> RunConfig:
     name, changes = METHODS[method]
     on_policy = name.startswith("ppo")
     task = "toy/deep_sea" if on_policy else "toy/deep_sea_continuous"
@@ -104,9 +104,9 @@ def config_of(method: str, seed: int) -> RunConfig:
     return apply_overrides(config, merge_overrides(ON_POLICY if on_policy else OFF_POLICY, changes))
 
 
-def attempt(method: str, seed: int) -> Attempt:
+def run_attempt(method: str, seed: int) -> Attempt:
     torch.set_num_threads(1)
-    config = config_of(method, seed)
+    config = make_config(method, seed)
     trainer, env = make_trainer(config), factory.make_env(config)
     found, solved, in_a_row, evaluated = None, None, 0, 0
     while solved is None and not trainer.is_done:
@@ -126,11 +126,11 @@ def attempt(method: str, seed: int) -> Attempt:
     return Attempt(method, seed, solved, found, trainer.counters.frames)
 
 
-def attempts(wanted: Iterable[tuple[str, int]], *, processes: int) -> Iterable[Attempt]:
+def run_attempts(wanted: Iterable[tuple[str, int]], *, processes: int) -> Iterable[Attempt]:
     """Yield each attempt as it finishes."""
     methods, seeds = zip(*wanted, strict=True)
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(attempt, methods, seeds)
+        yield from pool.map(run_attempt, methods, seeds)
 
 
 def _is_treasure(episode_return: float) -> bool:
@@ -155,7 +155,7 @@ def read_attempts() -> dict[tuple[str, int], Attempt]:
 
 def append_attempt(made: Attempt) -> None:
     """Add an attempt to the table: `found` and `solved` are 1 at the frame where they happened, or 0 at the last."""
-    config = config_of(made.method, made.seed)
+    config = make_config(made.method, made.seed)
     key = (STUDY, made.method, config.task, *parse_method(config.method), VIEWS, made.seed)
     events = {"found": made.first_found_at_frame, "solved": made.solved_at_frame}
     rows = [
@@ -168,7 +168,7 @@ def append_attempt(made: Attempt) -> None:
 HEAD = ("method", "seeds", "found the treasure", "solved", "solved at frame, by seed")
 
 
-def rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str, ...]]:
+def list_rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str, ...]]:
     """Yield a line for each method."""
     for method in METHODS:
         seeds = [attempts[method, seed] for seed in SEEDS if (method, seed) in attempts]
@@ -178,13 +178,13 @@ def rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str, ...
         yield method, str(len(seeds)), str(found), str(solved), frames
 
 
-def table() -> str:
-    return format_table(HEAD, rows(read_attempts()))
+def make_table() -> str:
+    return format_table(HEAD, list_rows(read_attempts()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--table", action="store_true", help="only print the table")
     parser.add_argument("--processes", type=int, default=2, help="runs at once, each on one thread")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     asked = parser.parse_args()
@@ -192,10 +192,10 @@ def main() -> None:
     # Seed by seed, so that a table of the first few is a fair one.
     missing = [(method, seed) for seed in SEEDS for method in asked.methods if (method, seed) not in done]
     if missing and not asked.table:
-        for made in attempts(missing, processes=asked.processes):
+        for made in run_attempts(missing, processes=asked.processes):
             append_attempt(made)
             print(f"{made.method}, seed {made.seed}: solved at {made.solved_at_frame}", flush=True)
-    print(table())
+    print(make_table())
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ SIZE, CHANNELS, FACTORS, STEP = 40, 3, 3, 0.15
 
 @dataclass(frozen=True)
 class FactorWorld:
-    """Every view paints the shared factors through one common basis and its own factors through a basis of its own.
+    """Views that paint shared factors through one common basis and specific factors through a basis per view.
 
-    A step of the world moves all factors a little, so that "the next frame" has a meaning.
+    A step moves all factors a little, so that there is a next frame.
     """
 
     common: Tensor  # [F, C, S, S]
     own: Tensor  # [V, F, C, S, S]
-    backdrop: Tensor  # [V, C, S, S], what a camera always sees
+    backdrop: Tensor  # [V, C, S, S], the constant background of a camera
 
     @classmethod
     def make(cls, views: int, generator: torch.Generator) -> "FactorWorld":
@@ -29,17 +29,17 @@ class FactorWorld:
 
         return cls(smooth(FACTORS), smooth(views, FACTORS), smooth(views))
 
-    def paint(self, shared: Tensor, specific: Tensor) -> Tensor:
-        """Factors [B, F] and [B, V, F] to views [B, V, C, S, S] uint8."""
+    def render(self, shared: Tensor, specific: Tensor) -> Tensor:
+        """Render factors [B, F] and [B, V, F] to views [B, V, C, S, S] uint8."""
         common = torch.einsum("bf,fchw->bchw", shared, self.common).unsqueeze(1)
         own = torch.einsum("bvf,vfchw->bvchw", specific, self.own)
         return (128 + 40 * (common + own + self.backdrop)).clamp(0, 255).to(torch.uint8)
 
-    def batches(self, count: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """For ever: views now, and views a step later."""
+    def iterate_batches(self, count: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield views and the views one step later, without end."""
         views = len(self.own)
         while True:
             shared = 2 * torch.rand(count, FACTORS, generator=generator) - 1
             specific = 2 * torch.rand(count, views, FACTORS, generator=generator) - 1
             moved = (factor + STEP * torch.randn(factor.shape, generator=generator) for factor in (shared, specific))
-            yield self.paint(shared, specific), self.paint(*moved)
+            yield self.render(shared, specific), self.render(*moved)

@@ -139,16 +139,16 @@ class Control:
         return state
 
 
-def settings(task: str, seed: int) -> RunConfig:
+def make_config(task: str, seed: int) -> RunConfig:
     config = load_preset("cpu", task=task, method="drqv2+mem", seed=seed)
     return apply_overrides(config, {"drqv2": {"shift_pixels": 0}})  # whatever the preset has: there are no images
 
 
-def run(task: str, bonus: str, seed: int) -> list[Row]:
+def train_run(task: str, bonus: str, seed: int) -> list[Row]:
     """Train one run; return its rows: the mean return of each evaluation and the numbers of training episodes."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    config = settings(task, seed)
+    config = make_config(task, seed)
     replay, schedule, repeat = config.replay, config.schedule, config.env.action_repeat or 1
     env, held_out = Control(task, repeat=repeat, seed=seed), Control(task, repeat=repeat, seed=1_000)
     rng, steps = np.random.default_rng(seed), Steps(schedule.frames // repeat, env.numbers, env.actions)
@@ -207,7 +207,7 @@ def _make_rows(
 HEAD = ("task", "bonus", "seed", "return after 10,000, 20,000 ... frames", "rewarded episodes")
 
 
-def rows() -> Iterator[tuple[str, ...]]:
+def list_rows() -> Iterator[tuple[str, ...]]:
     """Yield a line for each run in the table."""
     for found in sorted(read_runs(STUDY), key=lambda run: (run.task, run.rows[0].bonus == "none", run.seed)):
         rewarded = f"{found.last('rewarded_episodes'):.0f} of {found.last('training_episodes'):.0f}"
@@ -222,12 +222,12 @@ def main() -> None:
     done = {(found.task, found.rows[0].bonus, found.seed) for found in read_runs(STUDY)}
     missing = [cell for cell in product(sorted(SPREADS), BONUSES, SEEDS) if cell not in done]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        jobs = {pool.submit(run, *cell): cell for cell in missing}
+        jobs = {pool.submit(train_run, *cell): cell for cell in missing}
         for finished in as_completed(jobs):
             task, bonus, seed = jobs[finished]
-            append_rows(STUDY, finished.result(), {VARIANT: select_settings(to_plain(settings(task, seed)))})
+            append_rows(STUDY, finished.result(), {VARIANT: select_settings(to_plain(make_config(task, seed)))})
             print(f"{task}, {bonus}, seed {seed}: added to the table", flush=True)
-    print(format_table(HEAD, rows()))
+    print(format_table(HEAD, list_rows()))
 
 
 if __name__ == "__main__":

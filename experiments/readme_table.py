@@ -22,7 +22,7 @@ TASKS = (
 """Name, task, agent, metric, digits."""
 
 
-def rows() -> Iterator[tuple[str, ...]]:
+def list_rows() -> Iterator[tuple[str, ...]]:
     attempts = deep_sea.read_attempts()
     for agent, prefix in DEEP_SEA.items():
         marginal, joint, re3, none = (
@@ -38,7 +38,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def main() -> None:
-    print(format_table(HEAD, rows()))
+    print(format_table(HEAD, list_rows()))
 
 
 if __name__ == "__main__":

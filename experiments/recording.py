@@ -1,4 +1,4 @@
-"""Recorded multi-view frames (made by `record_dmc.py`), sampled as a replay buffer would."""
+"""Recorded multi-view frames, made by `tools.record_dmc` and sampled like a replay buffer."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ import zstandard
 from safetensors.numpy import load
 from torch import Tensor
 
-FOLDER = Path(__file__).parents[1] / "tests" / "fixtures" / "dmc"
+FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "dmc"
 VIEWS = ("first", "second", "foreground")
 FRAME_STACK = 3
 SHIFT_PIXELS = 2  # DrQ-v2 shifts 84 pixels by up to 4
@@ -22,17 +22,17 @@ Shift = Literal["none", "each", "common"]
 class Recording:
     frames: Tensor  # [T, V, 3, S, S] uint8
     state: Tensor  # [T, D] float64, every dimension of unit variance
-    age: Tensor  # [T] how many steps ago the episode began
+    age: Tensor  # [T] steps since the start of the episode
 
     @classmethod
     def load(cls, task: str) -> "Recording":
-        raw = zstandard.ZstdDecompressor().decompress((FOLDER / f"{task}.safetensors.zst").read_bytes())
+        raw = zstandard.ZstdDecompressor().decompress((FIXTURES / f"{task}.safetensors.zst").read_bytes())
         data = load(raw)
         frames = data["frames"]
         foreground = np.unpackbits(data["foreground"], axis=-1)[:, None, :, :, None]
         views = np.concatenate([frames, frames[:, :1] * foreground], axis=1).transpose(0, 1, 4, 2, 3)
         state = data["state"].astype(np.float64)
-        # Quantities that never change in the recording carry no news.
+        # Quantities that never change in the recording drop out.
         spread = state.std(0)
         state = state / np.where(spread > 1e-6, spread, np.inf)
         age = np.arange(len(state)) - np.maximum.accumulate(np.where(data["start"], np.arange(len(state)), 0))
@@ -43,19 +43,19 @@ class Recording:
         size = self.frames.shape[-1]
         return (3 * FRAME_STACK, size, size)
 
-    def stacks(self, rows: Tensor) -> Tensor:
-        """[B, V, 9, S, S]: the last three frames of each view, repeated at an episode's start as DrQ-v2 does."""
+    def stack_frames(self, rows: Tensor) -> Tensor:
+        """Return [B, V, 9, S, S]: the last three frames of each view, repeated at an episode's start like DrQ-v2."""
         back = torch.arange(FRAME_STACK - 1, -1, -1)
         index = rows[:, None] - torch.minimum(back[None], self.age[rows][:, None])  # [B, 3]
         frames = self.frames.index_select(0, index.flatten()).view(*index.shape, *self.frames.shape[1:])
         return frames.transpose(1, 2).flatten(2, 3)
 
-    def shuffled(self, generator: torch.Generator) -> Tensor:
-        """Every row once, in random order."""
+    def shuffle_rows(self, generator: torch.Generator) -> Tensor:
+        """Return every row once, in random order."""
         return torch.randperm(len(self.frames), generator=generator)
 
     def sample(self, count: int, generator: torch.Generator, *, ahead: int = 1) -> Tensor:
-        """Rows whose `ahead`-th successor belongs to the same episode."""
+        """Return random rows whose `ahead`-th successor belongs to the same episode."""
         length = len(self.frames)
         later = torch.arange(length) + ahead
         good = (later < length) & (self.age[later.clamp(max=length - 1)] >= ahead)
@@ -63,8 +63,8 @@ class Recording:
         return rows[torch.randint(len(rows), (count,), generator=generator)]
 
 
-def shifted(views: Tensor, generator: torch.Generator, how: Shift) -> Tensor:
-    """DrQ-v2's random shift as an integer crop: for each image by itself, or one common to the whole batch."""
+def shift_images(views: Tensor, generator: torch.Generator, how: Shift) -> Tensor:
+    """Apply DrQ-v2's random shift as an integer crop: one draw per image, or one common to the batch."""
     if how == "none":
         return views
     batch, count, channels, height, width = views.shape

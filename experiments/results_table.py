@@ -31,34 +31,34 @@ def group_by_cell(study: str) -> dict[tuple[str, str], list[TableRun]]:
     return cells
 
 
-def control() -> Lines:
+def list_control() -> Lines:
     """Yield a line for each task and method, in the order of the comparison, published methods last."""
     ours = group_by_cell("dmc")
     for task in CONTROL_TASKS:
         cells = [(name, ours[task, name]) for owner, name in CELLS["dmc"] if owner == task and (task, name) in ours]
         for method, seeds in cells:
             ends = [run.last("return") for run in seeds]
-            halves = [_mean_of_last(1 / 2, run, "return") for run in seeds]
+            halves = [_average_last(1 / 2, run, "return") for run in seeds]
             each = ", ".join(f"{end:.0f}" for end in ends)
-            rewarded = _rewarded(seeds, frames=seeds[0].series("return")[0][-1])
+            rewarded = _format_rewarded(seeds, frames=seeds[0].series("return")[0][-1])
             yield f"`{task}`", f"`{method}`", each, format_mean(ends), format_mean(halves), rewarded
         if cells:
-            yield from _published(task, frames=cells[0][1][0].series("return")[0][-1])
+            yield from _list_published(task, frames=cells[0][1][0].series("return")[0][-1])
 
 
-def _published(task: str, *, frames: float) -> Lines:
+def _list_published(task: str, *, frames: float) -> Lines:
     for row in read_published_results(RESULTS / "published.json"):
         if (row.task, row.frames) == (task, frames):
             each = ", ".join(f"{value:.0f}" for value in row.returns)
             yield f"`{task}`", f"{row.method}, published", each, format_mean(row.returns), "", ""
 
 
-def _mean_of_last(share: float, run: TableRun, metric: str) -> float:
+def _average_last(share: float, run: TableRun, metric: str) -> float:
     frames, values = run.series(metric)
     return float(values[frames > (1 - share) * frames[-1]].mean())
 
 
-def _rewarded(seeds: Sequence[TableRun], *, frames: float) -> str:
+def _format_rewarded(seeds: Sequence[TableRun], *, frames: float) -> str:
     """Return the share of training episodes with any reward in each fifth of so many frames, mean over seeds."""
     shares = []
     for run in seeds:
@@ -73,16 +73,16 @@ def _rewarded(seeds: Sequence[TableRun], *, frames: float) -> str:
 DIAGNOSTICS_HEAD = ("metric", *(f"`{task}`" for task in CONTROL_TASKS))
 
 
-def diagnostics() -> Lines:
+def list_diagnostics() -> Lines:
     """Yield the 5 % and 95 % quantiles of each metric in all runs with MEM, then how many records were healthy."""
     runs = {task: seeds for (task, method), seeds in group_by_cell("dmc").items() if method == "drqv2+mem"}
     for metric in DIAGNOSTICS:
-        yield f"`{metric}`", *(_middle(runs[task], metric) for task in CONTROL_TASKS)
+        yield f"`{metric}`", *(_format_middle(runs[task], metric) for task in CONTROL_TASKS)
     healthy = {task: np.concatenate([run.series("healthy")[1] for run in runs[task]]) for task in CONTROL_TASKS}
     yield "healthy records", *(f"{healthy[task].sum():.0f} of {len(healthy[task])}" for task in CONTROL_TASKS)
 
 
-def _middle(runs: Iterable[TableRun], metric: str, *, frames: float = np.inf) -> str:
+def _format_middle(runs: Iterable[TableRun], metric: str, *, frames: float = np.inf) -> str:
     values = [
         value
         for run in runs
@@ -105,31 +105,38 @@ UNMOVED = 0.1
 """`action_spread` of a policy whose action hardly depends on the observation."""
 
 
-def ablation() -> Lines:
+def list_ablation() -> Lines:
     """Yield the first frames of the runs of the comparison, then each change."""
     task, method = ABLATED
     for changed, name in (("nothing", method), ("`--method drqv2+none`", "drqv2+none")):
-        yield _ablated(changed, [run for run in group_by_cell("dmc")[task, name] if run.seed in ABLATION_SEEDS])
+        yield _describe_change(changed, [run for run in group_by_cell("dmc")[task, name] if run.seed in ABLATION_SEEDS])
     runs = read_runs("dmc_ablation")
     for variant, settings in ABLATION.items():
         if seeds := [run for run in runs if run.variant == variant]:
-            yield _ablated(" ".join(f"`{setting}`" for setting in settings), seeds)
+            yield _describe_change(" ".join(f"`{setting}`" for setting in settings), seeds)
 
 
-def _ablated(changed: str, seeds: Sequence[TableRun]) -> tuple[str, ...]:
+def _describe_change(changed: str, seeds: Sequence[TableRun]) -> tuple[str, ...]:
     returns = [run.series("return") for run in seeds]
     means = [float(values[(at > 0) & (at <= ABLATION_FRAMES)].mean()) for at, values in returns]
     spreads = [run.series("action_spread") for run in seeds]
     early = np.concatenate([values[at <= ABLATION_FRAMES] for at, values in spreads])
     unmoved = f"{(early < UNMOVED).sum()} of {len(early)}"
-    each, rewarded = ", ".join(f"{mean:.0f}" for mean in means), _rewarded(seeds, frames=ABLATION_FRAMES)
-    return changed, each, f"{np.mean(means):.0f}", rewarded, unmoved, _middle(seeds, "std", frames=ABLATION_FRAMES)
+    each, rewarded = ", ".join(f"{mean:.0f}" for mean in means), _format_rewarded(seeds, frames=ABLATION_FRAMES)
+    return (
+        changed,
+        each,
+        f"{np.mean(means):.0f}",
+        rewarded,
+        unmoved,
+        _format_middle(seeds, "std", frames=ABLATION_FRAMES),
+    )
 
 
 GAMES_HEAD = ("task", "method", "each seed", "training levels", "ratio to a random policy", "test levels", "gap")
 
 
-def games() -> Lines:
+def list_games() -> Lines:
     """Yield a line for each game and method: the returns of the last policy of each run."""
     ours = group_by_cell("procgen")
     for task, method in (cell for cell in CELLS["procgen"] if cell in ours):
@@ -150,26 +157,26 @@ LAST = 1 / 5
 TRAINED_GAMES_HEAD = ("task", "method", "changed", "return of training episodes, each seed", "`clip_fraction`")
 
 
-def trained_games() -> Lines:
+def list_trained_games() -> Lines:
     """Yield the last fifth of training on games, which has many more episodes than an evaluation.
 
     Runs in which one setting was changed follow.
     """
     ours = group_by_cell("procgen")
     for task, method in (cell for cell in CELLS["procgen"] if cell in ours):
-        yield f"`{task}`", f"`{method}`", "nothing", *_end_of_training(ours[task, method])
+        yield f"`{task}`", f"`{method}`", "nothing", *_format_last_fifth(ours[task, method])
     changed: dict[tuple[str, str, str], list[TableRun]] = {}
     for run in read_runs("procgen_changed"):
         changed.setdefault((run.task, run.method, run.variant), []).append(run)
     for (task, method, setting), runs in changed.items():
-        yield f"`{task}`", f"`{method}`", f"`{setting}`", *_end_of_training(runs)
+        yield f"`{task}`", f"`{method}`", f"`{setting}`", *_format_last_fifth(runs)
 
 
-def _end_of_training(runs: Iterable[TableRun]) -> tuple[str, str]:
+def _format_last_fifth(runs: Iterable[TableRun]) -> tuple[str, str]:
     """Return the mean returns of each run and the mean fraction of clipped ratios."""
     returns, clipped = [], []
     for run in runs:
-        returns.append(f"{_mean_of_last(LAST, run, 'training_return'):.2f}")
+        returns.append(f"{_average_last(LAST, run, 'training_return'):.2f}")
         frames, fractions = run.series("clip_fraction")
         clipped.append(fractions[frames > (1 - LAST) * run.series("training_return")[0][-1]].mean())
     return ", ".join(returns), f"{np.mean(clipped):.0%}"
@@ -189,12 +196,12 @@ ALSO = {
 """What most trials had, and what is said of those that had something else."""
 
 
-def trials(study: str) -> Lines:
+def list_trials(study: str) -> Lines:
     """Yield a line for each trial, by task, method and settings."""
-    yield from sorted(_trial(study, run) for run in read_runs(study))
+    yield from sorted(_describe_trial(study, run) for run in read_runs(study))
 
 
-def _trial(study: str, run: TableRun) -> tuple[str, ...]:
+def _describe_trial(study: str, run: TableRun) -> tuple[str, ...]:
     settings, parts = read_settings(study, run.variant), {*run.method.split("+")}
     parts |= set() if "none" in parts else {"bonus"}
     every = settings["schedule.update_every_steps"]
@@ -224,7 +231,7 @@ GAME_TRIALS_HEAD = (
 )
 
 
-def game_trials() -> Lines:
+def list_game_trials() -> Lines:
     """Yield the trials on games, those without a change first."""
     runs = read_runs("procgen_trials")
     for run in sorted(runs, key=lambda run: run.variant != "nothing"):
@@ -234,18 +241,18 @@ def game_trials() -> Lines:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Lines]]] = {
-    "dmc": (HEAD, control),
-    "diagnostics": (DIAGNOSTICS_HEAD, diagnostics),
-    "dmc_ablation": (ABLATION_HEAD, ablation),
-    "procgen": (GAMES_HEAD, games),
-    "procgen_training": (TRAINED_GAMES_HEAD, trained_games),
-    "dmc_trials": (TRIALS_HEAD, partial(trials, "dmc_trials")),
-    "dmc_later_trials": (TRIALS_HEAD, partial(trials, "dmc_later_trials")),
-    "procgen_trials": (GAME_TRIALS_HEAD, game_trials),
+    "dmc": (HEAD, list_control),
+    "diagnostics": (DIAGNOSTICS_HEAD, list_diagnostics),
+    "dmc_ablation": (ABLATION_HEAD, list_ablation),
+    "procgen": (GAMES_HEAD, list_games),
+    "procgen_training": (TRAINED_GAMES_HEAD, list_trained_games),
+    "dmc_trials": (TRIALS_HEAD, partial(list_trials, "dmc_trials")),
+    "dmc_later_trials": (TRIALS_HEAD, partial(list_trials, "dmc_later_trials")),
+    "procgen_trials": (GAME_TRIALS_HEAD, list_game_trials),
 }
 
 
-def table(name: str) -> str:
+def make_table(name: str) -> str:
     head, body = TABLES[name]
     return format_table(head, body())
 
@@ -253,7 +260,7 @@ def table(name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=TABLES)
-    print(table(parser.parse_args().name))
+    print(make_table(parser.parse_args().name))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Stable-Baselines3's PPO on a game, with the network and settings of `ppo+none` and preset `cpu`: is it the network or
-our PPO that limits what is learned? Mean returns of training episodes, each 50,000 steps, as they come.
+"""Train Stable-Baselines3's PPO on a game with the network and settings of `ppo+none` and preset `cpu`.
+
+It shows whether the network or our PPO limits learning. Prints mean returns of training episodes per 50,000 steps.
 
     python -m experiments.sb3_games starpilot --steps 400000
 """
@@ -25,7 +26,7 @@ EVERY = 50_000
 
 
 class Games(VecEnv):
-    """Our vector of games, as Stable-Baselines3 asks for it."""
+    """Vector environment of games with the interface of Stable-Baselines3."""
 
     def __init__(self, task: str, envs: int, seed: int) -> None:
         self.games = make_vector(task, envs)
@@ -72,7 +73,7 @@ def _channels_first(observation: Any) -> Any:
 
 
 class OurNetwork(BaseFeaturesExtractor):
-    """The encoder of `none`."""
+    """Encoder of `none` as a features extractor."""
 
     def __init__(self, space: spaces.Box, config: Any) -> None:
         super().__init__(space, config.latent_dim)
@@ -83,7 +84,7 @@ class OurNetwork(BaseFeaturesExtractor):
 
 
 class Returns(BaseCallback):
-    """Of episodes that end, said every so many steps."""
+    """Print the mean return of finished episodes every `EVERY` steps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +121,7 @@ def main() -> None:
         clip_range=ppo.clip,
         clip_range_vf=ppo.clip,
         ent_coef=ppo.entropy_coef,
-        vf_coef=ppo.value_coef / 2,  # ours has half of the squared error
+        vf_coef=ppo.value_coef / 2,  # ours halves the squared error
         max_grad_norm=ppo.max_grad_norm,
         policy_kwargs={
             "features_extractor_class": OurNetwork,

@@ -1,9 +1,9 @@
-"""What a random shift does to the features of an encoder at its begin, beside what the states themselves do.
+"""Compare how far random shifts and different states move the features of a new encoder.
 
     python -m experiments.shifting     # `cpu` and the paper's preset, some minutes
 
-Both are standard deviations of MEM's state, mean over its features: between the states of two episodes with random
-actions, as they are, and between eight shifts of one of them, each image by its own draw.
+Both are standard deviations of MEM's state, mean over its features: between unshifted states of two episodes with
+random actions, and between eight shifts of one state, with one draw per image.
 """
 
 import numpy as np
@@ -19,8 +19,8 @@ TASKS = ("dmc/ball_in_cup_catch", "dmc/pendulum_swingup")
 STATES, DRAWS = 100, 8
 
 
-class Pictures:
-    """Of steps of two episodes with random actions, and a new encoder for them."""
+class Samples:
+    """Images from two episodes with random actions, and a new encoder for them."""
 
     def __init__(self, task: str, preset: str) -> None:
         config = load_preset(preset, task=task, method="drqv2+mem", seed=1)
@@ -42,14 +42,14 @@ class Pictures:
         self.views, self.mask = torch.from_numpy(np.ascontiguousarray(views)), torch.from_numpy(mask)
 
     @torch.no_grad()
-    def spread(self) -> Tensor:
-        """Between states."""
+    def measure_states(self) -> Tensor:
+        """Return the standard deviation between states."""
         state: Tensor = self.encoder.encode(self.views, self.mask).state
         return state.std(0).mean()
 
     @torch.no_grad()
-    def spread_of_shifts(self, pixels: int) -> Tensor:
-        """Between shifts of one state."""
+    def measure_shifts(self, pixels: int) -> Tensor:
+        """Return the standard deviation between shifts of one state."""
         generator = torch.Generator().manual_seed(0)
         shifted = (random_shift(self.views, pixels, generator) for _ in range(DRAWS))
         return torch.stack([self.encoder.encode(views, self.mask).state for views in shifted]).std(0).mean()
@@ -57,14 +57,14 @@ class Pictures:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("task, preset, picture, shift: between states, between shifts of one state")
+    print("task, preset, image size, shift: between states, between shifts of one state")
     for task in TASKS:
         for preset, shifts in PRESETS.items():
-            pictures = Pictures(task, preset)
-            spread = pictures.spread()
+            samples = Samples(task, preset)
+            spread = samples.measure_states()
             for pixels in shifts:
-                said = f"{task}, {preset}, {pictures.config.env.image_size} pixels, shift {pixels}"
-                print(f"{said}: {spread:.3f}, {pictures.spread_of_shifts(pixels):.3f}", flush=True)
+                label = f"{task}, {preset}, {samples.config.env.image_size} pixels, shift {pixels}"
+                print(f"{label}: {spread:.3f}, {samples.measure_shifts(pixels):.3f}", flush=True)
 
 
 if __name__ == "__main__":

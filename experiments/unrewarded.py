@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.recording import VIEWS, Recording, Shift, shifted
+from experiments.recording import VIEWS, Recording, Shift, shift_images
 from experiments.tables import Row
 from manyview.mem import MEM, Features, MEMConfig, knn_distance
 from manyview.mem.diagnostics import effective_rank
@@ -35,7 +35,7 @@ COMBINES: tuple[Combine, ...] = ("marginal", "joint")
 
 @dataclass(frozen=True)
 class Measurement:
-    """The state of features and bonus after some updates. Lists have one entry a view."""
+    """Features and bonus after some updates. Lists have one entry per view; `paid` also has one for shared features."""
 
     updates: int
     specific_std: list[float]
@@ -48,18 +48,18 @@ class Measurement:
     reward_mean: float
     reward_std: float
     fidelity: dict[str, float]
-    """By shift of the frames, entropy, and where neighbours are searched and rarity is counted: `batch` both within the
-    batch, `batch for all` the batch's bonus against rarity among 2,304 rows, `bank for all` both among those."""
+    """By shift of the frames, entropy, and search set of the bonus and of true rarity: `batch` both within the batch,
+    `batch for all` the batch's bonus against rarity among 2,304 rows, `bank for all` both among those."""
 
 
 def spearman(a: Tensor, b: Tensor) -> float:
-    """Rank correlation of two vectors; ties are rare enough in distances to be broken by place."""
+    """Return the rank correlation of two vectors; ties, rare in distances, are broken by position."""
     ranks = torch.stack([a.argsort().argsort(), b.argsort().argsort()]).double()
     return float(torch.corrcoef(ranks)[0, 1])
 
 
-def true_rarity(recording: Recording, rows: Tensor, others: Tensor) -> Tensor:
-    """3-NN distance of each row among these and the other rows, in the true physics state."""
+def compute_true_rarity(recording: Recording, rows: Tensor, others: Tensor) -> Tensor:
+    """Return the 3-NN distance of each row among these and the other rows, in the true physics state."""
     everything = recording.state[torch.cat([rows, others])].unsqueeze(0)
     among = ReferenceSet(
         everything, torch.ones(everything.shape[:2], dtype=torch.bool), torch.arange(everything.shape[1])
@@ -67,13 +67,13 @@ def true_rarity(recording: Recording, rows: Tensor, others: Tensor) -> Tensor:
     return knn_distance(recording.state[rows].unsqueeze(0), 3, reference=among)[0]
 
 
-def plain_reward(
+def compute_bonus(
     features: Features, k: int, entropy: Combine, rows: Tensor | None = None, among: ReferenceSet | None = None
 ) -> Tensor:
     return intrinsic_reward(*compute_distances(features, k=k, entropy=entropy, indices=rows, reference=among))
 
 
-def unrewarded(
+def train_unrewarded(
     recording: Recording,
     config: MEMConfig,
     *,
@@ -87,7 +87,7 @@ def unrewarded(
     seed: int = 0,
     measured_shifts: tuple[Shift, ...] = SHIFTS,
 ) -> Iterator[Measurement]:
-    """Yield a measurement at the start and `every` so many updates; `slow_rate` > 0 rewards by an averaged encoder."""
+    """Yield a measurement at the start and after `every` updates; `slow_rate` > 0 rewards by an averaged encoder."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     mem = MEM(VIEWS, recording.image_shape, config)
@@ -97,11 +97,11 @@ def unrewarded(
     yield measure(mem, slow, recording, 0, measured_shifts)
     for update in range(1, updates + 1):
         rows = recording.sample(batch, generator, ahead=ahead)
-        features = mem.encode(shifted(recording.stacks(rows), generator, shift))
+        features = mem.encode(shift_images(recording.stack_frames(rows), generator, shift))
         later = None
         if config.temporal_coef:
             with torch.no_grad():
-                later = mem.encode(shifted(recording.stacks(rows + ahead), generator, shift))
+                later = mem.encode(shift_images(recording.stack_frames(rows + ahead), generator, shift))
         loss, _ = mem.compute_loss(features, later)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -121,31 +121,31 @@ def unrewarded(
 def measure(
     mem: MEM, rewarding: torch.nn.Module, recording: Recording, updates: int, shifts: tuple[Shift, ...]
 ) -> Measurement:
-    """Measured on the same rows every time; `rewarding` is the encoder whose features are paid."""
+    """Measure on the same rows every time; `rewarding` is the encoder of the bonus."""
     mem.eval()
     generator = torch.Generator().manual_seed(1)
-    # Disjoint: a row that stood in batch and bank would be near itself in the bonus and in the truth alike.
-    shuffled = recording.shuffled(generator)
+    # Disjoint: a row in both batch and bank would be its own neighbor in the bonus and in the true state.
+    shuffled = recording.shuffle_rows(generator)
     bank_rows, batches = shuffled[:BANK], shuffled[BANK:].split(FIDELITY_BATCH)[:FIDELITY_BATCHES]
-    bank_stacks = recording.stacks(bank_rows)
+    bank_stacks = recording.stack_frames(bank_rows)
     fidelity: dict[str, list[float]] = {}
     for how in shifts:
         bank = FeatureBank(BANK, len(VIEWS) + 1, mem.config.latent_dim)
-        bank.push(rewarding(shifted(bank_stacks, generator, how)), bank_rows)
+        bank.push(rewarding(shift_images(bank_stacks, generator, how)), bank_rows)
         for rows in batches:
-            features = rewarding(shifted(recording.stacks(rows), generator, how))
-            among_batch = true_rarity(recording, rows, bank_rows[:0])
-            among_all = true_rarity(recording, rows, bank_rows)
+            features = rewarding(shift_images(recording.stack_frames(rows), generator, how))
+            among_batch = compute_true_rarity(recording, rows, bank_rows[:0])
+            among_all = compute_true_rarity(recording, rows, bank_rows)
             for entropy in COMBINES:
-                in_batch = plain_reward(features, mem.config.k, entropy)
-                in_bank = plain_reward(features, mem.config.k, entropy, rows, bank.make_reference(features, rows))
+                in_batch = compute_bonus(features, mem.config.k, entropy)
+                in_bank = compute_bonus(features, mem.config.k, entropy, rows, bank.make_reference(features, rows))
                 for name, figure in (
                     ("batch", spearman(in_batch, among_batch)),
                     ("batch for all", spearman(in_batch, among_all)),
                     ("bank for all", spearman(in_bank, among_all)),
                 ):
                     fidelity.setdefault(f"{how} {entropy} {name}", []).append(figure)
-    stacks = recording.stacks(batches[-1])
+    stacks = recording.stack_frames(batches[-1])
     features, paid = mem.encode(stacks), rewarding(stacks)
     health = mem.diagnose(features, beta=1.0)
     paid_health = mem.diagnose(paid, beta=1.0)
@@ -167,7 +167,7 @@ def measure(
 
 
 def parse_config(overrides: list[str]) -> MEMConfig:
-    """`floor_coef=0 entropy=joint`, or `literal` first for the paper's text."""
+    """Parse settings such as `floor_coef=0 entropy=joint`; `literal` first selects the paper's text."""
     config = MEMConfig.literal() if overrides[:1] == ["literal"] else MEMConfig()
     values = {}
     for override in overrides[1:] if overrides[:1] == ["literal"] else overrides:
@@ -198,7 +198,7 @@ def make_rows(study: str, variant: str, task: str, seed: int, measurements: Iter
     return rows
 
 
-def arguments() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task")
     parser.add_argument("--updates", type=int, default=5000)
@@ -214,19 +214,19 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def described(command: list[str]) -> dict[str, Any]:
-    """All that decides what such a command measures."""
-    asked = vars(arguments().parse_args(command))
+def describe_run(command: list[str]) -> dict[str, Any]:
+    """Return everything that determines the measurements of a command."""
+    asked = vars(make_parser().parse_args(command))
     return {**asked, "config": dataclasses.asdict(parse_config(asked["config"]))}
 
 
 def main() -> None:
     keep_freed_memory()
-    run = described(sys.argv[1:])
-    asked = vars(arguments().parse_args())
+    run = describe_run(sys.argv[1:])
+    asked = vars(make_parser().parse_args())
     torch.set_num_threads(asked.pop("threads"))
     recording, config = Recording.load(asked.pop("task")), parse_config(asked.pop("config"))
-    for measurement in unrewarded(recording, config, **asked):
+    for measurement in train_unrewarded(recording, config, **asked):
         print(json.dumps({**dataclasses.asdict(measurement), "run": run}), flush=True)
 
 

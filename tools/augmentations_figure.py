@@ -1,4 +1,4 @@
-"""Draw docs/images/augmentations.png: a game's screen and what each augmentation makes of it, three times.
+"""Draw docs/images/augmentations.png: a game's screen under each augmentation, with three keys.
 
 python -m tools.augmentations_figure
 """
@@ -18,19 +18,19 @@ TASK, STEPS, FRAMES = "procgen/coinrun", 30, 3
 
 def main() -> None:
     env = make(TASK)
-    moment = record_random_steps(env, STEPS, seed=3)[-1]
+    step = record_random_steps(env, STEPS, seed=3)[-1]
     env.close()
-    screen = moment.images["screen"]
+    screen = step.images["screen"]
     assert screen is not None
     images = torch.from_numpy(screen.transpose(2, 0, 1).copy()).expand(FRAMES, -1, -1, -1).contiguous()
     key = derive_keys(1, torch.arange(FRAMES))
-    made = {how: augment(images, key, how).permute(0, 2, 3, 1).numpy() for how in AUGMENTATIONS}
+    augmented = {how: augment(images, key, how).permute(0, 2, 3, 1).numpy() for how in AUGMENTATIONS}
     rows = [
-        Row("one screen,\nthree keys" if frame == 0 else "", [screen, *(pictures[frame] for pictures in made.values())])
+        Row("one screen,\nthree keys" if frame == 0 else "", [screen, *(shown[frame] for shown in augmented.values())])
         for frame in range(FRAMES)
     ]
-    picture = draw_grid(rows, column_labels=["screen", *made], cell_px=96)
-    save_image(picture, ROOT / "docs" / "images" / "augmentations.png")
+    image = draw_grid(rows, column_labels=["screen", *augmented], cell_px=96)
+    save_image(image, ROOT / "docs" / "images" / "augmentations.png")
 
 
 if __name__ == "__main__":

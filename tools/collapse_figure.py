@@ -10,7 +10,7 @@ import torch
 
 from experiments.recording import VIEWS, Recording
 from experiments.tables import TableRun, append_rows, read_runs
-from experiments.unrewarded import make_rows, parse_config, unrewarded
+from experiments.unrewarded import make_rows, parse_config, train_unrewarded
 
 ROOT = Path(__file__).parents[1]
 STUDY, TASK, UPDATES, EVERY = "collapse", "cheetah_run", 5000, 500
@@ -27,7 +27,7 @@ def load_run(reading: str) -> TableRun:
         return found
     config = parse_config(["literal"] if reading == "literal" else [])
     lines = []
-    for measurement in unrewarded(Recording.load(TASK), config, updates=UPDATES, every=EVERY):
+    for measurement in train_unrewarded(Recording.load(TASK), config, updates=UPDATES, every=EVERY):
         lines.append(dataclasses.asdict(measurement))
         print(f"{reading}: {measurement.updates} of {UPDATES} updates", flush=True)
     append_rows(STUDY, make_rows(STUDY, reading, TASK, 0, lines), {reading: dataclasses.asdict(config)})
@@ -65,9 +65,9 @@ def main() -> None:
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    picture = ROOT / "docs" / "images" / "collapse.png"
-    picture.parent.mkdir(exist_ok=True)
-    figure.savefig(picture, dpi=110)
+    path = ROOT / "docs" / "images" / "collapse.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

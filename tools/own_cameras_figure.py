@@ -1,4 +1,4 @@
-"""Draw docs/images/own_cameras.png: three cameras around Gymnasium's ant, and one of them failing in every way.
+"""Draw docs/images/own_cameras.png: three cameras around Gymnasium's ant, and every fault of one of them.
 
 python -m tools.own_cameras_figure          # seconds
 """
@@ -24,8 +24,8 @@ VIEWS = {
 }
 
 
-def film(faults: list[Fault]) -> list[dict[str, Image | None]]:
-    """What every view shows at `STEPS`, None where it is absent; the same actions every time."""
+def record_views(faults: list[Fault]) -> list[dict[str, Image | None]]:
+    """Return the image of every view at `STEPS`, None where it is absent; actions are the same every time."""
     env: gym.Env[Any, Any] = MultiView(gym.make("Ant-v5"), views=VIEWS)
     if faults:
         env = FaultInjector(env, faults)
@@ -48,20 +48,20 @@ def main() -> None:
     import matplotlib.pyplot as plt
 
     warnings.simplefilter("ignore", ViewWarning)
-    healthy = film([])
+    healthy = record_views([])
     rows: list[tuple[str, list[Image | None]]] = [(name, [shown[name] for shown in healthy]) for name in VIEWS]
     for kind in get_args(FaultKind):
         fault = Fault(view="side", kind=kind, lasts="episode", at_step=FAULT_AT, late_frames=12)
-        rows.append((f"side, {kind}", [shown["side"] for shown in film([fault])]))
+        rows.append((f"side, {kind}", [shown["side"] for shown in record_views([fault])]))
     figure, axes = plt.subplots(len(rows), len(STEPS), figsize=(7.2, 9.4), layout="constrained")
-    for (label, pictures), line in zip(rows, axes, strict=True):
-        for step, picture, axis in zip(STEPS, pictures, line, strict=True):
+    for (label, images), line in zip(rows, axes, strict=True):
+        for step, image, axis in zip(STEPS, images, line, strict=True):
             axis.set(xticks=[], yticks=[])
-            if picture is None:
+            if image is None:
                 axis.imshow(np.full((84, 84, 3), 255, np.uint8))
                 axis.text(0.5, 0.5, "absent", ha="center", va="center", transform=axis.transAxes, color="#c0392b")
             else:
-                axis.imshow(picture)
+                axis.imshow(image)
             failing = "," in label and step >= FAULT_AT
             for spine in axis.spines.values():
                 spine.set(color="#c0392b" if failing else "#888888", linewidth=2 if failing else 0.8)

@@ -2,12 +2,12 @@
 
     MUJOCO_GL=egl python -m tools.record_dmc             # rewrites tests/fixtures/dmc/*.safetensors.zst
 
-Needs only dm-control 1.0.49, mujoco 3.16.0, safetensors and zstandard. One file a task holds, for `STEPS` agent steps:
+Needs only dm-control 1.0.49, mujoco 3.16.0, safetensors and zstandard. Each file holds `STEPS` agent steps of a task:
 
     frames      uint8  [T, 2, S, S, 3]    two cameras, single frames (stacks are built by index)
-    foreground  uint8  [T, S, S / 8]      packed bits: which pixels of the first camera are not background
-    state       float32 [T, D]            the true physics state as far as cameras could show it
-    start       bool   [T]                the first step of an episode
+    foreground  uint8  [T, S, S / 8]      packed bits: 1 where a pixel of the first camera is not background
+    state       float32 [T, D]            the true physics state as far as cameras can show it
+    start       bool   [T]                first step of an episode
 
 The third view of the paper, "background removed from the first", is `frames[:, 0]` where `foreground` is set.
 """
@@ -23,7 +23,7 @@ from safetensors.numpy import save
 
 STEPS, EPISODE_STEPS, ACTION_REPEAT, SIZE = 4000, 500, 2, 40
 HINGE = 3  # mjtJoint.mjJNT_HINGE
-ACTION_MEMORY = 0.9  # correlated noise: white noise leaves a swinging body where it hangs
+ACTION_MEMORY = 0.9  # correlated noise: white noise does not make a hanging body swing
 CAMERAS = {
     "pendulum_swingup": (0, 1),
     "cheetah_run": (0, 1),
@@ -31,11 +31,11 @@ CAMERAS = {
     "finger_turn_hard": (0, 1),
     "ball_in_cup_catch": (0, 1),
 }
-FOLDER = Path(__file__).parents[1] / "tests" / "fixtures" / "dmc"
+FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "dmc"
 
 
-def visible_state(physics: Any, observation: Mapping[str, Any]) -> np.ndarray:
-    """Sine and cosine of every angle, every slide but the travel a following camera hides, velocities, targets."""
+def read_visible_state(physics: Any, observation: Mapping[str, Any]) -> np.ndarray:
+    """Return sine and cosine of angles, slides except the travel that a following camera hides, velocities, targets."""
     model, parts = physics.model, []
     for joint in range(model.njnt):
         value = physics.data.qpos[model.jnt_qposadr[joint]]
@@ -47,7 +47,7 @@ def visible_state(physics: Any, observation: Mapping[str, Any]) -> np.ndarray:
     return np.concatenate([parts, physics.data.qvel, *targets]).astype(np.float32)
 
 
-def record(task: str, *, seed: int = 0) -> dict[str, np.ndarray]:
+def record_task(task: str, *, seed: int = 0) -> dict[str, np.ndarray]:
     from dm_control import mujoco, suite
     from dm_control.mujoco.wrapper import MjvOption
     from dm_control.mujoco.wrapper.mjbindings import enums
@@ -79,19 +79,19 @@ def record(task: str, *, seed: int = 0) -> dict[str, np.ndarray]:
             np.stack([c.render(scene_option=with_planes, render_flag_overrides=plain) for c in cameras])
         )
         out["foreground"].append(np.packbits(segmented[..., 0] >= 0, axis=-1))
-        out["state"].append(visible_state(physics, time_step.observation))
+        out["state"].append(read_visible_state(physics, time_step.observation))
         out["start"].append(np.asarray(start))
     return {key: np.stack(values) for key, values in out.items()}
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    FIXTURES.mkdir(parents=True, exist_ok=True)
     # A window longer than a frame lets zstd find the still background in the frame before: 30 times smaller.
     packer = zstandard.ZstdCompressor(
         compression_params=zstandard.ZstdCompressionParameters.from_level(19, window_log=23, enable_ldm=True)
     )
     for task in sys.argv[1:] or CAMERAS:
-        raw = save(record(task))
+        raw = save(record_task(task))
         packed = packer.compress(raw)
-        (FOLDER / f"{task}.safetensors.zst").write_bytes(packed)
+        (FIXTURES / f"{task}.safetensors.zst").write_bytes(packed)
         print(f"{task}: {len(raw) / 1e6:.1f} MB, kept as {len(packed) / 1e6:.2f} MB", flush=True)

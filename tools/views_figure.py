@@ -1,4 +1,4 @@
-"""Draw docs/images/views.png: every task of the paper as an agent sees it.
+"""Draw docs/images/views.png: the observations of every task of the paper.
 
 python -m tools.views_figure          # a minute
 """
@@ -17,37 +17,39 @@ COLUMNS = 6
 GAME_PX = 128  # nine games are then as wide as six tasks
 
 
-def paper_tasks(name: str) -> list[Task]:
+def list_paper_tasks(name: str) -> list[Task]:
     return [task for task in load_suite(name).tasks.values() if task.in_paper]
 
 
-def last_moment(task: Task) -> RecordedStep:
+def record_step(task: Task) -> RecordedStep:
     env = make(task.id, frame_stack=1)
-    moment = record_random_steps(env, STEPS, seed=0)[-1]
+    step = record_random_steps(env, STEPS, seed=0)[-1]
     env.close()
-    return moment
+    return step
 
 
-def names(tasks: Sequence[Task]) -> list[str]:
+def list_names(tasks: Sequence[Task]) -> list[str]:
     return [task.id.split("/")[1] for task in tasks]
 
 
 def draw_tasks(tasks: Sequence[Task]) -> Image:
-    shown = [list(last_moment(task).images.values()) for task in tasks]
+    shown = [list(record_step(task).images.values()) for task in tasks]
     labels = ("first camera", "second camera", "background\nremoved")
-    rows = [Row(label, [pictures[row] for pictures in shown]) for row, label in enumerate(labels)]
-    return draw_grid(rows, column_labels=names(tasks))
+    rows = [Row(label, [images[row] for images in shown]) for row, label in enumerate(labels)]
+    return draw_grid(rows, column_labels=list_names(tasks))
 
 
 def draw_games(games: Sequence[Task]) -> Image:
-    row = Row("", [next(iter(last_moment(game).images.values())) for game in games])
-    return draw_grid([row], column_labels=names(games), cell_px=GAME_PX)
+    row = Row("", [next(iter(record_step(game).images.values())) for game in games])
+    return draw_grid([row], column_labels=list_names(games), cell_px=GAME_PX)
 
 
 def main() -> None:
-    tasks = paper_tasks("dmc")
-    parts = [draw_tasks(tasks[begin : begin + COLUMNS]) for begin in range(0, len(tasks), COLUMNS)]
-    save_image(stack_vertically([*parts, draw_games(paper_tasks("procgen"))]), ROOT / "docs" / "images" / "views.png")
+    tasks = list_paper_tasks("dmc")
+    parts = [draw_tasks(tasks[start : start + COLUMNS]) for start in range(0, len(tasks), COLUMNS)]
+    save_image(
+        stack_vertically([*parts, draw_games(list_paper_tasks("procgen"))]), ROOT / "docs" / "images" / "views.png"
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import gzip
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from tests.support.run_dirs import kept, record
 MANIFEST = {"views": ["side", "back"], "commit": "abc123"}
 
 
-def finished(path: Path, seed: int = 1, method: str = "drqv2+mem", *extra: str, **settings: dict[str, object]) -> Path:
+def finished(path: Path, seed: int = 1, method: str = "drqv2+mem", *extra: str, **settings: Any) -> Path:
     run = kept(path, [0.0, 0.1, 1 / 3], seed=seed, method=method, manifest=MANIFEST, **settings)
     episodes = [record("episode", 20 * n, **{"return": float(n % 2), "length": 5}) for n in range(1, 101)]
     with (run / METRICS_FILE).open("a") as file:
@@ -101,7 +102,7 @@ def test_a_variant_has_one_set_of_settings(tmp_path: Path) -> None:
 
 
 def test_settings_are_those_that_the_method_uses(tmp_path: Path) -> None:
-    groups: dict[str, dict[str, object]] = {"mem": {"k": 3}, "ppo": {"lr": 1.0}, "log": {"every_steps": 1}}
+    groups: dict[str, Any] = {"mem": {"k": 3}, "ppo": {"lr": 1.0}, "log": {"every_steps": 1}}
     append_run("study", finished(tmp_path / "a", 1, "drqv2+mem", **groups), "default", results=tmp_path)
     groups |= {"mem": {"k": 5}, "none": {"latent_dim": 8}}
     append_run("study", finished(tmp_path / "b", 1, "drqv2+none", **groups), "default", results=tmp_path)
