@@ -1,1 +1,1 @@
-"""What the quality rows and the documentation measure. Nothing here is shipped."""
+"""Measurements of performance and robustness. Nothing here is shipped."""

@@ -1,15 +1,15 @@
-"""QUALITY C1: the bonus finds what no chance would. All methods and what they need: `benchmarks/deep_sea.py`."""
+"""QUALITY C1: the bonus finds what no chance would. All methods and what they need: `experiments/deep_sea.py`."""
 
 import pytest
 
-from benchmarks.deep_sea import SEEDS, attempts
+from experiments.deep_sea import SEEDS, run_attempts
 from quality.plugin import Figure
 
 METHOD, NONE = "mem marginal", "none"
 
 
 def solved(seeds: range, method: str = METHOD, none: str = NONE) -> dict[str, int]:
-    made = list(attempts([(name, seed) for name in (method, none) for seed in seeds], processes=2))
+    made = list(run_attempts([(name, seed) for name in (method, none) for seed in seeds], processes=2))
     return {
         name: sum(one.method == name and one.solved_at_frame is not None for one in made) for name in (method, none)
     }

@@ -14,7 +14,8 @@ from benchmarks.launcher import read_line
 from quality.__main__ import run_bounded
 
 ROOT = Path(__file__).parents[3]
-FILES = [file for folder in ("tests", "benchmarks", "quality") for file in sorted((ROOT / folder).rglob("*.py"))]
+FOLDERS = ("tests", "benchmarks", "experiments", "quality")
+FILES = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
 LIMITED = {"run", "check_call", "check_output", "call"}
 WITHOUT_LIMIT = {"readline", "communicate"}
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from benchmarks.recording import FOLDER, VIEWS, Recording
-from benchmarks.unrewarded import spearman
+from experiments.recording import FIXTURES, VIEWS, Recording
+from experiments.unrewarded import spearman
 from manyview.mem import Encoder, knn_distance
 from manyview.mem.knn import Combine, ReferenceSet, windowed_knn_distance
 from quality.plugin import Figure
@@ -131,11 +131,11 @@ def test_a_window_keeps_the_order_of_a_rollout() -> None:
     """An eighth of the rows of each task, as 2,048 of 16,384; random rows keep less of it on every one."""
     torch.manual_seed(0)
     by_window, by_chance = [], []
-    for path in sorted(FOLDER.glob("*.zst")):
+    for path in sorted(FIXTURES.glob("*.zst")):
         recording = Recording.load(path.name.split(".")[0])
         encoder = Encoder(len(VIEWS), recording.image_shape, trunk="small")
         with torch.no_grad():
-            points = torch.cat([encoder(recording.stacks(rows)).terms for rows in torch.arange(4000).split(500)])
+            points = torch.cat([encoder(recording.stack_frames(rows)).terms for rows in torch.arange(4000).split(500)])
         points, mask = points.transpose(0, 1), torch.ones(len(VIEWS) + 1, 4000, dtype=torch.bool)
         some = torch.randperm(4000)[:500]
         whole = knn_distance(points, 3).log1p().mean(0)
@@ -153,11 +153,13 @@ def test_a_window_keeps_the_order_of_a_rollout() -> None:
 def test_a_window_of_2048_keeps_the_order_of_16384_rewards() -> None:
     """On an encoder's features of five tasks at once."""
     torch.manual_seed(0)
-    recordings = [Recording.load(path.name.split(".")[0]) for path in sorted(FOLDER.glob("*.zst"))]
+    recordings = [Recording.load(path.name.split(".")[0]) for path in sorted(FIXTURES.glob("*.zst"))]
     encoder = Encoder(len(VIEWS), recordings[0].image_shape, trunk="small")
     with torch.no_grad():
         parts = [
-            encoder(recording.stacks(rows)).terms for recording in recordings for rows in torch.arange(4000).split(500)
+            encoder(recording.stack_frames(rows)).terms
+            for recording in recordings
+            for rows in torch.arange(4000).split(500)
         ]
     terms = torch.cat(parts)
     points = terms[torch.randperm(len(terms))[:16_384]].transpose(0, 1)

@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from benchmarks.factors import CHANNELS, SIZE, FactorWorld
-from benchmarks.recording import Recording
-from benchmarks.unrewarded import Measurement, parse_config, unrewarded
+from experiments.factors import CHANNELS, SIZE, FactorWorld
+from experiments.recording import Recording
+from experiments.unrewarded import Measurement, parse_config, train_unrewarded
 from manyview.mem import MEM
 from quality.plugin import Figure
 from quality.rows import ROWS
@@ -38,7 +38,7 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
     world = FactorWorld.make(3, generator)
     mem = MEM(("a", "b", "c"), (CHANNELS, SIZE, SIZE), parse_config([]))
     optimizer = torch.optim.Adam(mem.parameters(), lr=1e-4)
-    for views, next_views in itertools.islice(world.batches(64, generator), 2000):
+    for views, next_views in itertools.islice(world.iterate_batches(64, generator), 2000):
         features = mem.encode(views)
         with torch.no_grad():
             later = mem.encode(next_views)
@@ -49,7 +49,7 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
         mem.update_discriminator(features)
 
     with torch.no_grad():
-        features = mem.encode(next(world.batches(1024, generator))[0])
+        features = mem.encode(next(world.iterate_batches(1024, generator))[0])
     health = mem.diagnose(features, beta=1.0)
     figure(abs(health.discriminator_accuracy - health.chance), "accuracy from chance")
     figure(readable(features.specific), "view read from specific")
@@ -58,7 +58,7 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
 
 
 def trained(task: str, *config: str, updates: int = UPDATES) -> tuple[Measurement, Measurement]:
-    first, last = unrewarded(
+    first, last = train_unrewarded(
         Recording.load(task), parse_config(list(config)), updates=updates, every=updates, measured_shifts=("none",)
     )
     return first, last

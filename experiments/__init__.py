@@ -1,0 +1,1 @@
+"""Learning studies: what each method gets on which task. Nothing here is shipped."""

@@ -1,0 +1,1 @@
+"""Generators of the figures in docs and of recorded test data. Nothing here is shipped."""

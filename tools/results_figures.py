@@ -1,0 +1,84 @@
+"""Draw the figures of docs/research/results.md from the tables of the studies.
+
+python -m tools.results_figures          # docs/images/control.png, games.png and deep_sea.png; seconds
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from experiments.deep_sea import METHODS, SEEDS, read_attempts
+from experiments.tables import RESULTS, TableRun, read_runs, read_settings
+from manyview.report.curves import Curve, group_curves
+from manyview.report.plotting import COLOURS, draw_curves
+from manyview.report.published_results import read_published_results
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+DEEP_SEA_PANELS = {"DrQ-v2": "", "PPO": "ppo "}
+"""Title and prefix of the variants."""
+
+
+def make_curves(runs: Iterable[TableRun], metric: str) -> list[Curve]:
+    """Return the curve of each run that has the metric."""
+    return [
+        Curve(
+            task=run.task,
+            method=run.method,
+            seed=run.seed,
+            path=RESULTS / run.rows[0].study,
+            settings=read_settings(run.rows[0].study, run.variant),
+            x=run.series(metric)[0],
+            returns=run.series(metric)[1],
+        )
+        for run in runs
+        if metric in run.metrics
+    ]
+
+
+def draw_control() -> None:
+    published = read_published_results(RESULTS / "published.json")
+    groups = group_curves(make_curves(read_runs("dmc"), "return"))
+    draw_curves(IMAGES / "control.png", groups, unit="frames", published=published)
+
+
+def draw_games() -> None:
+    groups = group_curves(make_curves(read_runs("procgen"), "training_return"))
+    draw_curves(IMAGES / "games.png", groups, unit="frames", source="episodes")
+
+
+def draw_deep_sea() -> None:
+    """Draw how many of the seeds have solved Deep Sea by each frame."""
+    from matplotlib.figure import Figure
+
+    attempts = read_attempts()
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    for axes, (title, prefix) in zip(figure.subplots(1, 2, sharey=True), DEEP_SEA_PANELS.items(), strict=True):
+        for method, colour in zip((name for name in METHODS if _prefix(name) == prefix), COLOURS, strict=False):
+            made = [attempts[method, seed] for seed in SEEDS]
+            frames = sorted(found.solved_at_frame for found in made if found.solved_at_frame is not None)
+            end = max(found.frames for name, found in attempts.items() if _prefix(name[0]) == prefix)
+            label = method.removeprefix(prefix)
+            axes.step(
+                [0, *frames, end], [*range(len(frames) + 1), len(frames)], where="post", color=colour, label=label
+            )
+        axes.set(title=f"toy/deep_sea, {title}", xlabel="frames", ylim=(-0.2, len(SEEDS)), yticks=np.arange(0, 11, 2))
+        axes.grid(visible=True, linewidth=0.4, alpha=0.5)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(fontsize=8)
+    figure.axes[0].set_ylabel(f"solved seeds of {len(SEEDS)}")
+    figure.savefig(IMAGES / "deep_sea.png", dpi=120)
+
+
+def _prefix(method: str) -> str:
+    return "ppo " if method.startswith("ppo ") else ""
+
+
+def main() -> None:
+    draw_control()
+    draw_games()
+    draw_deep_sea()
+
+
+if __name__ == "__main__":
+    main()
