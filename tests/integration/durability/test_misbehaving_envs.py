@@ -49,7 +49,7 @@ def test_a_step_that_fails_is_a_line_and_its_traceback_is_in_the_log(
     shown = capsys.readouterr()
     line = f"{TASKS}:{task}: step raised {raised} ("
     assert shown.err.startswith(line)
-    assert shown.err.endswith(f"; the traceback is in {folder.metrics_file}\n")
+    assert shown.err.endswith(f". The traceback is in {folder.metrics_file}\n")
     assert "\x1b" not in shown.out + shown.err
     (end,) = of_kind(folder, "end")
     assert (end["state"], end["reason"].startswith(line)) == ("failed", True)

@@ -114,7 +114,7 @@ SWEEP = f'tasks = ["{TASK}"]\nmethods = ["drqv2+mem"]\n'
         (SWEEP + "cpus = inf", "cpus must be a number"),
         (SWEEP + "retries = true", "retries must be a number"),
         (SWEEP + '[set]\n"drqv2.lr" = ' + "9" * 400, "drqv2.lr must be float"),
-        (SWEEP + 'preset = "\\u001b[2J\\nfinished"', "no preset"),
+        (SWEEP + 'preset = "\\u001b[2J\\nfinished"', "unknown preset"),
         ("x" * 2_000_000, "at most 262,144 are expected"),
         ("\x00", "sweep.toml"),
     ],

@@ -158,7 +158,7 @@ def test_a_torn_checkpoint_is_refused_with_its_name(
 def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path / "run", [1.0], warp={"speed": 9})
     assert main(["evaluate", str(path)]) == 2
-    assert capsys.readouterr().err == f"{path / 'config.json'}: no setting warp in this version\n"
+    assert capsys.readouterr().err == f"{path / 'config.json'}: unknown setting warp: not defined in this version of manyview\n"
 
 
 def test_a_derived_view_goes_with_its_camera() -> None:

@@ -84,7 +84,7 @@ def test_chosen_numbers_can_be_written_down_and_stay_inside() -> None:
         ("[search]\ntrials = 3\n", "search has `trials` and a table `fields`"),
         ("[search]\ntrials = 0\n[search.fields]\n'drqv2.hidden' = [16]\n", "a number of trials"),
         ("[search]\ntrials = 3\n[search.fields]\n'drqv2.hidden' = 16\n", "drqv2.hidden must be a list of values"),
-        ("[search]\ntrials = 1\n[search.fields]\n'drqv2.hiden' = [16]\n", "no setting drqv2.hiden"),
+        ("[search]\ntrials = 1\n[search.fields]\n'drqv2.hiden' = [16]\n", "unknown setting drqv2.hiden"),
         ("[search]\ntrials = 3\n[search.fields]\n'drqv2.lr' = { low = 1, high = 0 }\n", "from low to high"),
         ("[search]\ntrials = 3\n[search.fields]\n'replay.n_step' = { low = 0, high = 3 }\n", "must be at least 1"),
         ("[search]\ntrials = 3\n[search.fields]\n'drqv2.hidden' = [16, 32]\n", "there are 2 combinations"),
