@@ -54,8 +54,9 @@ def train(
         str | None,
         arg(
             metavar="NAME[,NAME]",
-            help=f"Settings to start from. {'; '.join(f'{name}: {preset.summary}' for name, preset in PRESETS.items())}.",
-            help_behavior_hint="(default: the paper's with an accelerator; otherwise minute for toy tasks, else cpu)",
+            help="Settings to start from. "
+            + "; ".join(f"{name}: {preset.summary}" for name, preset in PRESETS.items()),
+            help_behavior_hint="(default: the paper's with an accelerator, otherwise minute for toys, else cpu)",
         ),
     ] = None,
     seed: Annotated[

@@ -93,8 +93,6 @@ def print_summary(summaries: Sequence[ViewSummary], moments: Sequence[RecordedSt
     longest = max(len(summary.view.name) for summary in summaries)
     for summary in summaries:
         size = " x ".join(map(str, summary.view.shape))
-        brightness = (
-            "never present" if summary.brightness is None else f"mean brightness {summary.brightness:.0f} of 255"
-        )
+        brightness = "no image" if summary.brightness is None else f"mean brightness {summary.brightness:.0f} of 255"
         print(f"{summary.view.name:<{longest}}  {size}, {brightness}, present {summary.present_fraction:.0%}")
     print(f"a step takes {compute_median_step_ms(moments):.3g} ms with all views")

@@ -109,7 +109,7 @@ def test_evaluations_and_videos_of_an_episode_without_an_end_are_cut_and_counted
     capsys.readouterr()
     command = ["evaluate", str(folder.path), "--own-task", f"{TASKS}:NeverEnds", "--episodes", "2"]
     assert main(command) == 0
-    assert "cut          2 of them, after 20 steps (evaluation.max_steps of the run)" in capsys.readouterr().out
+    assert "cut          2 episodes after 20 steps (evaluation.max_steps of the run)" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cut"] == 2
 

@@ -51,8 +51,8 @@ def test_the_words_tell_mean_interval_extremes_and_the_last_return(
     low, high = found["interval"]
     assert low <= found["mean"] <= high
     assert f"{found['mean']:.1f}, 95 % interval {low:.1f} to {high:.1f}" in words
-    assert f"min {min(found['returns']):.1f}, max {max(found['returns']):.1f}, of 4 episodes" in words
-    assert f"{found['last_return_in_training']:.1f}, its last evaluation" in words
+    assert f"min {min(found['returns']):.1f}, max {max(found['returns']):.1f}, over 4 episodes" in words
+    assert f"{found['last_return_in_training']:.1f}, last evaluation" in words
     assert "masked" not in words
 
 
@@ -158,7 +158,10 @@ def test_a_torn_checkpoint_is_refused_with_its_name(
 def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path / "run", [1.0], warp={"speed": 9})
     assert main(["evaluate", str(path)]) == 2
-    assert capsys.readouterr().err == f"{path / 'config.json'}: unknown setting warp: not defined in this version of manyview\n"
+    assert (
+        capsys.readouterr().err
+        == f"{path / 'config.json'}: unknown setting warp: not defined in this version of manyview\n"
+    )
 
 
 def test_a_derived_view_goes_with_its_camera() -> None:

@@ -234,7 +234,9 @@ def test_an_unknown_method_is_refused(method: str) -> None:
 @pytest.mark.parametrize("method", ["drqv2+none", "sac+re3"])
 def test_an_encoder_that_nothing_would_train_is_refused(method: str) -> None:
     asked = {method.split("+")[0]: {"critic_trains_encoder": False}}
-    with pytest.raises(ValueError, match=rf"nothing would train the encoder: {re.escape(method)} has no auxiliary loss"):
+    with pytest.raises(
+        ValueError, match=rf"nothing would train the encoder: {re.escape(method)} has no auxiliary loss"
+    ):
         apply_overrides(RunConfig(task=TASK, method=method), asked)
     apply_overrides(RunConfig(task=TASK, method=method.split("+")[0] + "+curl+re3"), asked)
 

@@ -120,11 +120,11 @@ def test_optuna_searches_on_and_is_done_when_it_is_done(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert searched(2).count(": begins") == 2
+    assert searched(2).count(": started") == 2
     third = searched(3)
-    assert third.count(": begins") == 1
+    assert third.count(": started") == 1
     assert len(re.findall(r"^ +-?\d+\.\d  drqv2.lr=", third, flags=re.M)) == 3
-    assert "begins" not in searched(3)
+    assert "started" not in searched(3)
 
 
 def test_a_search_needs_its_table() -> None:

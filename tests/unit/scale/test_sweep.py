@@ -153,7 +153,7 @@ def test_a_dry_run_lists_the_runs(
     file = written(Path("night.toml"), 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none", "sac+mem"]\n')
     assert main(["sweep", str(file), "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("2 runs in night: 2 to come")
+    assert said.startswith("2 runs in night: 2 not started")
     assert "night/toy-identity_continuous/sac+mem/seed1" in said
 
 
@@ -211,6 +211,6 @@ def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> No
     assert not records(always, "end")
     (given_up,) = [line for line in said.splitlines() if "given up after 2 attempts" in line]
     assert re.search(r"crashing-always.*its process died; see night/.*seed1\.log", given_up)
-    assert re.search(r"crashing-always.*crashed \(1\), and goes on", said)
+    assert re.search(r"crashing-always.*crashed \(1\), will be resumed", said)
     assert "Last result" not in said  # Tune's own words
     assert len(list((tmp_path / "night").glob(".tune*"))) == 1  # of the driver that was killed
