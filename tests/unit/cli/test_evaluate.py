@@ -116,7 +116,7 @@ def test_a_run_of_a_device_that_is_not_here_is_played_on_what_there_is(trained: 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--views", "wrist"], "no camera 'wrist'; the run has upright, lying"),
+        (["--views", "wrist"], "unknown camera 'wrist': expected one of upright, lying"),
         (["--episodes", "0"], "episodes must be at least 1, got 0"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_run_without_a_checkpoint_is_refused_in_a_line(
     results = tmp_path / "results"
     shutil.copytree(trained, results, ignore=shutil.ignore_patterns("checkpoints"))
     assert main(["evaluate", str(results)]) == 2
-    assert capsys.readouterr().err == f"{results} holds no checkpoint, so there is no agent to play with\n"
+    assert capsys.readouterr().err == f"{results} holds no checkpoint: expected a run that has saved at least one\n"
 
 
 def test_a_folder_without_a_run_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +168,7 @@ def test_a_derived_view_goes_with_its_camera() -> None:
     views = [View("side", 8, 8), View("back", 8, 8), View("side_foreground", 8, 8, derived_from="side")]
     assert list_absent_cameras(views, ["side"]) == ["back"]
     assert list_absent_cameras(views, ["back"]) == ["side"]
-    with pytest.raises(ValueError, match="name side to have both"):
+    with pytest.raises(ValueError, match="expected side, which keeps both views"):
         list_absent_cameras(views, ["side_foreground"])
     with pytest.raises(ValueError, match="at least one"):
         list_absent_cameras(views, [])

@@ -58,7 +58,7 @@ def test_episodes_that_were_trained_on_are_drawn_if_asked_for(
         file.writelines(record("episode", frames, **{"return": frames / 1000}) for frames in (1000, 2000))
     assert main(["plot", str(path), "--out", str(out), "--of", "episodes"]) == 0
     assert "1 seed: 2.0 after 2,000 frames" in capsys.readouterr().out
-    assert "return of training episodes" in words_of(out)
+    assert "training episode return" in words_of(out)
 
 
 def test_every_task_has_a_panel(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
     assert main(["plot", str(three_seeds), "--out", str(tmp_path / "a.png")]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert notes == [
-        f"note: skipped {three_seeds / 'torn'}: config.json is no JSON",
+        f"note: skipped {three_seeds / 'torn'}: config.json is not valid JSON",
         f"note: skipped {three_seeds / 'young'}: no evaluations to plot",
         f"note: {TASK}, drqv2+mem: seed 3 is included more than once",
     ]
