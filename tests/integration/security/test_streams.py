@@ -108,7 +108,7 @@ SWEEP = f'tasks = ["{TASK}"]\nmethods = ["drqv2+mem"]\n'
         (SWEEP + "set = " + "[" * 100_000, "nested too deeply"),
         (SWEEP + "[set]\na" + ".a" * 50_000 + " = 1", "nested too deeply"),
         (SWEEP + "preset = 5", "invalid preset: expected a name, got 5"),
-        (SWEEP + "out = 2020-01-01", "invalid out: expected a folder"),
+        (SWEEP + "out = 2020-01-01", "invalid out: expected a directory"),
         (SWEEP + "variants = 5", "invalid variants: expected a table of tables"),
         (SWEEP + "cpus = nan", "cpus must be a number"),
         (SWEEP + "cpus = inf", "cpus must be a number"),

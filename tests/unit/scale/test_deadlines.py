@@ -65,8 +65,8 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> Shards:
     made = Shards(3, 1)
     monkeypatch.setattr(ray_runtime, "ray", made)
     monkeypatch.setattr(ray_runtime, "POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(ray_runtime, "ANSWER_S", 0.05)
-    monkeypatch.setattr(shard_log, "WRITE_S", 0.05)
+    monkeypatch.setattr(ray_runtime, "RESULT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(shard_log, "WRITE_TIMEOUT_S", 0.05)
     return made
 
 
@@ -95,7 +95,7 @@ def test_every_call_of_the_log_names_the_shard_that_does_not_answer(
     shards: Shards, monkeypatch: pytest.MonkeyPatch, call: Callable[[ShardedLog], object]
 ) -> None:
     monkeypatch.setattr(shard_log, "READ_SEGMENT_S", 0.01)
-    with pytest.raises(EngineError, match=r"^shard 1 of the replay does not answer: expected a reply within 0.0\d s"):
+    with pytest.raises(EngineError, match=r"^replay shard 1 does not answer: expected a reply within 0.0\d s"):
         call(ShardedLog(shards.handles))
 
 
@@ -103,14 +103,14 @@ def test_a_shard_that_answers_but_never_writes_costs_one_checkpoint(shards: Shar
     shards.hung.clear()
     log = ShardedLog(shards.handles)
     log.mark()
-    with pytest.raises(OSError, match=r"shard 0 has not written its part within 0\.05 s"):
+    with pytest.raises(OSError, match=r"shard 0 is too slow: expected its segments on disk within 0\.05 s"):
         log.list_segments(inserted=15)
 
 
 def test_a_batch_names_the_shard_of_the_part_that_does_not_come(shards: Shards) -> None:
     shards.hung = {2}
     source = BatchLoader(shards.handles, None, shard_sizes=[0, 0, 1])  # type: ignore[arg-type]
-    with pytest.raises(EngineError, match="shard 2 of the replay does not answer"):
+    with pytest.raises(EngineError, match="replay shard 2 does not answer"):
         source.sample()
 
 
@@ -123,7 +123,7 @@ def test_reading_a_large_replay_back_has_time_for_every_segment(
         given.append(deadline_s)
         return [""] * len(asked)
 
-    monkeypatch.setattr(shard_log, "answers_of", answer)
+    monkeypatch.setattr(shard_log, "get_results", answer)
     ShardedLog(shards.handles).load([SegmentRef(5 * n, 5 * n + 5, "", shard=0) for n in range(100)])
     assert given == [ray_runtime.RESULT_TIMEOUT_S + 100 * shard_log.READ_SEGMENT_S]
 
@@ -131,11 +131,11 @@ def test_reading_a_large_replay_back_has_time_for_every_segment(
 def test_after_a_request_to_stop_nobody_waits_for_the_whole_deadline(
     shards: Shards, monkeypatch: pytest.MonkeyPatch, stop: StopRequest
 ) -> None:
-    monkeypatch.setattr(ray_runtime, "ANSWER_S", 60.0)
-    monkeypatch.setattr(ray_runtime, "STOPPING_ANSWER_S", 0.05)
+    monkeypatch.setattr(ray_runtime, "RESULT_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(ray_runtime, "STOPPING_TIMEOUT_S", 0.05)
     stop.request(signal.SIGTERM)
     began_s = monotonic()
-    with pytest.raises(EngineError, match=r"shard 1 .* no checkpoint of this moment is written.* goes on"):
+    with pytest.raises(EngineError, match=r"shard 1 .* no checkpoint of this moment is written.* to resume"):
         get_results([handle.sample.remote() for handle in shards.handles])
     assert monotonic() - began_s < 2
 
