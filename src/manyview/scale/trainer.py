@@ -294,9 +294,9 @@ class ActorLearnerTrainer(ReplayTrainer):
 
     def _add_pending(self, index: int, transitions: int, frames: int) -> None:
         """Add the growth of a shard's totals, including chunks of actors that died before they could report."""
-        known = self._shard_totals[index]
-        if transitions > known[0]:
-            self.pending.add(transitions - known[0], frames - known[1])
+        known_transitions, known_frames = self._shard_totals[index]
+        if transitions > known_transitions:
+            self.pending.add(transitions - known_transitions, frames - known_frames)
             self._shard_totals[index] = transitions, frames
 
     def _publish_weights(self) -> Any:
