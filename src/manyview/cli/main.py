@@ -23,7 +23,7 @@ COMMANDS = {
     "train": "Train an agent from several cameras.",
     "sweep": "Train all combinations of tasks, methods and seeds on Ray.",
     "evaluate": "Evaluate a trained agent with all or some of its cameras.",
-    "plot": "Plot learning curves of runs, optionally with published results.",
+    "plot": "Plot learning curves of runs and published results.",
     "runs": "List runs with their state and last return.",
     "tasks": "List the tasks with their cameras and settings.",
     "views": "Show the views of a task during random actions.",

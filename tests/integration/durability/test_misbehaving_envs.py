@@ -53,7 +53,7 @@ def test_a_step_that_fails_is_a_line_and_its_traceback_is_in_the_log(
     assert "\x1b" not in shown.out + shown.err
     (end,) = of_kind(folder, "end")
     assert (end["state"], end["reason"].startswith(line)) == ("failed", True)
-    assert "misbehaving.py" in end["traceback"]
+    assert "misbehaving_envs.py" in end["traceback"]
 
 
 @pytest.mark.attack(FAILS)
