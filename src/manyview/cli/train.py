@@ -68,13 +68,17 @@ def train(
         arg(metavar="NAME=VALUE ...", help="Override settings, such as replay.batch_size=128; --dry-run shows all."),
     ] = (),
     config: Annotated[
-        Path | None, arg(metavar="JSON", help="Use the config.json of an earlier run instead of a preset.")
+        Path | None,
+        arg(metavar="JSON", help="Use the config.json of an earlier run instead of a preset.", help_behavior_hint=""),
     ] = None,
     out: Annotated[
         Path | None,
         arg(metavar="DIRECTORY", help="Run directory.", help_behavior_hint="(default: runs/TASK/METHOD/seedN)"),
     ] = None,
-    device: Annotated[str | None, arg(metavar="auto|cpu|cuda", help="Device of the networks.")] = None,
+    device: Annotated[
+        str | None,
+        arg(metavar="auto|cpu|cuda", help="Device of the networks.", help_behavior_hint="(default: machine.device)"),
+    ] = None,
     actors: Annotated[
         int | None,
         arg(

@@ -108,7 +108,7 @@ PRESETS: dict[str, Preset] = {
         agents={"ppo": {"bonus": {"unit": "rollouts"}}},
     ),
     "cpu": Preset(
-        "small images and networks for one CPU core; 100,000 frames of a control task take less than an hour",
+        "small images and networks for one CPU core (100,000 frames of a control task take less than an hour)",
         merge_overrides(
             _build_network_values(trunk="small", latent_dim=32, hidden=256),
             {
