@@ -11,7 +11,7 @@ import numpy as np
 from experiments.deep_sea import METHODS, SEEDS, read_attempts
 from experiments.tables import RESULTS, TableRun, read_runs, read_settings
 from manyview.report.curves import Curve, group_curves
-from manyview.report.plotting import COLOURS, draw_curves
+from manyview.report.plotting import COLORS, draw_curves
 from manyview.report.published_results import read_published_results
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -54,7 +54,7 @@ def draw_deep_sea() -> None:
     attempts = read_attempts()
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     for axes, (title, prefix) in zip(figure.subplots(1, 2, sharey=True), DEEP_SEA_PANELS.items(), strict=True):
-        for method, colour in zip((name for name in METHODS if _prefix(name) == prefix), COLOURS, strict=False):
+        for method, colour in zip((name for name in METHODS if _prefix(name) == prefix), COLORS, strict=False):
             made = [attempts[method, seed] for seed in SEEDS]
             frames = sorted(found.solved_at_frame for found in made if found.solved_at_frame is not None)
             end = max(found.frames for name, found in attempts.items() if _prefix(name[0]) == prefix)

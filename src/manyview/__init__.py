@@ -1,11 +1,12 @@
 """manyview: reinforcement learning from several cameras with sparse rewards.
 
-`manyview.make` gives a multi-view environment, `manyview.mem` holds the method as plain torch modules. This module
-imports nothing: `manyview --help` and workers that only need environments must not pay for torch, and `python -m
-manyview` runs it with the working directory on `sys.path`, where any module of the standard library may lie.
+`manyview.make` creates a multi-view environment, `manyview.mem` holds the method as plain torch modules.
+
+This module imports nothing: `manyview --help` and workers that only need environments must not load torch, and
+`python -m manyview` executes it with the working directory on `sys.path`, where files may shadow the standard library.
 """
 
-TYPE_CHECKING = False  # that of `typing`, without its import
+TYPE_CHECKING = False  # as in `typing`, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
@@ -17,7 +18,7 @@ __all__ = ["Fault", "MultiView", "get_views", "make", "make_vector", "wrap"]
 
 
 def __getattr__(name: str) -> "Any":
-    """The names of `__all__` when they are first used: they come from `manyview.envs`."""
+    """Import the names of `__all__` from `manyview.envs` on first use."""
     if name in __all__:
         from manyview import envs
 

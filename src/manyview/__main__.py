@@ -1,10 +1,10 @@
-"""`python -m manyview`, for when the console script is not on the path."""
+"""Entry point of `python -m manyview`, for environments without the console script on the path."""
 
 import os
 import sys
 
 if __name__ == "__main__":
-    # `python -m` has put the working directory first: whatever is imported from here on must not come from there.
+    # `python -m` puts the working directory first on `sys.path`; modules must not be imported from there.
     if not sys.flags.safe_path and sys.path[0] == os.getcwd():  # noqa: PTH109
         del sys.path[0]
     from manyview.cli.main import main

@@ -1,1 +1,1 @@
-"""The command `manyview`: one file per subcommand, no logic of its own beyond the check of an installation."""
+"""Command-line interface: one module per subcommand; apart from `doctor`, they only parse and print."""

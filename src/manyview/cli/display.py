@@ -1,4 +1,4 @@
-"""What one sees of a run: a live panel in a terminal, plain lines elsewhere."""
+"""Displays of a run: a live panel in a terminal, plain lines elsewhere."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,6 +17,7 @@ from manyview.train.resume import RESUME_MODES
 from manyview.utils.text import sanitize_text
 
 LINE_INTERVAL_S = 30.0
+"""Minimum time between two plain lines about training."""
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
 LOSSES = (
     "critic_loss",
@@ -29,19 +30,22 @@ LOSSES = (
     "value",
     "temperature",
 )
+"""Values of train records in the live panel."""
 
 
 def make_display(config: RunConfig, run_dir: RunDir) -> Logger:
+    """Return a live display in a terminal, otherwise a plain one."""
     console = Console()
     return LiveDisplay(config, run_dir, console) if console.is_terminal else PlainDisplay(config, run_dir)
 
 
 def format_title(config: RunConfig) -> str:
+    """Format task, method, seed and preset of a run."""
     return f"{config.task}  {config.method}  seed {config.seed}  preset {config.preset}"
 
 
 class DisplayState:
-    """The latest of every kind of record, and what follows from them."""
+    """Latest record of every kind, with the speed and texts derived from them."""
 
     def __init__(self, total_frames: int) -> None:
         self.total_frames = total_frames
@@ -52,6 +56,7 @@ class DisplayState:
         self._pace_samples: list[tuple[float, int]] = []
 
     def update(self, record: Mapping[str, Any]) -> None:
+        """Store a record."""
         self.latest[record["kind"]] = dict(record)
         self.frames, self.seconds = record["frames"], record["seconds"]
         if not self._pace_samples or self.seconds > self._pace_samples[-1][0] + 1:
@@ -63,7 +68,7 @@ class DisplayState:
 
     @property
     def frames_per_s(self) -> float:
-        """Over the last minute or so: the first frames, without updates, are quick."""
+        """Simulator frames per second over the last 60 s or more, since the first frames, without updates, are fast."""
         if not self._pace_samples:
             return 0.0
         (start_s, start), (end_s, end) = self._pace_samples[0], self._pace_samples[-1]
@@ -71,38 +76,41 @@ class DisplayState:
 
     @property
     def eta(self) -> str:
+        """Remaining time as h:mm:ss, or `?` if the speed is unknown."""
         if not self.frames_per_s:
             return "?"
         return str(timedelta(seconds=round(max(0, self.total_frames - self.frames) / self.frames_per_s)))
 
     def format_value(self, kind: str, name: str) -> str:
+        """Format a value of the latest record of a kind, or `-` if there is none."""
         value = self.latest.get(kind, {}).get(name)
         return "-" if value is None else f"{value:.4g}"
 
     def format_value_loss(self) -> str:
-        """Of whatever values the agent has."""
+        """Format the critic loss or, with PPO, the value loss."""
         train = self.latest.get("train", {})
         name = next((name for name in ("critic_loss", "value_loss") if name in train), "critic_loss")
         return f"{name.removesuffix('_loss')} {self.format_value('train', name)}"
 
     def format_bonus(self) -> str:
-        """r̂ before its scale, where that is known: a centred one is 0 on average."""
+        """Format the mean bonus r̂ before scaling if it is recorded, since a centered one has mean 0."""
         has_mean = "reward_mean" in self.latest.get("train", {})
         return self.format_value("train", "reward_mean" if has_mean else "reward_int")
 
     def format_shares(self) -> str:
-        """What each view pays of r̂."""
+        """Format each view's share of the bonus r̂."""
         train = self.latest.get("train", {})
         parts = {name.removeprefix("share/"): value for name, value in train.items() if name.startswith("share/")}
         return ", ".join(f"{name} {value:.0%}" for name, value in parts.items() if value is not None)
 
     def get_health(self) -> str:
+        """Return the diagnostics of the latest train record, one per line."""
         lines = str(self.latest.get("train", {}).get("health", "")).splitlines()
         return "\n".join(map(sanitize_text, lines))
 
 
 class PlainDisplay:
-    """A line for each evaluation and warning, and one every half minute."""
+    """Display that prints a line per evaluation and warning, and one about training every 30 s."""
 
     def __init__(self, config: RunConfig, run_dir: RunDir) -> None:
         self._config, self._run_dir = config, run_dir
@@ -111,6 +119,7 @@ class PlainDisplay:
         self._last_health = ""
 
     def record(self, record: Mapping[str, Any]) -> None:
+        """Print the lines due after a record."""
         state, kind = self._state, record["kind"]
         state.update(record)
         if kind in ("start", "resume"):
@@ -157,7 +166,7 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """A panel that is drawn anew with every record."""
+    """Panel that is redrawn with every record."""
 
     def __init__(self, config: RunConfig, run_dir: RunDir, console: Console) -> None:
         self._config, self._run_dir = config, run_dir
@@ -173,6 +182,7 @@ class LiveDisplay:
         self._live = Live(console=console, refresh_per_second=4)
 
     def record(self, record: Mapping[str, Any]) -> None:
+        """Update the panel."""
         self._state.update(record)
         state = self._state
         self._progress.update(
@@ -181,7 +191,7 @@ class LiveDisplay:
             eta=f"{state.frames_per_s:.0f}/s, {state.eta} left" if state.frames else "",
         )
         if record["kind"] in ("start", "resume"):
-            self._live.start()  # not before: a run that is refused must leave the terminal as it was
+            self._live.start()  # only now: a rejected run must not change the terminal
         self._live.update(self._render_panel(), refresh=record["kind"] in ("evaluation", "end"))
 
     def close(self) -> None:
@@ -190,8 +200,8 @@ class LiveDisplay:
     def _render_panel(self) -> Group:
         state = self._state
         table = Table.grid(padding=(0, 2))
-        if (resumed := state.latest.get("resume")) is not None:
-            table.add_row("resumed", f"at {resumed['frames']:,} frames, {RESUME_MODES[resumed['resume_mode']]}")
+        if (resume := state.latest.get("resume")) is not None:
+            table.add_row("resumed", f"at {resume['frames']:,} frames, {RESUME_MODES[resume['resume_mode']]}")
         test_return = format_test_return(state.latest.get("evaluation", {}))
         table.add_row(
             "return", f"{state.format_value('evaluation', 'return')}  {draw_sparkline(state.returns)}{test_return}"
@@ -219,12 +229,12 @@ class LiveDisplay:
 
 
 def format_test_return(evaluation: Mapping[str, Any]) -> str:
-    """Where some levels are trained on and others tested."""
+    """Format the return on test levels, for tasks that train on a part of their levels."""
     return f"  on test levels {evaluation['test_return']:.1f}" if "test_return" in evaluation else ""
 
 
 def draw_sparkline(values: list[float]) -> str:
-    """Returns as a curve of one line, from the least to the greatest."""
+    """Draw the last 60 values as bars in one line, scaled from the minimum to the maximum of all."""
     if not values:
         return ""
     low, span = min(values), max(values) - min(values) or 1.0

@@ -1,4 +1,4 @@
-"""`manyview evaluate`: how good the agent of a run is, also with some of its cameras only."""
+"""`manyview evaluate`: evaluate the agent of a run, with all or some of its cameras."""
 
 import json
 import sys
@@ -19,42 +19,46 @@ from manyview.utils.text import format_count
 
 
 def evaluate(
-    run: Positional[Annotated[Path, arg(metavar="RUN", help="The folder of a run; `manyview runs` lists them.")]],
+    run: Positional[Annotated[Path, arg(metavar="RUN", help="Run directory; `manyview runs` lists them.")]],
     *,
-    episodes: Annotated[int, arg(metavar="N", help="How many to play.")] = 20,
+    episodes: Annotated[int, arg(metavar="N", help="Number of episodes.")] = 20,
     views: Annotated[
         tuple[str, ...] | None,
         arg(
             metavar="CAMERA ...",
-            help="Only these cameras are present, the others masked; <camera>_foreground goes with its camera.",
+            help="Cameras to keep; the others are masked. <camera>_foreground follows its camera.",
             help_behavior_hint="(default: all)",
         ),
     ] = None,
     video: Annotated[
         Path | None,
-        arg(metavar="FILE", help="Where to write a video of the first episode, .mp4 or .gif.", help_behavior_hint=""),
+        arg(
+            metavar="FILE", help="Write a video of the first episode to this .mp4 or .gif file.", help_behavior_hint=""
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        arg(metavar="N", help="Of the starts of the episodes.", help_behavior_hint="(default: that of the run)"),
+        arg(metavar="N", help="Seed of the initial states.", help_behavior_hint="(default: as in the run)"),
     ] = None,
     levels: Annotated[
         Levels | None,
         arg(
-            metavar="train|test", help="Of Procgen: the training levels, or all.", help_behavior_hint="(default: train)"
+            metavar="train|test",
+            help="Procgen levels: the training levels, or all levels for test.",
+            help_behavior_hint="(default: train)",
         ),
     ] = None,
     own_task: Annotated[
         str | None,
         arg(
             metavar="MODULE:FUNCTION",
-            help="The task of a run on your own environment. It is code, so the run's word is not enough.",
+            help="Confirm the task of a run on your own environment, because it is code to execute.",
             help_behavior_hint="",
         ),
     ] = None,
-    as_json: Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON object instead.")] = False,
+    as_json: Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON object instead of text.")] = False,
 ) -> int:
-    """Play episodes without exploring with the newest checkpoint of a run."""
+    """Evaluate the newest checkpoint of a run without exploration noise."""
     try:
         record_video = video is not None
         rollout = play_episodes(
@@ -89,7 +93,7 @@ def evaluate(
 
 
 def read_last_return(run: Path, levels: Levels | None) -> float | None:
-    """Of its last evaluation in training, on these levels; None if its records do not tell."""
+    """Return the return of the last evaluation during training on these levels, or None if there is no record."""
     try:
         returns = read_curve(run, "frames", "test_levels" if levels == "test" else "evaluations").returns
     except BrokenRunError:
@@ -98,6 +102,7 @@ def read_last_return(run: Path, levels: Levels | None) -> float | None:
 
 
 def build_report(rollout: PolicyRollout, training_return: float | None) -> dict[str, Any]:
+    """Return the result as plain values for JSON."""
     returns = rollout.evaluation.returns
     return {
         "task": rollout.config.task,
@@ -114,6 +119,7 @@ def build_report(rollout: PolicyRollout, training_return: float | None) -> dict[
 
 
 def print_report(rollout: PolicyRollout, training_return: float | None) -> None:
+    """Print the result as text."""
     returns, masked = rollout.evaluation.returns, [v.name for v in rollout.views if v.name not in rollout.present_views]
     print_line(f"{rollout.config.task}, {rollout.config.method}, after {rollout.frames:,} frames of training")
     print_line(
@@ -122,10 +128,8 @@ def print_report(rollout: PolicyRollout, training_return: float | None) -> None:
     if rollout.levels is not None:
         print(f"levels       {rollout.levels}")
     print(f"return       {format_mean(returns)}")
-    print(f"             min {min(returns):.1f}, max {max(returns):.1f}, of {format_count(len(returns), 'episode')}")
+    print(f"             min {min(returns):.1f}, max {max(returns):.1f}, over {format_count(len(returns), 'episode')}")
     if cut := rollout.evaluation.cut:
         limit = rollout.config.evaluation.max_steps
-        print(f"cut          {cut} of them, after {limit:,} steps (evaluation.max_steps of the run)")
-    print(
-        f"in training  {'no evaluation' if training_return is None else f'{training_return:.1f}, its last evaluation'}"
-    )
+        print(f"cut          {format_count(cut, 'episode')} after {limit:,} steps (evaluation.max_steps of the run)")
+    print(f"in training  {'no evaluation' if training_return is None else f'{training_return:.1f}, last evaluation'}")

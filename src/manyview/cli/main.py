@@ -1,8 +1,8 @@
-"""The command `manyview` and its list of subcommands.
+"""Entry point of the command `manyview`, with the list of subcommands.
 
-A subcommand is a function in a file of its own, `manyview.cli.<name>.<name>`, that returns the exit status; tyro reads
-its arguments from the signature. Only the one that was asked for is imported: `--help` stays quick, and `doctor` still
-runs where the import of another subcommand fails.
+A subcommand is a function `manyview.cli.<name>.<name>` that returns the exit status; tyro reads its arguments from the
+signature. Only the requested subcommand is imported: `--help` stays fast, and `doctor` runs even if the import of
+another subcommand fails.
 """
 
 import os
@@ -19,38 +19,38 @@ from manyview import __version__
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line
 
 COMMANDS = {
-    "doctor": "Check this installation; name the command that repairs it.",
+    "doctor": "Check the installation and show commands that repair it.",
     "train": "Train an agent from several cameras.",
-    "sweep": "Train every combination of tasks, methods and seeds, on Ray.",
-    "evaluate": "Play episodes with a run's agent, with all or some cameras.",
-    "plot": "Draw learning curves of runs, also beside published figures.",
-    "runs": "List runs, their state and last return.",
+    "sweep": "Train all combinations of tasks, methods and seeds on Ray.",
+    "evaluate": "Evaluate a trained agent with all or some of its cameras.",
+    "plot": "Plot learning curves of runs and published results.",
+    "runs": "List runs with their state and last return.",
     "tasks": "List the tasks with their cameras and settings.",
-    "views": "Draw what the views of a task show during some random actions.",
+    "views": "Show the views of a task during random actions.",
 }
-"""Every subcommand, with its line in `manyview --help`."""
+"""Subcommands with their lines in `manyview --help`."""
 
 DESCRIPTION = """Reinforcement learning from several cameras with sparse rewards.
-`manyview <subcommand> --help` explains one; `manyview --version` prints the version."""
+`manyview <subcommand> --help` describes a subcommand; `manyview --version` prints the version."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run `manyview` with `args` (by default those of the process) and return its exit status."""
+    """Run `manyview` with `args` (default: the arguments of the process) and return the exit status."""
     _prepare_streams()
     status = 0
     try:
         try:
             status = _run(args)
         finally:
-            sys.stdout.flush()  # while what goes wrong with it can still be said
-    except SystemExit as ended:
-        if not isinstance(ended.__context__, BrokenPipeError):  # as rich says it
+            sys.stdout.flush()  # here, where an error can still be reported
+    except SystemExit as exit_request:
+        if not isinstance(exit_request.__context__, BrokenPipeError):  # rich turns a broken pipe into SystemExit
             raise
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and _is_reader_gone():  # `manyview tasks | head` has seen enough
+        if isinstance(error, BrokenPipeError) and _is_reader_gone():  # for example `manyview tasks | head`
             return status
         with suppress(OSError):
             print_line(f"manyview: {error}", file=sys.stderr)
@@ -76,9 +76,9 @@ def _run(args: Sequence[str] | None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Open closed standard streams, and let stdout take every letter, as stderr does."""
+    """Open closed standard streams, and let stdout escape characters that it cannot encode, as stderr does."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:  # the next file that is opened would get its number, and what is printed
+        if getattr(sys, name) is None:  # otherwise the next opened file gets this descriptor, and the output with it
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, number)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
@@ -89,14 +89,14 @@ def _prepare_streams() -> None:
 
 
 def _is_reader_gone() -> bool:
-    """Return whether nobody reads stdout any more, so that it is not another pipe that broke."""
+    """Return whether the reader of stdout is gone, as opposed to another broken pipe."""
     output = select.poll()
-    output.register(sys.stdout.fileno(), 0)  # what is wrong with it is told in any case
+    output.register(sys.stdout.fileno(), 0)  # error conditions are reported for any event mask
     return bool(output.poll(0))
 
 
 def _discard_unwritable() -> None:
-    """Lead streams that take no more nowhere, or the interpreter complains at its end."""
+    """Redirect streams that fail to /dev/null; otherwise the interpreter prints an error at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -105,4 +105,4 @@ def _discard_unwritable() -> None:
 
 
 def _raise_not_loaded() -> int:
-    raise AssertionError("a subcommand must be the first argument, and tyro refuses anything before it")
+    raise AssertionError("subcommand is not loaded: expected it as the first argument, as tyro requires")

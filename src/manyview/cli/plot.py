@@ -1,4 +1,4 @@
-"""`manyview plot`: learning curves of runs, side by side and beside published figures."""
+"""`manyview plot`: plot learning curves of runs, optionally with published results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,29 +14,31 @@ from manyview.report.runs import BrokenRunError, find_runs
 
 
 def plot(
-    runs: Positional[Annotated[tuple[Path, ...], arg(metavar="RUN ...", help="Runs, or folders with runs below.")]],
+    runs: Positional[
+        Annotated[tuple[Path, ...], arg(metavar="RUN ...", help="Run directories, or directories that contain runs.")]
+    ],
     *,
-    out: Annotated[Path, arg(metavar="PNG", help="Where to write the picture; .svg and .pdf are possible too.")],
-    x: Annotated[Unit, arg(metavar="frames|steps|updates|seconds", help="What the curves are drawn over.")] = "frames",
+    out: Annotated[Path, arg(metavar="PNG", help="Image file to write: .png, .svg or .pdf.")],
+    x: Annotated[Unit, arg(metavar="frames|steps|updates|seconds", help="Unit of the x axis.")] = "frames",
     published: Annotated[
-        Path | None, arg(metavar="JSON", help="Published figures to draw beside them.", help_behavior_hint="")
+        Path | None, arg(metavar="JSON", help="Published results to add to the plot.", help_behavior_hint="")
     ] = None,
     of: Annotated[
         ReturnSource,
         arg(
             metavar="evaluations|test_levels|episodes",
-            help="Whose returns: those of evaluations, of Procgen's also those on all levels, or of training episodes.",
+            help="Returns to plot: of evaluations, of evaluations on all levels (Procgen), or of training episodes.",
         ),
     ] = "evaluations",
 ) -> int:
-    """Draw learning curves: a panel for each task, a colour for each method, the mean over seeds.
+    """Plot learning curves: one panel per task, one color per method, the mean over seeds.
 
-    The band is the 95 % bootstrap interval of the mean; with one or two seeds there are single curves only.
+    The band is the 95 % bootstrap interval of the mean; with one or two seeds, only the single curves are drawn.
     """
     if published is not None and x != "frames":
-        return report_error(f"published figures are by frames: leave out --published, or --x {x}")
+        return report_error(f"published results need frames on the x axis: expected --x frames, got --x {x}")
     if published is not None and of != "evaluations":
-        return report_error(f"published figures are of evaluations: leave out --published, or --of {of}")
+        return report_error(f"published results are of evaluations: expected --of evaluations, got --of {of}")
     try:
         curves, notes = read_curves(runs, x, of)
         groups = group_curves(curves)
@@ -48,10 +50,12 @@ def plot(
         return report_error(error)
     tasks = {group.task for group in groups}
     if published is not None and not any(row.task in tasks for row in rows):
-        notes.append(f"{published} has no figures of {', '.join(sorted(tasks))}")
+        notes.append(f"{published} has no results for {', '.join(sorted(tasks))}")
     for group in groups:
         print_line(format_group(group, x))
-        notes += [f"{group.task}, {group.label}: seed {seed} counts more than once" for seed in group.duplicate_seeds]
+        notes += [
+            f"{group.task}, {group.label}: seed {seed} is included more than once" for seed in group.duplicate_seeds
+        ]
     for note in notes:
         print_line(f"note: {note}")
     print_line(f"written to {out}")
@@ -61,29 +65,31 @@ def plot(
 def read_curves(
     directories: Sequence[Path], unit: Unit, source: ReturnSource = "evaluations"
 ) -> tuple[list[Curve], list[str]]:
-    """The curves of all runs below some folders, and a note on each run that has none."""
+    """Return the curves of all runs below the directories, and a note for each run without a curve."""
     paths: dict[Path, Path] = {}
     for directory in directories:
         run_paths = find_runs(directory)
         if not run_paths:
-            raise ValueError(f"no run in or below {directory}" if directory.is_dir() else f"no folder {directory}")
-        paths |= {path.resolve(): path for path in run_paths}  # `plot runs runs/*` names each run twice
+            raise ValueError(
+                f"no run in or below {directory}" if directory.is_dir() else f"directory does not exist: {directory}"
+            )
+        paths |= {path.resolve(): path for path in run_paths}  # `plot runs runs/*` lists each run twice
     curves, notes = [], []
     for path in paths.values():
         try:
             curve = read_curve(path, unit, source)
         except BrokenRunError as error:
-            notes.append(f"left out, {error}")
+            notes.append(f"skipped {error}")
             continue
         if len(curve.x):
             curves.append(curve)
         else:
-            notes.append(f"left out, {path}: no {source.replace('_', ' ')} to draw")
+            notes.append(f"skipped {path}: no {source.replace('_', ' ')} to plot")
     return curves, notes
 
 
 def format_group(group: CurveGroup, unit: Unit) -> str:
-    """Where a group has come to."""
+    """Format the last return of a group, with its interval if there are enough seeds."""
     mean = compute_mean_curve(group)
     name = f"{group.task}, {group.label}, {group.seed_count_text}"
     if mean is None:

@@ -1,4 +1,4 @@
-"""`manyview runs`: what is running, what has ended, and how well."""
+"""`manyview runs`: list runs with their state and last return."""
 
 import json
 import sys
@@ -15,25 +15,27 @@ from manyview.utils.text import sanitize_text
 
 HEADINGS = ("state", "task", "method", "seed", "frames", "return", "age")
 TEXT_COLUMNS = 3
-"""So many of them head words, the others numbers."""
+"""Number of leading columns with text; the others hold numbers."""
 UNWRAPPED_WIDTH = 1000
-"""Columns; more than any path has."""
+"""Console width, in characters, that no line of the table exceeds."""
 MAX_CELL_CHARS, MAX_PATH_CHARS = 80, 4096
 STYLES = {"running": "cyan", "finished": "green", "failed": "bold red", "killed": "red", "broken": "bold red"}
 
 
 def runs(
-    directory: Positional[Annotated[Path, arg(metavar="FOLDER", help="All runs below it are listed.")]] = Path("runs"),
+    directory: Positional[Annotated[Path, arg(metavar="DIRECTORY", help="List all runs below it.")]] = Path("runs"),
     *,
     as_json: JsonFlag = False,
 ) -> int:
-    """List runs, their state and last return.
+    """List runs with their state and last return.
 
-    Killed means that a run wrote no end and its process is gone.
-    Unknown is one that wrote no end and ran on another machine.
+    Killed: the run did not record its end, and its process is gone.
+    Unknown: the run did not record its end, and it ran on another machine.
     """
     if not directory.is_dir():
-        return report_error(f"no folder {directory}: `manyview train` makes runs/; name the folder of yours")
+        return report_error(
+            f"directory does not exist: {directory}. Pass the directory of your runs; `manyview train` creates runs/"
+        )
     summaries = list(summarize_runs(directory))
     if as_json:
         print(json.dumps([{**asdict(run), "path": str(run.path)} for run in summaries], indent=2))
@@ -45,13 +47,12 @@ def runs(
 
 
 def print_runs(summaries: Sequence[RunSummary]) -> None:
-    """A line for each run, or two where the terminal is too narrow for its path; no word is ever broken."""
+    """Print one line per run, or two if the terminal is too narrow for its path; no word is broken."""
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(
-        width=None if sys.stdout.isatty() else UNWRAPPED_WIDTH
-    )  # a file or another program wants whole lines
+    # Files and pipes get unwrapped lines.
+    console = Console(width=None if sys.stdout.isatty() else UNWRAPPED_WIDTH)
     rows = [format_cells(run) for run in summaries]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
     paths = [sanitize_text(run.path, max_chars=MAX_PATH_CHARS) for run in summaries]
@@ -67,7 +68,7 @@ def print_runs(summaries: Sequence[RunSummary]) -> None:
 
 
 def format_cells(run: RunSummary) -> tuple[str, ...]:
-    """What stands under each heading; nothing for what is not known."""
+    """Return the cells of a run, one per heading; unknown values are empty."""
     return (
         run.state,
         sanitize_text(run.task or "", max_chars=MAX_CELL_CHARS),
@@ -80,13 +81,13 @@ def format_cells(run: RunSummary) -> tuple[str, ...]:
 
 
 def align_row(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Words to the left, numbers to the right."""
+    """Join the cells of a row, text aligned left and numbers right."""
     pairs = enumerate(zip(row, widths, strict=True))
     return "  ".join(cell.ljust(width) if index < TEXT_COLUMNS else cell.rjust(width) for index, (cell, width) in pairs)
 
 
 def format_frames(run: RunSummary) -> str:
-    """`45% of 100,000`; a run that is not done is never at 100%."""
+    """Format the progress as `45% of 100,000`; an unfinished run shows at most 99%."""
     if run.frames is None:
         return ""
     if not run.total_frames:
@@ -96,12 +97,12 @@ def format_frames(run: RunSummary) -> str:
 
 
 def format_return(value: float) -> str:
-    """`812.3`; what is absurdly large takes no wider column."""
+    """Format a return as `812.3`, or in scientific notation from 1e9 on."""
     return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.2e}"
 
 
 def format_age(seconds: float) -> str:
-    """In the largest unit of which there are two: 90 s, 5 min, 3 h, 2 d."""
+    """Format an age in the largest unit that gives at least 2: 90 s, 5 min, 3 h, 2 d."""
     for unit, in_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * in_s:
             return f"{seconds // in_s:.0f} {unit}"

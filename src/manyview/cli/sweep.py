@@ -1,4 +1,4 @@
-"""`manyview sweep`: a night of runs by one command, and the same command again for what is left."""
+"""`manyview sweep`: train many runs on Ray; repeat the command to resume unfinished ones."""
 
 import os
 import sys
@@ -20,30 +20,31 @@ from manyview.scale.search import format_directory_name
 from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path, read_sweep
 
 TABLE_EVERY_S = 60.0
+"""Time between two tables of the running runs."""
 
 
 def sweep(
-    file: Positional[Annotated[Path, arg(metavar="SWEEP.toml", help="Tasks, methods, seeds and settings.")]],
+    file: Positional[Annotated[Path, arg(metavar="SWEEP.toml", help="File with tasks, methods, seeds and settings.")]],
     *,
     address: Annotated[
         str | None,
         arg(
             metavar="HOST:PORT",
-            help="Of a Ray cluster; its machines must see the same folders.",
+            help="Address of a Ray cluster whose machines share the file system of the runs.",
             help_behavior_hint="(default: this machine)",
         ),
     ] = None,
     accept_changes: Annotated[
         bool,
         FlagCreatePairsOff,
-        arg(help="Runs go on although versions, threads or the kind of CPU have changed, so no longer bit for bit."),
+        arg(help="Resume even if versions, threads or the CPU have changed; results are then not bit-identical."),
     ] = False,
-    dry_run: Annotated[bool, FlagCreatePairsOff, arg(help="Only list the runs and how far each is.")] = False,
+    dry_run: Annotated[bool, FlagCreatePairsOff, arg(help="Only list the runs and count their states.")] = False,
 ) -> int:
     """Train every combination of tasks, methods and seeds, or search for settings.
 
-    The same command again goes on with the runs that have not finished, each from its last checkpoint.
-    `manyview runs` shows them at any time.
+    Repeat the command to resume unfinished runs, each from its newest checkpoint.
+    `manyview runs` lists them at any time.
     """
     try:
         spec = read_sweep(file)
@@ -55,7 +56,7 @@ def sweep(
         print_line(f"{len(planned)} runs in {spec.out}: {counts_text}")
     else:
         fields = ", ".join(spec.search.fields)
-        print_line(f"a search of {spec.search.trials} trials for {fields} in {spec.out}: {counts_text or 'to come'}")
+        print_line(f"search of {spec.search.trials} trials over {fields} in {spec.out}: {counts_text or 'not started'}")
     if dry_run:
         for planned_run in planned:
             print_line(f"  {planned_run.run_dir}")
@@ -72,26 +73,27 @@ def sweep(
     except (ImportError, ValueError, OSError) as error:
         return report_error(error)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on")
+        print("stopped. Repeat the command to resume")
         return EXIT_INTERRUPTED
     if spec.search is not None:
         _print_best(spec)
-    elif summaries := summarize_planned(planned):  # runs that cannot even begin have no folder
+    elif summaries := summarize_planned(planned):  # runs that failed to start have no directory
         print_runs(summaries)
     return 0 if finished else EXIT_FAILED
 
 
 def _print_best(spec: Sweep) -> None:
-    """The choices that have finished, the best first."""
+    """Print the finished trials of a search, best first."""
     trials = [
         (compute_mean_return(spec.plan_trial(values)), format_directory_name(values)) for values in spec.find_tried()
     ]
-    for mean_return, name in sorted(((found, name) for found, name in trials if found is not None), reverse=True):
+    finished = [(mean_return, name) for mean_return, name in trials if mean_return is not None]
+    for mean_return, name in sorted(finished, reverse=True):
         print_line(f"{mean_return:10.1f}  {name}")
 
 
 class SweepProgress:
-    """Lines for what happens, and a table now and then."""
+    """Callback that prints a line per event, and a table of the running runs every minute."""
 
     def __init__(self, planned: Callable[[], Sequence[PlannedRun]]) -> None:
         self._planned, self._last_s = planned, monotonic()
@@ -99,7 +101,7 @@ class SweepProgress:
 
     def on_start(self, planned: PlannedRun) -> None:
         self._running.add(planned.run_dir)
-        self._print(planned, "begins" if not planned.run_dir.exists() else "goes on")
+        self._print(planned, "resumed" if planned.run_dir.exists() else "started")
 
     def on_finish(self, planned: PlannedRun) -> None:
         self._running.discard(planned.run_dir)
@@ -110,7 +112,7 @@ class SweepProgress:
 
     def on_failure(self, planned: PlannedRun, reason: str, *, attempts: int, given_up: bool) -> None:
         self._running.discard(planned.run_dir)
-        outcome = f"given up after {attempts} attempts" if given_up else f"crashed ({attempts}), and goes on"
+        outcome = f"given up after {attempts} attempts" if given_up else f"crashed ({attempts}), will be resumed"
         self._print(planned, f"{outcome}: {reason}; see {os.path.relpath(get_log_path(planned))}")
 
     def on_tick(self) -> None:
@@ -128,14 +130,17 @@ class SweepProgress:
 
 
 def summarize_planned(planned: Sequence[PlannedRun], *, started: Set[Path] = frozenset()) -> list[RunSummary]:
-    """As their folders tell, but for runs on other machines, of which those do not tell whether they still run."""
-    summaries = [summarize_run(one.run_dir) for one in planned if one.run_dir.exists()]
+    """Summarize the planned runs that have a directory.
+
+    Runs in `started` count as running if their state is unknown, as it is for runs on other machines.
+    """
+    summaries = [summarize_run(run.run_dir) for run in planned if run.run_dir.exists()]
     return [
-        replace(one, state="running") if one.state == "unknown" and one.path in started else one for one in summaries
+        replace(run, state="running") if run.state == "unknown" and run.path in started else run for run in summaries
     ]
 
 
 def _format_counts(planned: Sequence[PlannedRun], summaries: Sequence[RunSummary]) -> str:
     states = Counter[str](summary.state for summary in summaries)
-    states["to come"] = len(planned) - len(summaries)
+    states["not started"] = len(planned) - len(summaries)
     return ", ".join(f"{count} {state}" for state, count in states.items() if count)

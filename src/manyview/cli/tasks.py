@@ -1,4 +1,4 @@
-"""`manyview tasks`: what there is to learn on, and what has to be installed for it."""
+"""`manyview tasks`: list tasks with their settings, and how to install their suites."""
 
 import json
 from collections.abc import Sequence
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from manyview.cli.arguments import JsonFlag, report_error
-from manyview.envs.registration import SUITES
-from manyview.envs.registration import load_suite as find_suite
+from manyview.envs.registration import SUITES, load_suite
 from manyview.envs.suite import Suite, Task, TaskSettings
 
 if TYPE_CHECKING:
@@ -20,34 +19,34 @@ VIEWS = "views (further cameras)"
 HEADINGS = (*SETTINGS, VIEWS)
 
 SuiteName = Annotated[
-    str | None, tyro.conf.arg(metavar="NAME", help=f"Only this one: {', '.join(SUITES)}.", help_behavior_hint="")
+    str | None, tyro.conf.arg(metavar="NAME", help=f"List only this suite: {', '.join(SUITES)}.", help_behavior_hint="")
 ]
 
 
 def tasks(*, suite: SuiteName = None, as_json: JsonFlag = False) -> int:
     """List the tasks with their cameras and settings.
 
-    The settings are the paper's where the paper has the task.
-    They hold wherever nothing else is asked for.
+    The settings are the defaults of `manyview train` and `manyview.make`.
+    For tasks of the paper they are the paper's.
     """
     if suite is not None and suite not in SUITES:
-        return report_error(f"no suite {suite!r}; there are {', '.join(SUITES)}")
-    suites = [find_suite(name) for name in (SUITES if suite is None else (suite,))]
+        return report_error(f"unknown suite {suite!r}: expected one of {', '.join(SUITES)}")
+    suites = [load_suite(name) for name in (SUITES if suite is None else (suite,))]
     if as_json:
-        print(json.dumps([entry for chosen in suites for entry in describe_tasks(chosen)], indent=2))
+        print(json.dumps([entry for suite_spec in suites for entry in describe_tasks(suite_spec)], indent=2))
     else:
         print_tables(suites)
     return 0
 
 
 def describe_tasks(suite: Suite) -> list[dict[str, object]]:
-    """Everything that is known of each task of a suite."""
+    """Return all facts about each task of a suite as plain values."""
     about = {"suite": suite.name, "installed": suite.is_installed, "install": suite.install or None}
     return [{**asdict(task), **about} for task in suite.tasks.values()]
 
 
 def print_tables(suites: Sequence[Suite]) -> None:
-    """A heading and a table for each suite."""
+    """Print a heading and a table for each suite."""
     from rich.console import Console
     from rich.text import Text
 
@@ -58,14 +57,15 @@ def print_tables(suites: Sequence[Suite]) -> None:
         state = "installed" if suite.is_installed else "not installed"
         console.print(Text(f"{suite.name}: {suite.title}", style="bold").append(f" ({state})", style="not bold"))
         if not suite.is_installed:
-            # Never broken: it is there to be copied.
-            console.print(Text("install it: ").append(suite.install, style="bold"), soft_wrap=True)
+            # Never wrapped, so that the command can be copied.
+            console.print(Text("install: ").append(suite.install, style="bold"), soft_wrap=True)
         shared = "; ".join(f"{name}: {value}" for name, value in find_shared_facts(suite).items() if value)
         console.print(Text(f"{shared}\n"))
         console.print(build_table(suite))
 
 
 def build_table(suite: Suite) -> "Table":
+    """Return a table of the settings that differ between the tasks of a suite."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -73,7 +73,7 @@ def build_table(suite: Suite) -> "Table":
     shared = find_shared_facts(suite)
     rows = [[value for name, value in format_task(task).items() if name not in shared] for task in suite.tasks.values()]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("task", no_wrap=True)  # likewise
+    table.add_column("task", no_wrap=True)  # so that the name can be copied
     for heading in ("paper", *(name for name in HEADINGS if name not in shared)):
         table.add_column(heading)
     for task, row in zip(suite.tasks.values(), rows, strict=True):
@@ -82,13 +82,13 @@ def build_table(suite: Suite) -> "Table":
 
 
 def find_shared_facts(suite: Suite) -> dict[str, str]:
-    """What all tasks of a suite have in common: said once above the table, it leaves room at 80 columns."""
+    """Return the settings that all tasks of a suite share, shown once to keep the table within 80 columns."""
     first, *others = map(format_task, suite.tasks.values())
     return {name: value for name, value in first.items() if all(other[name] == value for other in others)}
 
 
 def format_task(task: Task) -> dict[str, str]:
-    """What stands under each heading; nothing for a setting that the task does not have."""
+    """Return the cells of a task by heading; settings that the task does not have are empty."""
     settings = {heading: getattr(task.settings, name) for heading, name in SETTINGS.items()}
     extra_cameras = ", ".join(camera for camera in task.cameras if camera not in task.settings.views)
     views = ", ".join(task.settings.views) + (f" ({extra_cameras})" if extra_cameras else "")

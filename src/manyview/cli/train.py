@@ -1,31 +1,30 @@
-"""`manyview train`: one command from a task to a trained agent."""
+"""`manyview train`: train an agent on a task, or resume a run."""
 
 import atexit
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Event, Thread
 from time import sleep
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
 from manyview.cli.display import make_display
 from manyview.cli.tail import stream_records
-from manyview.config.overrides import apply_overrides, from_plain, nest_overrides, to_plain
-from manyview.config.presets import PRESETS, choose_preset
+from manyview.config.overrides import apply_overrides, to_plain
+from manyview.config.presets import PRESETS
+from manyview.config.resolve import resolve_config
 from manyview.data import InsufficientSpaceError
 from manyview.envs.contract import ContractError, EnvError
-from manyview.train import RunConfig, RunDir, load_preset
+from manyview.train import RunConfig, RunDir
 from manyview.train.dry_run import RunEstimate, estimate_run, format_estimate
 from manyview.train.loggers import Logger
 from manyview.train.resume import RunFinishedError, check_run
@@ -33,19 +32,21 @@ from manyview.train.run_dir import SaveFailedError, default_run_path
 from manyview.train.runner import DivergedError, Runner, make_trainer
 from manyview.train.signals import exit_on_sigterm
 from manyview.train.trainer import EngineError, Trainer
-from manyview.utils.json_io import read_json
 
 EXIT_S = 4.0
+"""Seconds that exit hooks of a tracker may take."""
 
 
 def train(
-    task: Positional[Annotated[str, arg(metavar="TASK", help="Such as dmc/hopper_hop; `manyview tasks` lists all.")]],
+    task: Positional[
+        Annotated[str, arg(metavar="TASK", help="Task, such as dmc/hopper_hop; `manyview tasks` lists all.")]
+    ],
     *,
     method: Annotated[
         str | None,
         arg(
             metavar="AGENT+METHOD",
-            help="drqv2, sac or ppo, with mem, re3, curl or none; ppo also with ride.",
+            help="Agent drqv2, sac or ppo with method mem, re3, curl or none; ppo also with ride.",
             help_behavior_hint=f"(default: {RunConfig.method})",
         ),
     ] = None,
@@ -53,40 +54,50 @@ def train(
         str | None,
         arg(
             metavar="NAME[,NAME]",
-            help=f"{'; '.join(f'{name}: {preset.summary}' for name, preset in PRESETS.items())}.",
-            help_behavior_hint="(default: the paper's with an accelerator, otherwise minute for toys and cpu)",
+            help="Settings to start from. "
+            + "; ".join(f"{name}: {preset.summary}" for name, preset in PRESETS.items()),
+            help_behavior_hint="(default: the paper's with an accelerator, otherwise minute for toys, else cpu)",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        arg(metavar="N", help="Of everything that is random.", help_behavior_hint=f"(default: {RunConfig.seed})"),
+        arg(metavar="N", help="Seed of all random numbers.", help_behavior_hint=f"(default: {RunConfig.seed})"),
     ] = None,
     set: Annotated[  # noqa: A002
         UseAppendAction[tuple[tuple[str, ...], ...]],
-        arg(metavar="NAME=VALUE ...", help="Any setting that --dry-run shows, such as replay.batch_size=128."),
+        arg(metavar="NAME=VALUE ...", help="Override settings, such as replay.batch_size=128; --dry-run shows all."),
     ] = (),
     config: Annotated[
-        Path | None, arg(metavar="JSON", help="A config.json of an earlier run, instead of a preset.")
+        Path | None,
+        arg(metavar="JSON", help="Use the config.json of an earlier run instead of a preset.", help_behavior_hint=""),
     ] = None,
-    out: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/TASK/METHOD/seedN)")] = None,
-    device: Annotated[str | None, arg(metavar="auto|cpu|cuda", help="Where the networks compute.")] = None,
+    out: Annotated[
+        Path | None,
+        arg(metavar="DIRECTORY", help="Run directory.", help_behavior_hint="(default: runs/TASK/METHOD/seedN)"),
+    ] = None,
+    device: Annotated[
+        str | None,
+        arg(metavar="auto|cpu|cuda", help="Device of the networks.", help_behavior_hint="(default: machine.device)"),
+    ] = None,
     actors: Annotated[
         int | None,
         arg(
             metavar="N",
-            help="Act in N processes that feed a replay, on Ray (extra `scale`).",
-            help_behavior_hint="(default: all in one process)",
+            help="Collect with N actor processes on Ray (extra `scale`).",
+            help_behavior_hint="(default: everything in one process)",
         ),
     ] = None,
     replay_shards: Annotated[
         int | None,
-        arg(metavar="N", help="With --actors: so many processes hold the replay.", help_behavior_hint="(default: 1)"),
+        arg(
+            metavar="N", help="With --actors: processes that hold the replay buffer.", help_behavior_hint="(default: 1)"
+        ),
     ] = None,
     learners: Annotated[
         int | None,
         arg(
             metavar="N",
-            help="With --actors: so many processes learn, each from its part of a batch.",
+            help="With --actors: learner processes, each training on a part of every batch.",
             help_behavior_hint="(default: 1)",
         ),
     ] = None,
@@ -94,32 +105,40 @@ def train(
         str | None,
         arg(
             metavar="HOST:PORT",
-            help="With --actors: of a Ray cluster.",
-            help_behavior_hint="(default: one of its own on this machine, which only you reach)",
+            help="With --actors: address of a Ray cluster.",
+            help_behavior_hint="(default: a private cluster on this machine)",
         ),
     ] = None,
     fresh: Annotated[
-        bool, FlagCreatePairsOff, arg(help="Begin again. The run that is in the folder gets another name.")
+        bool, FlagCreatePairsOff, arg(help="Start a new run. An existing run in the directory is renamed.")
     ] = False,
     accept_changes: Annotated[
         bool,
         FlagCreatePairsOff,
-        arg(help="Resume although versions or threads have changed, so no longer bit for bit."),
+        arg(help="Resume even if versions or threads have changed; results are then not bit-identical."),
     ] = False,
     dry_run: Annotated[
-        bool, FlagCreatePairsOff, arg(help="Only show the settings and what the run will take.")
+        bool, FlagCreatePairsOff, arg(help="Only show the settings and the estimated time, memory and disk space.")
     ] = False,
 ) -> int:
     """Train an agent from several cameras.
 
-    The same command again goes on where the run was, however it ended.
-    Ctrl-C, SIGTERM or SIGHUP save it and leave.
+    Repeat the command to resume a run from its newest checkpoint, however it ended.
+    Ctrl-C, SIGTERM or SIGHUP save a checkpoint and exit.
     """
     scale_options = {"actors": actors, "replay_shards": replay_shards, "learners": learners}
     scale = {name: value for name, value in scale_options.items() if value is not None}
     with exit_on_sigterm(), ExitStack() as engine:
         try:
-            run_config = _resolve_config(task, method, preset, seed, config, list(chain(*set)), device)
+            run_config = resolve_config(
+                task,
+                method=method,
+                preset=preset,
+                seed=seed,
+                file=config,
+                assignments=list(chain(*set)),
+                device=device,
+            )
             run_config = apply_overrides(run_config, {"scale": scale})
             run_dir = RunDir(out or default_run_path(run_config))
             if dry_run:
@@ -153,11 +172,11 @@ def train(
 
 
 def _choose_trainer(config: RunConfig, address: str | None, engine: ExitStack) -> Callable[[RunConfig], Trainer]:
-    """What trains it: this process alone or, with actors, also a cluster that `engine` will leave."""
+    """Return the trainer factory: single-process, or with actors on a cluster that `engine` disconnects."""
     if config.scale.actors:
         return partial(_build_actor_trainer, address, engine)
     if address is not None:
-        raise ValueError("--address is of a cluster for actors: say how many with --actors")
+        raise ValueError(f"--address needs actors: expected --actors of at least 1, got none for cluster {address}")
     return make_trainer
 
 
@@ -166,7 +185,7 @@ def _build_actor_trainer(address: str | None, engine: ExitStack, config: RunConf
 
     engine.enter_context(connect(address, cpus=count_cpus(config, spares=1)))
     check_resources("the run", cpus=count_cpus(config))
-    engine.enter_context(exit_on_sigterm())  # Ray has a handler of its own
+    engine.enter_context(exit_on_sigterm())  # Ray replaces the handler
     from manyview.scale.trainer import ActorLearnerTrainer
 
     return ActorLearnerTrainer(config)
@@ -175,7 +194,7 @@ def _build_actor_trainer(address: str | None, engine: ExitStack, config: RunConf
 def _run_learners(
     config: RunConfig, run_dir: RunDir, address: str | None, logger: Logger, *, fresh: bool, accept_changes: bool
 ) -> int:
-    """By several learners, whose records are shown as they appear in the folder."""
+    """Train with several learners and display the records they write to the run directory."""
     from manyview.scale.cluster import connect, count_cpus
 
     check_run(config, run_dir, fresh=fresh)
@@ -204,7 +223,7 @@ def _run(runner: Runner) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except (EnvError, ContractError) as error:
-        print(f"{error}; the traceback is in {runner.run_dir.metrics_file}", file=sys.stderr)
+        print(f"{error}. The traceback is in {runner.run_dir.metrics_file}", file=sys.stderr)
         return EXIT_FAILED
     except (SaveFailedError, DivergedError, EngineError) as error:
         print_line(error, file=sys.stderr)
@@ -215,61 +234,20 @@ def _run(runner: Runner) -> int:
 
 
 def _bound_exit(status: int) -> None:
-    """Let the process end within seconds: exit hooks of a tracker may wait for its server."""
+    """Force the process to end within seconds: exit hooks of a tracker may wait for its server."""
     exiting = Event()
 
-    def end() -> None:
+    def force_exit() -> None:
         exiting.wait()
         sleep(EXIT_S)
         os._exit(status)
 
-    Thread(target=end, daemon=True).start()  # now: at its exit a process may not start threads
+    Thread(target=force_exit, daemon=True).start()  # threads cannot be started during exit
     atexit.register(exiting.set)
 
 
-def _resolve_config(
-    task: str,
-    method: str | None,
-    preset: str | None,
-    seed: int | None,
-    file: Path | None,
-    assignments: Sequence[str],
-    device: str | None,
-) -> RunConfig:
-    if file is None:
-        accelerator = torch.accelerator.is_available() and device != "cpu"
-        method, seed = method or RunConfig.method, RunConfig.seed if seed is None else seed
-        name = preset or choose_preset(task, method, accelerator=accelerator)
-        config = load_preset(name, task=task, method=method, seed=seed)
-    elif preset is not None:
-        raise ValueError("--config already holds every setting: give it or --preset, not both")
-    else:
-        loaded = _read_config(file)
-        config = replace(loaded, task=task, method=method or loaded.method, seed=loaded.seed if seed is None else seed)
-    config = apply_overrides(config, nest_overrides(_parse_assignment(assignment) for assignment in assignments))
-    return config if device is None else apply_overrides(config, {"machine": {"device": device}})
-
-
-def _read_config(file: Path) -> RunConfig:
-    try:
-        return from_plain(RunConfig, read_json(file))
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
-
-
-def _parse_assignment(assignment: str) -> tuple[str, Any]:
-    """`replay.batch_size=128`, as its name and value."""
-    name, equals, text = assignment.partition("=")
-    if not equals:
-        raise ValueError(f"--set takes NAME=VALUE, such as replay.batch_size=128; got {assignment!r}")
-    try:
-        return name, json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        return name, text
-
-
 def _print_estimate(estimate: RunEstimate, run_dir: RunDir) -> None:
-    """Print the settings as JSON that `--config` takes, then the estimate."""
+    """Print the settings as JSON that `--config` accepts, then the estimate."""
     print(json.dumps(to_plain(estimate.config), indent=2))
     print()
     for line in format_estimate(estimate, run_dir):

@@ -1,4 +1,4 @@
-"""`manyview views`: what an agent would see, as a picture."""
+"""`manyview views`: write an image or video of the views of a task."""
 
 import warnings
 from collections.abc import Sequence
@@ -28,30 +28,35 @@ TASK_DEFAULT = "(default: the task's)"
 
 
 def views(
-    task: Positional[Annotated[str, arg(metavar="TASK", help="Such as dmc/hopper_hop; `manyview tasks` lists all.")]],
+    task: Positional[
+        Annotated[str, arg(metavar="TASK", help="Task, such as dmc/hopper_hop; `manyview tasks` lists all.")]
+    ],
     *,
-    out: Annotated[Path, arg(metavar="PNG", help="Where to write the sheet.")],
+    out: Annotated[Path, arg(metavar="PNG", help="Write the contact sheet to this file.")],
     views: Annotated[
         tuple[str, ...] | None,
-        arg(metavar="NAME ...", help="Cameras, or <camera>_foreground.", help_behavior_hint=TASK_DEFAULT),
+        arg(metavar="NAME ...", help="Views: cameras, or <camera>_foreground.", help_behavior_hint=TASK_DEFAULT),
     ] = None,
     image_size: Annotated[
-        int | None, arg(metavar="PIXELS", help="Side of a view.", help_behavior_hint=TASK_DEFAULT)
+        int | None, arg(metavar="PIXELS", help="Side of a view in pixels.", help_behavior_hint=TASK_DEFAULT)
     ] = None,
     render_quality: Annotated[
-        RenderQuality | None, arg(metavar="fast|standard", help="How it is drawn.", help_behavior_hint=TASK_DEFAULT)
+        RenderQuality | None,
+        arg(metavar="standard|fast|smooth", help="Render quality.", help_behavior_hint=TASK_DEFAULT),
     ] = None,
-    steps: Annotated[int, arg(metavar="N", help="Random actions. A sheet shows six moments of them, a video all.")] = 5,
-    seed: Annotated[int, arg(metavar="N", help="Of the task and of the actions.")] = 0,
+    steps: Annotated[
+        int, arg(metavar="N", help="Number of random actions. The sheet shows at most six of the steps, a video all.")
+    ] = 5,
+    seed: Annotated[int, arg(metavar="N", help="Seed of the task and the actions.")] = 0,
     faults: Annotated[
-        bool, FlagCreatePairsOff, arg(help="Also show the first camera as it fails, in every way that it can.")
+        bool, FlagCreatePairsOff, arg(help="Also show the first camera with every kind of fault.")
     ] = False,
     video: Annotated[
         Path | None,
-        arg(metavar="FILE", help="Where to write a video of all views, .mp4 or .gif.", help_behavior_hint=""),
+        arg(metavar="FILE", help="Write a video of all views to this .mp4 or .gif file.", help_behavior_hint=""),
     ] = None,
 ) -> int:
-    """Draw what the views of a task show during some random actions."""
+    """Show the views of a task during random actions."""
     if steps < 1:
         return report_error(f"--steps must be at least 1, got {steps}")
     with warnings.catch_warnings(record=True) as caught:
@@ -63,7 +68,7 @@ def views(
         try:
             moments = record_random_steps(env, steps, seed=seed)
             fault_rows = render_fault_rows(env, steps, seed=seed) if faults else []
-        except (ValueError, RuntimeError, MemoryError) as error:  # a seed, a size, or a driver that will not do
+        except (ValueError, RuntimeError, MemoryError) as error:  # an invalid seed or size, or a failing driver
             return report_error(error)
         finally:
             env.close()
@@ -84,10 +89,10 @@ def views(
 
 
 def print_summary(summaries: Sequence[ViewSummary], moments: Sequence[RecordedStep]) -> None:
-    """A line for each view, and what a step with all of them costs."""
+    """Print one line per view, and the time of a step with all views."""
     longest = max(len(summary.view.name) for summary in summaries)
     for summary in summaries:
         size = " x ".join(map(str, summary.view.shape))
-        brightness = "never seen" if summary.brightness is None else f"mean brightness {summary.brightness:.0f} of 255"
+        brightness = "no image" if summary.brightness is None else f"mean brightness {summary.brightness:.0f} of 255"
         print(f"{summary.view.name:<{longest}}  {size}, {brightness}, present {summary.present_fraction:.0%}")
     print(f"a step takes {compute_median_step_ms(moments):.3g} ms with all views")

@@ -1,1 +1,1 @@
-"""Run configs: their schema, overrides and presets."""
+"""Run configs: schema, presets, overrides and their resolution from command-line arguments."""

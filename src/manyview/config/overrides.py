@@ -1,4 +1,4 @@
-"""Config trees to and from plain values, and values changed inside them."""
+"""Overrides of nested config dataclasses, and their conversion to and from plain values."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -10,19 +10,30 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 ConfigT = TypeVar("ConfigT")
 PlainMapping = Mapping[str, Any]
 TYPE_NAMES = {type(None): "None", tuple[str, ...]: "a list"}
-"""What types are called in messages, where it is not by their own name."""
+"""Names of types in error messages, where they differ from `__name__`."""
 
 
 def apply_overrides(config: ConfigT, overrides: PlainMapping, *, path: str = "") -> ConfigT:
-    """The tree with these values; a mapping changes values of the branch it is for. Unknown names are an error."""
+    """Return a copy of `config` with the values of `overrides`.
+
+    A nested mapping overrides values of the settings group it names; `path` prefixes names in error messages.
+
+    Raises:
+        ValueError: A name is unknown, or a value has the wrong type.
+
+    """
     names = {field.name for field in fields(config)}  # type: ignore[arg-type]
     if unknown := overrides.keys() - names:
-        raise ValueError(f"no setting {path}{sorted(unknown)[0]}; there are {', '.join(sorted(names))}")
+        raise ValueError(
+            f"unknown setting {path}{sorted(unknown)[0]}: expected one of {', '.join(sorted(names))}. "
+            "`manyview train --dry-run` lists all settings"
+        )
     hints, values = get_type_hints(type(config)), {}
     for name, value in overrides.items():
         branch = getattr(config, name)
         if is_dataclass(branch) != isinstance(value, Mapping):
-            raise ValueError(f"{path}{name} is {'a group of settings' if is_dataclass(branch) else 'one setting'}")
+            expected = "a group of settings" if is_dataclass(branch) else "a single value"
+            raise ValueError(f"invalid {path}{name}: expected {expected}, got {value!r}")
         if is_dataclass(branch):
             values[name] = apply_overrides(branch, value, path=f"{path}{name}.")
         else:
@@ -31,7 +42,7 @@ def apply_overrides(config: ConfigT, overrides: PlainMapping, *, path: str = "")
 
 
 def merge_overrides(first: PlainMapping, second: PlainMapping) -> dict[str, Any]:
-    """Both, the second where they meet."""
+    """Merge two nested overrides; values of `second` win."""
     result = dict(first)
     for name, value in second.items():
         current = result.get(name)
@@ -42,7 +53,7 @@ def merge_overrides(first: PlainMapping, second: PlainMapping) -> dict[str, Any]
 
 
 def nest_overrides(assignments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """`("replay.n_step", 1), ...` as a tree of changes."""
+    """Convert dotted assignments such as `("replay.n_step", 1)` to nested overrides."""
     overrides: dict[str, Any] = {}
     for path, value in assignments:
         *branches, name = path.split(".")
@@ -54,16 +65,23 @@ def nest_overrides(assignments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def to_plain(config: Any) -> dict[str, Any]:
-    """Dicts, lists, strings and numbers, for JSON."""
+    """Convert a config to dicts, lists, strings and numbers, for JSON."""
     plain: dict[str, Any] = asdict(config)
     return plain
 
 
 def from_plain(kind: type[ConfigT], plain: PlainMapping, *, path: str = "") -> ConfigT:
-    """The tree that `to_plain` made this of. Names and types are checked: files are edited, and versions differ."""
+    """Build a config of type `kind` from the output of `to_plain`.
+
+    Names and types are checked, because files can be edited or come from other versions.
+
+    Raises:
+        ValueError: A name is unknown in this version, or a value has the wrong type.
+
+    """
     hints = get_type_hints(kind)
     if unknown := plain.keys() - hints.keys():
-        raise ValueError(f"no setting {path}{sorted(unknown)[0]} in this version")
+        raise ValueError(f"unknown setting {path}{sorted(unknown)[0]}: not defined in this version of manyview")
     values = {name: _validate_value(hints[name], value, f"{path}{name}") for name, value in plain.items()}
     return kind(**values)
 
@@ -71,7 +89,7 @@ def from_plain(kind: type[ConfigT], plain: PlainMapping, *, path: str = "") -> C
 def _validate_value(kind: Any, value: Any, path: str) -> Any:
     if is_dataclass(kind):
         if not isinstance(value, Mapping):
-            raise ValueError(f"{path} must be an object of settings, got {value!r}")
+            raise ValueError(f"invalid {path}: expected a group of settings, got {value!r}")
         return from_plain(kind, value, path=f"{path}.")  # type: ignore[arg-type]
     options = get_args(kind) if get_origin(kind) in (UnionType, Union) else (kind,)
     if value is None and type(None) in options:
@@ -82,7 +100,7 @@ def _validate_value(kind: Any, value: Any, path: str) -> Any:
         if get_origin(option) is not None and value in get_args(option):  # a Literal
             return value
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
-            with suppress(OverflowError):  # 400 digits
+            with suppress(OverflowError):  # integers beyond the range of float
                 return float(value)
         if option is int and isinstance(value, float) and value.is_integer():  # 1e6
             return int(value)

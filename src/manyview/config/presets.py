@@ -1,6 +1,6 @@
-"""Presets: named values of a run's settings. What a preset does not name keeps the default of `config.py`.
+"""Presets: named overrides of the run config. Settings a preset does not name keep the default of `schema.py`.
 
-`paper/...` hold every row of the paper's tables (a test compares them). `cpu` and `minute` are ours.
+`paper/...` hold every row of the paper's tables (a test compares them). `cpu` and `minute` are manyview's own.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,20 @@ PresetValues = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Preset:
+    """Overrides of the run config, with further overrides per suite and per agent."""
+
     summary: str
+    """Description in `manyview train --help`."""
     values: PresetValues
+    """Overrides for every run."""
     suites: Mapping[str, PresetValues] = field(default_factory=dict)
-    """Further values for the tasks of a suite."""
+    """Further overrides by suite of the task."""
     agents: Mapping[str, PresetValues] = field(default_factory=dict)
-    """Further values for an agent."""
+    """Further overrides by agent; they win over those of the suite."""
 
 
 def _build_network_values(*, trunk: str, latent_dim: int, hidden: int) -> PresetValues:
-    """One size for whatever method is chosen."""
+    """Return network sizes that are equal for all methods and agents."""
     return {
         **{method: {"trunk": trunk, "latent_dim": latent_dim} for method in ("mem", "re3", "ride", "curl", "none")},
         **{agent: {"hidden": hidden} for agent in ("drqv2", "sac", "ppo")},
@@ -46,7 +50,7 @@ PAPER_DMC: PresetValues = {
 
 PRESETS: dict[str, Preset] = {
     "paper/dmc/drqv2": Preset(
-        "the paper's table for DrQ-v2, for a GPU",
+        "the paper's DrQ-v2 settings, for a GPU",
         merge_overrides(
             PAPER_DMC,
             {
@@ -59,7 +63,7 @@ PRESETS: dict[str, Preset] = {
         ),
     ),
     "paper/dmc/sac": Preset(
-        "the paper's table for SAC, for a GPU",
+        "the paper's SAC settings, for a GPU",
         merge_overrides(
             PAPER_DMC,
             {
@@ -79,7 +83,7 @@ PRESETS: dict[str, Preset] = {
         ),
     ),
     "paper/procgen/ppo": Preset(
-        "the paper's table for PPO, for a GPU",
+        "the paper's PPO settings, for a GPU",
         {
             "env": {"image_size": 64, "frame_stack": 1},
             # PAPER: D36. The table has rollouts of 265 steps, the text 256.
@@ -104,7 +108,7 @@ PRESETS: dict[str, Preset] = {
         agents={"ppo": {"bonus": {"unit": "rollouts"}}},
     ),
     "cpu": Preset(
-        "small pictures and networks, for one core: a control task takes 100,000 frames and less than an hour",
+        "small images and networks for one CPU core (100,000 frames of a control task take less than an hour)",
         merge_overrides(
             _build_network_values(trunk="small", latent_dim=32, hidden=256),
             {
@@ -116,26 +120,26 @@ PRESETS: dict[str, Preset] = {
                     "update_every_steps": 2,
                 },
                 "evaluation": {"episodes": 5},
-                # PAPER: D40. With 0.2 the policy stayed where it was, while pictures were shifted.
+                # PAPER: D40. With 0.2 and shifted images the policy did not change.
                 "bonus": {"beta0": 0.6, "beta_decay": 0.00005},
-                # PAPER: D31. In a batch alone nothing looks rare; and one entropy of the whole state finds more here.
+                # PAPER: D31. Within a batch alone no state looks rare; the joint entropy explores more here.
                 "mem": {"reward_scale": "centered", "bank": 2_048, "entropy": "joint"},
                 "re3": {"reward_scale": "centered"},
                 "ride": {"reward_scale": "centered"},
-                # PAPER: D37. With batches of 64 this rate killed encoders; smaller ones were too slow.
-                # PAPER: D38. Noise is gone after 40,000 frames.
-                # PAPER: D41. A shift changes features as much as states do, and these runs are short.
+                # PAPER: D37. With batches of 64 this learning rate collapsed encoders; smaller ones were too slow.
+                # PAPER: D38. The exploration noise reaches its final value after 40,000 frames.
+                # PAPER: D41. A random shift changes features as much as a change of state does; these runs are short.
                 "drqv2": {"lr": 1e-3, "std_steps": 10_000, "saturation_coef": 0.05, "shift_pixels": 0},
                 "sac": {"lr": 3e-4, "shift_pixels": 0},
                 "machine": {"threads": 1},
             },
         ),
-        # At 40 pixels `fast` loses half of the cup of Ball in Cup, and its string.
+        # At 40 pixels, `fast` rendering loses half of the cup and the string of Ball in Cup.
         suites={
             "dmc": {"env": {"image_size": 40, "action_repeat": 4, "frame_stack": 2, "render_quality": "smooth"}},
             "procgen": {
-                # With 32 features PPO alone had learned nothing of Starpilot after 250,000 steps; with 256 it had. One
-                # trial each, not kept.
+                # PPO without a bonus learned nothing on Starpilot in 250,000 steps with 32 features, and learned with
+                # 256 (one unrecorded trial each).
                 **{method: {"latent_dim": 256} for method in ("mem", "re3", "ride", "curl", "none")},
                 "schedule": {"frames": 1_000_000},
                 "evaluation": {"every_frames": 100_000, "episodes": 10},
@@ -146,7 +150,7 @@ PRESETS: dict[str, Preset] = {
             "ppo": {
                 "rollout": {"envs": 64, "steps": 64},
                 "ppo": {"lr": 5e-4, "epochs": 2, "batch_size": 512},
-                # PAPER: D39. With 0.05 episodes of Starpilot got shorter.
+                # PAPER: D39. With 0.05, episodes of Starpilot became shorter.
                 "bonus": {"beta0": 0.01, "beta_decay": 0.000002},
                 "mem": {"bank": 0, "k": 5},
                 "re3": {"k": 5, "average": True, "log": True},
@@ -154,7 +158,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "minute": Preset(
-        "a toy in about a minute on one core, to see everything work",
+        "a toy task in about a minute on one CPU core, to check that everything works",
         merge_overrides(
             _build_network_values(trunk="tiny", latent_dim=32, hidden=256),
             {
@@ -177,7 +181,7 @@ PRESETS: dict[str, Preset] = {
         agents={
             "ppo": {
                 "rollout": {"envs": 16, "steps": 32},
-                # With less entropy one of four places of `identity` is never named, on some seeds.
+                # With a smaller entropy coefficient, some seeds never choose one of the four positions of `identity`.
                 "ppo": {
                     "lr": 5e-4,
                     "discount": 0.9,
@@ -196,7 +200,10 @@ PRESETS: dict[str, Preset] = {
 
 
 def choose_preset(task: str, method: str, *, accelerator: bool) -> str:
-    """What is used where none is asked for."""
+    """Return the default preset for a task and method.
+
+    With an accelerator it is the paper's preset if there is one; otherwise `minute` for toy tasks and `cpu` for others.
+    """
     paper_preset = f"paper/{_parse_suite(task)}/{method.split('+')[0]}"
     if accelerator and paper_preset in PRESETS:
         return paper_preset
@@ -204,14 +211,21 @@ def choose_preset(task: str, method: str, *, accelerator: bool) -> str:
 
 
 def load_preset(preset: str, *, task: str, method: str, seed: int) -> RunConfig:
-    """The settings of a run by presets, several with commas: later ones win."""
+    """Return the run config of one or several comma-separated presets; later ones win.
+
+    Raises:
+        ValueError: A preset is unknown, or the settings are invalid.
+
+    """
     config = RunConfig(task=task, method=method, seed=seed, preset=preset)
     for name in preset.split(","):
         if name not in PRESETS:
-            raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
-        chosen = PRESETS[name]
-        specific = merge_overrides(chosen.suites.get(_parse_suite(task), {}), chosen.agents.get(config.agent, {}))
-        config = apply_overrides(config, merge_overrides(chosen.values, specific))
+            raise ValueError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}")
+        definition = PRESETS[name]
+        specific = merge_overrides(
+            definition.suites.get(_parse_suite(task), {}), definition.agents.get(config.agent, {})
+        )
+        config = apply_overrides(config, merge_overrides(definition.values, specific))
     return config
 
 

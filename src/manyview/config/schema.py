@@ -1,4 +1,4 @@
-"""A run, described by one frozen tree of values. Presets are named values of it: `presets.py`."""
+"""Run config: one frozen dataclass with a group of settings per part. `presets.py` holds named overrides of it."""
 
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -17,42 +17,43 @@ AGENTS = (*OFF_POLICY, *ON_POLICY)
 METHODS = ("mem", "re3", "ride", "curl", "none")
 AugmentedViewChoice = Literal["paper", "none"] | Augmentation
 MAX_OBSERVATION_BYTES = 2**26
-"""All views with their stacks: four of 1,024 pixels a side with five frames each, or fewer."""
-MOST_VIEWS, MOST_PIXELS, MOST_STACKED, MOST_REPEATED, MOST_THREADS, MOST_ENVS = 64, 1024, 64, 1000, 1024, 2**20
-"""Far above what anybody trains with. They bound what `manyview evaluate` builds for a config of foreign origin."""
+"""Limit of an observation, all views and stacked frames: for example 4 views of 1,024 pixels a side, 5 frames each."""
+MAX_VIEWS, MAX_IMAGE_SIZE, MAX_FRAME_STACK, MAX_ACTION_REPEAT, MAX_THREADS, MAX_ENVS = 64, 1024, 64, 1000, 1024, 2**20
+"""Limits far above practical values. They bound what `manyview evaluate` builds for an untrusted config."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
-    """None: the task's own value, which `manyview tasks` shows."""
+    """Environment settings. None selects the task's default, which `manyview tasks` shows."""
 
     views: tuple[str, ...] | None = None
-    """Cameras by name or number, and <camera>_foreground."""
+    """Views by camera name or number, or <camera>_foreground for the camera without its background."""
     image_size: int | None = None
-    """Pixels a side."""
+    """Side of each view, in pixels."""
     frame_stack: int | None = None
-    """Frames of each view that lie along the channels."""
+    """Consecutive frames of each view, stacked along the channels."""
     action_repeat: int | None = None
     """Simulator frames per agent step."""
     render_quality: RenderQuality | None = None
+    """`standard`, `fast` (no shadows, reflections, multisampling) or `smooth` (`fast` at twice the size, averaged)."""
     step_deadline_s: float | None = None
-    """A step that takes longer ends the run, which can go on from its newest checkpoint. None: it may take for ever.
-    Actors have `scale.deadline_s`."""
+    """Seconds after which an unfinished environment step ends the run; None sets no limit.
+    The run can resume from its newest checkpoint. Actors use `scale.deadline_s`."""
     further_view: AugmentedViewChoice = "paper"
-    """Of PPO: an augmentation of the first camera as one more view. `paper`: with MEM the one its table has for this
-    game, otherwise none."""
+    """Augmentation of the first camera that PPO sees as an additional view, or `none`.
+    `paper` selects the paper's augmentation for the game with MEM, and none otherwise."""
 
     def __post_init__(self) -> None:
-        for name, most in (
-            ("image_size", MOST_PIXELS),
-            ("frame_stack", MOST_STACKED),
-            ("action_repeat", MOST_REPEATED),
+        for name, maximum in (
+            ("image_size", MAX_IMAGE_SIZE),
+            ("frame_stack", MAX_FRAME_STACK),
+            ("action_repeat", MAX_ACTION_REPEAT),
         ):
             if getattr(self, name) is not None:
-                check_at_most(self, most, name)
+                check_at_most(self, maximum, name)
         views = 1 if self.views is None else len(self.views)
-        if views > MOST_VIEWS:
-            raise ValueError(f"expected at most {MOST_VIEWS} views, got {views}")
+        if views > MAX_VIEWS:
+            raise ValueError(f"too many env.views: expected at most {MAX_VIEWS}, got {views}")
         observation_bytes = views * 3 * (self.image_size or 1) ** 2 * (self.frame_stack or 1)
         if observation_bytes > MAX_OBSERVATION_BYTES:
             raise ValueError(
@@ -63,114 +64,139 @@ class EnvConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
+    """Rollout settings of on-policy agents."""
+
     envs: int = 64
-    """Environments that are stepped together."""
+    """Environments stepped in parallel."""
     steps: int = 256
-    """Of each of them in a rollout."""
+    """Agent steps per environment and rollout."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig:
+    """Replay buffer settings of off-policy agents."""
+
     capacity: int = 500_000
-    """Agent steps that are kept."""
+    """Capacity of the replay buffer, in agent steps."""
     batch_size: int = 256
+    """Transitions per update."""
     n_step: int = 3
-    """Steps of a return before the critic takes over."""
+    """Agent steps of reward in a return before bootstrapping from the critic."""
     discount: float = 0.99
-    """γ."""
+    """Discount factor γ per agent step."""
     folder: str | None = None
-    """Keep it in files in this folder instead of memory."""
+    """Directory for memory-mapped replay files; None keeps the buffer in memory."""
     prefetch: bool = False
-    """Make the next batch in a thread while an update runs. Changes no result."""
+    """Sample the next batch in a thread during the update, with identical results."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
+    """Length of a run and times of its updates."""
+
     frames: int = 500_000
-    """Simulator frames of the run, action repeat counted."""
+    """Length of the run in simulator frames, action repeat included."""
     random_steps: int = 2_000
-    """Agent steps with random actions at the begin."""
+    """Initial agent steps with uniform random actions."""
     seed_frames: int = 4_000
-    """Frames before the first update."""
+    """Simulator frames before the first update."""
     update_every_steps: int = 1
-    """Agent steps from one update to the next."""
+    """Agent steps between updates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
+    """Evaluations during training."""
+
     every_frames: int = 10_000
+    """Simulator frames between evaluations."""
     episodes: int = 10
-    """0 for no evaluations and no environment for them: there may be one robot only."""
+    """Episodes per evaluation; 0 disables evaluation and its environment, for example with a single robot."""
     video: bool = True
-    """Film the first episode of evaluations, about a hundred of them in a run at most (extra `video`)."""
+    """Record the first episode of evaluations, at most about 100 videos per run (extra `video`)."""
     max_steps: int = 27_000
-    """Agent steps after which an episode of an evaluation is cut; the field's limit for Atari, the longest of games."""
+    """Agent steps after which an evaluation episode is cut (the usual limit for Atari)."""
     video_steps: int = 1_000
-    """Agent steps of an episode that are filmed: they are in memory until the video is written."""
+    """Agent steps recorded per video, which stay in memory until the video is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
+    """Records, checkpoints and trackers."""
+
     every_steps: int = 500
-    """Agent steps between two records of losses and health."""
+    """Agent steps between records of losses and diagnostics."""
     checkpoint_every_frames: int = 10_000
+    """Simulator frames between checkpoints."""
     keep_replay: bool = False
-    """Keep the replay's files when the run has finished."""
+    """Keep the segment log of the replay buffer after the run has finished."""
     tensorboard: bool = True
-    """Write TensorBoard files too, if it is installed (extra `track`)."""
+    """Also write TensorBoard files if TensorBoard is installed (extra `track`)."""
     wandb: bool = False
-    """Send records to Weights & Biases too (extra `track`)."""
+    """Also send records to Weights & Biases (extra `track`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineConfig:
+    """Device, precision and threads of torch."""
+
     device: str = "auto"
-    """`auto`: the accelerator if there is one, else the CPU."""
+    """Torch device; `auto` selects the accelerator if there is one, otherwise the CPU."""
     precision: Precision = "float32"
-    """What the encoder computes in; parameters, heads, losses and reward stay float32."""
+    """Precision of the encoder; parameters, heads, losses and bonus stay float32."""
     channels_last: bool = False
-    """Memory format of the convolutions. Whether it pays depends on the machine: `--dry-run` tells."""
+    """Use the channels-last memory format in convolutions; compare the update time of `--dry-run` with and without."""
     threads: int | None = None
-    """Of torch on the CPU; None leaves it to torch. Results are the same only for the same number."""
+    """Torch threads on the CPU; None keeps torch's default. Results are reproducible only with an equal number."""
 
     def __post_init__(self) -> None:
         if self.threads is not None:
             check_at_least(self, 1, "threads")
-            check_at_most(self, MOST_THREADS, "threads")
+            check_at_most(self, MAX_THREADS, "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleConfig:
-    """A run of many actors, on Ray (extra `scale`)."""
+    """Distribution of one run over processes, on Ray (extra `scale`)."""
 
     actors: int = 0
-    """Processes that act, each with an environment and a copy of the policy. 0: everything in one process."""
+    """Actor processes, each with an environment and a copy of the policy; 0 runs everything in one process."""
     replay_shards: int = 1
-    """Processes that hold the replay, an equal part each."""
+    """Processes that hold equal shards of the replay buffer."""
     learners: int = 1
-    """Processes that learn, each from its part of every batch. Neighbours are searched within a part."""
+    """Learner processes, each training on an equal part of every batch. Neighbors are searched within a part."""
     chunk_steps: int = 200
-    """Agent steps that an actor sends at once."""
+    """Agent steps per chunk that an actor sends."""
     publish_every_updates: int = 50
-    """Updates from one version of the weights to the next that actors get."""
+    """Updates between two versions of the policy weights sent to actors."""
     deadline_s: float = 60.0
-    """An actor that needs longer for a chunk is replaced."""
+    """Seconds after which an actor without a finished chunk is replaced."""
     start_deadline_s: float = 120.0
-    """The same for the first, with its start."""
+    """Seconds after which an actor without its first chunk is replaced, startup included."""
     reward_low: float | None = None
-    """Chunks with a smaller reward are refused; None: any that is finite is taken."""
+    """Smallest accepted reward; chunks below it are rejected. None accepts every finite reward."""
     reward_high: float | None = None
+    """Largest accepted reward; chunks above it are rejected. None accepts every finite reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
+    """All settings of a run.
+
+    Raises:
+        ValueError: Settings are out of range or do not fit together.
+
+    """
+
     task: str
+    """Task as <suite>/<name>, or <module>:<function> for your own environment."""
     method: str = "drqv2+mem"
-    """<agent>+<method>: drqv2, sac or ppo, with mem, re3, curl or none, and ppo with ride. A representation and a bonus
-    go together: drqv2+curl+re3."""
+    """<agent>+<method>: drqv2, sac or ppo with mem, re3, curl or none; ppo also with ride.
+    A representation and a bonus combine as drqv2+curl+re3."""
     seed: int = 1
+    """Seed of all random numbers."""
     preset: str = ""
-    """Where the values came from."""
+    """Presets that the settings were loaded from, for the record."""
     env: EnvConfig = field(default_factory=EnvConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -197,32 +223,38 @@ class RunConfig:
                 f"{', '.join(METHODS)}, such as drqv2+mem; got {self.method!r}"
             )
         if "ride" in parts and not self.is_on_policy:
-            raise ValueError("ride pays along episodes, which a replay does not keep together: use it with ppo")
+            raise ValueError(
+                f"ride needs the complete episodes of on-policy rollouts: expected agent ppo, got {self.agent}. Use "
+                "ppo+ride"
+            )
         for name in ("mem", "re3"):
             if self.is_on_policy and name in self.methods:
-                self._check_neighbour_count(name)
+                self._check_neighbor_count(name)
         if self.env.further_view not in ("paper", "none") and not self.is_on_policy:
-            raise ValueError(f"env.further_view is made for ppo; {self.agent} augments what it samples")
+            raise ValueError(
+                f"env.further_view needs agent ppo, got {self.agent}, which augments sampled batches. Set it to none"
+            )
         if self.mem.bank and self.is_on_policy and "mem" in parts:
             raise ValueError(
-                "mem.bank keeps rows of a replay; ppo searches its rollout, all of it with ppo.neighbours=pooled"
+                f"mem.bank needs an off-policy agent, got ppo with mem.bank={self.mem.bank}. Set mem.bank=0; "
+                "ppo.neighbours=pooled searches the whole rollout"
             )
         has_auxiliary_loss = {"mem", "curl"} & set(parts)
         if not (self.is_on_policy or has_auxiliary_loss or getattr(self, self.agent).critic_trains_encoder):
             raise ValueError(
-                f"nothing would train the encoder: {self.method} has no loss of its own for it, so "
-                f"{self.agent}.critic_trains_encoder must be true"
+                f"nothing would train the encoder: {self.method} has no auxiliary loss, expected "
+                f"{self.agent}.critic_trains_encoder=true, got false"
             )
         if self.bonus.unit != "agent_steps" and not self.is_on_policy:
             raise ValueError(f"bonus.unit must be agent_steps for {self.agent}, got {self.bonus.unit!r}")
         if self.scale.actors:
             self._check_scale()
-        for name, count in (("learners", self.scale.learners), ("shards of the replay", self.scale.replay_shards)):
+        for name, count in (("learners", self.scale.learners), ("replay_shards", self.scale.replay_shards)):
             if count > 1 and not self.scale.actors:
-                raise ValueError(f"several {name} are fed by actors: say how many with scale.actors")
+                raise ValueError(f"scale.{name}={count} needs actors: expected scale.actors of at least 1, got 0")
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be at least 0 and less than 2**64, got {self.seed}")
-        check_at_most(self.rollout, MOST_ENVS, "envs")
+        check_at_most(self.rollout, MAX_ENVS, "envs")
         for name, value in (
             ("replay.batch_size", self.replay.batch_size),
             ("replay.n_step", self.replay.n_step),
@@ -252,8 +284,8 @@ class RunConfig:
                 f"{self.replay.batch_size}, {self.scale.learners} and {self.scale.replay_shards}"
             )
 
-    def _check_neighbour_count(self, method: str) -> None:
-        """Who has no k others is paid for the farthest there is, and for nothing if there is none."""
+    def _check_neighbor_count(self, method: str) -> None:
+        """Require more than k candidates: with fewer, the bonus uses the farthest row or is 0."""
         k, rollout, window = getattr(self, method).k, self.rollout, self.ppo.window
         if self.ppo.neighbours == "pooled":
             if k >= window:
@@ -265,35 +297,39 @@ class RunConfig:
                 )
         elif k >= rollout.steps:
             raise ValueError(
-                f"rollout.steps must be more than {method}.k, got {rollout.steps} and {k}: neighbours are of one "
-                "environment's rollout (ppo.neighbours=pooled searches all of them)"
+                f"rollout.steps must be more than {method}.k, got {rollout.steps} and {k}: neighbors are searched in "
+                "the rollout of one environment. ppo.neighbours=pooled searches all environments"
             )
 
     def _check_scale(self) -> None:
         scale, shard_capacity = self.scale, self.replay.capacity // max(1, self.scale.replay_shards)
         if self.is_on_policy:
-            raise ValueError("scale.actors feed a replay, which ppo has not: use more of rollout.envs")
+            raise ValueError(f"scale.actors needs an off-policy agent, got {self.agent}. Increase rollout.envs instead")
         if scale.actors < 0 or scale.replay_shards > scale.actors:
             raise ValueError(
-                f"each of scale.replay_shards is fed by one of scale.actors at least, got {scale.replay_shards} and "
-                f"{scale.actors}"
+                f"every replay shard needs at least one actor: expected scale.actors of at least "
+                f"{scale.replay_shards} (scale.replay_shards), got {scale.actors}"
             )
-        max_chunk_steps = min(
-            400, shard_capacity // 4
-        )  # pieces have frames of stacks and last observations beside their steps
+        # Chunks also hold the frames of stacks and last observations, so a shard must hold several of them.
+        max_chunk_steps = min(400, shard_capacity // 4)
         if not self.replay.n_step <= scale.chunk_steps <= max_chunk_steps:
             raise ValueError(
                 f"scale.chunk_steps must be from replay.n_step, {self.replay.n_step}, to {max_chunk_steps} here, got "
                 f"{scale.chunk_steps}"
             )
         if min(scale.deadline_s, scale.start_deadline_s) <= 0:
-            raise ValueError("scale.deadline_s and scale.start_deadline_s must be more than 0")
+            raise ValueError(
+                "scale.deadline_s and scale.start_deadline_s must be more than 0, got "
+                f"{scale.deadline_s} and {scale.start_deadline_s}"
+            )
         if None not in (scale.reward_low, scale.reward_high) and scale.reward_low > scale.reward_high:  # type: ignore[operator]
-            raise ValueError(f"no reward is from {scale.reward_low} to {scale.reward_high}: scale.reward_low and _high")
+            raise ValueError(
+                f"scale.reward_low must be at most scale.reward_high, got {scale.reward_low} and {scale.reward_high}"
+            )
 
     @property
     def single_process(self) -> "RunConfig":
-        """The same in one process: what actors, shards and learners build their parts by, and are not told twice."""
+        """The config without distribution, by which actors, shards and learners build their parts."""
         return replace(self, scale=replace(self.scale, actors=0, replay_shards=1, learners=1))
 
     @property
@@ -306,5 +342,5 @@ class RunConfig:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """What is put behind the seam."""
+        """Names of the representation and the bonus, without the agent."""
         return tuple(self.method.split("+")[1:])

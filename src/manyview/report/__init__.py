@@ -1,4 +1,4 @@
-"""What became of runs: their states, curves of many, and episodes played again.
+"""Reports on runs: states, learning curves and evaluations of saved policies.
 
-Finding and drawing runs reads their files as any other program would, without torch and whatever version wrote them.
+Listing and plotting runs only reads their files, without torch, and works for runs of other versions.
 """

@@ -1,4 +1,4 @@
-"""Learning curves: the returns of runs, and which runs differ in nothing but their seed."""
+"""Learning curves: returns of runs, grouped by runs that differ only in their seed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,22 +16,23 @@ from manyview.utils.json_io import is_number
 from manyview.utils.text import format_count, sanitize_text
 
 Unit = Literal["frames", "steps", "updates", "seconds"]
-"""What a curve is drawn over; every record has all of them."""
+"""Unit of the x axis; every record has all of them."""
 
 ReturnSource = Literal["evaluations", "test_levels", "episodes"]
-"""Of evaluations, of those on all levels where a task is trained on some, or of the episodes that were trained on."""
+"""Source of returns: evaluations, evaluations on all levels for tasks that train on some, or training episodes."""
 
 FloatArray = NDArray[np.float64]
 MIN_INTERVAL_SEEDS = 3
+"""Smallest number of seeds with an interval of the mean."""
 EPISODE_CURVE_POINTS = 50
-"""Of a curve of episodes: each is the mean of those that ended in a part of the run."""
+"""Points of a curve of training episodes, each the mean over the episodes that ended in one part of the run."""
 
 MAX_RETURNS = 1_000_000
-"""Of a run. More would take a gigabyte of memory."""
+"""Limit of returns per run; more would take a gigabyte of memory."""
 MAX_MEANS = 2_000
-"""Of a group. Each takes 10,000 draws."""
+"""Limit of points per mean curve; each takes 10,000 bootstrap samples."""
 MAX_NAME_CHARS = 200
-"""Of a setting, with the names of its groups."""
+"""Limit of the dotted name of a setting, in characters."""
 
 IGNORED_SETTINGS = (
     "schedule.frames",
@@ -40,30 +41,30 @@ IGNORED_SETTINGS = (
     "scale.deadline_s",
     "scale.start_deadline_s",
 )
-"""Settings that may differ between runs of one group: how long a run was, where its replay lay, who was waited for."""
+"""Settings that may differ within a group: length of the run, storage of the replay buffer, deadlines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The returns of one run."""
+    """Returns of one run over a unit."""
 
     task: str
     method: str
     seed: int
     path: Path
     settings: Mapping[str, Any]
-    """All that can change the curve, by dotted names."""
-    x: FloatArray
-    returns: FloatArray
+    """Settings that can change the curve, by dotted name."""
+    x: FloatArray  # [points], increasing
+    returns: FloatArray  # [points]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveGroup:
-    """Runs that differ in nothing but their seed."""
+    """Runs that differ only in their seed."""
 
     task: str
     label: str
-    """The method, and whatever else tells this group from others of the task."""
+    """Method, and the settings that differ from other groups of the task and method."""
     curves: tuple[Curve, ...]
 
     @property
@@ -72,22 +73,28 @@ class CurveGroup:
 
     @property
     def duplicate_seeds(self) -> list[int]:
-        """Such a run counts twice in the mean."""
+        """Seeds of several runs, which have more weight in the mean."""
         seeds = [curve.seed for curve in self.curves]
         return sorted({seed for seed in seeds if seeds.count(seed) > 1})
 
 
 @dataclass(frozen=True)
 class MeanCurve:
-    """Over the seeds of a group, as far as all of them have come."""
+    """Mean over the seeds of a group, within the range that all of them cover."""
 
-    x: FloatArray
-    returns: FloatArray
+    x: FloatArray  # [points]
+    returns: FloatArray  # [points]
     interval: Interval
+    """95 % bootstrap interval of the mean at each point."""
 
 
 def read_curve(path: Path, unit: Unit, source: ReturnSource = "evaluations") -> Curve:
-    """The curve of a run's folder; config.json and metrics.jsonl are enough."""
+    """Read the curve of a run directory, for which config.json and metrics.jsonl are enough.
+
+    Raises:
+        BrokenRunError: A file is missing or invalid.
+
+    """
     try:
         config = read_config(path)
         needed = b"" if source == "episodes" else b"evaluation"
@@ -114,17 +121,17 @@ def read_curve(path: Path, unit: Unit, source: ReturnSource = "evaluations") -> 
 
 
 def group_curves(curves: Iterable[Curve]) -> list[CurveGroup]:
-    """By task and method; runs of one method with other settings are another group, and its label says which."""
+    """Group curves by task, method and settings; labels name the settings that differ."""
     key = _get_task_and_method
     return [
         group
-        for (task, method), same in groupby(sorted(curves, key=key), key=key)
-        for group in _group_by_settings(task, method, list(same))
+        for (task, method), matching in groupby(sorted(curves, key=key), key=key)
+        for group in _group_by_settings(task, method, list(matching))
     ]
 
 
 def compute_mean_curve(group: CurveGroup) -> MeanCurve | None:
-    """None with too few seeds for an interval, or where their curves do not overlap."""
+    """Return the mean curve with its interval, or None with fewer than 3 seeds or without a common range."""
     curves = group.curves
     if len(curves) < MIN_INTERVAL_SEEDS:
         return None
@@ -148,7 +155,7 @@ def _extract_evaluation_points(
         if record["kind"] == "evaluation" and is_number(record.get(name))
     )
     x, returns = _to_columns(list(islice(points, MAX_RETURNS + 1)))
-    # A run that went on from an earlier checkpoint has evaluated some points twice: the later one is what it led to.
+    # A run resumed from an earlier checkpoint has evaluated some points twice: the later result is valid.
     x, last = np.unique(x[::-1], return_index=True)
     return x, returns[::-1][last]
 
@@ -157,26 +164,26 @@ def _extract_episode_points(run_records: Iterable[Mapping[str, Any]], unit: Unit
     points, max_x = list[tuple[float, float]](), 0.0
     for record in run_records:
         max_x = max(max_x, record[unit])
-        if record["kind"] == "resume":  # what came after that checkpoint was played again
+        if record["kind"] == "resume":  # episodes after that checkpoint were played again
             while points and points[-1][0] > record[unit]:
                 points.pop()
         elif record["kind"] == "episode" and is_number(record.get("return")) and len(points) <= MAX_RETURNS:
             points.append((record[unit], record["return"]))
     x, returns = _to_columns(points)
     edges = np.linspace(0, max_x, EPISODE_CURVE_POINTS + 1)[1:]
-    bins = np.searchsorted(edges, x)  # each up to its edge, which it is drawn at
+    bins = np.searchsorted(edges, x)  # a bin is plotted at its right edge
     used_bins = np.unique(bins)
     return edges[used_bins], np.asarray([returns[bins == bin_index].mean() for bin_index in used_bins], np.float64)
 
 
 def _to_columns(points: Sequence[tuple[float, float]]) -> FloatArray:
     if len(points) > MAX_RETURNS:
-        raise BrokenRunError(f"{METRICS_FILE} has more than {MAX_RETURNS:,} returns")
+        raise BrokenRunError(f"{METRICS_FILE} has too many returns: expected at most {MAX_RETURNS:,}")
     return np.asarray(points, np.float64).reshape(-1, 2).T
 
 
 def _group_by_settings(task: str, method: str, curves: Sequence[Curve]) -> list[CurveGroup]:
-    # Another version may have other settings: only those that all have are compared.
+    # Other versions may have other settings: only the common ones are compared.
     common = set.intersection(*(set(curve.settings) for curve in curves))
     differing = sorted(name for name in common if len({repr(curve.settings[name]) for curve in curves}) > 1)
     groups: dict[str, list[Curve]] = {}
@@ -184,8 +191,8 @@ def _group_by_settings(task: str, method: str, curves: Sequence[Curve]) -> list[
         label = ", ".join([method, *(f"{name} {curve.settings[name]}" for name in differing)])
         groups.setdefault(label, []).append(curve)
     return [
-        CurveGroup(task=task, label=sanitize_text(label), curves=tuple(sorted(same, key=lambda curve: curve.seed)))
-        for label, same in sorted(groups.items())
+        CurveGroup(task=task, label=sanitize_text(label), curves=tuple(sorted(members, key=lambda curve: curve.seed)))
+        for label, members in sorted(groups.items())
     ]
 
 
@@ -194,11 +201,11 @@ def _get_task_and_method(curve: Curve) -> tuple[str, str]:
 
 
 def _select_relevant_settings(config: Mapping[str, Any], source: ReturnSource) -> dict[str, Any]:
-    """Of the settings those of the parts that the method has."""
+    """Return the settings of the parts that the method uses, by dotted name."""
     parts = config["method"].split("+")
     data = "rollout" if parts[0] == "ppo" else "replay"
     bonus = ["bonus"] if {"mem", "re3", "ride"} & set(parts) else []
-    encoder = [] if {"mem", "curl", "none"} & set(parts) else ["none"]  # the encoder where the method brings none
+    encoder = [] if {"mem", "curl", "none"} & set(parts) else ["none"]  # the encoder if the method has none
     settings: dict[str, Any] = {}
     for branch in ("env", "schedule", data, "scale", *bonus, *dict.fromkeys(parts), *encoder):
         _flatten(config.get(branch, {}), branch, settings)

@@ -1,4 +1,4 @@
-"""Learning curves as a picture: a panel for each task."""
+"""Plots of learning curves, one panel per task."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -14,18 +14,18 @@ from manyview.utils.optional_imports import import_optional
 from manyview.utils.text import format_count
 
 X_LABELS: Mapping[Unit, str] = {
-    "frames": "frames of the simulator, action repeat counted",
-    "steps": "steps of the agent",
+    "frames": "simulator frames, action repeat included",
+    "steps": "agent steps",
     "updates": "updates",
-    "seconds": "seconds since the run began",
+    "seconds": "seconds since the start of the run",
 }
 Y_LABELS: Mapping[ReturnSource, str] = {
-    "evaluations": "return of evaluation",
-    "test_levels": "return of evaluation on test levels",
-    "episodes": "return of training episodes",
+    "evaluations": "evaluation return",
+    "test_levels": "evaluation return on test levels",
+    "episodes": "training episode return",
 }
-# Okabe and Ito's colours, which most people can tell apart; black and grey are left to published figures.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Okabe and Ito's colors, which most people can tell apart; black and gray are reserved for published results.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINE_STYLES = ("-", "--", ":", "-.")
 MARKERS = ("D", "s", "^", "v", "P", "X")
 MAX_COLUMNS = 3
@@ -33,7 +33,7 @@ PANEL_INCHES = (6.0, 4.2)
 DOTS_PER_INCH = 120
 MAX_PANELS = 99
 SAFE_RC_PARAMS = {"text.parse_math": False, "text.usetex": False, "agg.path.chunksize": 10_000}
-"""Names are no formulas and nothing that TeX runs; and a curve of a million points is drawn part by part."""
+"""Text is not parsed as formulas or TeX, and curves of a million points are drawn in parts."""
 
 
 def draw_curves(
@@ -44,20 +44,24 @@ def draw_curves(
     published: Sequence[PublishedResult] = (),
     source: ReturnSource = "evaluations",
 ) -> None:
-    """Write the picture; the file's suffix, such as .png, .svg or .pdf, says which kind.
+    """Plot the groups to an image file whose format follows from its suffix, such as .png, .svg or .pdf.
 
-    A group of three seeds or more is a mean with its 95 % interval and thin single curves; of fewer, the single curves.
+    Groups of at least 3 seeds show the mean with its 95 % interval and thin single curves; smaller ones, single curves.
+
+    Raises:
+        ValueError: The suffix is not supported, or there are too many tasks.
+
     """
     import_optional("matplotlib", extra="plots")
     from matplotlib import rc_context
 
-    if path.suffix.lower() in ("", ".pgf"):  # the latter would run LaTeX on text of the runs
+    if path.suffix.lower() in ("", ".pgf"):  # .pgf would run LaTeX on text from the runs
         raise ValueError(f"{path} cannot be written: expected a file that ends with .png, .svg or .pdf")
     by_task = {task: list(task_groups) for task, task_groups in groupby(groups, key=lambda group: group.task)}
     if len(by_task) > MAX_PANELS:
-        raise ValueError(f"{len(by_task)} tasks are too many for one picture: name runs of at most {MAX_PANELS}")
+        raise ValueError(f"too many tasks for one image: expected at most {MAX_PANELS}, got {len(by_task)}")
     with rc_context(SAFE_RC_PARAMS):
-        figure = _build_figure(by_task, groups, unit=unit, published=published, of=source)
+        figure = _build_figure(by_task, groups, unit=unit, published=published, source=source)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=DOTS_PER_INCH)
 
@@ -68,33 +72,33 @@ def _build_figure(
     *,
     unit: Unit,
     published: Sequence[PublishedResult],
-    of: ReturnSource,
+    source: ReturnSource,
 ) -> Any:
     from matplotlib.figure import Figure
 
     columns = min(MAX_COLUMNS, len(by_task))
     rows = -(-len(by_task) // columns)
-    # A figure of its own: pyplot would keep it, and choose a window system.
+    # Without pyplot, which would keep the figure and choose a window system.
     figure = Figure(figsize=(columns * PANEL_INCHES[0], rows * PANEL_INCHES[1]), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     styles = _assign_styles(groups)
-    for axes, (task, same) in zip(panels, by_task.items(), strict=False):
-        for group in same:
+    for axes, (task, task_groups) in zip(panels, by_task.items(), strict=False):
+        for group in task_groups:
             _draw_group(axes, group, **styles[group.label])
         _draw_published(axes, [row for row in published if row.task == task])
-        _format_axes(axes, task, unit, of)
+        _format_axes(axes, task, unit, source)
     for axes in panels[len(by_task) :]:
         axes.set_visible(False)
     return figure
 
 
 def _assign_styles(groups: Sequence[CurveGroup]) -> dict[str, dict[str, str]]:
-    """A label looks the same in every panel."""
+    """Return color and line style by label, equal in all panels."""
     labels = sorted({group.label for group in groups})
     return {
         label: {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)],
+            "color": COLORS[number % len(COLORS)],
+            "linestyle": LINE_STYLES[number // len(COLORS) % len(LINE_STYLES)],
         }
         for number, label in enumerate(labels)
     }
@@ -122,21 +126,24 @@ def _draw_group(axes: Any, group: CurveGroup, *, color: str, linestyle: str) -> 
 
 
 def _draw_published(axes: Any, rows: Sequence[PublishedResult]) -> None:
-    """Points with their 95 % intervals, as far as our curves go, and a dotted line through each method's last."""
+    """Draw published results within the range of the curves.
+
+    Points have 95 % intervals; a dotted line marks the last point of each method.
+    """
     _, end = axes.dataLim.intervalx
     methods = sorted({row.method for row in rows})
     for number, method in enumerate(methods):
         points = sorted((r for r in rows if r.method == method and r.frames <= 1.02 * end), key=lambda r: r.frames)
         if not points:
             continue
-        grey = "black" if number % 2 == 0 else "#808080"
+        gray = "black" if number % 2 == 0 else "#808080"
         last = float(np.mean(points[-1].returns))
-        axes.axhline(last, color=grey, linestyle=":", linewidth=1, zorder=0)
+        axes.axhline(last, color=gray, linestyle=":", linewidth=1, zorder=0)
         axes.errorbar(
             [row.frames for row in points],
             [np.mean(row.returns) for row in points],
             yerr=np.transpose([_compute_error_bars(row.returns) for row in points]),
-            color=grey,
+            color=gray,
             linestyle="none",
             marker=MARKERS[number % len(MARKERS)],
             markersize=6,
@@ -153,12 +160,12 @@ def _format_published_label(row: PublishedResult) -> str:
 
 
 def _format_legend(label: str) -> str:
-    """Return a label that matplotlib shows; one that begins with an underscore it would hide."""
+    """Return a label that matplotlib shows: it hides labels that start with an underscore."""
     return f" {label}" if label.startswith("_") else label
 
 
 def _compute_error_bars(returns: Sequence[float]) -> tuple[float, float]:
-    """How far the interval reaches below and above the mean."""
+    """Return the distances of the 95 % interval below and above the mean."""
     if len(returns) < 2:
         return 0.0, 0.0
     mean, (low, high) = float(np.mean(returns)), bootstrap_interval(returns)

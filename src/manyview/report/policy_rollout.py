@@ -1,4 +1,4 @@
-"""Episodes of a run's agent, played again, also with some of its cameras only."""
+"""Evaluation of a saved policy, with all or some of its cameras."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,18 +23,19 @@ from manyview.train.signals import EnvCallTracker
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyRollout:
-    """What came of it, and of what."""
+    """Result of an evaluation, with the run and checkpoint it belongs to."""
 
     config: RunConfig
     evaluation: Evaluation
     views: tuple[View, ...]
     present_views: tuple[str, ...]
-    """The views that were not masked."""
+    """Names of the views that were not masked."""
     frames: int
-    """That the agent had trained for."""
+    """Simulator frames of training before the checkpoint."""
     beta: float
+    """Weight of the bonus at the checkpoint."""
     levels: Levels | None
-    """None where a task has none."""
+    """Levels of the evaluation; None for tasks without levels."""
 
 
 def play_episodes(
@@ -47,18 +48,23 @@ def play_episodes(
     trusted_task: str | None = None,
     levels: Levels | None = None,
 ) -> PolicyRollout:
-    """Play with the newest checkpoint of a run, without noise.
+    """Play episodes with the newest checkpoint of a run, without exploration noise.
 
     Args:
-        run_path: of the run.
-        episodes: how many.
-        cameras: only these are present, the others masked; a view derived from a camera goes with it. None: all.
-        seed: of the episodes' starts. None: that of the run's own evaluation after so many frames, so that they begin
-            as its episodes did.
-        record_video: keep the pictures of the first episode.
-        trusted_task: of a run on an environment of one's own, its `module:function`. A folder that came from
-            elsewhere must not choose what is executed.
-        levels: of a task that trains on some of its levels: those, or all of them for a `test`. None: those.
+        run_path: Run directory.
+        episodes: Number of episodes, at least 1.
+        cameras: Cameras to keep; the others are masked, together with the views derived from them. None keeps all.
+        seed: Seed of the initial states. None uses the seed of the run's own evaluation at the checkpoint, so that
+            episodes start as in that evaluation.
+        record_video: Keep the images of the first episode.
+        trusted_task: `module:function` of a run on your own environment. A run directory from elsewhere must not choose
+            the code to execute.
+        levels: `train` for the training levels, `test` for all levels, for tasks that train on some of their levels.
+            None is `train`.
+
+    Raises:
+        ValueError: An argument is invalid, the task is not trusted, or the checkpoint cannot be loaded.
+        FileNotFoundError: The directory holds no run or no checkpoint.
 
     """
     if episodes < 1:
@@ -67,22 +73,22 @@ def play_episodes(
     config = run_dir.read_config()
     if ":" in config.task and config.task != trusted_task:
         raise ValueError(
-            f"the run is of {config.task!r}, which is code: if it is yours, say so with --own-task {config.task}"
+            f"task {config.task!r} is code that is not trusted: expected --own-task {config.task}, got "
+            f"{trusted_task!r}. Add the option if the code is yours"
         )
     if not checkpoint.list_checkpoints(run_dir.checkpoints_dir):
-        raise FileNotFoundError(f"{run_path} holds no checkpoint, so there is no agent to play with")
+        raise FileNotFoundError(f"{run_path} holds no checkpoint: expected a run that has saved at least one")
     config = replace(config, machine=_resolve_available_machine(config.machine))
     configure_torch(config.machine)
     env, calls = _make_env(config, cameras, levels), EnvCallTracker(config.task)
     try:
         shapes = factory.infer_shapes(config, env)
         evaluated_levels = getattr(env.metadata.get("settings"), "levels", None)
-        run_path, found = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
-        _load_agent(
-            factory.build_agent_outline(config, shapes), run_path, found
-        )  # first: weights of any size take long to draw
+        checkpoint_path, saved = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
+        # Outline first: initializing weights of arbitrary size takes long, and a mismatch shows without them.
+        _load_agent(factory.build_agent_outline(config, shapes), checkpoint_path, saved)
         agent = factory.build_agent(config, shapes)
-        counters = _load_agent(agent, run_path, found)
+        counters = _load_agent(agent, checkpoint_path, saved)
         with autocast(config.machine):
             starts = choose_starts(counters.frames, seed=config.seed, has_levels=evaluated_levels is not None)
             evaluation = evaluate_policy(
@@ -115,16 +121,21 @@ def play_episodes(
 
 
 def list_absent_cameras(views: Sequence[View], present: Sequence[str]) -> list[str]:
-    """All cameras but these; what is no camera is an error."""
+    """Return the cameras that are not in `present`.
+
+    Raises:
+        ValueError: `present` is empty, or has a name that is not a camera.
+
+    """
     cameras = [view.name for view in views if view.derived_from is None]
     for name in present:
         camera = next((view.derived_from for view in views if view.name == name), None)
         if camera is not None:
-            raise ValueError(f"{name} goes with its camera: name {camera} to have both")
+            raise ValueError(f"{name} is derived from a camera: expected {camera}, which keeps both views")
         if name not in cameras:
-            raise ValueError(f"no camera {name!r}; the run has {', '.join(cameras)}")
+            raise ValueError(f"unknown camera {name!r}: expected one of {', '.join(cameras)}")
     if not present:
-        raise ValueError(f"at least one camera must be present: {', '.join(cameras)}")
+        raise ValueError(f"no camera is present: expected at least one of {', '.join(cameras)}")
     return [name for name in cameras if name not in present]
 
 
@@ -140,15 +151,15 @@ def _make_env(config: RunConfig, cameras: Sequence[str] | None, levels: Levels |
     return factory.make_env(config, faults=faults, levels=levels)
 
 
-def _load_agent(agent: Agent, folder: Path, found: checkpoint.Checkpoint) -> Counters:
-    """Load an agent from what was found in a folder; the clock at that time."""
-    state, counters = found.state, Counters()
+def _load_agent(agent: Agent, path: Path, saved: checkpoint.Checkpoint) -> Counters:
+    """Load the agent from the checkpoint read from `path`; return the counters of the run at that time."""
+    state, counters = saved.state, Counters()
     try:
         agent.load_state(state["agent"])
         counters.load_state(state["counters"])
-    except Exception as error:  # whole, but of another build or of somebody else's making
+    except Exception as error:  # checksums match, but another version or an untrusted source wrote it
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"the checkpoint {folder} cannot be loaded: {reason}") from error
+        raise ValueError(f"checkpoint {path} cannot be loaded: {reason}") from error
     return counters
 
 
@@ -157,7 +168,7 @@ def _get_source_camera(view: View) -> str:
 
 
 def _resolve_available_machine(machine: MachineConfig) -> MachineConfig:
-    """The device of the training if there is such a one, else whatever there is."""
+    """Resolve the device of the training if it is available here, otherwise `auto`."""
     try:
         return resolve_machine(machine)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Published figures, to stand beside our own curves."""
+"""Published results, for comparison with learning curves."""
 
 import os
 from dataclasses import dataclass
@@ -9,47 +9,54 @@ from manyview.utils.json_io import is_count, is_number, read_json
 from manyview.utils.text import sanitize_text
 
 MAX_ROWS, MAX_SEEDS = 1_000, 100
-"""Each takes milliseconds to draw."""
+"""Limits of rows and of seeds per row; each takes milliseconds to draw."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedResult:
-    """What a method was reported to reach on a task."""
+    """Returns that a publication reports for a method on a task."""
 
     task: str
+    """Task as <suite>/<name>."""
     method: str
     frames: int
-    """Of the simulator, action repeat counted."""
+    """Simulator frames of training, action repeat included."""
     returns: tuple[float, ...]
-    """One for each seed."""
+    """Return of each seed."""
     source: str
+    """Reference to the publication."""
     views: int | None = None
-    """How many cameras it had, if that is told."""
+    """Number of cameras, if reported."""
 
 
 def read_published_results(path: Path) -> list[PublishedResult]:
-    """The rows of a JSON file: {"results": [{"method", "suite", "task", "frames", "returns", "source"}]}."""
+    """Read a JSON file as {"results": [{"method", "suite", "task", "frames", "returns", "source"}]}.
+
+    Raises:
+        ValueError: The file has another structure, or too many rows or seeds.
+
+    """
     try:
         rows = read_json(Path(os.path.realpath(path)))["results"]
         if len(rows) > MAX_ROWS:
-            raise ValueError(f"{len(rows):,} rows, at most {MAX_ROWS:,} are drawn")
+            raise ValueError(f"too many rows: expected at most {MAX_ROWS:,}, got {len(rows):,}")
         return [_parse_row(row) for row in rows]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{path} must hold published figures as "
+            f"{path} is invalid: expected published results as "
             '{"results": [{"method": "drqv2", "suite": "dmc", "task": "cheetah_run", "frames": 100000, '
-            f'"returns": [416.6, 367.9], "source": "where from"}}]}}; {type(error).__name__}: {error}'
+            f'"returns": [416.6, 367.9], "source": "reference"}}]}}, got {type(error).__name__}: {error}'
         ) from None
 
 
 def _parse_row(row: dict[str, Any]) -> PublishedResult:
     returns, views = row["returns"], row.get("views")
     if not returns:
-        raise ValueError(f"no returns in {row}")
+        raise ValueError(f"a row has no returns: {row}")
     if not isinstance(returns, list) or len(returns) > MAX_SEEDS or not all(map(is_number, returns)):
         raise ValueError(f"returns must be at most {MAX_SEEDS} numbers, got {returns}")
     if not is_count(row["frames"]) or not (views is None or is_count(views)):
-        raise ValueError(f"frames and views must be whole numbers, got {row['frames']!r} and {views!r}")
+        raise ValueError(f"frames and views must be non-negative integers, got {row['frames']!r} and {views!r}")
     return PublishedResult(
         task=sanitize_text(f"{row['suite']}/{row['task']}"),
         method=sanitize_text(row["method"]),

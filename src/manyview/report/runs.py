@@ -1,4 +1,4 @@
-"""The runs below a folder, and how far each has come."""
+"""Search for runs in a directory, and summaries of their state and progress."""
 
 import fcntl
 import os
@@ -18,24 +18,24 @@ from manyview.utils.json_io import is_count, is_number, read_json
 from manyview.utils.text import sanitize_text
 
 CONFIG_FILE, MANIFEST_FILE, METRICS_FILE = "config.json", "manifest.json", "metrics.jsonl"
-"""The files of a run, as `manyview.train.RunDir` names them."""
+"""Files of a run, as `manyview.train.RunDir` names them."""
+LOCK_FILE = "lock"
+"""File that the training process locks (`manyview.train.RunDir.lock`); the system releases it when the process ends."""
+MAX_DEPTH = 32
+"""Depth of nested directories at which the search for runs stops."""
+MAX_NAME_CHARS = 200
+"""Limit of the name of a task or method, in characters."""
 
 RunStatus = Literal["running", "finished", "stopped", "failed", "killed", "unknown", "broken"]
 
 
-MAX_DEPTH = 32
-"""Of folders in folders below which no run is looked for."""
-MAX_NAME_CHARS = 200
-"""Of a task or a method."""
-
-
 class BrokenRunError(ValueError):
-    """A folder that should hold a run and does not."""
+    """A file of a run is missing or invalid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One run, as its files tell it. What they do not tell is None."""
+    """State of one run according to its files; None marks unknown values."""
 
     path: Path
     state: RunStatus
@@ -43,35 +43,37 @@ class RunSummary:
     method: str | None = None
     seed: int | None = None
     frames: int | None = None
+    """Simulator frames so far."""
     total_frames: int | None = None
+    """Simulator frames of the whole run (`schedule.frames`)."""
     last_return: float | None = None
-    """Of the last evaluation."""
+    """Mean return of the last evaluation."""
     age_s: float | None = None
-    """Since the last record."""
+    """Seconds since the last record."""
     reason: str | None = None
-    """Why it failed, is broken, or is not known."""
+    """Reason for the state failed, broken or unknown."""
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Every folder with a run's files, the folder itself among them; seed10 stands behind seed2."""
+    """Return all run directories in and below a directory in natural order (seed2 before seed10)."""
     paths = []
-    deepest = len(directory.parts) + MAX_DEPTH
+    max_parts = len(directory.parts) + MAX_DEPTH
     for path, subdirectories, files in os.walk(directory):
         if {CONFIG_FILE, METRICS_FILE} & {*files, *subdirectories}:
             paths.append(Path(path))
-            subdirectories.clear()  # checkpoints and videos hold no runs
-        elif len(Path(path).parts) >= deepest:
+            subdirectories.clear()  # checkpoints and videos contain no runs
+        elif len(Path(path).parts) >= max_parts:
             subdirectories.clear()
     return sorted(paths, key=_split_numbers)
 
 
 def summarize_runs(directory: Path) -> Iterator[RunSummary]:
-    """Of every run below a folder, in the order of their paths."""
+    """Summarize all runs in and below a directory, in the order of `find_runs`."""
     return map(summarize_run, find_runs(directory))
 
 
 def summarize_run(path: Path) -> RunSummary:
-    """What became of the run in a folder, from the end of its records. Never an error: a broken run says why."""
+    """Summarize a run from its last records; a broken run gives a summary with the reason instead of an error."""
     try:
         return _read_summary(path)
     except BrokenRunError as error:
@@ -79,34 +81,59 @@ def summarize_run(path: Path) -> RunSummary:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings of a run as plain values, of whatever version; task, method and seed are there and can be shown."""
+    """Read the settings of a run of any version as plain values; task, method and seed are checked and printable.
+
+    Raises:
+        BrokenRunError: The file is missing or invalid.
+
+    """
     config = _read_json_object(path / CONFIG_FILE)
     for name in ("task", "method"):
         if not isinstance(config.get(name), str):
-            raise BrokenRunError(f"{CONFIG_FILE} has no {name}")
+            raise BrokenRunError(
+                f"{CONFIG_FILE} has no valid {name}: expected a string, got {type(config.get(name)).__name__}"
+            )
         if len(config[name]) > MAX_NAME_CHARS:
-            raise BrokenRunError(f"{CONFIG_FILE} has a {name} of {len(config[name]):,} characters")
+            raise BrokenRunError(
+                f"{CONFIG_FILE} has a {name} that is too long: expected at most {MAX_NAME_CHARS} characters, got "
+                f"{len(config[name]):,}"
+            )
         config[name] = sanitize_text(config[name])
     if type(config.get("seed")) is not int or not 0 <= config["seed"] < 2**128:
-        raise BrokenRunError(f"{CONFIG_FILE} has no seed")
+        raise BrokenRunError(f"{CONFIG_FILE} has no valid seed: expected an integer from 0 to 2**128 - 1")
     return config
 
 
 @contextmanager
 def convert_read_errors(name: str) -> Iterator[None]:
-    """Turn whatever is wrong with one file of a run into a `BrokenRunError` that names it."""
+    """Convert errors of reading the file `name` of a run to a `BrokenRunError` that names it."""
     try:
         yield
     except BrokenRunError:
         raise
     except FileNotFoundError:
-        raise BrokenRunError(f"there is no {name}") from None
+        raise BrokenRunError(f"{name} does not exist") from None
     except (JSONDecodeError, UnicodeDecodeError):
-        raise BrokenRunError(f"{name} is no JSON") from None
+        raise BrokenRunError(f"{name} is not valid JSON") from None
     except ValueError as error:
         raise BrokenRunError(f"{name}: {error}") from None
     except OSError as error:
         raise BrokenRunError(f"{name}: {error.strerror}" if error.strerror else str(error)) from None
+
+
+def is_training(run_path: Path) -> bool | None:
+    """Return whether a process on any machine holds the lock of a run directory; None if it cannot be probed."""
+    try:
+        with open_regular(run_path / LOCK_FILE) as lock:
+            # Shared and released at once: only a process that starts at this moment meets it, and it retries.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
 
 
 def _read_summary(path: Path) -> RunSummary:
@@ -132,12 +159,12 @@ def _read_summary(path: Path) -> RunSummary:
 
 
 def _read_last_records(metrics: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The last record, and the last of an evaluation. None before the first is written."""
+    """Return the last record and the last evaluation record, None if there is none yet."""
     if not os.path.lexists(metrics):
         return None, None
     last = next(read_records_reversed(metrics), None)
     if last is None and metrics.lstat().st_size > 0:
-        raise BrokenRunError(f"{METRICS_FILE} holds no record")
+        raise BrokenRunError(f"{METRICS_FILE} contains no valid record")
     evaluations = read_records_reversed(metrics, containing=b"evaluation")
     return last, next((record for record in evaluations if record["kind"] == "evaluation"), None)
 
@@ -147,16 +174,18 @@ def _determine_state(path: Path, last: dict[str, Any] | None, manifest: dict[str
         state, reason = last.get("state"), last.get("reason")
         if state in ("finished", "stopped", "failed"):
             return state, None if reason is None else sanitize_text(reason)
-        raise BrokenRunError(f"{METRICS_FILE} ends with a state {state!r}")
-    if "finished" in manifest:  # written last, so a record of the end was there
+        raise BrokenRunError(
+            f"{METRICS_FILE} has an invalid end state: expected finished, stopped or failed, got {state!r}"
+        )
+    if "finished" in manifest:  # written last, so the run did record its end
         return "finished", None
     training, host = is_training(path), manifest.get("host")
     if training:
         return "running", None
     if training is None:
         return "unknown", f"the file {LOCK_FILE} cannot be read"
-    if host != socket.gethostname():  # not every file system tells a machine what another one has locked
-        return "unknown", sanitize_text(f"it ran on {host}")
+    if host != socket.gethostname():  # not every file system shows the locks of other machines
+        return "unknown", sanitize_text(f"the run was on {host}")
     return "killed", None
 
 
@@ -174,25 +203,6 @@ def _parse_number(value: object) -> float | None:
 
 
 def _split_numbers(path: Path) -> list[tuple[str, int]]:
-    """Numbers in a path by their value."""
+    """Return a sort key that compares numbers in a path by value."""
     pairs = re.findall(r"(\D*)(\d*)", str(path))
     return [(text, int(number or -1)) for text, number in pairs]
-
-
-LOCK_FILE = "lock"
-"""Held by whoever trains, as `manyview.train.RunFolder.hold` does; the system lets go of it however that one ends."""
-
-
-def is_training(folder: Path) -> bool | None:
-    """Return whether the lock of a folder is held, by whatever process or machine; None if it cannot be probed."""
-    try:
-        with open_regular(folder / LOCK_FILE) as lock:
-            # Shared and let go at once: only a process that begins at this very moment meets it, and tries again.
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    return False

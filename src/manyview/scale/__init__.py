@@ -1,1 +1,1 @@
-"""Many runs, and one run of many actors, on Ray (extra `scale`). What one process needs never comes here."""
+"""Sweeps of many runs, and runs with many actors, on Ray (extra `scale`). Single-process runs never import it."""

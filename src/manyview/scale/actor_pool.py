@@ -1,4 +1,4 @@
-"""The actors of a run: asked for chunks, replaced when they die or hang, and never waited for."""
+"""Pool of the actors of a run: requests chunks without blocking, and replaces actors that die or hang."""
 
 from collections import deque
 from collections.abc import Sequence, Set
@@ -17,44 +17,47 @@ from manyview.train.trainer import EngineError
 from manyview.utils.json_io import is_count
 
 CALLS_PER_ACTOR = 2
-"""That wait at each actor, so that it never waits for a learner in mid-update."""
+"""Calls queued at each actor, so that it never waits for a learner during an update."""
 LATE_FACTOR = 4
-"""Times the longest chunk of its life: a slow actor is no dead one, whatever the deadline says."""
+"""Multiple of the longest chunk time of an incarnation that extends the deadline, so that slow actors are kept."""
 GROWTH_FACTOR = 1.1
-"""Times what shards were told of each other before they are told again."""
+"""Growth of the stored steps after which shards receive each other's sizes again."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 60.0
-"""Before the next life of an actor that died without having done anything."""
+"""Delay before the next incarnation of an actor that delivered nothing; it doubles each time."""
 MAX_FAILED_STARTS = 4
-"""Lives of every actor without anything, after which a run ends that never had a step."""
+"""Mean number of incarnations per actor without any delivery after which a run without a single step fails."""
 
 
 class Delivery(NamedTuple):
+    """A finished call of an actor."""
+
     stats: CollectStats
     result: InsertResult
     actor: int
 
 
 class ActorLost(NamedTuple):
+    """An actor that died or missed its deadline."""
+
     actor: int
     reason: str
 
 
 class Assignment(NamedTuple):
-    """Whose place an actor takes, in which of its lives, and the shard that it sends to."""
+    """Identity of an actor process, and the shard that it sends to."""
 
     actor: int
     incarnation: int
     secret: bytes
-    """By which the shard knows this life of this actor."""
+    """Proof of actor and incarnation for the shard."""
     shard: Handle
     shard_index: int
-    """Of the shard."""
 
 
 class RemoteCollector:
-    """A `ChunkCollector` that sends its parcels to a shard itself: pictures never pass through the learner.
+    """`ChunkCollector` that sends its chunks directly to a shard, so that images never pass through the learner.
 
-    It takes its seat with the first call, so that it can stand by with everything imported.
+    The first call assigns the actor, so that a process can stand by with everything imported.
     """
 
     def __init__(self, config: RunConfig, shapes: Shapes, *, working_dir: Path) -> None:
@@ -65,6 +68,7 @@ class RemoteCollector:
     def collect(
         self, weights: Any, *, assignment: Assignment, step: int, steps: int
     ) -> tuple[CollectStats, InsertResult]:
+        """Collect a chunk with these weights and insert it into the shard of the assignment."""
         if self._collector is None:
             self._collector = ChunkCollector(
                 self._config, self._shapes, actor=assignment.actor, incarnation=assignment.incarnation
@@ -72,67 +76,79 @@ class RemoteCollector:
         chunk, stats = self._collector.collect(weights, step=step, steps=steps)
         sent_s = monotonic()
         answer = assignment.shard.insert.remote(chunk._replace(secret=assignment.secret))
-        receipts: list[InsertResult] = get_results([answer], shards=[assignment.shard_index])
-        return replace(stats, waited_s=monotonic() - sent_s), receipts[0]
+        insert_results: list[InsertResult] = get_results([answer], shards=[assignment.shard_index])
+        return replace(stats, waited_s=monotonic() - sent_s), insert_results[0]
 
 
 @dataclass
 class Call:
-    result: Any  # a reference
+    """A pending call of `RemoteCollector.collect`."""
+
+    result: Any  # Ray reference
     steps: int
+    """Requested agent steps."""
 
 
 @dataclass
 class ActorSlot:
+    """State of one actor across its incarnations."""
+
     actor: int
     next_incarnation: int = 0
-    """The number of its next one."""
+    """Number of the next incarnation."""
     handle: Any = None
+    """Handle of the running process, or None."""
     calls: deque[Call] = field(default_factory=deque)
+    """Pending calls, oldest first."""
     started_s: float = 0.0
-    """When it began what it is doing."""
+    """Start time of the current call, or end time of the last incarnation."""
     last_call: int = 0
-    """The number of the last call to anybody that was one to it."""
+    """Number of the last call to this actor, counted over all actors."""
     num_delivered: int = 0
-    """Chunks in its present life."""
+    """Chunks delivered by the current incarnation."""
     max_chunk_s: float = 0.0
-    """It needed for a chunk; the first counts only until the second is there, for it also loads and warms up."""
+    """Longest time of a chunk; the first one, which includes startup, counts only until the second is delivered."""
     backoff_s: float = 0.0
-    """Before its next life."""
+    """Delay before the next incarnation."""
 
 
 class ActorPool:
+    """Actors of a run and the chunks requested from them."""
+
     def __init__(self, config: RunConfig, shapes: Shapes, shards: Sequence[Handle], *, key: bytes) -> None:
         self._config, self._shapes, self._shards, self._key = config, shapes, shards, key
-        # Once: Ray keeps whatever it is made of for ever.
+        # Created once: Ray never releases the definition of an actor class.
         self._actor_class = ray.remote(RemoteCollector).options(num_cpus=1, max_restarts=0)
         self.slots = [ActorSlot(actor) for actor in range(config.scale.actors)]
         self.shard_sizes = [0] * len(shards)
-        """Steps that are in each shard."""
+        """Agent steps stored in each shard."""
         self.has_delivered = False
-        """Whether anybody ever has."""
+        """True once any actor has delivered a chunk."""
         self._failed_starts = 0
-        """Lives in which nothing was delivered."""
+        """Number of incarnations that delivered nothing."""
         self._standby: Any = None
-        """One that stands by: to begin takes seconds, most of which are imports."""
+        """Standby process: a start takes seconds, mostly for imports."""
         self._all_started = False
-        """Whether there was a moment when every actor had delivered."""
+        """True once all current incarnations had delivered at the same time."""
         self._last_quota_update = (-1, 0)
-        """How many sent to shards, and the steps in all of them, when those were last told."""
+        """Number of senders and stored steps at the last update of the shards."""
         self._num_calls = 0
 
     @property
     def requested_steps(self) -> int:
-        """That somebody is busy with."""
-        return sum(call.steps for member in self.slots for call in member.calls)
+        """Agent steps that are requested and not delivered."""
+        return sum(call.steps for slot in self.slots for call in slot.calls)
 
     def request_chunks(self, weights: Any, *, step: int, max_steps: int, chunk_steps: int) -> None:
-        """For chunks of so many steps, of at most so many together; the first begins at the run's step `step`."""
-        if chunk_steps > max_steps:  # nearly always: nothing is to be sorted then
+        """Request chunks of `chunk_steps` agent steps, at most `max_steps` in total.
+
+        The first chunk starts at agent step `step` of the run. `weights` is a Ray reference to the policy weights.
+        """
+        if chunk_steps > max_steps:  # the usual case: no sorting needed
             return
         for _ in range(CALLS_PER_ACTOR):
-            # Where there is room for a few only they take turns, or the first of them would make all the steps.
-            for slot in sorted(self.slots, key=lambda member: (len(member.calls), member.last_call)):
+            # Round-robin: with few chunks to request, the first actors would collect all steps.
+            for slot in sorted(self.slots, key=lambda slot: (len(slot.calls), slot.last_call)):
                 if chunk_steps > max_steps:
                     return
                 if len(slot.calls) >= CALLS_PER_ACTOR or not self._ensure_alive(slot):
@@ -148,33 +164,44 @@ class ActorPool:
                 step, max_steps = step + chunk_steps, max_steps - chunk_steps
 
     def poll(self, *, wait_s: float = 0.0) -> list[Delivery | ActorLost]:
-        """What has come since, waiting so long for a first; and what became of whoever is late or dead."""
-        references = [call.result for member in self.slots for call in member.calls]
+        """Return new deliveries and lost actors, waiting up to `wait_s` for the first delivery.
+
+        Raises:
+            EngineError: No actor can start, or a shard is dead or hangs.
+
+        """
+        references = [call.result for slot in self.slots for call in slot.calls]
         if wait_s and references:
             ray.wait(references, timeout=wait_s)
         elif wait_s:
             sleep(wait_s)
-        # One look at all of them: a look at each of a thousand would take longer than an update.
+        # One call for all: polling a thousand actors one by one would take longer than an update.
         ready = set(ray.wait(references, num_returns=len(references), timeout=0)[0]) if references else set()
-        events = [one for member in self.slots for one in self._poll_slot(member, ready)]
+        events = [event for slot in self.slots for event in self._poll_slot(slot, ready)]
         self._update_shard_quotas()
-        self._all_started = self._all_started or all(member.num_delivered for member in self.slots)
-        if self._all_started and self._standby is None:  # not before, or it would be in their way
+        self._all_started = self._all_started or all(slot.num_delivered for slot in self.slots)
+        if self._all_started and self._standby is None:  # only now, so that it does not slow down their start
             self._standby = self._start_actor()
         return events
 
+    def get_shard_index(self, actor: int) -> int:
+        """Return the index of the shard that an actor sends to."""
+        return actor % len(self._shards)
+
     def get_state(self) -> dict[str, Any]:
-        return {"incarnations": [member.next_incarnation for member in self.slots]}
+        """Return the incarnation numbers, for a checkpoint."""
+        return {"incarnations": [slot.next_incarnation for slot in self.slots]}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Whoever is there now has lived before: its random numbers must not come again."""
+        """Continue after the highest incarnation of the checkpoint, so that random streams do not repeat."""
         incarnations = state["incarnations"]
-        if not all(is_count(life) for life in incarnations):
-            raise ValueError(f"lives must be whole numbers, got {incarnations!r}")
+        if not all(is_count(incarnation) for incarnation in incarnations):
+            raise ValueError(f"invalid actor pool state: expected incarnations as integers >= 0, got {incarnations!r}")
         for slot in self.slots:
             slot.next_incarnation = max([slot.next_incarnation, *incarnations])
 
     def close(self) -> None:
+        """Kill all actors."""
         for slot in self.slots:
             if slot.handle is not None:
                 ray.kill(slot.handle)
@@ -194,7 +221,7 @@ class ActorPool:
             self.shard_sizes[self.get_shard_index(slot.actor)] = result.size
             slot.calls.popleft()
             slot.started_s, slot.backoff_s = monotonic(), 0.0
-            chunk_s = stats.seconds + stats.waited_s  # a slow shard is no fault of its senders
+            chunk_s = stats.seconds + stats.waited_s  # waiting for a slow shard counts, as senders cannot avoid it
             slot.max_chunk_s = max(slot.max_chunk_s if slot.num_delivered > 1 else 0.0, chunk_s)
             slot.num_delivered += 1
             self.has_delivered = True
@@ -203,23 +230,23 @@ class ActorPool:
             max(scale.deadline_s, LATE_FACTOR * slot.max_chunk_s) if slot.num_delivered else scale.start_deadline_s
         )
         if slot.calls and monotonic() - slot.started_s > deadline_s:
-            return [*events, self._kill_actor(slot, f"nothing came for {deadline_s:g} s")]
+            return [*events, self._kill_actor(slot, f"no chunk within {deadline_s:g} s")]
         return events
 
     def _kill_actor(self, slot: ActorSlot, reason: str) -> ActorLost:
         ray.kill(slot.handle)
-        if not slot.num_delivered:  # it may never be able to
+        if not slot.num_delivered:  # it may fail on every start
             slot.backoff_s = min(MAX_BACKOFF_S, max(MIN_BACKOFF_S, 2 * slot.backoff_s))
             self._failed_starts += 1
         if not self.has_delivered and self._failed_starts >= MAX_FAILED_STARTS * len(self.slots):
-            raise EngineError(f"no actor can begin: {reason}")
+            raise EngineError(f"no actor can start: {reason}")
         slot.handle, slot.started_s, slot.num_delivered, slot.max_chunk_s = None, monotonic(), 0, 0.0
         slot.calls.clear()
-        self._last_quota_update = (-1, 0)  # the reason may be a shard that hangs, which shows when it is told something
+        self._last_quota_update = (-1, 0)  # the cause may be a hanging shard, which the next update reveals
         return ActorLost(slot.actor, reason)
 
     def _ensure_alive(self, slot: ActorSlot) -> bool:
-        """Whether it can be asked; begins its next life if it is time."""
+        """Start the next incarnation if it is due; return whether the actor accepts calls."""
         if slot.handle is None:
             if monotonic() - slot.started_s < slot.backoff_s:
                 return False
@@ -228,23 +255,19 @@ class ActorPool:
         return True
 
     def _make_assignment(self, slot: ActorSlot) -> Assignment:
-        incarnation, number = slot.next_incarnation - 1, self.get_shard_index(slot.actor)
+        incarnation, shard_index = slot.next_incarnation - 1, self.get_shard_index(slot.actor)
         secret = sign_incarnation(self._key, slot.actor, incarnation)
-        return Assignment(slot.actor, incarnation, secret, self._shards[number], number)
+        return Assignment(slot.actor, incarnation, secret, self._shards[shard_index], shard_index)
 
     def _start_actor(self) -> Handle:
         return self._actor_class.remote(self._config, self._shapes, working_dir=Path.cwd())
 
-    def get_shard_index(self, actor: int) -> int:
-        """The number of the one that an actor sends to."""
-        return actor % len(self._shards)
-
     def _update_shard_quotas(self) -> None:
-        """How many send, and what the other shards hold, if it is more than before: shares are measured by it.
+        """Send the number of senders and the steps in other shards to each shard, if they have changed enough.
 
-        Raises if a shard is dead or hangs: no actor can make that good.
+        Shards compute quotas from them. Raises if a shard is dead or hangs, which no actor can compensate.
         """
-        senders, total = sum(member.num_delivered > 0 for member in self.slots), sum(self.shard_sizes)
+        senders, total = sum(slot.num_delivered > 0 for slot in self.slots), sum(self.shard_sizes)
         if senders != self._last_quota_update[0] or total > GROWTH_FACTOR * self._last_quota_update[1]:
             sizes_by_shard = zip(self._shards, self.shard_sizes, strict=True)
             get_results(

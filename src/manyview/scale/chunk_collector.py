@@ -1,4 +1,4 @@
-"""An actor: an environment, a copy of the policy, and parcels of what it did."""
+"""Collector of an actor: steps an environment with a copy of the policy and packs the transitions into chunks."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,26 +24,23 @@ Weights = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class CollectStats:
-    """What a call of `collect` did."""
+    """Statistics of one call of `collect`."""
 
     episodes: list[dict[str, Any]]
-    """Of those that ended: return, steps and frames."""
+    """Return, steps and frames of each finished episode."""
     seconds: float
+    """Time of collecting the chunk."""
     waited_s: float = 0.0
-    """After that, for a shard."""
+    """Time of inserting the chunk into a shard."""
 
 
 def get_policy_weights(agent: nn.Module) -> dict[str, NDArray[Any]]:
-    """What acting needs: the parameters of the representation and of the actor."""
+    """Return copies of the parameters that acting needs: representation and actor."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in _iter_policy_parameters(agent)}
 
 
-def _iter_policy_parameters(agent: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    return (pair for pair in agent.named_parameters() if pair[0].startswith(("representation.", "actor.")))
-
-
 class ChunkCollector:
-    """Plays with whatever weights it is given. Each of its lives has random numbers of its own."""
+    """Collects chunks with given policy weights; every incarnation of an actor has its own random streams."""
 
     def __init__(self, config: RunConfig, shapes: Shapes, *, actor: int, incarnation: int) -> None:
         config = replace(
@@ -58,16 +55,16 @@ class ChunkCollector:
         env, replay = factory.make_training_env(config), factory.build_replay_buffer(config, shapes)
         self._collector = Collector(config, env, shapes, self._agent, replay, Counters())
         self._chunk_start = 0
-        """The number of the first step of the piece that is being made."""
+        """Index of the first step of the current chunk."""
 
     def collect(self, weights: Weights, *, step: int, steps: int) -> tuple[Chunk, CollectStats]:
-        """Play so many agent steps, from the run's agent step `step` on: noise falls by it."""
+        """Collect up to `steps` agent steps; exploration noise follows the run's agent step, from `step` on."""
         start_s, collector = monotonic(), self._collector
         self._load_weights(weights)
         collector.counters.steps, frames = step, collector.counters.frames
         episodes: list[dict[str, Any]] = []
         num_steps, max_inserted = 0, self._chunk_start + MAX_SEGMENT_STEPS - 2 * collector.replay.frame_stack
-        while num_steps < steps and collector.replay.inserted < max_inserted:  # short episodes take more room
+        while num_steps < steps and collector.replay.inserted < max_inserted:  # short episodes need more frames
             episodes += collector.step()
             num_steps += 1
         frames = collector.counters.frames - frames
@@ -76,18 +73,24 @@ class ChunkCollector:
         )
         self._num_sent += 1
         self._chunk_start = collector.replay.inserted
-        collector.replay.split_episode()  # no chunk refers to another
+        collector.replay.split_episode()  # the next chunk is self-contained
         return chunk, CollectStats(episodes, monotonic() - start_s)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._collector.env.close()
 
     @torch.no_grad()
     def _load_weights(self, weights: Weights) -> None:
         parameters = dict(_iter_policy_parameters(self._agent))
         if parameters.keys() != weights.keys():
+            missing, unexpected = parameters.keys() - weights.keys(), weights.keys() - parameters.keys()
             raise ValueError(
-                f"weights of another build: they differ in {sorted(parameters.keys() ^ weights.keys())[0]}"
+                f"weights do not fit this agent: missing {sorted(missing)[:1]}, unexpected {sorted(unexpected)[:1]}"
             )
         for name, parameter in parameters.items():
             parameter.copy_(torch.from_numpy(weights[name].copy()))
 
-    def close(self) -> None:
-        self._collector.env.close()
+
+def _iter_policy_parameters(agent: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return (pair for pair in agent.named_parameters() if pair[0].startswith(("representation.", "actor.")))

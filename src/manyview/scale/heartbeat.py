@@ -1,4 +1,4 @@
-"""Heartbeats of the processes of a run, through files that all its machines see."""
+"""Heartbeats of the learners of a run, through files in a directory that all machines share."""
 
 import os
 from collections.abc import Iterator
@@ -8,67 +8,70 @@ from pathlib import Path
 from socket import gethostname
 from threading import Event, Thread
 
-BEAT_S = 1.0
+HEARTBEAT_INTERVAL_S = 1.0
 PREFIX = "rank-"
+"""Start of the file names, followed by the rank."""
 
 
 @contextmanager
-def beating(folder: Path, rank: int) -> Iterator[None]:
-    """Write a line that changes every second, from a thread; a stopped process falls silent."""
-    ended, file = Event(), folder / f"{PREFIX}{rank}"
+def send_heartbeats(directory: Path, rank: int) -> Iterator[None]:
+    """Write a changing line to the file of `rank` every second, from a thread; a suspended process stops writing."""
+    stopped, file = Event(), directory / f"{PREFIX}{rank}"
 
-    def beat() -> None:
+    def write_heartbeats() -> None:
         count = 0
         while True:
             with suppress(OSError):  # a full disk must not end a run
                 file.write_text(f"pid {os.getpid()} on {gethostname()}, beat {count}")
             count += 1
-            if ended.wait(BEAT_S):
+            if stopped.wait(HEARTBEAT_INTERVAL_S):
                 return
 
-    thread = Thread(target=beat, daemon=True)
+    thread = Thread(target=write_heartbeats, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        ended.set()
+        stopped.set()
         thread.join()
         file.unlink(missing_ok=True)
 
 
 @dataclass
-class Pulse:
-    """What was last heard of a rank, and for how long nothing since."""
+class Heartbeat:
+    """Last line of a rank, and the time since it changed."""
 
     line: str = ""
     silent_s: float = 0.0
 
     @property
-    def who(self) -> str:
+    def process(self) -> str:
+        """Process id and host."""
         return self.line.partition(",")[0]
 
 
-class Heartbeats:
-    """Watches the files of all ranks; call `look` at regular intervals."""
+class HeartbeatReader:
+    """Reader of the heartbeats of all ranks; call `poll` at regular intervals."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.pulses: dict[int, Pulse] = {}
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.heartbeats: dict[int, Heartbeat] = {}
+        """Last heartbeat by rank."""
 
-    def look(self, elapsed_s: float) -> None:
-        """Note which lines have changed in the `elapsed_s` since the last look.
+    def poll(self, elapsed_s: float) -> None:
+        """Read the files, `elapsed_s` after the last poll.
 
-        Intervals are added up instead of reading a clock: a command that was itself suspended must not find all others
+        Intervals are summed instead of reading a clock: after a suspension of this process, the others must not appear
         silent.
         """
         lines: dict[int, str] = {}
-        for file in self._folder.glob(f"{PREFIX}*"):
-            with suppress(OSError, ValueError):  # gone in the meantime
+        for file in self._directory.glob(f"{PREFIX}*"):
+            with suppress(OSError, ValueError):  # removed in the meantime
                 lines[int(file.name.removeprefix(PREFIX))] = file.read_text()
-        self.pulses = {rank: self._pulse(rank, line, elapsed_s) for rank, line in sorted(lines.items())}
+        self.heartbeats = {rank: self._update(rank, line, elapsed_s) for rank, line in sorted(lines.items())}
 
-    def _pulse(self, rank: int, line: str, elapsed_s: float) -> Pulse:
-        before = self.pulses.get(rank)
-        if before is None or (line and line != before.line):
-            return Pulse(line)
-        return Pulse(before.line, before.silent_s + elapsed_s)
+    def _update(self, rank: int, line: str, elapsed_s: float) -> Heartbeat:
+        previous = self.heartbeats.get(rank)
+        if previous is None or (line and line != previous.line):
+            return Heartbeat(line)
+        return Heartbeat(previous.line, previous.silent_s + elapsed_s)

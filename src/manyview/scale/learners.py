@@ -1,4 +1,4 @@
-"""Several learners of one run, through Ray Train: one leads and has the session, the others follow its every update."""
+"""Data-parallel learners of one run on Ray Train: the leader has the runner, the followers repeat its updates."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from torch import distributed
 from manyview.agents import Agent, NonFiniteError
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.cluster import check_resources, count_cpus, count_learner_cpus
-from manyview.scale.heartbeat import Heartbeats, Pulse, beating
+from manyview.scale.heartbeat import Heartbeat, HeartbeatReader, send_heartbeats
 from manyview.scale.ray_runtime import Handle, extract_cause, import_ray_module
 from manyview.scale.shared_fs import check_marker, create_marker, enter_directory, retry_while_locked
 from manyview.scale.trainer import ActorLearnerTrainer
@@ -32,29 +32,29 @@ from manyview.utils.atomic_io import remove, write_atomic
 from manyview.utils.seeding import derive_seed
 
 UPDATE, SYNC_AGENT, STOP = 0, 1, 2
-"""What a leader may say: learn from your part of the next batch, be as I am, it is over."""
-COLLECTIVE_TIMEOUT_S = 7 * 24 * 3600
-"""Timeout of the leader's messages: it may wait long for actors, and heartbeats tell whether it lives."""
-COLLECTIVE_S = 600.0
-"""Timeout of the collective operations of an update. Within it a follower has waited for its batch in vain."""
+"""Commands of the leader: update on the part of the next batch, load the leader's agent, stop."""
+MESSAGE_TIMEOUT_S = 7 * 24 * 3600
+"""Timeout of the leader's messages: it may wait long for actors, and heartbeats show that it is alive."""
+COLLECTIVE_TIMEOUT_S = 600.0
+"""Timeout of collective operations in an update, longer than the deadline of a follower's batch."""
 SILENT_S, STOPPING_SILENT_S = 30.0, 4.0
-"""Without a heartbeat, a rank is reported as hung; the same once a stop is requested."""
-REPLACED_S = 60.0
-"""Without an answer to Ray, a rank is killed and all begin again from the newest checkpoint."""
-LOOK_S = 0.5
-"""Interval at which the command looks at signals and heartbeats."""
+"""Time without a heartbeat after which a rank is reported as hanging; the same once a stop is requested."""
+REPLACE_AFTER_S = 60.0
+"""Time without an answer to Ray after which a rank is killed and all resume from the newest checkpoint."""
+POLL_INTERVAL_S = 0.5
+"""Interval at which the command checks signals and heartbeats."""
 FAILURE_FILE = "failure"
-"""Beside a run's folder: why a rank could not save after a request to stop."""
+"""File in the storage directory: why a rank could not save after a stop request."""
 STOP_FILE = "stop"
-"""In a run's folder: the leader is to save and to leave."""
+"""File in the run directory: tells the leader to save and exit."""
 
 
 class LearnersFailedError(RuntimeError):
-    """They died, or failed, more often than they may."""
+    """Learners died or failed more often than the retries allow, or could not answer a stop request."""
 
 
 class Leader:
-    """Says what all do next. Gradients and moments meet by themselves (`mem.ranks`)."""
+    """Broadcasts commands to the followers. Gradients and moments are all-reduced in `utils.distributed`."""
 
     _num_shards = 0
 
@@ -62,20 +62,21 @@ class Leader:
         self._group = group
 
     def broadcast_shards(self, shards: Sequence[Handle]) -> None:
-        """The first thing that is said: where batches come from."""
+        """Send the handles of the shards that batches come from; this is the first message."""
         self._num_shards = len(shards)
         _broadcast_value(list(shards))
 
     def broadcast_agent(self, agent: Agent, step: int) -> None:
-        """After the agent was made or loaded: whoever follows becomes it."""
+        """Copy the agent to all followers, after it was built or loaded."""
         self._broadcast_command(SYNC_AGENT, step)
         _broadcast_files(serialize_checkpoint(agent.get_state(), {}))
 
     def broadcast_update(self, step: int, shard_sizes: Sequence[int]) -> None:
-        """Before an update at this agent step, with so many steps in each shard."""
+        """Announce an update at this agent step, with the agent steps in each shard."""
         self._broadcast_command(UPDATE, step, *shard_sizes)
 
     def stop_followers(self) -> None:
+        """Tell all followers to return."""
         self._broadcast_command(STOP)
 
     def _broadcast_command(self, command: int, step: int = 0, *shard_sizes: int) -> None:
@@ -84,7 +85,7 @@ class Leader:
 
 
 def run_follower(config: RunConfig, group: Any) -> None:
-    """Learn as the leader says, until it is over."""
+    """Execute the leader's commands until it stops the followers."""
     config = replace(config, machine=resolve_machine(config.machine))
     device, env = resolve_device(config.machine), factory.make_env(config)
     agent = factory.build_agent(config, factory.infer_shapes(config, env))
@@ -101,17 +102,9 @@ def run_follower(config: RunConfig, group: Any) -> None:
             agent.load_state(deserialize_checkpoint(_broadcast_files(None)).state)
             _reseed_generators(agent, config.seed, step)
             continue
-        with suppress(NonFiniteError), autocast(config.machine):  # not finite here is not finite anywhere
+        # Gradients are all-reduced: a non-finite value reaches all ranks, and the leader handles it.
+        with suppress(NonFiniteError), autocast(config.machine):
             agent.update(batches.sample(), step)
-
-
-def _reseed_generators(agent: Agent, seed: int, step: int) -> None:
-    """What is random is so for other rows than the leader's."""
-    rank = distributed.get_rank()
-    for number, part in enumerate(agent.modules()):
-        for value in vars(part).values():
-            if isinstance(value, torch.Generator):
-                value.manual_seed(derive_seed(seed, "learner", rank, step, number))
 
 
 def train_distributed(
@@ -122,15 +115,22 @@ def train_distributed(
     retries: int = 3,
     warn: Callable[[str], None] = lambda _: None,
 ) -> int | None:
-    """Train to the end of the schedule, or until a signal asks for a stop; the number of that signal.
+    """Train to the end of the schedule or until a stop signal; return the number of that signal, or None.
 
-    Should a learner die or hang, all begin again from the last checkpoint. `warn` is told of one that hangs.
+    If a learner dies or hangs, all resume from the newest checkpoint, at most `retries` times. `warn` receives a
+    message about a learner that hangs.
+
+    Raises:
+        ValueError: The cluster lacks resources.
+        LearnersFailedError: The retries are used up, or the learners could not answer a stop request.
+
     """
     on_gpu = resolve_machine(config.machine).device != "cpu"
     check_resources("the run", cpus=count_cpus(config), gpus=config.scale.learners * on_gpu)
-    retry_while_locked(run_dir.lock).close()  # nobody else trains here; and the folder is there, for the file of a stop
+    # Checks that no other process trains here, and creates the directory for the stop file.
+    retry_while_locked(run_dir.lock).close()
     storage_dir = run_dir.path.absolute().with_name(f".{run_dir.path.name}.learners")
-    remove(storage_dir)  # of a command that was killed: heartbeats that nobody gives any more
+    remove(storage_dir)  # stale heartbeats of a killed command
     try:
         with create_marker(storage_dir) as marker, handle_stop_signals() as stop:
             train_fn = partial(
@@ -139,22 +139,81 @@ def train_distributed(
             trainer = _build_torch_trainer(config, train_fn, storage_dir, on_gpu=on_gpu, retries=retries)
             failure = _fit_until_stopped(trainer, stop, run_dir.path / STOP_FILE, storage_dir, warn)
     finally:
-        remove(storage_dir)  # the run's folder has all that is needed again
+        remove(storage_dir)  # the run directory has everything that a resume needs
     if failure is not None:
         raise LearnersFailedError(extract_cause(failure)) from failure
     return stop.signal
 
 
+class LearnerMonitor:
+    """Reports the rank that hangs, and ends the wait for it after a stop request."""
+
+    def __init__(self, storage_dir: Path, warn: Callable[[str], None]) -> None:
+        self._failure, self._warn, self._reader = storage_dir / FAILURE_FILE, warn, HeartbeatReader(storage_dir)
+        self._warned = False
+
+    def poll(self, elapsed_s: float, *, stopping: bool) -> None:
+        """Check heartbeats, `elapsed_s` after the last poll.
+
+        Raises:
+            LearnersFailedError: A stop is requested, and a rank hangs or could not save.
+
+        """
+        self._reader.poll(elapsed_s)
+        if stopping and self._failure.exists():
+            raise LearnersFailedError(self._failure.read_text(encoding="utf-8"))
+        # The longest silent one: Ray ends all others to replace it, so that they become silent too.
+        rank, heartbeat = max(
+            self._reader.heartbeats.items(), key=lambda pair: pair[1].silent_s, default=(0, Heartbeat())
+        )
+        problem = f"the learner of rank {rank} ({heartbeat.process}) does not answer"
+        if stopping and heartbeat.silent_s >= STOPPING_SILENT_S:
+            raise LearnersFailedError(
+                f"{problem}: expected a heartbeat within {STOPPING_SILENT_S:g} s, so no checkpoint of this moment is "
+                "written. Repeat the command to resume from the newest checkpoint"
+            )
+        if heartbeat.silent_s >= SILENT_S and not self._warned:
+            self._warn(
+                f"{problem} for {SILENT_S:g} s: after {REPLACE_AFTER_S:g} s it is replaced, and all learners resume "
+                "from the newest checkpoint"
+            )
+        self._warned = heartbeat.silent_s >= SILENT_S
+
+
+class StopFileRequest(StopRequest):
+    """Stop request that also checks for a file, which the command creates when it receives a signal."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file, self._checked_s = file, 0.0
+
+    def __bool__(self) -> bool:
+        if self.signal is None and monotonic() - self._checked_s > POLL_INTERVAL_S:
+            self._checked_s = monotonic()
+            if self._file.exists():
+                self.request(signal.SIGTERM)
+        return super().__bool__()
+
+
+def _reseed_generators(agent: Agent, seed: int, step: int) -> None:
+    """Give this rank other random streams than the leader, since it trains on other rows."""
+    rank = distributed.get_rank()
+    for number, part in enumerate(agent.modules()):
+        for value in vars(part).values():
+            if isinstance(value, torch.Generator):
+                value.manual_seed(derive_seed(seed, "learner", rank, step, number))
+
+
 def _build_torch_trainer(
     config: RunConfig, train_fn: Callable[[], None], storage_dir: Path, *, on_gpu: bool, retries: int
 ) -> Any:
-    os.environ.setdefault("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", str(REPLACED_S))  # else ten minutes
+    os.environ.setdefault("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", str(REPLACE_AFTER_S))  # default 600 s
     train, torch_train = import_ray_module("train"), import_ray_module("train.torch")
     return torch_train.TorchTrainer(
         train_fn,
-        # What is said goes through the CPU, gradients where they are.
+        # Messages go through the CPU, gradients through their device.
         torch_config=torch_train.TorchConfig(
-            backend="cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=COLLECTIVE_S
+            backend="cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=COLLECTIVE_TIMEOUT_S
         ),
         scaling_config=train.ScalingConfig(
             num_workers=config.scale.learners,
@@ -168,12 +227,12 @@ def _build_torch_trainer(
 
 
 def _fit_until_stopped(
-    trainer: Any, stop: StopRequest, stop_file: Path, beside: Path, warn: Callable[[str], None]
+    trainer: Any, stop: StopRequest, stop_file: Path, storage_dir: Path, warn: Callable[[str], None]
 ) -> BaseException | None:
-    """To the end, or until a stop, for which a file is laid down; what went wrong."""
+    """Run `trainer` and create `stop_file` when a stop is requested; return the error of the trainer, if any."""
     failures: list[BaseException] = []
 
-    def fit() -> None:  # in a thread: elsewhere it would take Ctrl-C for itself, and leave without a checkpoint
+    def fit() -> None:  # in a thread: in the main thread it handles Ctrl-C itself and exits without a checkpoint
         try:
             trainer.fit()
         except BaseException as error:
@@ -182,99 +241,56 @@ def _fit_until_stopped(
     remove(stop_file)
     thread = Thread(target=fit, daemon=True)
     thread.start()
-    watch = Watch(beside, warn)
+    monitor = LearnerMonitor(storage_dir, warn)
     try:
         while thread.is_alive():
-            thread.join(LOOK_S)
+            thread.join(POLL_INTERVAL_S)
             if stop:
                 stop_file.touch()
-            watch.look(LOOK_S, stopping=bool(stop))
+            monitor.poll(POLL_INTERVAL_S, stopping=bool(stop))
     finally:
         remove(stop_file)
     return failures[0] if failures else None
 
 
-class Watch:
-    """Names the rank that hangs, and ends the wait for it after a request to stop."""
-
-    def __init__(self, beside: Path, warn: Callable[[str], None]) -> None:
-        self._failure, self._warn, self._beats = beside / FAILURE_FILE, warn, Heartbeats(beside)
-        self._warned = False
-
-    def look(self, elapsed_s: float, *, stopping: bool) -> None:
-        """Call at regular intervals; raises `LearnersFailedError` if a stop cannot be answered."""
-        self._beats.look(elapsed_s)
-        if stopping and self._failure.exists():
-            raise LearnersFailedError(self._failure.read_text(encoding="utf-8"))
-        # The longest silent: Ray ends all others to replace it, and they fall silent too.
-        rank, pulse = max(self._beats.pulses.items(), key=lambda pair: pair[1].silent_s, default=(0, Pulse()))
-        hangs = f"the learner of rank {rank} ({pulse.who}) does not answer"
-        if stopping and pulse.silent_s >= STOPPING_SILENT_S:
-            raise LearnersFailedError(
-                f"{hangs}: expected a sign of life within {STOPPING_SILENT_S:g} s, so no checkpoint of this moment is "
-                "written. The same command goes on from the newest checkpoint"
-            )
-        if pulse.silent_s >= SILENT_S and not self._warned:
-            self._warn(
-                f"{hangs} for {SILENT_S:g} s: after {REPLACED_S:g} s it is replaced, and all learners go on from the "
-                "newest checkpoint"
-            )
-        self._warned = pulse.silent_s >= SILENT_S
-
-
 def _run_rank(config: RunConfig, path: Path, working_dir: Path, *, marker: Path, accept_changes: bool) -> None:
     check_marker(marker)
-    enter_directory(working_dir)  # Ray Train has its own idea of where it is
+    enter_directory(working_dir)  # Ray Train changes the working directory
     configure_torch(config.machine)
     run_dir = RunDir(path)
     if run_dir.has_run and run_dir.is_finished:  # a learner died at the very end
         return
     rank, stop = distributed.get_rank(), StopFileRequest(path / STOP_FILE)
     set_current_request(stop)
-    messages = distributed.new_group(backend="gloo", timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S))
-    with beating(marker.parent, rank):
+    messages = distributed.new_group(backend="gloo", timeout=timedelta(seconds=MESSAGE_TIMEOUT_S))
+    with send_heartbeats(marker.parent, rank):
         try:
             if rank:
                 run_follower(config, messages)
             else:
-                _lead(config, run_dir, Leader(messages), stop, accept_changes=accept_changes)
+                _run_leader(config, run_dir, Leader(messages), stop, accept_changes=accept_changes)
         except EngineError as error:
-            if stop:  # the command leaves with this, instead of beginning again to stop
+            if stop:  # the command exits with this error instead of restarting the learners only to stop them
                 write_atomic(marker.parent / FAILURE_FILE, [str(error).encode()])
             raise
 
 
-def _lead(config: RunConfig, folder: RunDir, leader: Leader, stop: StopRequest, *, accept_changes: bool) -> None:
-    leads: Callable[[RunConfig], ActorLearnerTrainer] = partial(ActorLearnerTrainer, leader=leader)
-    if folder.has_run:
-        retry_while_locked(folder.lock).close()  # that a leader which was killed is really gone
-    with Runner(config, folder, accept_changes=accept_changes, build_trainer=leads, stop=stop) as runner:
+def _run_leader(config: RunConfig, run_dir: RunDir, leader: Leader, stop: StopRequest, *, accept_changes: bool) -> None:
+    build_trainer: Callable[[RunConfig], ActorLearnerTrainer] = partial(ActorLearnerTrainer, leader=leader)
+    if run_dir.has_run:
+        retry_while_locked(run_dir.lock).close()  # waits until a killed leader is gone
+    with Runner(config, run_dir, accept_changes=accept_changes, build_trainer=build_trainer, stop=stop) as runner:
         runner.run()
     leader.stop_followers()
 
 
-class StopFileRequest(StopRequest):
-    """Signals reach the command, which lays down a file."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self._file, self._checked_s = file, 0.0
-
-    def __bool__(self) -> bool:
-        if self.signal is None and monotonic() - self._checked_s > 0.5:
-            self._checked_s = monotonic()
-            if self._file.exists():
-                self.request(signal.SIGTERM)
-        return super().__bool__()
-
-
 def _broadcast_value(value: Any) -> Any:
-    """What the leader says, to everybody; by Ray, which knows its own."""
+    """Return the leader's value on all ranks; through Ray, which can serialize its handles."""
     return import_ray_module("train.collective").broadcast_from_rank_zero(value)
 
 
 def _broadcast_files(contents: Mapping[str, bytes] | None) -> dict[str, bytes]:
-    """A checkpoint for everybody; as bytes, which can be nothing but values, whoever sends them."""
+    """Return the files of the leader's checkpoint on all ranks; raw bytes cannot execute code, unlike pickle."""
     names = (*FILES, CHECKSUMS_FILE)
     sizes = torch.tensor([len(contents[name]) if contents else 0 for name in names])
     distributed.broadcast(sizes, src=0)

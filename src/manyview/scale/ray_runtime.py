@@ -1,4 +1,4 @@
-"""Ray as this package uses it. What comes out of its processes, no type can tell."""
+"""Access to Ray: import, settings, results with deadlines, and errors. Calls through handles are untyped."""
 
 import logging
 import os
@@ -10,34 +10,34 @@ from manyview.train.signals import get_current_request
 from manyview.train.trainer import EngineError
 from manyview.utils.optional_imports import import_optional
 
-os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # or Tune prints tables of its own
-os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C is ours to answer
-os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # a user's files are found as `manyview train` finds them
-logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails, people hear from us, in a line
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # otherwise Tune prints its own tables
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # manyview handles Ctrl-C
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths work as in `manyview train`
+logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # manyview reports failures in one line
 
 ray: Any = import_optional("ray", extra="scale")
 
 RESULT_TIMEOUT_S = 300.0
-"""Deadline of a call to a shard: a remote disk may stall for a while."""
+"""Deadline of a call to a shard, generous because a remote disk may stall for a while."""
 STOPPING_TIMEOUT_S = 4.0
-"""The same once a stop is requested: schedulers often kill a process 10 s after SIGTERM."""
+"""Deadline once a stop is requested: schedulers often kill a process 10 s after SIGTERM."""
 POLL_INTERVAL_S = 0.25
-"""Interval of the stop checks while a call is waited for."""
+"""Interval of the stop checks while waiting for results."""
 
 Handle = Any
-"""Of an object in another process: `handle.method.remote(...)` gives a reference, `ray.get` what it refers to."""
+"""Handle of an object in another process: `handle.method.remote(...)` returns a reference for `ray.get`."""
 
 
 def import_ray_module(name: str) -> Any:
-    """`ray.tune` or `ray.train`, which take seconds to import."""
+    """Import a module of Ray, such as `ray.tune` or `ray.train`, which take seconds."""
     return import_optional(f"ray.{name}", extra="scale")
 
 
 @contextmanager
 def translate_ray_errors() -> Iterator[None]:
-    """A process of Ray's that is gone, as an error that a command can show.
+    """Convert the loss of a Ray process to an `EngineError` with a one-line message.
 
-    What was raised in one passes; an OSError in its own words, for which Ray has put a traceback.
+    Exceptions raised by the code in a Ray process pass unchanged; an OSError keeps its message without Ray's traceback.
     """
     try:
         yield
@@ -52,9 +52,13 @@ def translate_ray_errors() -> Iterator[None]:
 def get_results(
     references: Sequence[Any], *, shards: Sequence[int] | None = None, deadline_s: float | None = None
 ) -> list[Any]:
-    """Return the values of calls to `shards` (default: one call each, in order).
+    """Return the results of calls to `shards` (default: one call each, in order).
 
-    Raises `EngineError` with the number of a shard that misses the deadline, by default `ANSWER_S`.
+    The deadline is `RESULT_TIMEOUT_S` by default, and `STOPPING_TIMEOUT_S` once a stop is requested.
+
+    Raises:
+        EngineError: A shard missed the deadline; the message has its number.
+
     """
     limit_s, waited_s, stopping_s = RESULT_TIMEOUT_S if deadline_s is None else deadline_s, 0.0, 0.0
     while True:
@@ -62,7 +66,7 @@ def get_results(
             values: list[Any] = ray.get(references, timeout=POLL_INTERVAL_S)
             return values
         except ray.exceptions.GetTimeoutError:
-            # Polls are counted instead of clock time: a suspended run must not find its shards late.
+            # Counts polls instead of clock time: after a suspension of the run, shards must not appear late.
             waited_s += POLL_INTERVAL_S
             stopping_s += POLL_INTERVAL_S if get_current_request() else 0.0
         if waited_s < limit_s and stopping_s < STOPPING_TIMEOUT_S:
@@ -71,16 +75,16 @@ def get_results(
             number = references.index(pending[0])
             within = f"{limit_s:g} s"
             if stopping_s:
-                within = f"{STOPPING_TIMEOUT_S:g} s of the request to stop, so no checkpoint of this moment is written"
+                within = f"{STOPPING_TIMEOUT_S:g} s of the stop request, so no checkpoint of this moment is written"
             raise EngineError(
-                f"shard {number if shards is None else shards[number]} of the replay does not answer: expected a reply "
-                f"within {within}. Check its process, machine and disk; the same command goes on from the newest "
+                f"replay shard {number if shards is None else shards[number]} does not answer: expected a reply within "
+                f"{within}. Check its process, machine and disk, and repeat the command to resume from the newest "
                 "checkpoint"
             )
 
 
 def extract_cause(error: BaseException) -> str:
-    """Of what Ray says in paragraphs: the last line of a traceback names the cause."""
+    """Return the line of Ray's error message that names the cause: the last one of a traceback, else the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__

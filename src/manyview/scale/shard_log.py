@@ -1,4 +1,4 @@
-"""The logs of all shards as one. Each shard writes and reads its own files; checkpoints name them all."""
+"""Segment logs of all shards as one log. Each shard writes and reads its own files; checkpoints list them all."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,25 +11,26 @@ from manyview.scale import ray_runtime
 from manyview.scale.ray_runtime import Handle, get_results, translate_ray_errors
 
 POLL_INTERVAL_S = 0.05
+"""Interval at which marks are polled."""
 WRITE_TIMEOUT_S = 600.0
-"""Deadline of a shard's disk: at a mark at most a handful of segments are still to be written."""
+"""Deadline for a shard to write its segments; at a mark only a few of them are unwritten."""
 READ_SEGMENT_S = 10.0
-"""Added to the deadline of a call for every segment that a shard reads in it."""
+"""Extension of the deadline of `load` per segment of a shard."""
 
 
 class ShardedLog:
-    """What is to be kept for a checkpoint, shards are told by `mark`, together with the question for their state."""
+    """Replay log of a run with shards; `mark` starts the writing for a checkpoint and returns the shards' states."""
 
     def __init__(self, shards: Sequence[Handle]) -> None:
         self._shards = shards
         self._inserted_at_mark: dict[int, list[int]] = {}
-        """Steps inserted into all shards at a mark, and into each."""
+        """Steps inserted into each shard at a mark, by their sum."""
         self._last_answered = -1
-        """Marks before so many steps are not asked for again."""
+        """Marks with at most this many steps are not polled again."""
 
     @translate_ray_errors()
     def mark(self) -> list[dict[str, Any]]:
-        """The states of the shards, all of whose steps will be on the disk when `entries` has answered."""
+        """Return the states of the shards; their steps are on disk once `list_segments` has returned."""
         states: list[dict[str, Any]] = get_results([shard.mark.remote() for shard in self._shards])
         inserted = [state["replay"]["inserted"] for state in states]
         self._inserted_at_mark = {
@@ -38,18 +39,30 @@ class ShardedLog:
         self._inserted_at_mark[sum(inserted)] = inserted
         return states
 
-    def flush_full_segments(self) -> None: ...
+    def flush_full_segments(self) -> None:
+        """Do nothing: shards flush their own logs."""
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Do nothing: `mark` flushes the shards."""
 
     @translate_ray_errors()
     def list_segments(self, *, inserted: int) -> list[SegmentRef]:
-        """Asked for again and again, and not waited for in the shards: they go on with what learners want of them."""
+        """Return the segments of the mark with `inserted` steps once they are written.
+
+        Shards are polled instead of waiting in them, so that they keep serving learners.
+
+        Raises:
+            OSError: A shard could not write its segments in time.
+
+        """
         pending = list(zip(self._shards, self._inserted_at_mark[inserted], strict=True))
         deadline_s = monotonic() + WRITE_TIMEOUT_S
         while None in (results := get_results([shard.poll_mark.remote(count) for shard, count in pending])):
             if monotonic() > deadline_s:
-                raise OSError(f"shard {results.index(None)} has not written its part within {WRITE_TIMEOUT_S:g} s")
+                raise OSError(
+                    f"replay shard {results.index(None)} is too slow: expected its segments on disk within "
+                    f"{WRITE_TIMEOUT_S:g} s"
+                )
             sleep(POLL_INTERVAL_S)
         self._last_answered = max(self._last_answered, inserted - 1)
         return [
@@ -60,29 +73,34 @@ class ShardedLog:
 
     @translate_ray_errors()
     def prune(self, keep: Iterable[SegmentRef]) -> None:
+        """Let shards delete segments that are not in `keep` and older than the newest of it."""
         get_results(
             [shard.prune.remote(part) for shard, part in zip(self._shards, self._split_by_shard(keep), strict=True)]
         )
 
     @translate_ray_errors()
     def load(self, segments: Sequence[SegmentRef]) -> None:
+        """Fill the shards from segments; raise `SegmentError` if one is invalid."""
         parts = self._split_by_shard(segments)
-        asked = [shard.load.remote(part) for shard, part in zip(self._shards, parts, strict=True)]
+        references = [shard.load.remote(part) for shard, part in zip(self._shards, parts, strict=True)]
         deadline_s = ray_runtime.RESULT_TIMEOUT_S + READ_SEGMENT_S * max(map(len, parts))
-        for index, problem in enumerate(get_results(asked, deadline_s=deadline_s)):
+        for index, problem in enumerate(get_results(references, deadline_s=deadline_s)):
             if problem:
                 raise SegmentError(f"shard {index}: {problem}")
 
     @translate_ray_errors()
     def truncate(self, *, keep: Iterable[SegmentRef]) -> None:
+        """Delete all segments of the shards that are not in `keep`."""
         parts = zip(self._shards, self._split_by_shard(keep), strict=True)
         get_results([shard.truncate.remote(part) for shard, part in parts], deadline_s=WRITE_TIMEOUT_S)
 
-    def _split_by_shard(self, entries: Iterable[SegmentRef]) -> list[list[Any]]:
-        """Of each shard, as plain values."""
+    def _split_by_shard(self, segments: Iterable[SegmentRef]) -> list[list[Any]]:
+        """Return the segments of each shard as plain values."""
         parts: list[list[Any]] = [[] for _ in self._shards]
-        for entry in entries:
-            if entry.shard is None or entry.shard >= len(parts):
-                raise SegmentError(f"{entry.name} is of a shard that there is not")
-            parts[entry.shard].append(replace(entry, shard=None).to_plain())
+        for segment in segments:
+            if segment.shard is None or segment.shard >= len(parts):
+                raise SegmentError(
+                    f"{segment.name} has no shard: expected a shard number below {len(parts)}, got {segment.shard}"
+                )
+            parts[segment.shard].append(replace(segment, shard=None).to_plain())
         return parts

@@ -1,4 +1,4 @@
-"""Folders that processes on other machines must see too: NFS, Lustre, or one machine."""
+"""Directories on file systems shared by several machines, such as NFS or Lustre, and their locks."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,10 +10,15 @@ from typing import TypeVar
 
 from manyview.utils.atomic_io import remove
 
+T = TypeVar("T")
+
+LOCK_TIMEOUT_S = 30.0
+"""Time for which processes of a killed driver may outlive it and hold the locks of its run directories."""
+
 
 @contextmanager
 def create_marker(directory: Path) -> Iterator[Path]:
-    """A sign in the folder, for others to look for: on a disk of their own they would write what nobody reads again."""
+    """Create a temporary file by which `check_marker` in other processes detects a directory that is not shared."""
     directory.mkdir(parents=True, exist_ok=True)
     marker = directory / f".seen-{token_hex(8)}"
     marker.touch()
@@ -24,24 +29,27 @@ def create_marker(directory: Path) -> Iterator[Path]:
 
 
 def check_marker(marker: Path) -> None:
+    """Raise an `OSError` if the directory of the marker is not shared with the process that created it."""
     if not marker.exists():
-        raise OSError(f"{marker.parent} is another folder on this machine: put it on a disk that all machines see")
+        raise OSError(
+            f"{marker.parent} is not shared with this machine: expected the file {marker.name} in it. Move it to a "
+            "file system that all machines share"
+        )
 
 
 def enter_directory(directory: Path) -> None:
-    """Where the command was given, if it is here too: what a user's environment opens is found as there."""
+    """Change to the working directory of the command if it exists here, so that relative paths work as there."""
     if directory.is_dir():
         os.chdir(directory)
 
 
-LOCK_TIMEOUT_S = 30.0
-"""What a killed driver had started may live a little longer; nobody else trains in its folders."""
-
-T = TypeVar("T")
-
-
 def retry_while_locked(start: Callable[[], T]) -> T:
-    """What `start` gives, once no other process holds the folder of its run."""
+    """Return the result of `start`, retried for `LOCK_TIMEOUT_S` while another process locks the run directory.
+
+    Raises:
+        FileExistsError: The directory is still locked after that time.
+
+    """
     deadline_s = monotonic() + LOCK_TIMEOUT_S
     while True:
         try:

@@ -1,14 +1,14 @@
-"""What a sweep is: the runs of every combination that a TOML file names. Nothing here needs Ray.
+"""Sweeps: runs of all combinations that a TOML file lists. Needs no Ray.
 
 tasks = ["dmc/ball_in_cup_catch", "dmc/pendulum_swingup"]
 methods = ["drqv2+mem", "drqv2+none"]
 seeds = [1, 2, 3]
 preset = "cpu"
 
-[set]                          # settings of all runs
+[set]                          # overrides for all runs
 "replay.batch_size" = 128
 
-[variants.joint]               # each of them once more, with these
+[variants.joint]               # every run once per variant, with its overrides
 "mem.entropy" = "joint"
 """
 
@@ -36,62 +36,55 @@ from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number
 
 Settings = Mapping[str, Any]
 MAX_BYTES = 2**18
-"""Of the file."""
+"""Limit of the sweep file."""
 KINDS: Mapping[str, tuple[type, str]] = {
     "preset": (str, "a name"),
-    "out": (str, "a folder"),
+    "out": (str, "a directory"),
     "set": (dict, "a table of settings"),
     "variants": (dict, "a table of tables of settings"),
 }
+"""Type and description of the fields that are no lists or numbers."""
 
 
 class PlannedRun(NamedTuple):
+    """A run of a sweep."""
+
     config: RunConfig
     run_dir: Path
 
 
-def get_log_path(run: PlannedRun) -> Path:
-    """What a run printed, and how it crashed."""
-    return run.run_dir.with_name(f"{run.run_dir.name}.log")
-
-
-def compute_mean_return(runs: Sequence[PlannedRun]) -> float | None:
-    """The mean last return of a trial's runs, when all have finished."""
-    if not all(RunDir(one.run_dir).is_finished for one in runs):
-        return None
-    returns = [summarize_run(one.run_dir).last_return for one in runs]
-    return None if None in returns else mean(one for one in returns if one is not None)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Fields are those of the file."""
+    """Contents of a sweep file."""
 
     tasks: tuple[str, ...]
     methods: tuple[str, ...]
     seeds: tuple[int, ...] = (1,)
     preset: str | None = None
-    """None: what `manyview train` would take on a machine without an accelerator."""
+    """Preset of all runs; None selects the default of `manyview train` on a machine without an accelerator."""
     out: str = "runs"
-    """Folder of the runs, which are laid out in it as `manyview train` does."""
+    """Directory of the runs, with the same layout as that of `manyview train`."""
     set: Settings = field(default_factory=dict)
+    """Overrides for all runs, by dotted name."""
     variants: Mapping[str, Settings] = field(default_factory=dict)
+    """Further overrides by name of the variant; every run is trained once per variant."""
     search: Search | None = None
-    """Instead of variants: values are chosen, one trial after the other."""
+    """Search space instead of variants, whose values Optuna suggests trial by trial."""
     cpus: float = 1.0
-    """Of the cluster, that a run takes."""
+    """CPUs of the cluster per run."""
     gpus: float = 0.0
+    """GPUs of the cluster per run."""
     memory_gb: float = 0.0
-    """Of a machine, that a run takes: each looks for what is free when it begins, and a replay fills later."""
+    """Memory to reserve per run on its machine, in GB; a run checks free memory at its start, but the replay fills up
+    later."""
     retries: int = 2
-    """How often a run that crashed goes on from its last checkpoint before it is given up."""
+    """Number of times that a crashed run is resumed from its newest checkpoint before it is given up."""
 
     def __post_init__(self) -> None:
         for name in ("tasks", "methods", "seeds"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} must be a list without repetitions, got {list(values)}")
-
+                raise ValueError(f"{name} must be a non-empty list without duplicates, got {list(values)}")
         for name, group in (("set", self.set), *((f"variants.{name}", group) for name, group in self.variants.items())):
             if not isinstance(group, Mapping):
                 raise ValueError(f"{name} must be a table of settings, got {group!r}")
@@ -100,92 +93,123 @@ class Sweep:
             if not isinstance(value, int | float) or not 0 <= value < inf:
                 raise ValueError(f"{name} must be a number that is at least 0, got {value!r}")
         if self.search is not None and (len(self.tasks) > 1 or len(self.methods) > 1 or self.variants):
-            raise ValueError("a search is for one task and one method, without variants; its seeds are averaged over")
+            raise ValueError(
+                "invalid search: expected one task and one method without variants, got "
+                f"{len(self.tasks)} tasks, {len(self.methods)} methods and {len(self.variants)} variants"
+            )
 
     def plan_runs(self) -> list[PlannedRun]:
-        """Every run, its settings checked, also against those of the run that its folder holds.
+        """Return all runs, or those of the trials that a search has started.
 
-        Those of one seed stand together: half a sweep is then a comparison too.
+        Runs of one seed are adjacent, so that half a sweep is already a comparison.
 
-        Of a search those that have begun.
+        Raises:
+            ValueError: Settings are invalid, or differ from those of the run in the same directory.
+
         """
         if self.search is not None:
             for corner in self.search.iter_corners():
                 self.plan_trial(corner)
-            return [one for values in self.find_tried() for one in self.plan_trial(values)]
+            return [run for values in self.find_tried() for run in self.plan_trial(values)]
         variants = dict(self.variants) or {"": {}}
         combinations = product(self.seeds, self.tasks, self.methods, variants.items())
         planned = [self._plan_run(task, method, seed, *variant) for seed, task, method, variant in combinations]
-        if shared := [folder for folder, count in Counter(one.run_dir for one in planned).items() if count > 1]:
-            raise ValueError(f"two runs in one folder: expected a folder each, got {shared[0]}. Rename a task")
+        if shared := [path for path, count in Counter(run.run_dir for run in planned).items() if count > 1]:
+            raise ValueError(f"two runs in one directory: expected one directory each, got {shared[0]}. Rename a task")
         _check_existing_runs(planned)
         return planned
 
     def plan_trial(self, values: Values) -> list[PlannedRun]:
-        """The runs of a search with these values, one a seed."""
+        """Return the runs of a search trial with these values, one per seed."""
         runs = [
             self._plan_run(self.tasks[0], self.methods[0], seed, format_directory_name(values), values)
             for seed in self.seeds
         ]
-        if not all(one.config.evaluation.episodes for one in runs):
-            raise ValueError("a search chooses by evaluations: evaluation.episodes must be at least 1")
+        if not all(run.config.evaluation.episodes for run in runs):
+            raise ValueError("a search needs evaluations: expected evaluation.episodes of at least 1, got 0")
         return runs
 
     def find_tried(self) -> list[Values]:
-        """By the search, as the folders tell; ValueError if they were made with other settings than these."""
+        """Return the values that the search has tried, according to the directories.
+
+        Raises:
+            ValueError: A directory holds a run with other settings.
+
+        """
         if self.search is None:
             return []
         tried = self.search.find_tried(
             self._plan_run(self.tasks[0], self.methods[0], self.seeds[0], "", {}).run_dir.parent
         )
-        _check_existing_runs(one for values in tried for one in self.plan_trial(values))
+        _check_existing_runs(run for values in tried for run in self.plan_trial(values))
         return tried
 
     def _plan_run(self, task: str, method: str, seed: int, variant: str, overrides: Settings) -> PlannedRun:
-        if ":" not in task:  # that of a function of one's own is known when it is called
+        if ":" not in task:  # a user's own function can only be checked by calling it
             find_task(task)
         preset = self.preset or choose_preset(task, method, accelerator=False)
         config = load_preset(preset, task=task, method=method, seed=seed)
         config = apply_overrides(config, nest_overrides([*self.set.items(), *overrides.items()]))
         if config.scale.actors:
-            raise ValueError("a run of a sweep is one process: scale.actors is for `manyview train`")
+            raise ValueError(
+                f"runs of a sweep are single processes: expected scale.actors=0, got {config.scale.actors}. Use "
+                "`manyview train` for actors"
+            )
         default_dir = default_run_path(config).relative_to("runs")
         further_parts = [validate_directory_name(variant)] if variant else []
         return PlannedRun(config, Path(self.out, *default_dir.parts[:-1], *further_parts, default_dir.name))
 
 
-def _check_existing_runs(runs: Iterable[PlannedRun]) -> None:
-    """Folders with runs of other settings: the file was changed since, or `out` is another sweep's."""
-    for run in runs:
-        folder = RunDir(run.run_dir)
-        if folder.has_run:
-            try:
-                check_same_settings(to_plain(folder.read_config()), to_plain(run.config))
-            except ValueError as error:
-                raise ValueError(f"{run.run_dir}: {error}") from None
-
-
 def read_sweep(path: Path) -> Sweep:
-    """Of a file; what is wrong with it raises ValueError."""
+    """Read a sweep file.
+
+    Raises:
+        ValueError: The file is invalid; the message starts with its path.
+
+    """
     try:
         content = read_bounded(Path(os.path.realpath(path)), max_bytes=MAX_BYTES)
-        if max(line.count(b".") for line in content.split(b"\n")) > MAX_DEPTH:  # a key that takes minutes to parse
-            raise ValueError("it is nested too deeply")
+        if max(line.count(b".") for line in content.split(b"\n")) > MAX_DEPTH:  # such a key takes minutes to parse
+            raise ValueError(f"the file is nested too deeply: expected at most {MAX_DEPTH} levels")
         plain = tomllib.loads(content.decode())
         check_depth(plain)
         return _parse_sweep(plain)
     except RecursionError:
-        raise ValueError(f"{path}: it is nested too deeply") from None
+        raise ValueError(f"{path}: the file is nested too deeply: expected at most {MAX_DEPTH} levels") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def get_log_path(run: PlannedRun) -> Path:
+    """Return the file with the output and traceback of a run."""
+    return run.run_dir.with_name(f"{run.run_dir.name}.log")
+
+
+def compute_mean_return(runs: Sequence[PlannedRun]) -> float | None:
+    """Return the mean last return of a trial's runs, or None if one is unfinished or has no return."""
+    if not all(RunDir(run.run_dir).is_finished for run in runs):
+        return None
+    returns = [summarize_run(run.run_dir).last_return for run in runs]
+    return None if None in returns else mean(value for value in returns if value is not None)
+
+
+def _check_existing_runs(runs: Iterable[PlannedRun]) -> None:
+    """Reject directories whose runs have other settings: the file was changed, or `out` belongs to another sweep."""
+    for run in runs:
+        run_dir = RunDir(run.run_dir)
+        if run_dir.has_run:
+            try:
+                check_same_settings(to_plain(run_dir.read_config()), to_plain(run.config))
+            except ValueError as error:
+                raise ValueError(f"{run.run_dir}: {error}") from None
 
 
 def _parse_sweep(plain: dict[str, Any]) -> Sweep:
     known = set(Sweep.__dataclass_fields__)
     if unknown := sorted(plain.keys() - known):
-        raise ValueError(f"a sweep has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        raise ValueError(f"unknown sweep field {unknown[0]!r}: expected one of {', '.join(sorted(known))}")
     if missing := sorted({"tasks", "methods"} - plain.keys()):
-        raise ValueError(f"{missing[0]!r} is missing")
+        raise ValueError(f"missing sweep field {missing[0]!r}: expected `tasks` and `methods`")
     kinds: dict[str, Any] = {"tasks": str, "methods": str, "seeds": int}
     for name, kind in kinds.items():
         values = plain.get(name, [])
@@ -197,7 +221,7 @@ def _parse_sweep(plain: dict[str, Any]) -> Sweep:
     for name in ("cpus", "gpus", "memory_gb", "retries"):
         if name in plain and not is_number(plain[name]):
             raise ValueError(f"{name} must be a number that is at least 0, got {plain[name]!r}")
-    read: dict[str, Any] = {name: tuple(plain[name]) for name in kinds if name in plain}
+    parsed: dict[str, Any] = {name: tuple(plain[name]) for name in kinds if name in plain}
     if "search" in plain:
-        read["search"] = parse_search(plain["search"])
-    return Sweep(**{**plain, **read})
+        parsed["search"] = parse_search(plain["search"])
+    return Sweep(**{**plain, **parsed})

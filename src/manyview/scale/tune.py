@@ -1,4 +1,4 @@
-"""A sweep on Ray Tune. A trial is an ordinary run in its ordinary folder, so what is done once is never done again."""
+"""Sweeps on Ray Tune. A trial is a normal run in its normal run directory, so that finished work is never repeated."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -21,43 +21,43 @@ from manyview.utils.files import open_no_follow
 from manyview.utils.optional_imports import import_optional
 
 MAX_DUPLICATE_SUGGESTIONS = 100
-"""How often Optuna may choose what was chosen before, until all is taken to be tried."""
+"""Repeated suggestions of Optuna in a row after which all values count as tried."""
 
 
 class SweepCallback(Protocol):
-    """Is told what becomes of runs."""
+    """Receiver of the events of a sweep."""
 
     def on_start(self, planned: PlannedRun) -> None:
-        """A run begins, or goes on."""
+        """Handle the start or resume of a run."""
 
     def on_finish(self, planned: PlannedRun) -> None:
-        """It has finished."""
+        """Handle the end of a finished run."""
 
     def on_failure(self, planned: PlannedRun, reason: str, *, attempts: int, given_up: bool) -> None:
-        """It crashed; it is tried again unless it is given up."""
+        """Handle the crash of a run, which is resumed unless it is given up."""
 
     def on_tick(self) -> None:
-        """Some time has passed."""
+        """Handle the passing of time, for periodic output."""
 
 
 def run_sweep(
     sweep: Sweep, runs: Sequence[PlannedRun], callback: SweepCallback, *, accept_changes: bool = False
 ) -> bool:
-    """Train every run that has not finished, as many at once as the cluster holds; whether all have."""
-    remaining = [one for one in runs if not RunDir(one.run_dir).is_finished]
+    """Train all unfinished runs, in parallel as far as the cluster allows; return whether all have finished."""
+    remaining = [planned for planned in runs if not RunDir(planned.run_dir).is_finished]
     if not remaining:
         return True
     indices = import_ray_module("tune").grid_search(list(range(len(remaining))))
     trial = make_run_trial(remaining, accept_changes=accept_changes)
     _fit(sweep, trial, lambda choice: remaining[choice["number"]], callback, param_space={"number": indices})
-    return all(RunDir(one.run_dir).is_finished for one in runs)
+    return all(RunDir(planned.run_dir).is_finished for planned in runs)
 
 
 def run_search(sweep: Sweep, search: Search, callback: SweepCallback, *, accept_changes: bool = False) -> bool:
-    """Choose values and train with them, until so many choices are tried; whether none was given up.
+    """Train with suggested values until `search.trials` trials are done; return whether no trial was given up.
 
-    What was tried before is known by its folders: what has finished guides the choice, and what has not, for whatever
-    reason, goes on first.
+    Earlier trials are found by their directories: finished ones inform the suggestions, unfinished ones are resumed
+    first.
     """
     tried = sweep.find_tried()
     returns = {format_directory_name(values): compute_mean_return(sweep.plan_trial(values)) for values in tried}
@@ -80,11 +80,14 @@ def run_search(sweep: Sweep, search: Search, callback: SweepCallback, *, accept_
 def make_optuna_searcher(
     search: Search, tried: Sequence[Values], returns: Mapping[str, float | None], waiting: Sequence[Values]
 ) -> Any:
-    """Optuna as Tune asks for it. Nothing is chosen twice, and when nothing is left to choose it says so."""
+    """Return a Tune searcher that suggests values by Optuna, never twice, until none are left.
+
+    `returns` holds the mean return of `tried` trials by directory name; those in `waiting` are suggested first.
+    """
     optuna = import_optional("optuna", extra="scale")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     distributions, base = _build_distributions(search), import_ray_module("tune.search").Searcher
-    # Whoever goes on must not begin with what was chosen first.
+    # The seed depends on the progress: a resumed search must not repeat its first suggestions.
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=len(tried)))
     for values in tried:
         value = returns.get(format_directory_name(values))
@@ -97,7 +100,7 @@ def make_optuna_searcher(
         def __init__(self) -> None:
             super().__init__(metric="return", mode="max")
             self._known = {format_directory_name(values) for values in tried if values not in waiting}
-            self._asked: dict[str, Any] = {}
+            self._pending: dict[str, Any] = {}
 
         def suggest(self, trial_id: str) -> dict[str, Any] | str:
             for _ in range(MAX_DUPLICATE_SUGGESTIONS):
@@ -105,7 +108,7 @@ def make_optuna_searcher(
                 values = search.round_values(trial.params)
                 if format_directory_name(values) not in self._known:
                     self._known.add(format_directory_name(values))
-                    self._asked[trial_id] = trial
+                    self._pending[trial_id] = trial
                     return values
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             return str(base.FINISHED)
@@ -113,22 +116,22 @@ def make_optuna_searcher(
         def on_trial_complete(
             self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
         ) -> None:
-            found = None if error or result is None else result.get("return")
+            mean_return = None if error or result is None else result.get("return")
             fail = optuna.trial.TrialState.FAIL
-            study.tell(self._asked.pop(trial_id), found, state=fail if found is None else None)
+            study.tell(self._pending.pop(trial_id), mean_return, state=fail if mean_return is None else None)
 
         def save(self, checkpoint_path: str) -> None:
-            """Nothing: the folders have it."""
+            """Do nothing: the run directories hold the state."""
 
         def restore(self, checkpoint_path: str) -> None:
-            """Nothing."""
+            """Do nothing: the run directories hold the state."""
 
     return OptunaSearcher()
 
 
 def _find_current_run(runs: Sequence[PlannedRun]) -> PlannedRun:
-    """That of a trial which trains now, or the last."""
-    return next((one for one in runs if not RunDir(one.run_dir).is_finished), runs[-1])
+    """Return the first unfinished run of a trial, or its last run."""
+    return next((planned for planned in runs if not RunDir(planned.run_dir).is_finished), runs[-1])
 
 
 def _fit(
@@ -138,11 +141,11 @@ def _fit(
     callback: SweepCallback,
     **tuner_options: Any,
 ) -> bool:
-    """Whether no trial was given up."""
+    """Run the trials on Tune; return whether none was given up."""
     tune, working_dir = import_ray_module("tune"), Path.cwd()
     resources = {"cpu": sweep.cpus, "gpu": sweep.gpus, "memory": sweep.memory_gb * 1e9}
     check_resources("a run", cpus=sweep.cpus, gpus=sweep.gpus, memory_gb=sweep.memory_gb)
-    storage_dir = Path(sweep.out).absolute() / f".tune-{token_hex(4)}"  # where all machines see it
+    storage_dir = Path(sweep.out).absolute() / f".tune-{token_hex(4)}"  # on the shared file system
     with create_marker(Path(sweep.out).absolute()) as marker:
 
         def run_trial(choice: Mapping[str, Any]) -> None:
@@ -163,7 +166,7 @@ def _fit(
         try:
             return not tuner.fit().num_errors
         finally:
-            remove(storage_dir)  # runs have all that is needed again
+            remove(storage_dir)  # the run directories have everything that a resume needs
 
 
 def _build_distributions(search: Search) -> dict[str, Any]:
@@ -178,24 +181,26 @@ def _build_distributions(search: Search) -> dict[str, Any]:
 
 
 def make_search_trial(sweep: Sweep, search: Search, *, accept_changes: bool) -> Callable[[Values], None]:
-    """What Tune calls with the values that were chosen."""
+    """Return the function that Tune calls with suggested values: it trains all runs of a trial."""
     absolute = replace(sweep, out=str(Path(sweep.out).absolute()))
 
     def trial(choice: Values) -> None:
         runs = absolute.plan_trial(search.round_values(choice))
-        for one in runs:
-            train_run(one, accept_changes=accept_changes)
+        for planned in runs:
+            train_run(planned, accept_changes=accept_changes)
         mean_return = compute_mean_return(runs)
         if mean_return is None:
-            raise RuntimeError("no return to choose by: a run of this trial has not finished, or its last is no number")
+            raise RuntimeError(
+                "the trial has no mean return: expected finished runs whose last evaluation return is a number"
+            )
         import_ray_module("tune").report({"return": mean_return})
 
     return trial
 
 
 def make_run_trial(runs: Sequence[PlannedRun], *, accept_changes: bool) -> Callable[[Mapping[str, Any]], None]:
-    """What Tune calls with the number of a run, in a process of its own."""
-    absolute = [PlannedRun(one.config, one.run_dir.absolute()) for one in runs]
+    """Return the function that Tune calls with the number of a run, in a separate process."""
+    absolute = [PlannedRun(planned.config, planned.run_dir.absolute()) for planned in runs]
 
     def trial(choice: Mapping[str, Any]) -> None:
         train_run(absolute[choice["number"]], accept_changes=accept_changes)
@@ -204,7 +209,7 @@ def make_run_trial(runs: Sequence[PlannedRun], *, accept_changes: bool) -> Calla
 
 
 def train_run(run: PlannedRun, *, accept_changes: bool) -> None:
-    """A run to its end, with what it prints in its log."""
+    """Train or resume a run to its end, with its output in its log file."""
     get_log_path(run).parent.mkdir(parents=True, exist_ok=True)
     with open(get_log_path(run), "a", opener=open_no_follow) as log, redirect_stdout(log), redirect_stderr(log):
         try:
@@ -217,16 +222,16 @@ def train_run(run: PlannedRun, *, accept_changes: bool) -> None:
 def _train_or_resume(planned_run: PlannedRun, *, accept_changes: bool) -> None:
     run_dir = RunDir(planned_run.run_dir)
     if run_dir.has_run:
-        retry_while_locked(run_dir.lock).close()  # that a trial which was killed is really gone
+        retry_while_locked(run_dir.lock).close()  # waits until a killed trial is gone
     with suppress(RunFinishedError), Runner(planned_run.config, run_dir, accept_changes=accept_changes) as runner:
         runner.run()
 
 
 def _make_callback(get_run: Callable[[Mapping[str, Any]], PlannedRun], callback: SweepCallback) -> Any:
-    # Of this kind, or Tune would put one of its own beside it that prints a line for every trial.
+    # Derived from this class, otherwise Tune adds its own, which prints a line per trial.
     class TuneCallback(import_ray_module("tune.progress_reporter").TrialProgressCallback):  # type: ignore[misc]
         def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
-            """Nothing: a run writes its own records."""
+            """Do nothing: runs write their own records."""
 
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
             callback.on_start(get_run(trial.config))
@@ -235,15 +240,15 @@ def _make_callback(get_run: Callable[[Mapping[str, Any]], PlannedRun], callback:
             callback.on_finish(get_run(trial.config))
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-            self._failed(trial, given_up=False)
+            self._report_failure(trial, given_up=False)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-            self._failed(trial, given_up=True)
+            self._report_failure(trial, given_up=True)
 
         def on_step_end(self, iteration: int, trials: Any, **info: Any) -> None:  # noqa: ARG002
             callback.on_tick()
 
-        def _failed(self, trial: Any, *, given_up: bool) -> None:
+        def _report_failure(self, trial: Any, *, given_up: bool) -> None:
             callback.on_failure(
                 get_run(trial.config), _format_failure(trial), attempts=trial.num_failures, given_up=given_up
             )
@@ -252,9 +257,9 @@ def _make_callback(get_run: Callable[[Mapping[str, Any]], PlannedRun], callback:
 
 
 def _format_failure(trial: Any) -> str:
-    """Tune keeps the error of a trial in a file: the last line of a traceback, or that its process is gone."""
+    """Return the cause of a failure from the error file of a trial: the last line of a traceback, or a dead process."""
     error_file = Path(trial.error_file or "")
     lines = error_file.read_text(encoding="utf-8", errors="replace").splitlines() if error_file.is_file() else []
     errors = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t"))]
     died = [line for line in errors if "actor died" in line.lower()]
-    return "its process died" if died else errors[-1] if errors else "it ended without a word"
+    return "its process died" if died else errors[-1] if errors else "it ended without an error message"

@@ -49,7 +49,7 @@ def test_a_step_that_fails_is_a_line_and_its_traceback_is_in_the_log(
     shown = capsys.readouterr()
     line = f"{TASKS}:{task}: step raised {raised} ("
     assert shown.err.startswith(line)
-    assert shown.err.endswith(f"; the traceback is in {folder.metrics_file}\n")
+    assert shown.err.endswith(f". The traceback is in {folder.metrics_file}\n")
     assert "\x1b" not in shown.out + shown.err
     (end,) = of_kind(folder, "end")
     assert (end["state"], end["reason"].startswith(line)) == ("failed", True)
@@ -109,7 +109,7 @@ def test_evaluations_and_videos_of_an_episode_without_an_end_are_cut_and_counted
     capsys.readouterr()
     command = ["evaluate", str(folder.path), "--own-task", f"{TASKS}:NeverEnds", "--episodes", "2"]
     assert main(command) == 0
-    assert "cut          2 of them, after 20 steps (evaluation.max_steps of the run)" in capsys.readouterr().out
+    assert "cut          2 episodes after 20 steps (evaluation.max_steps of the run)" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cut"] == 2
 

@@ -105,8 +105,8 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     learner.until(lambda: len(learner.actors()) == 2 and learner.episodes() > before + 5)
 
     (tmp_path / "hang").touch()  # L2 and L3: all hang in a step, and everybody who comes after them too
-    learner.until(lambda: "nothing came for" in learner.warnings())
-    learner.until(lambda: "every update that was due is made" in learner.warnings())
+    learner.until(lambda: "no chunk within" in learner.warnings())
+    learner.until(lambda: "all due updates are done" in learner.warnings())
     (tmp_path / "hang").unlink()
     before = learner.episodes()
     learner.until(lambda: learner.episodes() > before + 5)
@@ -149,7 +149,7 @@ def test_a_run_whose_actors_cannot_begin_ends_with_the_reason(tmp_path: Path) ->
     learner = Learner(tmp_path, task="never_elsewhere")
     assert learner.process.wait(timeout=200) == 1
     *_, last = (tmp_path / "said.log").read_text().splitlines()
-    assert last == "no actor can begin: RuntimeError: the licence of the simulator is taken"
+    assert last == "no actor can start: RuntimeError: the licence of the simulator is taken"
 
 
 @pytest.mark.long
@@ -157,7 +157,7 @@ def test_a_run_whose_every_chunk_is_refused_ends_with_the_reason(tmp_path: Path)
     learner = Learner(tmp_path, "hanging", "scale.reward_high=-1")
     assert learner.process.wait(timeout=200) == 1
     *_, last = (tmp_path / "said.log").read_text().splitlines()
-    assert last.startswith("of every actor every chunk is refused, the last one: rewards from 0")
+    assert last.startswith("all chunks of all actors are rejected. Last reason: invalid rewards")
 
 
 @pytest.mark.long
@@ -215,9 +215,9 @@ def test_a_shard_that_hangs_is_named_and_the_same_command_goes_on(
         assert learner.process.wait(timeout=60) == 1
         seconds = monotonic() - asked_s
     *_, last = (tmp_path / "said.log").read_text().splitlines()
-    assert re.match(r"shard [01] of the replay does not answer: expected a reply within (4|30) s", last)
+    assert re.match(r"replay shard [01] does not answer: expected a reply within (4|30) s", last)
     assert ("so no checkpoint of this moment is written" in last) == signalled
-    assert last.endswith("the same command goes on from the newest checkpoint")
+    assert last.endswith("repeat the command to resume from the newest checkpoint")
     wait_for_the_end_of(list(family), seconds=10)
     if signalled:
         figure(seconds, "s from SIGTERM")

@@ -51,8 +51,8 @@ def test_the_words_tell_mean_interval_extremes_and_the_last_return(
     low, high = found["interval"]
     assert low <= found["mean"] <= high
     assert f"{found['mean']:.1f}, 95 % interval {low:.1f} to {high:.1f}" in words
-    assert f"min {min(found['returns']):.1f}, max {max(found['returns']):.1f}, of 4 episodes" in words
-    assert f"{found['last_return_in_training']:.1f}, its last evaluation" in words
+    assert f"min {min(found['returns']):.1f}, max {max(found['returns']):.1f}, over 4 episodes" in words
+    assert f"{found['last_return_in_training']:.1f}, last evaluation" in words
     assert "masked" not in words
 
 
@@ -116,7 +116,7 @@ def test_a_run_of_a_device_that_is_not_here_is_played_on_what_there_is(trained: 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--views", "wrist"], "no camera 'wrist'; the run has upright, lying"),
+        (["--views", "wrist"], "unknown camera 'wrist': expected one of upright, lying"),
         (["--episodes", "0"], "episodes must be at least 1, got 0"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_run_without_a_checkpoint_is_refused_in_a_line(
     results = tmp_path / "results"
     shutil.copytree(trained, results, ignore=shutil.ignore_patterns("checkpoints"))
     assert main(["evaluate", str(results)]) == 2
-    assert capsys.readouterr().err == f"{results} holds no checkpoint, so there is no agent to play with\n"
+    assert capsys.readouterr().err == f"{results} holds no checkpoint: expected a run that has saved at least one\n"
 
 
 def test_a_folder_without_a_run_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,14 +158,17 @@ def test_a_torn_checkpoint_is_refused_with_its_name(
 def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path / "run", [1.0], warp={"speed": 9})
     assert main(["evaluate", str(path)]) == 2
-    assert capsys.readouterr().err == f"{path / 'config.json'}: no setting warp in this version\n"
+    assert (
+        capsys.readouterr().err
+        == f"{path / 'config.json'}: unknown setting warp: not defined in this version of manyview\n"
+    )
 
 
 def test_a_derived_view_goes_with_its_camera() -> None:
     views = [View("side", 8, 8), View("back", 8, 8), View("side_foreground", 8, 8, derived_from="side")]
     assert list_absent_cameras(views, ["side"]) == ["back"]
     assert list_absent_cameras(views, ["back"]) == ["side"]
-    with pytest.raises(ValueError, match="name side to have both"):
+    with pytest.raises(ValueError, match="expected side, which keeps both views"):
         list_absent_cameras(views, ["side_foreground"])
     with pytest.raises(ValueError, match="at least one"):
         list_absent_cameras(views, [])

@@ -58,7 +58,7 @@ def test_episodes_that_were_trained_on_are_drawn_if_asked_for(
         file.writelines(record("episode", frames, **{"return": frames / 1000}) for frames in (1000, 2000))
     assert main(["plot", str(path), "--out", str(out), "--of", "episodes"]) == 0
     assert "1 seed: 2.0 after 2,000 frames" in capsys.readouterr().out
-    assert "return of training episodes" in words_of(out)
+    assert "training episode return" in words_of(out)
 
 
 def test_every_task_has_a_panel(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_published_figures_stand_beside_the_curves_as_far_as_those_go(
     assert "elsewhere" not in words
     kept(tmp_path / "other", [1.0])
     assert main(["plot", str(tmp_path / "other"), "--out", str(out), "--published", str(published)]) == 0
-    assert f"note: {published} has no figures of {TASK}" in capsys.readouterr().out
+    assert f"note: {published} has no results for {TASK}" in capsys.readouterr().out
 
 
 def test_a_run_named_twice_is_drawn_once(three_seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,26 +109,26 @@ def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
     assert main(["plot", str(three_seeds), "--out", str(tmp_path / "a.png")]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert notes == [
-        f"note: left out, {three_seeds / 'torn'}: config.json is no JSON",
-        f"note: left out, {three_seeds / 'young'}: no evaluations to draw",
-        f"note: {TASK}, drqv2+mem: seed 3 counts more than once",
+        f"note: skipped {three_seeds / 'torn'}: config.json is not valid JSON",
+        f"note: skipped {three_seeds / 'young'}: no evaluations to plot",
+        f"note: {TASK}, drqv2+mem: seed 3 is included more than once",
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["none", "--out", "a.png"], "no folder none"),
+        (["none", "--out", "a.png"], "directory does not exist: none"),
         (["empty", "--out", "a.png"], "no run in or below empty"),
-        (["young", "--out", "a.png"], "no evaluations to draw"),
-        (["run", "--out", "a.png", "--of", "episodes"], "no episodes to draw"),
-        (["run", "--out", "a.png", "--of", "test_levels"], "no test levels to draw"),
+        (["young", "--out", "a.png"], "no evaluations to plot"),
+        (["run", "--out", "a.png", "--of", "episodes"], "no episodes to plot"),
+        (["run", "--out", "a.png", "--of", "test_levels"], "no test levels to plot"),
         (["run", "--out", "a.xyz"], "xyz"),
         (["run", "--out", "a.png", "--published", "none.json"], "none.json"),
-        (["run", "--out", "a.png", "--published", "a.json", "--x", "steps"], "published figures are by frames"),
+        (["run", "--out", "a.png", "--published", "a.json", "--x", "steps"], "published results need frames"),
         (
             ["run", "--out", "a.png", "--published", "a.json", "--of", "episodes"],
-            "published figures are of evaluations",
+            "published results are of evaluations",
         ),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_broken_run_is_a_line_with_its_reason(tmp_path: Path, capsys: pytest.C
     assert shown.err == ""
     assert "broken" in shown.out
     assert str(tmp_path / "[red]") in shown.out
-    assert "config.json is no JSON" in shown.out
+    assert "config.json is not valid JSON" in shown.out
 
 
 def test_a_folder_without_runs_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,7 +65,7 @@ def test_one_suite_can_be_asked_for(name: str) -> None:
 def test_an_unknown_suite_is_answered_with_those_there_are() -> None:
     shown = run("--suite", "atari")
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert shown.stderr == f"no suite 'atari'; there are {', '.join(SUITES)}\n"
+    assert shown.stderr == f"unknown suite 'atari': expected one of {', '.join(SUITES)}\n"
 
 
 def test_the_json_has_every_task_with_its_settings() -> None:
@@ -125,10 +125,10 @@ def test_a_suite_that_is_not_installed_names_the_command_in_one_line(
     lab = described(TWO_VIEWS, packages=("a_package_that_nobody_has",))
     print_tables([lab])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["lab: A laboratory (not installed)", f"install it: {lab.install}"]
+    assert lines[:2] == ["lab: A laboratory (not installed)", f"install: {lab.install}"]
     assert describe_tasks(lab)[0]["install"] == lab.install
 
 
 def test_a_suite_that_is_installed_names_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     print_tables([described(TWO_VIEWS, packages=("json",))])
-    assert "install it" not in capsys.readouterr().out
+    assert "install: " not in capsys.readouterr().out

@@ -76,10 +76,10 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
     [
         (["--method", "dqn+mem"], "method must be <agent>+<method>"),
         (["--method", "drqv2+mem+re3"], "has two representations or two bonuses"),
-        (["--preset", "gpu"], "no preset 'gpu'"),
-        (["--set", "replay.size=3"], "no setting replay.size"),
+        (["--preset", "gpu"], "unknown preset 'gpu'"),
+        (["--set", "replay.size=3"], "unknown setting replay.size"),
         (["--set", "replay.batch_size=many"], "replay.batch_size must be"),
-        (["--set", "replay.batch_size"], "--set takes NAME=VALUE"),
+        (["--set", "replay.batch_size"], "invalid assignment of --set: expected NAME=VALUE"),
         (["--set", "replay.capacity=1000000000000"], "a replay of 1,000,000,000,000 steps needs"),
         (["--set", "schedule.frames=abc"], "schedule.frames must be int, got 'abc'"),
         (["--set", "replay.batch_size=0"], "replay.batch_size must be at least 1"),

@@ -98,7 +98,7 @@ def test_warnings_and_absent_cameras_are_told_in_words(tmp_path: Path, capsys: p
     assert own == "warning: the wrist camera does not answer: check its cable"
     assert black.startswith("warning: tests.unit.cli.test_views:make_robot: view 'front' is black")
     assert front == "front  16 x 16 x 3, mean brightness 0 of 255, present 100%"
-    assert wrist == "wrist  16 x 16 x 3, never seen, present 0%"
+    assert wrist == "wrist  16 x 16 x 3, no image, present 0%"
 
 
 @pytest.mark.simulator

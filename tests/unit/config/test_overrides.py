@@ -30,9 +30,9 @@ def test_the_second_of_two_changes_wins_where_they_meet() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"replay": {"batchsize": 3}}, "no setting replay.batchsize; there are batch_size"),
-        ({"replay": 3}, "replay is a group of settings"),
-        ({"seed": {"a": 3}}, "seed is one setting"),
+        ({"replay": {"batchsize": 3}}, "unknown setting replay.batchsize: expected one of batch_size"),
+        ({"replay": 3}, "invalid replay: expected a group of settings, got 3"),
+        ({"seed": {"a": 3}}, "invalid seed: expected a single value, got {'a': 3}"),
     ],
 )
 def test_what_is_not_there_cannot_be_changed(changes: dict[str, Any], says: str) -> None:
@@ -64,5 +64,5 @@ def test_a_whole_number_may_be_written_as_1e6() -> None:
 
 
 def test_settings_of_another_version_are_named() -> None:
-    with pytest.raises(ValueError, match=r"no setting replay\.colour in this version"):
+    with pytest.raises(ValueError, match=r"unknown setting replay\.colour: not defined in this version"):
         from_plain(RunConfig, merge_overrides(to_plain(short_run()), {"replay": {"colour": 1}}))

@@ -221,7 +221,7 @@ def test_without_an_accelerator_nobody_gets_the_paper_by_accident() -> None:
 
 
 def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ValueError, match=r"no preset 'gpu'; there are paper/dmc/drqv2"):
+    with pytest.raises(ValueError, match=r"unknown preset 'gpu': expected one of paper/dmc/drqv2"):
         load_preset("gpu", task=TASK, method="drqv2+mem", seed=1)
 
 
@@ -234,11 +234,13 @@ def test_an_unknown_method_is_refused(method: str) -> None:
 @pytest.mark.parametrize("method", ["drqv2+none", "sac+re3"])
 def test_an_encoder_that_nothing_would_train_is_refused(method: str) -> None:
     asked = {method.split("+")[0]: {"critic_trains_encoder": False}}
-    with pytest.raises(ValueError, match=rf"nothing would train the encoder: {re.escape(method)} has no loss"):
+    with pytest.raises(
+        ValueError, match=rf"nothing would train the encoder: {re.escape(method)} has no auxiliary loss"
+    ):
         apply_overrides(RunConfig(task=TASK, method=method), asked)
     apply_overrides(RunConfig(task=TASK, method=method.split("+")[0] + "+curl+re3"), asked)
 
 
 def test_what_is_paid_along_episodes_needs_rollouts() -> None:
-    with pytest.raises(ValueError, match="use it with ppo"):
+    with pytest.raises(ValueError, match=r"expected agent ppo, got .*\. Use ppo\+ride"):
         RunConfig(task=TASK, method="drqv2+ride")

@@ -40,7 +40,7 @@ def test_a_return_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
 
 def test_a_run_without_records_is_broken_by_name(tmp_path: Path) -> None:
     (kept(tmp_path / "run") / METRICS_FILE).unlink()
-    with pytest.raises(BrokenRunError, match=r"run: there is no metrics\.jsonl"):
+    with pytest.raises(BrokenRunError, match=r"run: metrics\.jsonl does not exist"):
         read_curve(tmp_path / "run", "frames")
 
 

@@ -62,7 +62,7 @@ def test_no_more_lines_are_parsed_than_a_bound(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(metrics_file, "MAX_TAIL_LINES", 10)
     monkeypatch.setattr(metrics_file, "MAX_LINES", 10)
     assert list(read_records_reversed(path)) == []
-    with pytest.raises(OSError, match=r"metrics\.jsonl has more than 10 lines"):
+    with pytest.raises(OSError, match=r"metrics\.jsonl has too many lines: expected at most 10"):
         list(read_records(path))
 
 

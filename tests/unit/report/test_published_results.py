@@ -39,7 +39,7 @@ def test_ours_have_the_means_that_were_published_at_100k_frames() -> None:
 def test_another_file_is_refused_with_the_form_it_should_have(content: str, tmp_path: Path) -> None:
     path = tmp_path / "published.json"
     path.write_text(content)
-    with pytest.raises(ValueError, match=r'must hold published figures as \{"results"'):
+    with pytest.raises(ValueError, match=r'is invalid: expected published results as \{"results"'):
         read_published_results(path)
 
 

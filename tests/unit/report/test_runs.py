@@ -148,7 +148,7 @@ def test_a_later_process_with_the_same_number_is_not_the_run(tmp_path: Path) -> 
 
 def test_a_run_of_another_machine_that_wrote_no_end_is_unknown(tmp_path: Path) -> None:
     found = summarize_run(kept(tmp_path / "run", [1.0], end=None, manifest=elsewhere(host="another")))
-    assert (found.state, found.reason) == ("unknown", "it ran on another")
+    assert (found.state, found.reason) == ("unknown", "the run was on another")
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
@@ -189,13 +189,17 @@ def test_a_return_that_is_not_a_number_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        (CONFIG_FILE, None, "there is no config.json"),
-        (CONFIG_FILE, '{"task": ', "config.json is no JSON"),
+        (CONFIG_FILE, None, "config.json does not exist"),
+        (CONFIG_FILE, '{"task": ', "config.json is not valid JSON"),
         (CONFIG_FILE, "[1]", "config.json: invalid JSON: expected an object, got list"),
-        (CONFIG_FILE, '{"task": "toy/identity"}', "config.json has no method"),
-        (MANIFEST_FILE, None, "there is no manifest.json"),
-        (METRICS_FILE, "\0\0\0\n", "metrics.jsonl holds no record"),
-        (METRICS_FILE, '{"kind": "end", "state": "lost"}\n', "metrics.jsonl ends with a state 'lost'"),
+        (CONFIG_FILE, '{"task": "toy/identity"}', "config.json has no valid method: expected a string, got NoneType"),
+        (MANIFEST_FILE, None, "manifest.json does not exist"),
+        (METRICS_FILE, "\0\0\0\n", "metrics.jsonl contains no valid record"),
+        (
+            METRICS_FILE,
+            '{"kind": "end", "state": "lost"}\n',
+            "metrics.jsonl has an invalid end state: expected finished, stopped or failed, got 'lost'",
+        ),
     ],
 )
 def test_a_broken_run_says_what_is_broken(name: str, content: str | None, reason: str, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_slow_actor_is_waited_for_and_one_that_hangs_is_not(monkeypatch: pytes
     world.now_s += 4 * 70
     assert fleet.poll() == []
     world.now_s += 1
-    assert fleet.poll() == [ActorLost(0, "nothing came for 280 s")]
+    assert fleet.poll() == [ActorLost(0, "no chunk within 280 s")]
     assert len(world.ended) == 1
 
 
@@ -116,7 +116,7 @@ def test_one_that_hangs_at_its_start_is_replaced_while_the_other_is_asked_on(mon
         world.now_s += 10
         world.answer(fleet.slots[1].calls[0].result)
         lost = [one for one in fleet.poll() if isinstance(one, ActorLost)]
-    assert lost == [ActorLost(0, "nothing came for 120 s")]
+    assert lost == [ActorLost(0, "no chunk within 120 s")]
     assert (world.now_s, fleet.slots[1].num_delivered) == (130, 13)
     world.now_s += 1
     fleet.request_chunks(None, step=0, max_steps=4 * CHUNK, chunk_steps=CHUNK)
@@ -134,7 +134,7 @@ def test_a_slow_start_is_forgotten_after_the_second_chunk(monkeypatch: pytest.Mo
         fleet.poll()
     fleet.request_chunks(None, step=0, max_steps=CHUNK, chunk_steps=CHUNK)
     world.now_s += 61
-    assert fleet.poll() == [ActorLost(0, "nothing came for 60 s")]
+    assert fleet.poll() == [ActorLost(0, "no chunk within 60 s")]
 
 
 def test_shards_are_told_of_each_other_as_they_grow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_one_stands_by_and_takes_the_place_of_whoever_dies(monkeypatch: pytest.M
     assert world.begun == 1
     fleet.request_chunks(None, step=0, max_steps=CHUNK, chunk_steps=CHUNK)
     world.now_s += 61
-    assert fleet.poll() == [ActorLost(0, "nothing came for 60 s")]
+    assert fleet.poll() == [ActorLost(0, "no chunk within 60 s")]
     for _ in range(2):  # the other one first, which is there
         fleet.request_chunks(None, step=0, max_steps=CHUNK, chunk_steps=CHUNK)
     assert [actor for actor, _ in world.answers.values()][-1] == -1  # who stood by

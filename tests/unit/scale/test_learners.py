@@ -211,7 +211,7 @@ def test_sigterm_while_a_learner_hangs_leaves_soon_and_names_its_rank(
         seconds = monotonic() - asked_s
     *_, last = (tmp_path / "said.log").read_text().splitlines()
     assert last.startswith(f"the learner of rank {0 if leads else 1} (pid {stopped} on ")
-    assert last.endswith("The same command goes on from the newest checkpoint")
+    assert last.endswith("Repeat the command to resume from the newest checkpoint")
     gone_by_s = monotonic() + 15
     while any(map(alive, family)):
         assert monotonic() < gone_by_s, "processes are left behind"

@@ -27,6 +27,8 @@ from tests.support.runs import short_run
 
 CHUNK = 10
 KEY = b"the key of a run"
+BAD_NUMBERS = "invalid incarnation or sequence number: expected integers >= 0"
+BAD_FRAMES = "invalid number of frames: expected 1 to 100 per transition"
 MALICIOUS = "an actor that sends absurd values or floods gets nothing absurd in, and at most twice its share"
 
 
@@ -109,7 +111,7 @@ def test_rewards_outside_the_declared_range_do_not_get_in() -> None:
     refusing = ReplayShard(config, shapes, index=0, count=1, key=KEY)
     receipt = refusing.insert(absurd)
     assert receipt.transitions == refusing.replay.inserted == 0
-    assert "declared were -0.5 to 0.5" in receipt.rejection
+    assert "expected -0.5 to 0.5" in receipt.rejection
     taken.close()
     refusing.close()
 
@@ -168,14 +170,14 @@ def test_the_share_is_of_what_the_ring_holds_when_it_has_long_wrapped() -> None:
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        ({"actor": 4}, "no actor 4 sends here"),
-        ({"actor": 1}, "no actor 1 sends here"),  # it sends to the other shard
-        ({"actor": -1}, "no actor -1 sends here"),
-        ({"actor": "0"}, "no actor '0' sends here"),
-        ({"incarnation": -1}, "its life and number must be whole numbers, got -1 and 0"),
-        ({"sequence_number": 0.5}, "its life and number must be whole numbers, got 0 and 0.5"),
-        ({"frames": 10**12}, "10 transitions in 1000000000000 frames"),
-        ({"frames": 9}, "10 transitions in 9 frames"),
+        ({"actor": 4}, "unknown sender: actor 4 does not send to shard 0"),
+        ({"actor": 1}, "unknown sender: actor 1 does not send to shard 0"),  # it sends to the other shard
+        ({"actor": -1}, "unknown sender: actor -1 does not send to shard 0"),
+        ({"actor": "0"}, "unknown sender: actor '0' does not send to shard 0"),
+        ({"incarnation": -1}, f"{BAD_NUMBERS}, got -1 and 0"),
+        ({"sequence_number": 0.5}, f"{BAD_NUMBERS}, got 0 and 0.5"),
+        ({"frames": 10**12}, f"{BAD_FRAMES}, got 1000000000000 for 10 transitions"),
+        ({"frames": 9}, f"{BAD_FRAMES}, got 9 for 10 transitions"),
     ],
 )
 def test_what_a_parcel_says_of_itself_is_not_believed(lie: dict[str, Any], reason: str) -> None:
@@ -202,7 +204,7 @@ def test_one_sender_under_all_names_gets_nothing_in_and_keeps_nobody_out(life: i
         forged = own._replace(
             actor=actor, incarnation=life, sequence_number=10**9, secret=own.secret if has_secret else b""
         )
-        assert shard.insert(forged) == (0, 0, 0, f"its sender is not actor {actor} in life {life}: {STRANGER}")
+        assert shard.insert(forged) == (0, 0, 0, f"{STRANGER}: the sender is not actor {actor} in incarnation {life}")
     honest = [
         signed(own._replace(actor=actor, sequence_number=number)) for number in range(3) for actor in range(1, 16)
     ]
@@ -211,7 +213,7 @@ def test_one_sender_under_all_names_gets_nothing_in_and_keeps_nobody_out(life: i
     shard.close()
 
 
-STRANGER = "it does not have that one's secret"
+STRANGER = "wrong secret"
 
 
 @pytest.mark.attack(FORGED)
@@ -237,7 +239,7 @@ def test_a_replaced_actor_cannot_take_the_next_life_and_its_late_parcels_do_no_h
     assert STRANGER in shards[1].insert(late._replace(incarnation=1)).rejection
     assert not shards[1].insert(after).rejection
     assert shards[1].insert(late) == (2 * CHUNK, 2 * CHUNK, len(shards[1].replay), "")  # ignored: its life is over
-    assert shards[0].insert(after).rejection == "no actor 1 sends here"
+    assert shards[0].insert(after).rejection == "unknown sender: actor 1 does not send to shard 0"
     for shard in shards:
         shard.close()
 
@@ -269,7 +271,7 @@ def test_actions_that_no_agent_can_take_do_not_get_in() -> None:
     taken.insert(parcel)
     taken.replay.steps["action"][:CHUNK] = 1e30
     refused = shard.insert(parcel._replace(payload=pack_chunk(taken.replay, 0))).rejection
-    assert refused == "actions from 1e+30 to 1e+30, they lie within [-1, 1]"
+    assert refused == "invalid actions: expected values from -1 to 1, got 1e+30 to 1e+30"
     for one in (shard, taken):
         one.close()
 

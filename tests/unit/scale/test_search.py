@@ -81,14 +81,20 @@ def test_chosen_numbers_can_be_written_down_and_stay_inside() -> None:
 @pytest.mark.parametrize(
     ("search", "error"),
     [
-        ("[search]\ntrials = 3\n", "search has `trials` and a table `fields`"),
-        ("[search]\ntrials = 0\n[search.fields]\n'drqv2.hidden' = [16]\n", "a number of trials"),
+        ("[search]\ntrials = 3\n", "expected only `trials` and a table `fields`"),
+        (
+            "[search]\ntrials = 0\n[search.fields]\n'drqv2.hidden' = [16]\n",
+            "expected at least 1 trial and 1 field, got trials 0",
+        ),
         ("[search]\ntrials = 3\n[search.fields]\n'drqv2.hidden' = 16\n", "drqv2.hidden must be a list of values"),
-        ("[search]\ntrials = 1\n[search.fields]\n'drqv2.hiden' = [16]\n", "no setting drqv2.hiden"),
-        ("[search]\ntrials = 3\n[search.fields]\n'drqv2.lr' = { low = 1, high = 0 }\n", "from low to high"),
+        ("[search]\ntrials = 1\n[search.fields]\n'drqv2.hiden' = [16]\n", "unknown setting drqv2.hiden"),
+        (
+            "[search]\ntrials = 3\n[search.fields]\n'drqv2.lr' = { low = 1, high = 0 }\n",
+            "expected numbers with low < high",
+        ),
         ("[search]\ntrials = 3\n[search.fields]\n'replay.n_step' = { low = 0, high = 3 }\n", "must be at least 1"),
-        ("[search]\ntrials = 3\n[search.fields]\n'drqv2.hidden' = [16, 32]\n", "there are 2 combinations"),
-        ("[search]\ntrials = 1\n[search.fields]\n'evaluation.episodes' = [0, 5]\n", "a search chooses by evaluations"),
+        ("[search]\ntrials = 3\n[search.fields]\n'drqv2.hidden' = [16, 32]\n", "too many trials: expected at most 2"),
+        ("[search]\ntrials = 1\n[search.fields]\n'evaluation.episodes' = [0, 5]\n", "a search needs evaluations"),
         (SEARCH + "[variants.a]\n", "without variants"),
     ],
 )
@@ -120,13 +126,13 @@ def test_optuna_searches_on_and_is_done_when_it_is_done(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert searched(2).count(": begins") == 2
+    assert searched(2).count(": started") == 2
     third = searched(3)
-    assert third.count(": begins") == 1
+    assert third.count(": started") == 1
     assert len(re.findall(r"^ +-?\d+\.\d  drqv2.lr=", third, flags=re.M)) == 3
-    assert "begins" not in searched(3)
+    assert "started" not in searched(3)
 
 
 def test_a_search_needs_its_table() -> None:
-    with pytest.raises(ValueError, match="and nothing else"):
+    with pytest.raises(ValueError, match="expected only `trials`"):
         parse_search({"trials": 3, "fields": {"a": [1]}, "more": 1})

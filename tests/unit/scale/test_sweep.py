@@ -62,11 +62,14 @@ def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        ('tasks = ["toy/identity"]\n', "'methods' is missing"),
+        ('tasks = ["toy/identity"]\n', "missing sweep field 'methods'"),
         ('tasks = "toy/identity"\nmethods = ["ppo+none"]\n', "tasks must be a list of names"),
-        ('tasks = []\nmethods = ["ppo+none"]\n', "tasks must be a list without repetitions"),
-        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseeds = [1, 1]\n', "seeds must be a list without"),
-        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseed = [1]\n', "a sweep has no 'seed'"),
+        ('tasks = []\nmethods = ["ppo+none"]\n', "tasks must be a non-empty list without duplicates"),
+        (
+            'tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseeds = [1, 1]\n',
+            "seeds must be a non-empty list without",
+        ),
+        ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseed = [1]\n', "unknown sweep field 'seed'"),
         ('tasks = ["toy/identity"]\nmethods = ["best"]\n', "method must be <agent>"),
         ('tasks = ["toy/identty"]\nmethods = ["ppo+none"]\n', "no task 'toy/identty'; did you mean toy/identity"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nmemory_gb = -1\n', "memory_gb must be a number"),
@@ -142,7 +145,7 @@ def test_values_of_a_search_that_no_folder_can_be_named_by_are_refused(tmp_path:
 
 def test_two_tasks_of_one_folder_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "night.toml", 'tasks = ["a:b-c", "a-b:c"]\nmethods = ["drqv2+none"]\n')
-    with pytest.raises(ValueError, match="two runs in one folder"):
+    with pytest.raises(ValueError, match="two runs in one directory"):
         read_sweep(file).plan_runs()
 
 
@@ -153,7 +156,7 @@ def test_a_dry_run_lists_the_runs(
     file = written(Path("night.toml"), 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none", "sac+mem"]\n')
     assert main(["sweep", str(file), "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("2 runs in night: 2 to come")
+    assert said.startswith("2 runs in night: 2 not started")
     assert "night/toy-identity_continuous/sac+mem/seed1" in said
 
 
@@ -211,6 +214,6 @@ def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> No
     assert not records(always, "end")
     (given_up,) = [line for line in said.splitlines() if "given up after 2 attempts" in line]
     assert re.search(r"crashing-always.*its process died; see night/.*seed1\.log", given_up)
-    assert re.search(r"crashing-always.*crashed \(1\), and goes on", said)
+    assert re.search(r"crashing-always.*crashed \(1\), will be resumed", said)
     assert "Last result" not in said  # Tune's own words
     assert len(list((tmp_path / "night").glob(".tune*"))) == 1  # of the driver that was killed

@@ -1,7 +1,7 @@
-"""`manyview doctor`: what is wrong with this installation, and the command that repairs it.
+"""`manyview doctor`: check the installation and show commands that repair it.
 
-Every check is a pure function of a `Machine`, so a test can describe any. A torch that does not import is a finding,
-and so is a driver that crashes.
+Every check is a pure function of a `MachineInfo`, so tests can describe any machine. A torch that fails to import is a
+finding, and so is a driver that crashes.
 """
 
 import json
@@ -16,12 +16,12 @@ from manyview.utils.text import format_count
 
 
 def check_python(machine: MachineInfo) -> list[Finding]:
-    """The two versions that a report of a problem has to name."""
+    """Report the versions of Python and manyview, which every bug report needs."""
     return [Finding("python", "ok", f"Python {machine.python}, manyview {machine.versions.get('manyview', 'unknown')}")]
 
 
 def check_threads(machine: MachineInfo) -> list[Finding]:
-    """More threads than cores make every update slower, and several runs on one machine slow each other."""
+    """Check that torch uses no more threads than cores, which would slow down updates and parallel runs."""
     setting = machine.environment.get("OMP_NUM_THREADS", "")
     found = f"{format_count(machine.cores, 'core')}, OMP_NUM_THREADS {setting or 'unset'}"
     if isinstance(machine.torch, str):
@@ -33,20 +33,20 @@ def check_threads(machine: MachineInfo) -> list[Finding]:
 
 
 def check_accelerator(machine: MachineInfo) -> list[Finding]:
-    """What torch would train on, and whether bf16 pays there."""
+    """Check the device torch would train on, and report whether the CPU has native bf16."""
     torch = machine.torch
     if isinstance(torch, str):
         if "torch" not in machine.versions:
-            return []  # a finding of `check_core_packages`
+            return []  # reported by `check_core_packages`
         return [Finding("import torch", "bad", torch, "pip uninstall -y torch && pip install torch")]
     if torch.accelerator is not None:
         return [Finding("accelerator", "ok", f"{torch.accelerator}, torch built for {torch.built_for}")]
     hidden = machine.environment.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
     if machine.nvidia and torch.built_for == "cpu":
-        found = "an NVIDIA device is visible, but this torch is built for CPUs only"
+        found = "an NVIDIA device is visible, but the installed torch is built for CPUs only"
         return [Finding("accelerator", "bad", found, "pip uninstall -y torch && pip install torch")]
     if machine.nvidia and not hidden:
-        found = f"torch built for {torch.built_for} finds no device: an old driver, or no GPU given to this process"
+        found = f"torch built for {torch.built_for} finds no device: old driver, or no GPU assigned to this process"
         return [Finding("accelerator", "note", found, "nvidia-smi")]
     return [Finding("accelerator", "ok", f"none, torch runs on the CPU; {_describe_bf16(machine.cpu_flags)}")]
 
@@ -66,20 +66,20 @@ CHECKS = (
 
 
 def run_checks(machine: MachineInfo) -> list[Finding]:
-    """All findings, in the order in which they are shown."""
+    """Return all findings in display order."""
     return [finding for check in CHECKS for finding in check(machine)]
 
 
 def get_exit_status(findings: Sequence[Finding]) -> int:
-    """1 if anything is bad, else 0: a note does not stop a script."""
+    """Return 1 if any finding is bad, otherwise 0; notes do not fail scripts."""
     return int(any(finding.status == "bad" for finding in findings))
 
 
 def doctor(*, as_json: JsonFlag = False) -> int:
-    """Check this installation; name the command that repairs it.
+    """Check the installation and show commands that repair it.
 
-    The exit status is 1 if something is bad.
-    A note tells of a part that is missing and may stay so.
+    The exit status is 1 if a finding is bad.
+    A note names an optional part that is missing.
     """
     findings = run_checks(inspect_machine(name for extra in EXTRAS for name in extra.packages))
     if as_json:
@@ -90,7 +90,7 @@ def doctor(*, as_json: JsonFlag = False) -> int:
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    """A table with each fix on a line of its own, short enough to be copied from 80 columns."""
+    """Print a table with each fix on a separate line, so that it can be copied from 80 columns."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -114,8 +114,8 @@ def print_findings(findings: Sequence[Finding]) -> None:
 
 def _describe_bf16(flags: frozenset[str] | None) -> str:
     if flags is None:
-        return "whether bf16 is native is unknown"
+        return "native bf16 support is unknown"
     native = sorted(flags & {"amx_bf16", "avx512_bf16", "bf16"})
     if native:
-        return f"bf16 is native ({', '.join(native)}), so autocast to it pays"
-    return "bf16 is emulated, so autocast to it does not pay"
+        return f"bf16 is native ({', '.join(native)}), so autocast to bf16 is faster"
+    return "bf16 is emulated, so autocast to bf16 is not faster"

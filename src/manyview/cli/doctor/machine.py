@@ -1,4 +1,4 @@
-"""What `manyview doctor` knows of the machine: asked once, so that its checks are pure functions of the answer."""
+"""Facts about the machine that the checks of `manyview doctor` judge, and the findings that they return."""
 
 import ctypes
 import ctypes.util
@@ -16,48 +16,65 @@ from typing import Literal
 from manyview.cli.doctor.render_test import RenderTest, render_in_subprocess
 from manyview.utils.resources import count_usable_cores
 
+Status = Literal["ok", "note", "bad"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the report."""
+
+    check: str
+    """Name of the check."""
+    status: Status
+    found: str
+    """Description of the state that the check found."""
+    fix: str | None = None
+    """Command that repairs it; None if nothing needs repair."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TorchInfo:
-    """What torch says of itself once imported."""
+    """Facts about an imported torch."""
 
     threads: int
+    """Number of CPU threads that torch uses."""
     built_for: str
     """`cpu`, `CUDA 12.8` or `ROCm 7.0`."""
     accelerator: str | None = None
-    """The device it would train on, by name; None on a CPU."""
+    """Name of the device torch would train on; None for the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineInfo:
-    """The facts that the checks judge."""
+    """Facts that the checks judge, collected once so that the checks are pure functions."""
 
     system: str
-    """As `platform.system()` says it: Linux, Darwin, Windows."""
+    """Operating system by `platform.system()`: Linux, Darwin, Windows."""
     python: str
     versions: Mapping[str, str]
-    """Installed packages; one that is missing has no entry."""
+    """Versions of installed packages by name; missing packages have no entry."""
     required: Mapping[str, str]
-    """What manyview itself depends on, and in which versions: `>=2,<3`, or nothing for any."""
+    """Version specifiers of manyview's dependencies by name, such as `>=2,<3`; empty for any version."""
     environment: Mapping[str, str]
+    """Environment variables."""
     cores: int
-    """CPU cores this process may use."""
+    """CPU cores that this process may use."""
     cpu_flags: frozenset[str] | None
-    """Instruction set extensions; None where the system does not list them."""
+    """Instruction set extensions of the CPU; None if the system does not list them."""
     nvidia: bool
-    """An NVIDIA device or its driver's tools are visible."""
+    """True if an NVIDIA device or the tools of its driver are visible."""
     libraries: frozenset[str]
-    """Which of EGL and OSMesa are installed."""
+    """Installed libraries among EGL and OSMesa."""
     torch: TorchInfo | str
-    """torch, or the error that its import ended in."""
+    """Facts about torch, or the error of its import."""
     render_test: RenderTest | str | None
-    """A simulated scene drawn here, or the error that this ended in; None where dm-control is not installed."""
+    """Result of the render test, or its error; None if dm-control is not installed."""
     qt_error: str | None
-    """Why the library does not load that EnvPool draws Procgen with; None where it does, or where EnvPool is not."""
+    """Error of loading the Qt library with which EnvPool renders Procgen; None if it loads or EnvPool is missing."""
 
 
 def inspect_machine(optional: Iterable[str]) -> MachineInfo:
-    """The facts of this machine, with the versions of these optional packages."""
+    """Collect the facts about this machine, with the versions of these optional packages."""
     required = _parse_requirements(importlib.metadata.requires("manyview") or [])
     versions = {}
     for name in ("manyview", "numpy", *required, *optional):
@@ -82,7 +99,7 @@ def inspect_machine(optional: Iterable[str]) -> MachineInfo:
 
 
 def _parse_requirements(lines: Sequence[str]) -> dict[str, str]:
-    """Name and versions of each requirement that belongs to no extra."""
+    """Return the version specifiers by package of all requirements that belong to no extra."""
     parsed = (re.match(r"([\w.-]+)(?:\[.*\])?\s*([^;]*)", line) for line in lines if "extra ==" not in line)
     return {match[1].lower(): match[2].strip() for match in parsed if match}
 
@@ -106,9 +123,9 @@ def _try_load(library: str) -> str | None:
 def _inspect_torch() -> TorchInfo | str:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what torch warns of here, the checks say with a fix
+            warnings.simplefilter("ignore")  # the checks report these problems with a fix
             return _query_torch()
-    except Exception as error:  # a broken torch raises ImportError, OSError, RuntimeError ...
+    except Exception as error:  # a broken torch raises ImportError, OSError, RuntimeError and others
         return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
 
 
@@ -133,17 +150,3 @@ def _format_accelerator() -> str | None:
     name = f"{device.type} {names[device.type]()}" if device.type in names else device.type
     count = torch.accelerator.device_count()
     return f"{count} x {name}" if count > 1 else name
-
-
-Status = Literal["ok", "note", "bad"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row of the report."""
-
-    check: str
-    status: Status
-    found: str
-    fix: str | None = None
-    """The command that repairs it; None when all is well."""

@@ -1,4 +1,4 @@
-"""Checks of what is installed. Nothing is imported to learn its version."""
+"""Checks of installed packages by their metadata, without importing them."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from manyview.cli.doctor.machine import Finding, MachineInfo
 
 @dataclass(frozen=True, kw_only=True)
 class Extra:
-    """Packages that some of manyview needs."""
+    """Optional packages that a part of manyview needs."""
 
     name: str
     packages: tuple[str, ...]
@@ -27,21 +27,23 @@ EXTRAS = (
 
 @dataclass(frozen=True, kw_only=True)
 class KnownBadVersions:
-    """Versions that install together without complaint and then fail."""
+    """Versions that pip installs together although they fail at runtime."""
 
     versions: Mapping[str, str]
-    """The packages that must all be there, each in such versions; nothing means any."""
+    """Version specifiers by package, all of which must match; an empty specifier matches any version."""
     reason: str
     fix: str
 
 
 DMC_PIN = 'pip install "dm-control==1.0.49" "mujoco==3.16.0"'
 
-# In order of importance: of several that the same command repairs, the first is reported.
+COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, "<": lt, ">": gt}
+
+# In order of importance: of several with the same fix, only the first is reported.
 KNOWN_BAD = (
     KnownBadVersions(
         versions={"mujoco": ">=4", "dm-control": ""},
-        reason="every suite.load fails on a field that mujoco 4 no longer has",
+        reason="every suite.load fails on a field that mujoco 4 removed",
         fix=DMC_PIN,
     ),
     KnownBadVersions(
@@ -51,31 +53,31 @@ KNOWN_BAD = (
     ),
     KnownBadVersions(
         versions={"mujoco": "!=3.16.*", "dm-control": "==1.0.49"},
-        reason="this dm-control reads every field of mujoco 3.16 and no other",
+        reason="this dm-control version works only with mujoco 3.16",
         fix=DMC_PIN,
     ),
 )
 
 
 def check_core_packages(machine: MachineInfo) -> list[Finding]:
-    """Every dependency is there, in a version we can use; numpy is named even where nothing requires it."""
+    """Check that every dependency is installed in a supported version; numpy is always listed."""
     installed = [
         f"{name} {machine.versions[name]}" for name in (*machine.required, "numpy") if name in machine.versions
     ]
     found = ", ".join(dict.fromkeys(installed))
-    wrong = [
+    unmet = [
         f"{name}{specifier}"
         for name, specifier in machine.required.items()
         if name not in machine.versions or not is_matching_version(machine.versions[name], specifier)
     ]
-    if not wrong:
+    if not unmet:
         return [Finding("core packages", "ok", found)]
-    fix = " ".join(("pip install", *(f'"{requirement}"' for requirement in wrong)))
-    return [Finding("core packages", "bad", f"{found or 'none'}; needed: {' and '.join(wrong)}", fix)]
+    fix = " ".join(("pip install", *(f'"{requirement}"' for requirement in unmet)))
+    return [Finding("core packages", "bad", f"{found or 'none'}; needed: {' and '.join(unmet)}", fix)]
 
 
 def check_extras(machine: MachineInfo) -> list[Finding]:
-    """Which of the optional parts can be used."""
+    """Report which extras are installed."""
     findings = []
     for extra in EXTRAS:
         installed = ", ".join(f"{name} {machine.versions[name]}" for name in extra.packages if name in machine.versions)
@@ -89,7 +91,7 @@ def check_extras(machine: MachineInfo) -> list[Finding]:
 
 
 def check_known_bad(machine: MachineInfo) -> list[Finding]:
-    """Versions that pip lets pass although they do not work."""
+    """Check for combinations of versions that are known to fail."""
     findings: dict[str, Finding] = {}
     for bad in KNOWN_BAD:
         if all(
@@ -99,14 +101,14 @@ def check_known_bad(machine: MachineInfo) -> list[Finding]:
             found = " with ".join(f"{name} {machine.versions[name]}" for name in bad.versions)
             finding = Finding(" with ".join(bad.versions), "bad", f"{found}: {bad.reason}", bad.fix)
             findings.setdefault(bad.fix, finding)
-    return list(findings.values()) or [Finding("version pairs", "ok", "none that is known to fail")]
-
-
-COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, "<": lt, ">": gt}
+    return list(findings.values()) or [Finding("version pairs", "ok", "no combination known to fail")]
 
 
 def is_matching_version(version: str, specifier: str) -> bool:
-    """Whether a version is as `wanted`: `>=4`, `>=2,<3`, `==1.0.49`, `!=3.16.*`; only its leading numbers count."""
+    """Return whether a version matches a specifier such as `>=4`, `>=2,<3`, `==1.0.49` or `!=3.16.*`.
+
+    Only the leading numbers of the version count.
+    """
     return all(_compare(version, *clause) for clause in re.findall(r"(>=|<=|==|!=|<|>)\s*([\d.*]+)", specifier))
 
 

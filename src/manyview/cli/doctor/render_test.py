@@ -1,6 +1,6 @@
-"""A simulated scene drawn on this machine, in a process of its own: a driver that crashes takes nothing with it.
+"""Render test of a simulated scene, in a separate process because drivers can crash.
 
-`python -m manyview.cli.doctor.render_test` draws it and prints what it found as JSON.
+`python -m manyview.cli.doctor.render_test` renders the scene and prints the result as JSON.
 """
 
 import json
@@ -18,31 +18,33 @@ if TYPE_CHECKING:
     from manyview.envs.views import Image
 
 TIMEOUT_S = 60.0
-"""Far more than it takes; a driver that hangs must not hang the doctor."""
+"""Timeout of the test, far above its normal duration, so that a hanging driver does not block `manyview doctor`."""
 IMAGE_SIZE = 84
+"""Side of the rendered images, in pixels."""
 TIMED_IMAGES, PHYSICS_STEPS = 9, 20
-"""Pictures that are timed; steps of the physics between two states."""
+"""Number of timed images, and physics steps between the two rendered states."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenderTest:
-    """One camera at 84 x 84 pixels, in both qualities of `manyview.make`."""
+    """Result of rendering one camera at 84 x 84 pixels in the qualities `standard` and `fast`."""
 
     backend: str
-    """What MUJOCO_GL was resolved to: egl, glfw or osmesa."""
+    """Backend that MUJOCO_GL resolved to: egl, glfw or osmesa."""
     driver: str
-    """What OpenGL calls its renderer, such as `llvmpipe (LLVM 15.0.6, 256 bits)`."""
+    """Name of the OpenGL renderer, such as `llvmpipe (LLVM 15.0.6, 256 bits)`."""
     standard_ms: float
+    """Milliseconds per view in `standard` quality."""
     fast_ms: float
-    """Milliseconds for a view."""
+    """Milliseconds per view in `fast` quality."""
     contrast: int
-    """The brightest minus the darkest value of a picture, 0 to 255, in the quality where it is lower."""
+    """Maximum minus minimum pixel value of an image, 0 to 255; the lower of both qualities."""
     changed_fraction: float
-    """The fraction of pixels that differ between two states, in the quality where it is lower."""
+    """Fraction of pixels that differ between two states; the lower of both qualities."""
 
 
 def render_in_subprocess(timeout_s: float = TIMEOUT_S) -> RenderTest | str:
-    """What a new process draws, or the error that it ended in."""
+    """Run the render test in a new process; return its result or an error message."""
     command = [sys.executable, "-m", "manyview.cli.doctor.render_test"]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
@@ -52,7 +54,7 @@ def render_in_subprocess(timeout_s: float = TIMEOUT_S) -> RenderTest | str:
 
 
 def parse_render_output(status: int, output: str, errors: str) -> RenderTest | str:
-    """The answer of the other process."""
+    """Parse exit status, stdout and stderr of the test process into its result or an error message."""
     if status < 0:
         return f"crashed with {signal.Signals(-status).name}"
     if status > 0:
@@ -61,10 +63,10 @@ def parse_render_output(status: int, output: str, errors: str) -> RenderTest | s
 
 
 def run_render_test() -> RenderTest:
-    """Draw it in this process."""
+    """Run the render test in this process."""
     from manyview.envs.rendering.gl import configure_headless_gl
 
-    configure_headless_gl()  # as making a task does
+    configure_headless_gl()  # as `manyview.make` does
     standard, fast = _render_quality("standard"), _render_quality("fast")
     return RenderTest(
         backend=os.environ.get("MUJOCO_GL") or "glfw",
@@ -84,15 +86,17 @@ class _QualityResult(NamedTuple):
 
 
 def _render_quality(quality: "RenderQuality") -> _QualityResult:
-    """A cheetah before and after it fell over."""
+    """Render dmc/cheetah_run before and after some physics steps."""
     import numpy as np
 
     from manyview.envs.dmc.env import load_dmc_env
-    from manyview.envs.rendering.mujoco import MujocoRenderer as Scene
+    from manyview.envs.rendering.mujoco import MujocoRenderer
 
     env = load_dmc_env("cheetah_run", np.random.RandomState(0))
     env.reset()
-    renderer = Scene(lambda: (env.physics.model.ptr, env.physics.data.ptr), max_size=IMAGE_SIZE, quality=quality)
+    renderer = MujocoRenderer(
+        lambda: (env.physics.model.ptr, env.physics.data.ptr), max_size=IMAGE_SIZE, quality=quality
+    )
 
     def render() -> "Image":
         return renderer.render("side", (IMAGE_SIZE, IMAGE_SIZE, 3))
@@ -111,7 +115,7 @@ def _render_quality(quality: "RenderQuality") -> _QualityResult:
     return _QualityResult(
         driver=driver,
         ms=1000 * median(durations_s),
-        contrast=min(int(np.ptp(each)) for each in (before, after)),
+        contrast=min(int(np.ptp(image)) for image in (before, after)),
         changed_fraction=float((before != after).any(-1).mean()),
     )
 

@@ -1,4 +1,4 @@
-"""Checks of what draws pictures: MuJoCo's OpenGL, and the Qt of EnvPool's Procgen."""
+"""Checks of rendering: OpenGL for MuJoCo, and Qt for EnvPool's Procgen."""
 
 import re
 
@@ -6,14 +6,14 @@ from manyview.cli.doctor.machine import Finding, MachineInfo, Status
 from manyview.cli.doctor.packages import check_known_bad
 
 GLFW_VALUES = ("", "glfw", "on", "enable", "enabled", "true", "1")
-"""The values of MUJOCO_GL that dm_control reads as glfw. It takes no others but egl and osmesa, not even EGL."""
+"""Values of MUJOCO_GL that dm_control reads as glfw. It accepts only these, egl and osmesa, in lower case."""
 
 SOFTWARE_DRIVERS = re.compile("llvmpipe|softpipe|swrast|swiftshader|software", re.IGNORECASE)
-"""OpenGL drivers that draw on the CPU."""
+"""Names of OpenGL drivers that render on the CPU."""
 
 
 def check_render_backend(machine: MachineInfo) -> list[Finding]:
-    """MuJoCo opens a window unless told otherwise, and dies where there is none."""
+    """Check that MUJOCO_GL selects a backend that works here; MuJoCo's default needs a display."""
     if machine.system != "Linux":
         return [Finding("rendering", "ok", f"the window system of {machine.system}")]
     setting, backend = machine.environment.get("MUJOCO_GL"), resolve_backend(machine)
@@ -41,7 +41,7 @@ def check_render_backend(machine: MachineInfo) -> list[Finding]:
 
 
 def resolve_backend(machine: MachineInfo) -> str:
-    """What MUJOCO_GL comes to: unset it is chosen when a task is made, and other words for glfw mean glfw."""
+    """Return the backend that MUJOCO_GL selects; if it is unset, the one `manyview.make` chooses."""
     setting = machine.environment.get("MUJOCO_GL")
     if setting is None:
         return "glfw" if machine.environment.get("DISPLAY") else "egl"
@@ -49,50 +49,52 @@ def resolve_backend(machine: MachineInfo) -> str:
 
 
 def check_render_driver(machine: MachineInfo) -> list[Finding]:
-    """Which driver draws, and what a view costs with it."""
+    """Report the OpenGL driver and the render time of a view."""
     render_test = machine.render_test
     if render_test is None:
         return []
     if isinstance(render_test, str):
         if _has_bad([*check_render_backend(machine), *check_known_bad(machine)]):
-            return []  # the cause is reported
+            return []  # the cause is reported by these checks
         return [Finding("drawing", "bad", render_test, _choose_driver_fix(machine))]
     software = SOFTWARE_DRIVERS.search(render_test.driver) is not None
     found = (
-        f"{render_test.driver} by {render_test.backend}, {'software' if software else 'hardware'}; "
+        f"{render_test.driver} with {render_test.backend}, {'software' if software else 'hardware'}; "
         f"a view of 84 x 84 takes {render_test.standard_ms:.3g} ms, fast {render_test.fast_ms:.3g} ms"
     )
     if software and machine.nvidia:
-        found += "; the NVIDIA device is not used, its EGL driver is not among these:"
+        found += "; the NVIDIA device is not used because its EGL driver is missing from this directory:"
         return [Finding("drawing", "note", found, "ls /usr/share/glvnd/egl_vendor.d")]
     return [Finding("drawing", "ok", found)]
 
 
 def check_rendered_images(machine: MachineInfo) -> list[Finding]:
-    """Drivers exist that return a flat picture, or the same one for ever, without an error."""
+    """Check that images are not flat and change with the state; broken drivers fail without an error."""
     render_test = machine.render_test
     if render_test is None or isinstance(render_test, str):
         return []
     if render_test.contrast == 0:
         return [
-            Finding("self-test", "bad", "a picture of the simulator is one flat colour", _choose_driver_fix(machine))
+            Finding("self-test", "bad", "an image of the simulator has a single color", _choose_driver_fix(machine))
         ]
     if render_test.changed_fraction == 0:
-        found = "two different states of the simulator give the same picture"
+        found = "two different states of the simulator give the same image"
         return [Finding("self-test", "bad", found, _choose_driver_fix(machine))]
-    found = f"two states of the simulator differ in {render_test.changed_fraction:.0%} of the pixels, none is flat"
+    found = (
+        f"two states of the simulator differ in {render_test.changed_fraction:.0%} of the pixels, and no image is flat"
+    )
     return [Finding("self-test", "ok", found)]
 
 
 def check_qt(machine: MachineInfo) -> list[Finding]:
-    """EnvPool draws Procgen with a Qt that it does not bring."""
+    """Check that Qt loads, with which EnvPool renders Procgen and which it does not install."""
     if machine.system != "Linux" or "envpool" not in machine.versions:
         return []
     error = machine.qt_error
     if error is None:
-        return [Finding("Qt", "ok", "libQt5Gui loads, EnvPool draws Procgen with it")]
+        return [Finding("Qt", "ok", "libQt5Gui loads; EnvPool renders Procgen with it")]
     missing = "libgl1" if "libGL.so" in error else "libqt5gui5"
-    return [Finding("Qt", "bad", f"{error}; EnvPool draws Procgen with it", f"apt-get install {missing}")]
+    return [Finding("Qt", "bad", f"{error}; EnvPool renders Procgen with it", f"apt-get install {missing}")]
 
 
 def _has_bad(findings: list[Finding]) -> bool:
@@ -100,7 +102,7 @@ def _has_bad(findings: list[Finding]) -> bool:
 
 
 def _choose_driver_fix(machine: MachineInfo) -> str:
-    """The command that most likely gives a working driver where the one in use does not draw."""
+    """Return the command most likely to provide a working driver."""
     if resolve_backend(machine) != "egl":
         return "export MUJOCO_GL=egl"
     if "OSMesa" in machine.libraries:

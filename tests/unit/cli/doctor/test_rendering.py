@@ -75,7 +75,7 @@ def test_the_driver_its_kind_and_the_cost_of_a_view_are_named() -> None:
     finding = only(check_render_driver(HEALTHY))
     assert finding.status == "ok"
     assert finding.found == (
-        "llvmpipe (LLVM 15.0.6, 256 bits) by egl, software; a view of 84 x 84 takes 40 ms, fast 0.7 ms"
+        "llvmpipe (LLVM 15.0.6, 256 bits) with egl, software; a view of 84 x 84 takes 40 ms, fast 0.7 ms"
     )
 
 
@@ -103,13 +103,13 @@ def test_software_beside_an_nvidia_device_is_a_note() -> None:
 def test_a_flat_picture_is_bad() -> None:
     finding = only(check_rendered_images(drew(contrast=0)))
     assert (finding.status, finding.fix) == ("bad", "export MUJOCO_GL=osmesa")
-    assert "flat" in finding.found
+    assert "single color" in finding.found
 
 
 def test_pictures_that_do_not_change_with_the_state_are_bad() -> None:
     finding = only(check_rendered_images(drew(changed_fraction=0.0)))
     assert finding.status == "bad"
-    assert "same picture" in finding.found
+    assert "same image" in finding.found
 
 
 def test_a_crashing_driver_is_bad_and_another_one_is_advised() -> None:
