@@ -24,7 +24,7 @@ MASK = "mask"
 Image = NDArray[np.uint8]  # [H, W, C]
 Observation = dict[str, NDArray[Any]]
 State = dict[str, Any]
-"""Result of `snapshot`: arrays, JSON values and nested dicts of these, by name. It can be written without pickle."""
+"""Result of `snapshot`: arrays, JSON values and nested dicts of these, by name. It can be stored as arrays and JSON."""
 
 
 class ViewWarning(UserWarning):

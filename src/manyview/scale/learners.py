@@ -290,7 +290,7 @@ def _broadcast_value(value: Any) -> Any:
 
 
 def _broadcast_files(contents: Mapping[str, bytes] | None) -> dict[str, bytes]:
-    """Return the files of the leader's checkpoint on all ranks; raw bytes cannot execute code, unlike pickle."""
+    """Return the files of the leader's checkpoint on all ranks; raw bytes cannot execute code."""
     names = (*FILES, CHECKSUMS_FILE)
     sizes = torch.tensor([len(contents[name]) if contents else 0 for name in names])
     distributed.broadcast(sizes, src=0)

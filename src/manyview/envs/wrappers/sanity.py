@@ -214,7 +214,7 @@ class SanityCheck(ViewWrapper):
     def _find_lookalike(self, name: str, sample: NDArray[np.int16]) -> str | None:
         """Return the other view whose earlier resets `sample` resembles, or None.
 
-        It must resemble them far more than the earlier resets of its own view.
+        It must resemble them far more than the earlier resets of the same view.
         """
         own_distance = compute_min_distance(sample, self._reset_samples[name])
         if own_distance < SWAP_MIN_DISTANCE or own_distance == np.inf:
