@@ -31,6 +31,7 @@ def test_a_step_costs_what_dm_control_needs_for_the_same_pixels(task: str, figur
 
 @pytest.mark.quality("E3")
 @pytest.mark.skipif(not MEMORY.exists(), reason="reads the memory in use from /proc")
+@pytest.mark.long
 def test_environments_leave_nothing_behind(figure: Figure) -> None:
     """In a process of its own: this one still frees and takes what other tests needed."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:

@@ -64,7 +64,7 @@ def die_in(session: Runner) -> None:
 
 @pytest.mark.attack("A crash at every file operation of a resume and a save leaves a checkpoint to resume from")
 @pytest.mark.quality("D2")
-@pytest.mark.slow
+@pytest.mark.long
 def test_after_a_crash_at_any_file_operation_there_is_a_checkpoint_to_go_on_from(begun: Begun, tmp_path: Path) -> None:
     names = {operation.name for operation in begun.operations}
     assert names >= {"create", "open", "write", "pwrite", "fsync", "rename", "mkdir", "unlink", "rmdir"}

@@ -89,7 +89,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 @FULL_DISK
 @pytest.mark.quality("D5")
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: RunDir, tmp_path: Path) -> None:
     plain = RunDir(tmp_path / "plain")
     session = Runner(CONFIG, plain)

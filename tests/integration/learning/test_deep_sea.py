@@ -25,7 +25,7 @@ def test_the_bonus_finds_the_treasure_of_the_deep_sea(figure: Figure) -> None:
 
 
 @pytest.mark.quality("C1")
-@pytest.mark.slow
+@pytest.mark.long
 def test_so_does_ppo(figure: Figure) -> None:
     found = solved(SEEDS, "ppo mem marginal", "ppo none")
     figure(found["ppo mem marginal"], "with MEM's bonus")

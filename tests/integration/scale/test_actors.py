@@ -59,7 +59,7 @@ class Learner:
         return [pid for pid, name in below(self.process.pid).items() if ACTING in name]
 
     def until(self, reached: Callable[[], object]) -> None:
-        deadline_s = monotonic() + 150
+        deadline_s = monotonic() + 300
         while not reached():
             assert self.process.poll() is None, (self.folder / "said.log").read_text()
             assert monotonic() < deadline_s, (self.folder / "said.log").read_text()
@@ -94,6 +94,7 @@ def wait_for_the_end_of(processes: list[int], *, seconds: float) -> None:
 @pytest.mark.quality("L3")
 @pytest.mark.quality("L4")
 @pytest.mark.quality("D4")
+@pytest.mark.long
 def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) -> None:
     shared_before = set(SHARED_MEMORY.iterdir())
     learner.until(lambda: learner.episodes() > 10)

@@ -31,7 +31,7 @@ def readable(features: torch.Tensor) -> float:
 
 
 @pytest.mark.quality("C5")
-@pytest.mark.slow
+@pytest.mark.long
 def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
@@ -75,8 +75,8 @@ def survival(first: Measurement, last: Measurement) -> dict[str, float]:
 
 
 @pytest.mark.quality("C7", "C8")
-@pytest.mark.slow
-@pytest.mark.parametrize("updates", [UPDATES // 2, pytest.param(UPDATES, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("updates", [UPDATES // 2, UPDATES])
 def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_true_state(
     updates: int, figure: Figure
 ) -> None:

@@ -22,7 +22,10 @@ CAMERAS = {
     "swimmer": ("tracking1", "tracking2", "eyes"),
     "walker": ("side", "back"),
 }
-"""Cameras by domain, in the order of their numbers. Reach Duplo defines only the first; the others are added."""
+"""Cameras by domain, in the order of their numbers; a test compares them with dm_control's models.
+
+A camera that a model lacks is added when the model is loaded, as `env._load_reach_duplo` does for Reach Duplo.
+"""
 
 TASK_NAMES = {
     "acrobot": ("swingup", "swingup_sparse"),
