@@ -3,7 +3,8 @@
     python -m experiments.deep_sea                  # run what results/deep_sea is missing, then print the table
     python -m experiments.deep_sea --table          # only print the table
 
-Decided before the runs: seeds 1 to 10 of every method, all counted. A seed is solved once the policy, without noise,
+Seeds 1 to 10 of every method, all counted. Noise and frame limits were lowered after seeds without a bonus solved the
+task (docs/research/log.md). A seed is solved once the policy, without noise,
 reaches the treasure at two evaluations in a row; the run then ends. Otherwise it is unsolved at its last frame.
 """
 

@@ -29,7 +29,7 @@ def list_rows() -> Iterator[tuple[str, ...]]:
             sum(attempts[prefix + method, seed].solved_at_frame is not None for seed in deep_sea.SEEDS)
             for method in ("mem marginal", "mem joint", "re3", "none")
         )
-        name = f"Deep Sea, {agent}: seeds of {len(deep_sea.SEEDS)} that learned the way"
+        name = f"Deep Sea, {agent}: seeds of {len(deep_sea.SEEDS)} whose policy reached the treasure"
         yield name, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
     runs = group_by_cell("dmc") | group_by_cell("procgen")
     for name, task, agent, metric, digits in TASKS:

@@ -1,6 +1,6 @@
 """k-nearest-neighbor search and the entropy estimate of Eq. 1.
 
-The search is exact, tiled to bound memory, and handles several views with absent rows at once.
+`knn_distance` is exact, tiled to bound memory, and handles several views with absent rows at once.
 """
 
 import math
