@@ -25,7 +25,7 @@ def restore_all(envs: AnyVectorEnv, state: State) -> Observation:
     return stack_observations([restore(env, state[str(number)]) for number, env in enumerate(env_list)])
 
 
-def attribute_of_each(env: AnyVectorEnv | gym.Env[Any, Any], name: str) -> list[Any]:
+def get_attr_values(env: AnyVectorEnv | gym.Env[Any, Any], name: str) -> list[Any]:
     """Return an attribute of every environment in this process that has it, in whichever of its layers."""
     each = list(env.envs) if isinstance(env, SyncVectorEnv) else [] if isinstance(env, VectorEnv) else [env]
     return [one.get_wrapper_attr(name) for one in each if one.has_wrapper_attr(name)]

@@ -258,7 +258,9 @@ def test_whoever_watches_may_fail_without_harm(folder: RunDir) -> None:
     breaks, heard = Breaks(), Heard()
     run(short_run(), folder, breaks, heard)
     assert kinds(folder, "end")[0]["state"] == "finished"
-    assert [record["text"] for record in kinds(folder, "warning")] == ["Breaks is told no more: BrokenPipeError()"]
+    assert [record["text"] for record in kinds(folder, "warning")] == [
+        "Breaks is disabled after an error: BrokenPipeError()"
+    ]
     assert breaks.closed
     assert heard.records[-1]["kind"] == "end"
 
