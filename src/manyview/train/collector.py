@@ -85,7 +85,7 @@ class Collector:
             restore(self.env, state)
 
     def _select_action(self) -> NDArray[np.float32]:
-        """Lines 4 to 7, or an initial uniform random action."""
+        """Run lines 4 to 7, or return an initial uniform random action."""
         step = self.counters.steps
         if step < self.config.schedule.random_steps:
             sample = make_rng(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.actions.size)

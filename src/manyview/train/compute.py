@@ -34,7 +34,7 @@ NUMERIC_VARIABLES = (
 )
 """Environment variables that select numerical kernels.
 
-Torch's own thread count is recorded as `threads`.
+Variables for torch's threads are left out: the manifest records `threads`.
 """
 GL_VARIABLES = (
     "GALLIUM_DRIVER",

@@ -78,7 +78,7 @@ def evaluate_policy(
     seed: int,
     step: int,
     sequential: bool = False,
-    filmed_steps: int = 0,
+    video_steps: int = 0,
     max_steps: int = EvaluationConfig.max_steps,
     stop: StopRequest | None = None,
     calls: EnvCallTracker | None = None,
@@ -95,11 +95,11 @@ def evaluate_policy(
         step: Agent step of the training, on which the noise schedule depends.
         sequential: Seed the first episode only; the environment chooses the starts of the others. By default each
             episode has its own seed.
-        filmed_steps: Number of steps of the first episode to record.
+        video_steps: Number of steps of the first episode to record.
         max_steps: Cut episodes at this length; `Evaluation.cut` counts them.
         stop: Stop request, checked before every step.
         calls: Marks calls of the environment for the watchdog.
-        warn: Receives a text as soon as `max_steps` or `filmed_steps` is reached.
+        warn: Receives a text as soon as `max_steps` or `video_steps` is reached.
 
     Raises:
         StopRequested: There was a stop request.
@@ -113,14 +113,14 @@ def evaluate_policy(
             is_seeded = index == 0 or not sequential
             with calls("reset"):
                 observation, _ = env.reset(seed=derive_seed(seed, "evaluation", index) if is_seeded else None)
-            observations, moments = [], []
+            observations, recorded_steps = [], []
             total, length, frame, last_reward, ended = 0.0, 0, 0, None, False
             while True:
                 tensors = prepare_observation(observation, shapes, device, episode=index)
-                if index == 0 and length <= filmed_steps > 0:
+                if index == 0 and length <= video_steps > 0:
                     observations.append(tensors)
                     images = _extract_images(*tensors, shapes.views)
-                    moments.append(
+                    recorded_steps.append(
                         RecordedStep(step=length, frame=frame, images=images, reward=last_reward, is_last=ended)
                     )
                 if ended:
@@ -132,8 +132,8 @@ def evaluate_policy(
                         "Change the limit with evaluation.max_steps"
                     )
                     break
-                if index == 0 and length == filmed_steps > 0:
-                    warn(f"a video was cut after {filmed_steps:,} steps. Change the limit with evaluation.video_steps")
+                if index == 0 and length == video_steps > 0:
+                    warn(f"a video was cut after {video_steps:,} steps. Change the limit with evaluation.video_steps")
                 if stop:
                     raise StopRequested
                 noise_step = step + length + EPISODE_NOISE_STRIDE * index
@@ -143,7 +143,7 @@ def evaluate_policy(
                 last_reward, frame = float(reward), frame + info.get("frames", 1)
                 total, length, ended = total + last_reward, length + 1, terminated or truncated
             if observations:
-                recording = EpisodeRecording(moments, _compute_bonuses(agent, observations))
+                recording = EpisodeRecording(recorded_steps, _compute_bonuses(agent, observations))
             returns.append(total)
             steps.append(length)
     return Evaluation(returns, steps, recording, cut)
@@ -200,7 +200,7 @@ class Evaluator:
                 seed=starts.seed,
                 sequential=starts.sequential,
                 step=trainer.counters.steps,
-                filmed_steps=config.evaluation.video_steps if levels != "test" and self.should_record_video else 0,
+                video_steps=config.evaluation.video_steps if levels != "test" and self.should_record_video else 0,
                 max_steps=config.evaluation.max_steps,
                 stop=stop,
                 calls=trainer.env_calls,

@@ -148,7 +148,7 @@ def _infer_actions(config: RunConfig, space: spaces.Space[Any]) -> ActionSpec:
 
 
 def build_derived_views(config: RunConfig, cameras: Sequence[View]) -> DerivedViews:
-    """Return the derived views: the paper's second view of a Procgen screen, or the config's choice for any task."""
+    """Return the derived views: the paper's for a Procgen screen, or the config's choice for any task of PPO."""
     choice = config.env.further_view
     augmentation: Augmentation | None
     if choice == "paper":

@@ -34,9 +34,11 @@ START_S, STOP_S, FINISH_S = 3.0, 2.0, 60.0
 class Logger(Protocol):
     """Receiver of records: a file, a display or a service."""
 
-    def record(self, record: Mapping[str, Any]) -> None: ...
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Take one record: its kind, counters, seconds and values."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write what is pending and release files and threads."""
 
 
 class JsonLinesLogger:
@@ -69,7 +71,7 @@ class JsonLinesLogger:
         if keep_bytes is not None and current_bytes < keep_bytes:
             self.damage = f"{path.name} was cut off: expected at least {keep_bytes:,} bytes, got {current_bytes:,}"
         elif not self.damage and sha256 not in (None, self.sha256):
-            self.damage = f"{path.name} was changed: the checksum of its first {self._size:,} bytes differs"
+            self.damage = f"{path.name} was changed: its first {self._size:,} bytes do not match their checksum"
         if last not in (b"", b"\n"):
             self._append(b"\n")  # otherwise the next record would continue a partial line
 

@@ -210,7 +210,7 @@ def _load_checkpoint(
     runner_state, segments = RunnerState.from_plain(loaded.state["runner"]), parse_segments(loaded.manifest)
     trainer.load_state(loaded.state, lambda: segment_log.load(segments))
     if directory.name.removesuffix(".stop") != checkpoint.format_checkpoint_name(trainer.counters.frames):
-        raise ValueError(f"wrong frames: expected those of its name, got {trainer.counters.frames}")
+        raise ValueError(f"wrong frames: expected those of the name {directory.name}, got {trainer.counters.frames}")
     return runner_state, segments
 
 

@@ -136,7 +136,7 @@ class RunDir:
             return os.path.samestat((self.path / "lock").stat(), os.fstat(lock.fileno()))
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # a file server that does not answer is no move
+        except OSError:  # an unreachable file server does not mean that the directory moved
             return True
 
     def move_aside(self) -> Path:

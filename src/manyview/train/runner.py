@@ -160,7 +160,7 @@ class Runner(AbstractContextManager["Runner"]):
 
     def run(self) -> bool:
         """Train to the end or to a stop request; return whether the run has finished."""
-        # Signals are handled from the first record to the last: a run that shows up can be stopped.
+        # Signals are handled from the first record to the last: a run with a start record can be stopped.
         with self._handle_stops() as self._stop:
             set_current_request(self._stop)
             self._log_start()
@@ -239,7 +239,7 @@ class Runner(AbstractContextManager["Runner"]):
             self.metrics_logger.flush()  # the record of the end must be on the disk before the manifest says so
             self.run_dir.mark_finished()
         except OSError as error:
-            raise SaveFailedError("that the run has finished", error) from None
+            raise SaveFailedError("the end of the run", error) from None
         if not self.config.log.keep_replay:
             self.segment_log.truncate(keep=())
 

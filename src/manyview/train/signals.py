@@ -109,7 +109,7 @@ class Watchdog:
         step_deadline_s: float | None = None,
     ) -> None:
         self._calls, self._leave, self._step_deadline_s = calls, leave, step_deadline_s
-        self._leaving, self._armed = Lock(), False
+        self._exit_lock, self._armed = Lock(), False
         self._receiver, self._sender = socket.socketpair()
         self._sender.setblocking(False)
         self._previous_fd: int | None = None
@@ -126,7 +126,7 @@ class Watchdog:
 
     def wait_if_exiting(self) -> None:
         """Block forever if `leave` is already ending the process; call it before saving a run."""
-        with self._leaving:
+        with self._exit_lock:
             pass
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Watchdog:
             (name, since_s), now_s = pending, monotonic()
             late = name == "step" and now_s - since_s > deadline_s
             if late or now_s - max(signal_s, since_s) >= STOP_TIMEOUT_S:
-                with self._leaving:
+                with self._exit_lock:
                     if self._calls.pending is pending:
                         self._exit_within(FORCED_EXIT_S - STOP_TIMEOUT_S)  # `leave` may block on the disk
                         self._leave(name, now_s - since_s, number)

@@ -15,19 +15,19 @@ from manyview.envs.visualization.video import draw_video_frames, write_video
 class EpisodeRecording:
     """Images, rewards and bonuses of one episode."""
 
-    moments: list[RecordedStep]
+    steps: list[RecordedStep]
     reward_int: list[float] | None
     """r̂ of each step among those of the episode and of MEM's feature bank, if any; None without a bonus."""
 
 
 def format_captions(recording: EpisodeRecording, *, beta: float) -> list[str]:
     """Return a caption for each step. β and r̂ are spelled out: Pillow's default font lacks them."""
-    totals = accumulate(moment.reward or 0.0 for moment in recording.moments)
-    bonuses: Sequence[float | None] = recording.reward_int or [None] * len(recording.moments)
+    totals = accumulate(step.reward or 0.0 for step in recording.steps)
+    bonuses: Sequence[float | None] = recording.reward_int or [None] * len(recording.steps)
     return [
-        f"frame {moment.frame:<6} return {total:<8.1f}"
+        f"frame {step.frame:<6} return {total:<8.1f}"
         + ("" if bonus is None else f" beta {beta:.3g}   bonus {bonus:+.2f}")
-        for moment, total, bonus in zip(recording.moments, totals, bonuses, strict=True)
+        for step, total, bonus in zip(recording.steps, totals, bonuses, strict=True)
     ]
 
 
@@ -37,5 +37,5 @@ def write_episode_video(
     """Write the video of an episode; `frames` is the training progress of the agent."""
     title = f"{config.task}   {config.method}   after {frames:,} frames"
     write_video(
-        path, draw_video_frames(views, recording.moments, title=title, captions=format_captions(recording, beta=beta))
+        path, draw_video_frames(views, recording.steps, title=title, captions=format_captions(recording, beta=beta))
     )
