@@ -314,7 +314,7 @@ def test_fresh_episodes_are_those_of_their_rollout_and_have_been_paid_nothing() 
 def test_continuous_agents_say_who_takes_numbered_actions() -> None:
     from manyview.train.off_policy import OffPolicyTrainer
 
-    with pytest.raises(ValueError, match="ppo takes numbered ones too"):
+    with pytest.raises(ValueError, match="Use ppo for discrete actions"):
         OffPolicyTrainer(short_rollouts("drqv2+mem"))
 
 

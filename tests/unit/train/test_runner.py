@@ -189,7 +189,7 @@ def test_a_fresh_run_leaves_the_old_one_under_another_name(folder: RunDir) -> No
 def test_a_run_does_not_go_on_with_other_settings(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     stopping_at(monkeypatch, 40)
     assert not run(short_run(), folder)
-    with pytest.raises(ValueError, match=r"replay\.batch_size was 8, now 9\. Go on with the same ones"):
+    with pytest.raises(ValueError, match=r"replay\.batch_size was 8, now 9\. Resume with the same settings"):
         run(short_run(replay={"batch_size": 9}), folder)
 
 
