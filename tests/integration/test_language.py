@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "manyview"
 FILES = sorted(PACKAGE.rglob("*.py"))
 OPENERS = re.compile(r"(What|Of|Whether|Who|Whoever|How|Where|Among|Those|That|Which)\b")
 PHRASES = re.compile(
-    r"makes? no sense|of another build|\bwhoever\b|\bsomebody\b|\bnobody\b|is told\b|\bof its own\b|\bgoes on\b|\bat the begin\b",
+    r"makes? no sense|of another build|\bwhoever\b|\bsomebody\b|\bnobody\b|is told\b|\bof its own\b|\bgoes on\b"
+    r"|\bat the begin\b",
     re.IGNORECASE,
 )
 

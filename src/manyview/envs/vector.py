@@ -30,7 +30,7 @@ def restore_all(envs: AnyVectorEnv, state: State) -> Observation:
     return stack_observations([restore(env, state[str(number)]) for number, env in enumerate(env_list)])
 
 
-def attribute_of_each(env: AnyVectorEnv | gym.Env[Any, Any], name: str) -> list[Any]:
+def get_attr_values(env: AnyVectorEnv | gym.Env[Any, Any], name: str) -> list[Any]:
     """Return an attribute of every environment that has it.
 
     Searches all wrappers of the environments in this process.

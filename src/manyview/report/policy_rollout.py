@@ -100,7 +100,7 @@ def play_episodes(
                 sequential=starts.sequential,
                 step=counters.steps,
                 calls=calls,
-                filmed_steps=config.evaluation.video_steps if record_video else 0,
+                video_steps=config.evaluation.video_steps if record_video else 0,
                 max_steps=config.evaluation.max_steps,
             )
     finally:

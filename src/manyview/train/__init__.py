@@ -1,4 +1,4 @@
-"""Runs: Algorithms 1 and 2, with their evaluations, records, videos and checkpoints."""
+"""Training: Algorithms 1 and 2 with evaluations, records, videos and checkpoints."""
 
 from manyview.config.overrides import apply_overrides
 from manyview.config.presets import PRESETS, load_preset

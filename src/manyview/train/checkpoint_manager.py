@@ -1,4 +1,4 @@
-"""Write a run's checkpoints in the background, and keep the newest ones with the segments they name."""
+"""Write a run's checkpoints in the background, and keep the newest ones with their segments."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,10 +30,10 @@ class CheckpointManager:
         self._segment_log, self._metrics_logger = segment_log, metrics_logger
         self._process_manifest = process_manifest
         self.last_good = last_good
-        """The last scheduled checkpoint; pruning keeps it. One made because of a stop does not count."""
+        """Name of the last scheduled checkpoint, which pruning keeps; one caused by a stop request does not count."""
 
     def save(self, name: str, state: Mapping[str, Any], *, inserted: int) -> None:
-        """Submit a checkpoint of `state` and return; training goes on while it is written.
+        """Submit a checkpoint of `state` and return; training continues while it is written.
 
         `inserted` is the number of steps in the replay buffer, which the named segments cover.
         """
@@ -50,7 +50,7 @@ class CheckpointManager:
         self._writer.submit(write)
 
     def is_saved(self, name: str) -> bool:
-        """Return whether this checkpoint is complete on the disk; call `AsyncWriter.wait` before."""
+        """Return whether this checkpoint is complete on the disk; call `AsyncWriter.wait` first."""
         return (self._directory / name).is_dir()
 
     def prune(self) -> None:
@@ -58,11 +58,11 @@ class CheckpointManager:
         self._prune(self.last_good)
 
     def _prune(self, last_good: str) -> None:
-        kept = checkpoint.prune_checkpoints(self._directory, MAX_CHECKPOINTS, keep=last_good)
-        self._segment_log.prune(collect_segments(kept))
+        remaining = checkpoint.prune_checkpoints(self._directory, MAX_CHECKPOINTS, keep=last_good)
+        self._segment_log.prune(collect_segments(remaining))
 
     def load_last_good(self) -> tuple[Path, Checkpoint]:
-        """Return the last good checkpoint, or the newest one if a full disk kept that from being written."""
+        """Return the last good checkpoint, or the newest one if that was not written because of a full disk."""
         self._writer.wait()
         path = self._directory / self.last_good
         try:

@@ -24,13 +24,13 @@ class Collector:
     """Play episodes into a replay buffer, which also stacks the frames that the policy sees.
 
     Args:
-        config: of the run.
-        env: gives single frames; see `factory.make_training_env`.
-        shapes: of what the agent sees.
-        agent: acts.
-        replay: gets every transition.
-        counters: counts steps, frames and episodes; the trainer counts on it too.
-        env_calls: marks calls of the environment for the watchdog.
+        config: Settings of the run.
+        env: Environment with single frames; see `factory.make_training_env`.
+        shapes: Views and actions of the agent.
+        agent: Selects the actions.
+        replay: Stores every transition.
+        counters: Counters of steps, frames and episodes, shared with the trainer.
+        env_calls: Marks calls of the environment for the watchdog.
 
     """
 
@@ -62,6 +62,7 @@ class Collector:
         return [info["episode"]] if "episode" in info else []
 
     def start_episode(self) -> None:
+        """Reset the environment and start an episode in the replay buffer."""
         # Seeds by number: an episode's start does not depend on the episodes before.
         seed = derive_seed(self.config.seed, "episode", self.counters.episodes)
         with self._env_calls("reset"):
@@ -84,7 +85,7 @@ class Collector:
             restore(self.env, state)
 
     def _select_action(self) -> NDArray[np.float32]:
-        """Lines 4 to 7, or an initial uniform random action."""
+        """Run lines 4 to 7, or return an initial uniform random action."""
         step = self.counters.steps
         if step < self.config.schedule.random_steps:
             sample = make_rng(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.actions.size)

@@ -1,4 +1,4 @@
-"""The device, number type and threads of a run, and what they resolve to here."""
+"""Device, precision and threads of a run, and a fingerprint of its numerics."""
 
 import hashlib
 import os
@@ -32,7 +32,10 @@ NUMERIC_VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "TORCH_BLAS_PREFER_CUBLASLT",
 )
-"""Environment variables that choose how numbers are computed; those of threads are in `threads`, as torch has them."""
+"""Environment variables that select numerical kernels.
+
+Variables for torch's threads are left out: the manifest records `threads`.
+"""
 GL_VARIABLES = (
     "GALLIUM_DRIVER",
     "GALLIUM_OVERRIDE_CPU_CAPS",
@@ -44,19 +47,19 @@ GL_VARIABLES = (
     "MESA_LOADER_DRIVER_OVERRIDE",
     "MUJOCO_GL",
 )
-"""Those that choose how pictures are drawn, for tasks that draw through OpenGL."""
+"""Environment variables that select how OpenGL renders images."""
 
 
-def read_numeric_environment(*, draws: bool) -> dict[str, str]:
-    """Return the variables that are set and that results depend on to the last bit."""
-    names = (*NUMERIC_VARIABLES, *(GL_VARIABLES if draws else ()))
+def read_numeric_environment(*, with_opengl: bool) -> dict[str, str]:
+    """Return the environment variables that are set and can change the last bit of a result."""
+    names = (*NUMERIC_VARIABLES, *(GL_VARIABLES if with_opengl else ()))
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def compute_fingerprint(device: torch.device) -> str:
-    """Return a short SHA-256 of a small training step: of other kernels, instructions or rounding it is another one.
+    """Return a short SHA-256 of a small training step; it changes with kernels, instructions and rounding.
 
-    Weights and inputs are drawn from a generator of its own, so nothing else that is random changes.
+    Weights and inputs come from a separate generator, so no other random stream advances.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -78,15 +81,19 @@ def compute_fingerprint(device: torch.device) -> str:
 
 
 def resolve_machine(config: MachineConfig) -> MachineConfig:
-    """With nothing left open, as the manifest records it."""
+    """Return the settings with device and threads resolved, as the manifest records them."""
     return replace(config, device=str(resolve_device(config)), threads=config.threads or torch.get_num_threads())
 
 
 def resolve_device(config: MachineConfig) -> torch.device:
+    """Return the device of the config; `auto` is the accelerator if there is one, else the CPU.
+
+    Raises `ValueError` if the device cannot be used.
+    """
     return _find_device(config.device)
 
 
-@cache  # asked at every step
+@cache  # called at every step
 def _find_device(name: str) -> torch.device:
     if name == "auto":
         accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -100,11 +107,11 @@ def _find_device(name: str) -> torch.device:
 
 
 def configure_torch(config: MachineConfig) -> None:
-    """Settings that torch keeps for the whole process."""
+    """Apply the settings that torch keeps per process."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
 
 
 def autocast(config: MachineConfig) -> AbstractContextManager[None]:
-    """What networks compute in, inside of it."""
+    """Return a context in which networks compute in the configured precision."""
     return torch.autocast(resolve_device(config).type, torch.bfloat16, enabled=config.precision == "bfloat16")

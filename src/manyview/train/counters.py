@@ -1,4 +1,4 @@
-"""How far a run has come, in every unit that somebody may mean by a step."""
+"""Progress of a run in frames, agent steps, updates, episodes and rollouts."""
 
 from dataclasses import asdict, dataclass
 
@@ -6,41 +6,45 @@ from manyview.mem.reward import BetaUnit
 from manyview.utils.json_io import is_count
 
 OPTIONAL_COUNTS = {"rollouts"}
-"""Counts that the first checkpoints did not have."""
+"""Counts that checkpoints of early versions lack."""
 
 
 @dataclass
 class Counters:
+    """Counts of one run; its checkpoints contain them."""
+
     frames: int = 0
-    """Of the simulator, action repeat counted."""
+    """Simulator frames, including repeated actions."""
     steps: int = 0
-    """Of the agent."""
+    """Agent steps."""
     updates: int = 0
     episodes: int = 0
-    """That have begun."""
+    """Episodes started."""
     rollouts: int = 0
-    """That have been learned from."""
+    """Rollouts trained on."""
     skipped_updates: int = 0
-    """Because a loss or gradient was not finite."""
+    """Updates skipped because a loss or gradient was not finite."""
     skipped_in_a_row: int = 0
     rolled_back_at: int = -1
-    """Updates made when the agent last went back to a checkpoint."""
+    """Value of `updates` at the last rollback of the agent; -1 if there was none."""
 
     def get_state(self) -> dict[str, int]:
+        """Return all counts by name."""
         return asdict(self)
 
     def load_state(self, state: dict[str, int]) -> None:
-        for name, now in asdict(self).items():
-            value = state.get(name, now) if name in OPTIONAL_COUNTS else state[name]
+        """Restore all counts; `ValueError` for anything but an integer of at least -1."""
+        for name, current in asdict(self).items():
+            value = state.get(name, current) if name in OPTIONAL_COUNTS else state[name]
             if not is_count(value, min_value=-1):
-                raise ValueError(f"{name} must be a whole number, got {value!r}")
+                raise ValueError(f"invalid counter `{name}`: expected an integer of at least -1, got {value!r}")
             setattr(self, name, value)
 
     def count(self, unit: BetaUnit) -> int:
-        """In the unit that β is counted in."""
+        """Return the progress in the unit of the β schedule."""
         count: int = getattr(self, {"agent_steps": "steps"}.get(unit, unit))
         return count
 
     def to_record(self) -> dict[str, int]:
-        """What every record carries."""
+        """Return the counts that every record has."""
         return {"frames": self.frames, "steps": self.steps, "updates": self.updates}

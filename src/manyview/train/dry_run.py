@@ -1,4 +1,4 @@
-"""What a run will take, before it begins: bytes, parameters, and hours by some real steps and updates."""
+"""Estimate memory, parameters and duration of a run from a few real steps and updates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,21 +23,23 @@ TRIAL_UPDATES = 5
 TRIAL_STEPS = 2_000
 TRIAL_EVALUATION_STEPS = 20
 MAX_TRIAL_S = 3.0
-"""How long steps are tried for, at most."""
+"""Upper limit of the time spent on trial steps."""
 DEFAULT_EPISODE_FRAMES = 1000
-"""An episode that does not end within the trial is taken for one of the suites' usual length."""
+"""Assumed episode length, the suites' usual one, if no episode ends within the trial."""
 
 
 @dataclass(frozen=True)
 class RunEstimate:
+    """Measured costs of a run's parts; totals follow from its config."""
+
     config: RunConfig
     views: tuple[str, ...]
     frames_per_step: int
     parameters: int
     data_bytes: int
-    """Of the replay, or of a rollout."""
+    """Bytes of the replay buffer or of the rollout buffer."""
     update_bytes: int | None
-    """Beside the replay: a batch, parameters, moments and what an update keeps for its backward pass."""
+    """Memory beside the data: a batch, parameters, moments and activations of an update; None if unknown."""
     free_bytes: int | None
     step_s: float
     update_s: float
@@ -64,7 +66,7 @@ class RunEstimate:
 
 
 def estimate_run(config: RunConfig) -> RunEstimate:
-    """Take some real steps and updates of the run, with a replay just large enough for them."""
+    """Run some real steps and updates, with a replay buffer just large enough for them."""
     config = replace(config, machine=resolve_machine(config.machine))
     configure_torch(config.machine)
     trial = _make_trial_config(config)
@@ -111,36 +113,36 @@ def estimate_run(config: RunConfig) -> RunEstimate:
 
 
 def _make_trial_config(config: RunConfig) -> RunConfig:
-    """The run with the policy's actions from the first step, no updates of its own, and a small replay in memory."""
+    """Return the config of the trial: policy actions from the first step, no updates, a small replay in memory."""
     config, rows, envs = config.single_process, (TRIAL_UPDATES + 1) * config.ppo.batch_size, config.rollout.envs
     if config.is_on_policy:
-        min_steps = 1 + max(3, config.mem.k, config.re3.k)  # there must be room for the neighbours
+        min_steps = 1 + max(3, config.mem.k, config.re3.k)  # k-NN needs more than k rows
         return apply_overrides(
             config, {"rollout": {"steps": min(config.rollout.steps, max(min_steps, ceil(rows / envs)))}}
         )
-    never = config.schedule.frames + 1
+    after_end = config.schedule.frames + 1
     return apply_overrides(
         config,
         {
-            "schedule": {"random_steps": 0, "seed_frames": never},
+            "schedule": {"random_steps": 0, "seed_frames": after_end},
             "replay": {"capacity": min(config.replay.capacity, TRIAL_STEPS), "folder": None, "prefetch": False},
         },
     )
 
 
 def _time_rollout(trainer: OnPolicyTrainer) -> tuple[float, float | None]:
-    """Seconds of a step of one environment, and the steps of an episode if one ended."""
-    trainer.advance()  # the first is slow
+    """Return seconds per step of one environment, and steps per episode if one ended."""
+    trainer.advance()  # the first step is slow
     start_s, steps, episodes = perf_counter(), 0, 0
     while trainer.rollout.length < trainer.rollout.num_steps:
         episodes += len(trainer.advance().episodes)
         steps += trainer.config.rollout.envs
-    # Not the length of those that ended, which are the short ones.
+    # Not the mean length of the finished episodes: those are the short ones.
     return (perf_counter() - start_s) / max(1, steps), steps / episodes if episodes else None
 
 
 def _time_evaluation_step(trainer: OnPolicyTrainer) -> float:
-    """Seconds of a step of an evaluation, which plays one environment."""
+    """Return seconds per step of an evaluation, which runs a single environment."""
     env, shapes = factory.make_env(trainer.config), trainer.shapes
     observation, _ = env.reset(seed=0)
     start_s = perf_counter()
@@ -155,7 +157,7 @@ def _time_evaluation_step(trainer: OnPolicyTrainer) -> float:
 
 
 def _time_steps(trainer: OffPolicyTrainer) -> tuple[float, int | None]:
-    """Seconds of a step, and the steps of an episode if one ended."""
+    """Return seconds per step, and the steps of an episode if one ended."""
     for _ in range(trainer.config.replay.n_step + 3):  # the first steps of a simulator are slow
         trainer.advance()
     start_s, steps, episode_steps = perf_counter(), 0, None
@@ -173,7 +175,7 @@ def _time_call(work: Callable[[], object]) -> float:
 
 
 def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
-    """Return the lines of the estimate: sizes, times and the run directory."""
+    """Return the estimate as lines of text: sizes, times and the run directory."""
     config = estimate.config
     location = "in memory" if config.replay.folder is None else f"in {config.replay.folder}"
     data = (
@@ -190,11 +192,11 @@ def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
         **data,
         "other memory": f"{format_bytes(estimate.update_bytes)} for networks, their moments and an update",
         "free memory": format_bytes(estimate.free_bytes),
-        "a step": f"{1000 * estimate.step_s:.3g} ms",
-        "an update": f"{1000 * estimate.update_s:.3g} ms",
-        "in all": f"{estimate.config.schedule.frames:,} frames, {estimate.steps:,.0f} steps, "
+        "step time": f"{1000 * estimate.step_s:.3g} ms",
+        "update time": f"{1000 * estimate.update_s:.3g} ms",
+        "total": f"{estimate.config.schedule.frames:,} frames, {estimate.steps:,.0f} steps, "
         f"{estimate.updates:,.0f} updates",
-        "about": f"{timedelta(seconds=round(estimate.seconds))} on {estimate.config.machine.device}",
-        "folder": str(run_dir.path),
+        "duration": f"about {timedelta(seconds=round(estimate.seconds))} on {estimate.config.machine.device}",
+        "run directory": str(run_dir.path),
     }
     return [f"{name:<14}{value}" for name, value in rows.items()]

@@ -1,4 +1,4 @@
-"""Episodes without exploration noise; the same seed gives the same starts."""
+"""Evaluate a policy on episodes without exploration noise; equal seeds give equal starts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,38 +30,39 @@ from manyview.train.video import EpisodeRecording, write_episode_video
 from manyview.utils.seeding import derive_seed
 
 BONUS_BATCH_ROWS = 512
-"""Rows of a filmed episode whose r̂ is taken against each other."""
+"""Rows of a recorded episode among which r̂ is computed."""
 EPISODE_NOISE_STRIDE = 1_000_003
-"""Steps by which the noise of an evaluation's episodes differs."""
-
-
+"""Offset between the noise steps of consecutive evaluation episodes."""
 MAX_VIDEOS = 100
-"""About so many in a run."""
+"""Approximate upper limit of videos in a run."""
 
 
 class EpisodeStarts(NamedTuple):
-    """How the episodes of an evaluation begin."""
+    """Seeding of the episodes of an evaluation; see `evaluate_policy`."""
 
     seed: int
     sequential: bool
 
 
 def choose_starts(frames: int, *, seed: int, has_levels: bool) -> EpisodeStarts:
-    """Those of a run's own evaluation.
+    """Return the episode starts of an evaluation at `frames`.
 
-    Ten levels of thousands are a sample: others at every evaluation, or the gap would be that of these ten. There a
-    seed makes the engine anew, which takes longer than many an episode, so one has to do for all of them.
+    Tasks with levels: an evaluation sees a few of thousands, so every evaluation draws others; otherwise the
+    generalization gap would be that of a fixed few. A new seed rebuilds their engine, which takes longer than many an
+    episode, so all episodes share one seed. Other tasks start from the same states at every evaluation.
     """
     return EpisodeStarts(derive_seed(seed, "levels", frames), True) if has_levels else EpisodeStarts(seed, False)
 
 
 @dataclass(frozen=True)
 class Evaluation:
+    """Returns and lengths of the episodes, and a recording of the first one if requested."""
+
     returns: list[float]
     steps: list[int]
     recording: EpisodeRecording | None
     cut: int = 0
-    """Episodes that a limit ended; their returns are those so far."""
+    """Number of episodes cut at `max_steps`; their returns count up to there."""
 
     @property
     def mean_return(self) -> float:
@@ -77,29 +78,31 @@ def evaluate_policy(
     seed: int,
     step: int,
     sequential: bool = False,
-    filmed_steps: int = 0,
+    video_steps: int = 0,
     max_steps: int = EvaluationConfig.max_steps,
     stop: StopRequest | None = None,
     calls: EnvCallTracker | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
-    """Play so many episodes without exploring. A `stop` in between raises `StopRequested`.
-
-    Each begins by a seed of its own, or `sequential`: the first does, and the others follow it as the engine has them.
+    """Evaluate a policy without exploration.
 
     Args:
-        agent: plays.
-        env: is played.
-        shapes: of its observations.
-        episodes: how many.
-        seed: of their starts.
-        step: of the agent, by which its noise falls.
-        sequential: see above.
-        filmed_steps: so many of the first episode are filmed.
-        max_steps: an episode that has not ended by then is cut there, and counted.
-        stop: who asks for a stop.
-        calls: marks what the environment is doing.
-        warn: is told of either limit as soon as it is met.
+        agent: Policy to evaluate.
+        env: Environment to evaluate it in.
+        shapes: Views and actions of the environment.
+        episodes: Number of episodes.
+        seed: Seed of the episode starts.
+        step: Agent step of the training, on which the noise schedule depends.
+        sequential: Seed the first episode only; the environment chooses the starts of the others. By default each
+            episode has its own seed.
+        video_steps: Number of steps of the first episode to record.
+        max_steps: Cut episodes at this length; `Evaluation.cut` counts them.
+        stop: Stop request, checked before every step.
+        calls: Marks calls of the environment for the watchdog.
+        warn: Receives a text as soon as `max_steps` or `video_steps` is reached.
+
+    Raises:
+        StopRequested: There was a stop request.
 
     """
     device = next(agent.parameters()).device
@@ -110,14 +113,14 @@ def evaluate_policy(
             is_seeded = index == 0 or not sequential
             with calls("reset"):
                 observation, _ = env.reset(seed=derive_seed(seed, "evaluation", index) if is_seeded else None)
-            observations, moments = [], []
+            observations, recorded_steps = [], []
             total, length, frame, last_reward, ended = 0.0, 0, 0, None, False
             while True:
                 tensors = prepare_observation(observation, shapes, device, episode=index)
-                if index == 0 and length <= filmed_steps > 0:
+                if index == 0 and length <= video_steps > 0:
                     observations.append(tensors)
                     images = _extract_images(*tensors, shapes.views)
-                    moments.append(
+                    recorded_steps.append(
                         RecordedStep(step=length, frame=frame, images=images, reward=last_reward, is_last=ended)
                     )
                 if ended:
@@ -125,12 +128,12 @@ def evaluate_policy(
                 if length >= max_steps:
                     cut += 1
                     warn(
-                        f"an evaluation's episode had not ended after {max_steps:,} steps and was cut there; its "
-                        "return is that so far. evaluation.max_steps changes the limit"
+                        f"an evaluation episode was cut after {max_steps:,} steps; its return counts up to there. "
+                        "Change the limit with evaluation.max_steps"
                     )
                     break
-                if index == 0 and length == filmed_steps > 0:
-                    warn(f"videos end after {filmed_steps:,} steps of an episode. evaluation.video_steps changes it")
+                if index == 0 and length == video_steps > 0:
+                    warn(f"a video was cut after {video_steps:,} steps. Change the limit with evaluation.video_steps")
                 if stop:
                     raise StopRequested
                 noise_step = step + length + EPISODE_NOISE_STRIDE * index
@@ -140,7 +143,7 @@ def evaluate_policy(
                 last_reward, frame = float(reward), frame + info.get("frames", 1)
                 total, length, ended = total + last_reward, length + 1, terminated or truncated
             if observations:
-                recording = EpisodeRecording(moments, _compute_bonuses(agent, observations))
+                recording = EpisodeRecording(recorded_steps, _compute_bonuses(agent, observations))
             returns.append(total)
             steps.append(length)
     return Evaluation(returns, steps, recording, cut)
@@ -150,9 +153,9 @@ class Evaluator:
     """Evaluate a trainer's agent on its task and, where training uses some levels only, on all levels.
 
     Args:
-        trainer: its agent is evaluated, at the trainer's counters.
-        videos_dir: where videos of first episodes go.
-        warn: gets each warning once.
+        trainer: Trainer whose agent is evaluated, at the trainer's counters.
+        videos_dir: Directory for the videos of first episodes.
+        warn: Receives each warning once.
 
     """
 
@@ -166,7 +169,7 @@ class Evaluator:
             self.envs = {name or "all": factory.make_env(trainer.config, levels=name) for name in levels}
 
     def evaluate(self, stop: StopRequest, log: Callable[..., None]) -> None:
-        """Log an `evaluation` record and write a video if one is due. A stop request raises `StopRequested`."""
+        """Log an `evaluation` record, and write a video if one is due; a stop request raises `StopRequested`."""
         if not self.envs:
             return
         evaluations = {levels: self._evaluate_levels(env, levels, stop) for levels, env in self.envs.items()}
@@ -197,7 +200,7 @@ class Evaluator:
                 seed=starts.seed,
                 sequential=starts.sequential,
                 step=trainer.counters.steps,
-                filmed_steps=config.evaluation.video_steps if levels != "test" and self.should_record_video else 0,
+                video_steps=config.evaluation.video_steps if levels != "test" and self.should_record_video else 0,
                 max_steps=config.evaluation.max_steps,
                 stop=stop,
                 calls=trainer.env_calls,
@@ -211,7 +214,7 @@ class Evaluator:
 
     @property
     def should_record_video(self) -> bool:
-        """Whether this evaluation is filmed: at most `MAX_VIDEOS` in a run, and always the last."""
+        """True if this evaluation records a video: about `MAX_VIDEOS` times in a run, and always the last time."""
         if not self._video_enabled:
             return False
         frames, total = self._trainer.counters.frames, self._trainer.config.schedule.frames
@@ -226,12 +229,12 @@ class Evaluator:
             write_episode_video(
                 path, recording, trainer.shapes.views, config=trainer.config, frames=frames, beta=trainer.beta
             )
-        except (ImportError, OSError) as error:  # a run is worth more than its videos
+        except (ImportError, OSError) as error:  # training continues without videos
             self._video_enabled = not isinstance(error, ImportError)
-            self._warn(f"no video: {error}")
+            self._warn(f"no video written: {error}")
 
     def close(self) -> None:
-        """Close the environments; an error of theirs loses nothing."""
+        """Close the environments and ignore their errors: all results are written."""
         for env in self.envs.values():
             with suppress(EnvError), self._trainer.env_calls("close"):
                 env.close()
@@ -248,7 +251,7 @@ def _set_eval_mode(agent: Agent) -> Iterator[None]:
 
 
 def _extract_images(views: Tensor, mask: Tensor, view_specs: Sequence[View]) -> dict[str, Image | None]:
-    """The newest frame of each view; None for an absent one."""
+    """Return the newest frame of each view [H, W, C]; None for an absent view."""
     frames = views[0].cpu().numpy().transpose(0, 2, 3, 1)
     return {
         view.name: frame[..., -view.channels :] if present else None
@@ -258,11 +261,11 @@ def _extract_images(views: Tensor, mask: Tensor, view_specs: Sequence[View]) -> 
 
 @torch.no_grad()
 def _compute_bonuses(agent: Agent, observations: list[tuple[Tensor, Tensor]]) -> list[float] | None:
-    intrinsic = agent.bonus
-    if intrinsic is None or isinstance(intrinsic, EpisodicBonus):
+    bonus = agent.bonus
+    if bonus is None or isinstance(bonus, EpisodicBonus):
         return None
     rewards: list[float] = []
     for start in range(0, len(observations), BONUS_BATCH_ROWS):
         views, mask = (torch.cat(parts) for parts in zip(*observations[start : start + BONUS_BATCH_ROWS], strict=True))
-        rewards += intrinsic.compute_reward(intrinsic.encode(views, mask)).tolist()
+        rewards += bonus.compute_reward(bonus.encode(views, mask)).tolist()
     return rewards

@@ -1,4 +1,4 @@
-"""The records of a run: one JSON object a line, which is the truth; TensorBoard and Weights & Biases beside it."""
+"""Loggers of a run's records: JSON lines (the primary one), TensorBoard, Weights & Biases."""
 
 import hashlib
 import json
@@ -26,72 +26,78 @@ BLOCK_BYTES = 2**20
 RecordKind = Literal["start", "resume", "train", "episode", "evaluation", "warning", "end"]
 
 MAX_PENDING_RECORDS = 10_000
-"""Records that wait for a service."""
+"""Upper limit of records that wait for a service; later ones are dropped."""
 START_S, STOP_S, FINISH_S = 3.0, 2.0, 60.0
-"""A run waits so long for a service: at its begin, after a stop, and at its end."""
+"""Longest time that a run waits for a service: at its start, after a stop, and at its end."""
 
 
 class Logger(Protocol):
-    """Whoever is told of records: a file, a display, a service."""
+    """Receiver of records: a file, a display or a service."""
 
-    def record(self, record: Mapping[str, Any]) -> None: ...
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Take one record: its kind, counters, seconds and values."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write what is pending and release files and threads."""
 
 
 class JsonLinesLogger:
-    """Appends a line for each record and hands it to the system at once, so that a kill loses none.
+    """Append one JSON line per record and write it at once, so that a kill loses none.
 
-    A full disk does not end a run: lines wait in memory, and the file never ends with half of one.
+    A full disk does not end a run: lines wait in memory, and the file never ends with a partial line.
+
+    Args:
+        path: File to append to.
+        keep_bytes: Number of bytes to keep; later bytes are cut off, since a resumed run writes these records again.
+        sha256: Expected checksum of the kept bytes.
+
     """
 
     def __init__(self, path: Path, *, keep_bytes: int | None = None, sha256: str | None = None) -> None:
-        """With `keep_bytes`, what is in the file behind them is cut off: records that will come again.
-
-        `damage` says what is wrong with the bytes that are kept, if they are fewer or have another `sha256`.
-        """
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        self._folder: Path | None = path.parent
-        """Until the name of the file is on the disk."""
+        self._unsynced_directory: Path | None = path.parent
+        """Directory to sync at the first flush, so that the file name is on the disk; then None."""
         current_bytes = os.fstat(self._file).st_size
         self._size = current_bytes if keep_bytes is None else min(keep_bytes, current_bytes)
         os.ftruncate(self._file, self._size)
         self._pending, self._digest = b"", hashlib.sha256()
-        self._lock = Lock()  # a checkpoint flushes in another thread than the one that records
+        self._lock = Lock()  # checkpoints flush in another thread than the one that records
         self.damage: str | None = None
+        """Text that says why the kept bytes are not those of the checkpoint; None if they are."""
         try:
             last = self._hash_kept()
-        except OSError as error:  # a run is worth more than its records
+        except OSError as error:  # training continues without the earlier records
             last, self.damage = b"", f"{path.name} cannot be read: {error.strerror}"
         if keep_bytes is not None and current_bytes < keep_bytes:
             self.damage = f"{path.name} was cut off: expected at least {keep_bytes:,} bytes, got {current_bytes:,}"
         elif not self.damage and sha256 not in (None, self.sha256):
-            self.damage = f"{path.name} was changed: its first {self._size:,} bytes are not those that were written"
+            self.damage = f"{path.name} was changed: its first {self._size:,} bytes do not match their checksum"
         if last not in (b"", b"\n"):
-            self._append(b"\n")  # or the next record would be part of a broken one
+            self._append(b"\n")  # otherwise the next record would continue a partial line
 
     def _hash_kept(self) -> bytes:
-        """Hash what the file holds; return its last byte."""
+        """Hash the kept bytes and return the last one."""
         block = b""
-        for begin in range(0, self._size, BLOCK_BYTES):
-            size = min(BLOCK_BYTES, self._size - begin)
-            block = retry_transient(lambda begin=begin, size=size: os.pread(self._file, size, begin))  # type: ignore[misc]
+        for start in range(0, self._size, BLOCK_BYTES):
+            size = min(BLOCK_BYTES, self._size - start)
+            block = retry_transient(lambda start=start, size=size: os.pread(self._file, size, start))  # type: ignore[misc]
             self._digest.update(block)
         return block[-1:]
 
     @property
     def size(self) -> int:
-        """Bytes of all records so far."""
+        """Size of all records so far in bytes."""
         with self._lock:
             return self._size + len(self._pending)
 
     @property
     def sha256(self) -> str:
-        """Of all records so far."""
+        """SHA-256 of all records so far."""
         with self._lock:
             return self._digest.hexdigest()
 
     def record(self, record: Mapping[str, Any]) -> None:
+        """Append a record; non-finite numbers become null."""
         self._append((json.dumps(_replace_non_finite(record), ensure_ascii=False) + "\n").encode())
 
     def _append(self, line: bytes) -> None:
@@ -101,13 +107,13 @@ class JsonLinesLogger:
             self._write()
 
     def flush(self) -> None:
-        """All records, to the disk; `OSError` if it is full."""
+        """Write all records and sync them to the disk; `OSError` if it is full."""
         with self._lock:
             self._write()
         os.fsync(self._file)
-        if self._folder is not None:
-            fsync_directory(self._folder)
-            self._folder = None
+        if self._unsynced_directory is not None:
+            fsync_directory(self._unsynced_directory)
+            self._unsynced_directory = None
 
     def _write(self) -> None:
         try:
@@ -126,17 +132,24 @@ class JsonLinesLogger:
 
 
 class TensorBoardLogger:
+    """Write the scalars of all records as TensorBoard events.
+
+    Args:
+        directory: Directory of the event files.
+        since_frames: Frames at which a resumed run continues; TensorBoard hides earlier events of later frames.
+
+    """
+
     def __init__(self, directory: Path, *, since_frames: int | None = None) -> None:
-        """With `since_frames`, what was written of later ones counts no more."""
         import_optional("tensorboard", extra="track")
-        self._folder, self._since_frames = directory, since_frames
+        self._directory, self._since_frames = directory, since_frames
         self._writer: Any = None
 
     def record(self, record: Mapping[str, Any]) -> None:
-        if self._writer is None:  # here: a failure is a warning of the run, like any later one
+        if self._writer is None:  # not in the constructor: a failure here becomes a warning
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._folder), purge_step=self._since_frames)
+            self._writer = SummaryWriter(str(self._directory), purge_step=self._since_frames)
         for name, value in _iter_scalars(record):
             self._writer.add_scalar(f"{record['kind']}/{name}", value, global_step=record["frames"])
 
@@ -146,47 +159,47 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """Hands figures to a thread, which alone waits for the service: a run never does."""
+    """Send the scalars of all records to Weights & Biases from a thread, so that training never waits."""
 
     def __init__(self, directory: Path, *, name: str, id: str, config: Mapping[str, Any]) -> None:  # noqa: A002
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would wait for the server when the process ends
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # otherwise wandb waits for its server at exit
         self._wandb = import_optional("wandb", extra="track")
-        self._figures: Queue[dict[str, float] | None] = Queue(MAX_PENDING_RECORDS)
+        self._queue: Queue[dict[str, float] | None] = Queue(MAX_PENDING_RECORDS)
         self._failure: Exception | None = None
-        self._begun, self._patience_s = Event(), STOP_S
+        self._started, self._close_timeout_s = Event(), STOP_S
         options = {"dir": str(directory), "name": name, "id": id, "resume": "allow", "config": dict(config)}
         self._thread = Thread(target=self._send, args=(options,), daemon=True, name="wandb")
         self._thread.start()
 
     def record(self, record: Mapping[str, Any]) -> None:
         if record["kind"] in ("start", "resume"):
-            self._begun.wait(START_S)  # a key that is missing is said at the begin
+            self._started.wait(START_S)  # report a missing key at the start of the run
         if self._failure is not None:
             raise self._failure
-        self._patience_s = FINISH_S if record.get("state") == "finished" else STOP_S
-        with suppress(Full):  # the file has them all
-            self._figures.put_nowait({f"{record['kind']}/{name}": value for name, value in _iter_scalars(record)})
+        self._close_timeout_s = FINISH_S if record.get("state") == "finished" else STOP_S
+        with suppress(Full):  # metrics.jsonl has all records
+            self._queue.put_nowait({f"{record['kind']}/{name}": value for name, value in _iter_scalars(record)})
 
     def close(self) -> None:
         with suppress(Full):
-            self._figures.put_nowait(None)
-        self._thread.join(self._patience_s)
+            self._queue.put_nowait(None)
+        self._thread.join(self._close_timeout_s)
 
     def _send(self, options: Mapping[str, Any]) -> None:
         try:
             self._check_key()
             run: Any = self._wandb.init(project="manyview", **options)
-            self._begun.set()
-            while (figures := self._figures.get()) is not None:
-                run.log(figures)
+            self._started.set()
+            while (scalars := self._queue.get()) is not None:
+                run.log(scalars)
             run.finish()
         except Exception as error:
             self._failure = error
         finally:
-            self._begun.set()
+            self._started.set()
 
     def _check_key(self) -> None:
-        """Without one, wandb would ask for it in a terminal that shows the run."""
+        """Raise ValueError without an API key: wandb would prompt for it in the terminal that shows the run."""
         if self._wandb.setup().settings.mode == "online":
             with suppress(TypeError):  # versions without `prompt`
                 if not self._wandb.login(prompt=False):
@@ -194,8 +207,9 @@ class WandbLogger:
 
 
 class LoggerCollection:
-    """Tells all of them, and closes them at the end. A run is worth more than whoever watches it: only the first, the
-    truth, may fail; others that do are left out from then on, with a warning.
+    """Pass records to all loggers and close them at the end.
+
+    Only errors of the primary logger propagate. A secondary logger that fails is closed and disabled with a warning.
     """
 
     def __init__(self, primary: Logger, *secondary: Logger) -> None:
@@ -204,12 +218,14 @@ class LoggerCollection:
     def record(self, record: Mapping[str, Any]) -> None:
         self._primary.record(record)
         for logger in tuple(self._secondary):
+            if logger not in self._secondary:  # the warning about another one has disabled it
+                continue
             try:
                 logger.record(record)
             except Exception as error:
                 self._secondary.remove(logger)
                 self._close(logger)
-                text = f"{type(logger).__name__} is told no more: {sanitize_text(repr(error))}"
+                text = f"{type(logger).__name__} is disabled after an error: {sanitize_text(repr(error))}"
                 self.record({**_select_times(record), "kind": "warning", "text": text})
 
     def close(self) -> None:
@@ -223,7 +239,6 @@ class LoggerCollection:
 
 
 def _select_times(record: Mapping[str, Any]) -> dict[str, Any]:
-    """When a record was made."""
     return {name: record[name] for name in ("frames", "steps", "updates", "seconds") if name in record}
 
 
@@ -234,7 +249,7 @@ def _iter_scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _replace_non_finite(value: Any) -> Any:
-    """JSON has no word for what is not a number."""
+    """Replace NaN and infinities, which JSON lacks, by None."""
     if isinstance(value, Mapping):
         return {name: _replace_non_finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -243,7 +258,7 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def to_floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return scalar tensors as floats, read from their device at once."""
+    """Return scalar tensors as floats, copied from their device in one transfer."""
     names = list(metrics)
     return dict(zip(names, torch.stack([metrics[name].float() for name in names]).tolist(), strict=True))
 
@@ -251,7 +266,7 @@ def to_floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
 def build_service_loggers(
     config: RunConfig, run_dir: RunDir, *, run_id: str, since_frames: int | None
 ) -> Sequence[Logger]:
-    """Return the loggers beside `metrics.jsonl` that the config asks for: TensorBoard, Weights & Biases."""
+    """Return the configured loggers beside `metrics.jsonl`: TensorBoard, Weights & Biases."""
     loggers: list[Logger] = []
     if config.log.tensorboard:
         with suppress(ModuleNotFoundError):  # metrics.jsonl has everything

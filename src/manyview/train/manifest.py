@@ -1,4 +1,4 @@
-"""The manifest of a run: where, when and with what it ran."""
+"""Manifest of a run: machine, time, software and sizes."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ PACKAGES = ("manyview", "torch", "numpy", "gymnasium", "safetensors", "dm-contro
 
 
 def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) -> dict[str, Any]:
-    """Where and with what a run begins; `renderer` is what draws through OpenGL, if something does."""
+    """Return the manifest of this process; `renderer` names the OpenGL renderer, None if there is none."""
     return {
         "id": secrets.token_hex(4),
         "started": format_now(),
@@ -36,7 +36,7 @@ def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) ->
         "pid": os.getpid(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": {name: found for name in PACKAGES if (found := _find_version(name)) is not None},
+        "versions": {name: number for name in PACKAGES if (number := _find_version(name)) is not None},
         "commit": _describe_commit(),
         "seed": config.seed,
         "cpu": torch.backends.cpu.get_cpu_capability(),
@@ -45,7 +45,7 @@ def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) ->
         "dtype": config.machine.precision,
         "numerics": compute_fingerprint(resolve_device(config.machine)),
         "renderer": renderer,
-        "environment": read_numeric_environment(draws=renderer is not None),
+        "environment": read_numeric_environment(with_opengl=renderer is not None),
         **extra,
     }
 
@@ -58,7 +58,7 @@ def _find_version(package: str) -> str | None:
 
 
 def _describe_commit() -> str | None:
-    """Of the sources, if they are a checkout; with a mark if they have been changed since."""
+    """Return the commit of the sources if they are a checkout, with `-dirty` if they were changed."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None  # noqa: S603
@@ -67,6 +67,7 @@ def _describe_commit() -> str | None:
 
 
 def build_manifest(trainer: Trainer) -> dict[str, Any]:
+    """Return the manifest of this process with the views, settings and sizes of a trainer."""
     settings = trainer.env.metadata.get("settings")
     if settings is not None:  # the replay buffer stacks frames, not the environment
         settings = replace(settings, frame_stack=trainer.shapes.frame_stack)
@@ -80,17 +81,17 @@ def build_manifest(trainer: Trainer) -> dict[str, Any]:
     )
 
 
-def rebuild_manifest(folder: RunDir, resumed: ResumeInfo) -> ResumeInfo:
-    """Write the run's manifest anew from the one in its checkpoint, and say so."""
-    folder.write_manifest(checkpoint.read_checkpoint_manifest(resumed.checkpoint_dir))
-    text = f"{folder.manifest_file.name} was missing: rebuilt from checkpoint {resumed.checkpoint_dir.name}"
-    return replace(resumed, changes=[*resumed.changes, text])
+def rebuild_manifest(run_dir: RunDir, resume_info: ResumeInfo) -> ResumeInfo:
+    """Write the run's manifest from the one in its checkpoint; return `resume_info` with a note of it."""
+    run_dir.write_manifest(checkpoint.read_checkpoint_manifest(resume_info.checkpoint_dir))
+    text = f"{run_dir.manifest_file.name} was missing: rebuilt from checkpoint {resume_info.checkpoint_dir.name}"
+    return replace(resume_info, changes=[*resume_info.changes, text])
 
 
 def extend_manifest(
     run_dir: RunDir, manifest: dict[str, Any], resume_info: ResumeInfo | None, trainer: Trainer
 ) -> dict[str, Any]:
-    """The manifest of this process, and of those before it."""
+    """Return the manifest of this process with the history of the processes before it."""
     if resume_info is None:
         return manifest
     previous = run_dir.read_manifest()

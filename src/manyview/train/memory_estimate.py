@@ -1,4 +1,7 @@
-"""What an update takes in memory, by making one of a copy: activations are most of it, and no formula knows them."""
+"""Estimate peak memory of an update by running one on dummy data.
+
+Activations dominate it, and no formula predicts them.
+"""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -17,13 +20,14 @@ from manyview.utils.resources import trim_heap
 PROC_STATUS, PROC_CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # proc(5)
 HEAP_OVERHEAD = 1.22
-"""What a run takes of the heap against what its second update had taken: measured 1.1 to 1.3, by size and threads."""
+"""Heap of a long run over that of its second update: measured 1.1 to 1.3, by size and threads."""
 
 
 def estimate_update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> int | None:
-    """Memory of this process that updates need beside the replay or the frames, parameters and moments included.
+    """Return the bytes of process memory that updates need, parameters and moments included.
 
-    None where the system does not tell (it does on Linux). On an accelerator most of it lies there, and is not counted.
+    The replay buffer or the rollout's frames are not included. None where the system does not report it (Linux does).
+    On an accelerator most of the memory is there, and is not counted.
     """
     if not reset_peak_memory():
         return None
@@ -31,24 +35,24 @@ def estimate_update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes
     agent_copy = deepcopy(agent)
     update = _make_dummy_update(agent_copy, config, shapes)
     with autocast(config.machine), no_sync():
-        for _ in range(2):  # moments appear with the first
+        for _ in range(2):  # the first update allocates the moments
             update()
-    needed = max(0, int(HEAP_OVERHEAD * (read_resident_bytes("VmHWM") - before)))
+    needed_bytes = max(0, int(HEAP_OVERHEAD * (read_resident_bytes("VmHWM") - before)))
     if isinstance(agent_copy, PPO):
-        needed += estimate_rollout_state_bytes(agent_copy, config, shapes)
+        needed_bytes += estimate_rollout_state_bytes(agent_copy, config, shapes)
     del update, agent_copy
     trim_heap()
-    return needed
+    return needed_bytes
 
 
 def read_resident_bytes(field: str) -> int:
-    """`VmRSS`, what the process holds now, or `VmHWM`, the most it has held."""
+    """Return resident memory of this process: `VmRSS` is the current value, `VmHWM` the peak."""
     line = next(line for line in PROC_STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1]) * 1024
 
 
 def reset_peak_memory() -> bool:
-    """Begin a new `VmHWM`; False where that cannot be done."""
+    """Reset `VmHWM` to the current value; return False if the system cannot."""
     try:
         PROC_CLEAR_REFS.write_text(RESET_PEAK)
     except OSError:
@@ -60,17 +64,18 @@ def _make_dummy_update(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: S
     if isinstance(agent, PPO):
         minibatch = _make_dummy_minibatch(config, shapes)
         with torch.no_grad():
-            later = agent.representation.encode(minibatch.views, minibatch.mask)
-        return lambda: agent.update(minibatch._replace(next_features=later))
+            next_features = agent.representation.encode(minibatch.views, minibatch.mask)
+        return lambda: agent.update(minibatch._replace(next_features=next_features))
     batch = _make_dummy_batch(config, shapes)
     return lambda: agent.update(batch, 0)
 
 
 @torch.no_grad()
 def estimate_rollout_state_bytes(agent: PPO, config: RunConfig, shapes: Shapes) -> int:
-    """What else a rollout keeps: features of all its steps, twice while they are put together, and the edge's state.
+    """Return the bytes of a rollout's features and of the state for the next checkpoint.
 
-    It lies on the agent's device: 0 of this process if that is an accelerator.
+    Features of all steps count twice, since they exist twice while they are concatenated. The memory is on the agent's
+    device: 0 if that is an accelerator.
     """
     if resolve_device(config.machine).type != "cpu":
         return 0

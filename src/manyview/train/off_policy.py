@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper, an agent step at a time.
+"""Algorithm 1 of the paper, one agent step per call of `advance`.
 
 1  initialise the encoder F_θ and the discriminator D_φ
 2  initialise the policy π, t_max, β_0, κ and the empty replay B
@@ -33,7 +33,7 @@ from manyview.train.trainer import AdvanceResult, LastBatch, Trainer
 
 
 class ReplayTrainer(Trainer):
-    """Lines 9 to 15, wherever batches come from."""
+    """Lines 9 to 15, for any source of batches."""
 
     agent: OffPolicyAgent
     last_batch: Batch | None = None
@@ -43,7 +43,7 @@ class ReplayTrainer(Trainer):
         self.check_memory()
 
     def check_memory(self) -> None:
-        """NoRoomError if the replay and an update do not fit."""
+        """Raise `InsufficientSpaceError` unless the replay buffer and an update fit into memory and disk."""
         check_replay_fits(
             factory.compute_replay_bytes(self.config, self.shapes),
             capacity=self.config.replay.capacity,
@@ -62,18 +62,18 @@ class ReplayTrainer(Trainer):
 
     @property
     def should_update(self) -> bool:
-        """After a step."""
+        """True if an update is due after the current agent step."""
         schedule = self.config.schedule
         return self.counters.frames >= schedule.seed_frames and self.counters.steps % schedule.update_every_steps == 0
 
     def train_on_batch(self, batch: Batch) -> dict[str, Tensor] | None:
-        """Lines 10 to 15."""
+        """Run lines 10 to 15; return the metrics, or None if the update was skipped."""
         self.last_batch = batch
         return self.run_update(lambda: self.agent.update(batch, self.counters.steps))
 
 
 class OffPolicyTrainer(ReplayTrainer):
-    """Environment, replay, sampler and agent of one run. All that changes is in them and in `clock`."""
+    """Environment, replay buffer, sampler and agent of one run; with `counters` they hold its whole state."""
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
@@ -96,26 +96,26 @@ class OffPolicyTrainer(ReplayTrainer):
         return SegmentLog(directory, self.replay, writer)
 
     def advance(self) -> AdvanceResult:
-        """Lines 4 to 15."""
+        """Run lines 4 to 15: one agent step, and an update if it is due."""
         episodes = self.collector.step()
         return AdvanceResult(self.update() if self.should_update else None, episodes)
 
     def get_state(self) -> dict[str, Any]:
-        """All that the rest of the run depends on, but for the steps of the replay that are final: a log has those."""
+        """Return the state of the run without the final steps of the replay buffer, which the segment log holds."""
         return {
             "env": self.collector.get_state(),
             **{name: owner.get_state() for name, owner in self._list_stateful().items()},
         }
 
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
-        """Go on from a state. `fill_replay` puts back the steps that are final."""
+        """Restore a state; `fill_replay` loads the final steps of the replay buffer."""
         for name, owner in self._list_stateful().items():
             owner.load_state(state[name])
         fill_replay()
         self.collector.load_state(state["env"])
 
     def _list_stateful(self) -> dict[str, Any]:
-        """Whoever has a state. The environment has one too, if it can be restored."""
+        """Return the parts with a state, except the environment, which may not be restorable."""
         return {"counters": self.counters, "agent": self.agent, "replay": self.replay, "sampler": self.sampler}
 
     def close(self) -> None:
@@ -124,5 +124,5 @@ class OffPolicyTrainer(ReplayTrainer):
             self.env.close()
 
     def update(self) -> dict[str, Tensor] | None:
-        """Lines 9 to 15."""
+        """Run lines 9 to 15; return the metrics, or None if the update was skipped."""
         return self.train_on_batch(self.sampler.sample())

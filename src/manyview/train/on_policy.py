@@ -1,4 +1,4 @@
-"""Algorithm 2 of the paper, a step of all environments or a minibatch at a time.
+"""Algorithm 2 of the paper, one step of all environments or one minibatch per call of `advance`.
 
 1  initialise the encoder F_θ and the discriminator D_φ
 2  initialise the policy π, the number of episodes E, β_0, κ and the empty rollout B
@@ -16,9 +16,9 @@
 14     update the policy with the total reward
 15     update θ and φ by L_total
 
-PAPER: D32. An "episode" is a rollout of so many steps of all environments: the text samples 256 steps in each. The
-representations of line 12 are those of line 7, since nothing has been learned in between; lines 14 and 15 are one
-backward pass a minibatch.
+PAPER: D32. An "episode" is a rollout of a fixed number of steps of all environments: the text samples 256 steps in
+each. Line 12 reuses the representations of line 7, since no update happens in between; lines 14 and 15 are one
+backward pass per minibatch.
 """
 
 from collections.abc import Callable
@@ -44,10 +44,10 @@ from manyview.utils.seeding import derive_seed, make_rng
 
 
 class OnPolicyTrainer(Trainer):
-    """Environments, rollout and agent of one run.
+    """Environments, rollout buffer and agent of one run.
 
-    A state of it is always that of the last edge between two rollouts: what has been acted since is acted again when a
-    run goes on, to the same end where the environments can be restored.
+    `get_state` returns the state between the last two rollouts. A resumed run repeats the steps since then, with the
+    same result if the environments can be restored.
     """
 
     agent: PPO
@@ -58,20 +58,19 @@ class OnPolicyTrainer(Trainer):
         frames = factory.compute_rollout_bytes(config, self.shapes) if self.device.type == "cpu" else 0
         check_memory(
             frames + (self.update_bytes or 0),
-            what=f"learning from {config.rollout.envs:,} environments times {config.rollout.steps:,} steps",
+            what=f"a rollout of {config.rollout.envs:,} environments times {config.rollout.steps:,} steps",
             remedy="lower rollout.envs or rollout.steps",
         )
         self.rollout = factory.build_rollout_buffer(config, self.shapes)
         self._last_batch: Minibatch | None = None
         self._metrics: Metrics = {}
-        """Of the rollout and of its last update."""
+        """Metrics of the rollout and of its last update."""
         self._minibatches: list[Tensor] = []
-        """Rows of the rollout that are still to be learned from, in this iteration."""
+        """Row indices of the remaining minibatches of this rollout."""
         self._start_episodes()
         self._checkpoint_state = self._capture_state()
-        checkpoint.serialize_checkpoint(
-            self._checkpoint_state, {}
-        )  # a state of too many environments is refused now and not at the end
+        # Fail now, not at the first save, if the state of so many environments is too large.
+        checkpoint.serialize_checkpoint(self._checkpoint_state, {})
 
     @property
     def data_bytes(self) -> int:
@@ -88,15 +87,16 @@ class OnPolicyTrainer(Trainer):
 
     @property
     def num_pending_updates(self) -> int:
-        """Of this rollout."""
+        """Number of updates left on this rollout."""
         return len(self._minibatches)
 
     @property
     def should_log(self) -> bool:
-        """Of each rollout: `advance` gives figures once it has been learned from."""
+        """Always true: `advance` returns metrics only after the last update of a rollout."""
         return True
 
     def advance(self) -> AdvanceResult:
+        """Step all environments once, or train on one minibatch if the rollout is complete."""
         if self._minibatches:
             return AdvanceResult(self._update_minibatch(), [])
         episodes = self._act()
@@ -105,6 +105,7 @@ class OnPolicyTrainer(Trainer):
         return AdvanceResult(None, episodes)
 
     def get_state(self) -> dict[str, Any]:
+        """Return the state between the last two rollouts."""
         return self._checkpoint_state
 
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
@@ -134,7 +135,7 @@ class OnPolicyTrainer(Trainer):
         return {"env": env, "counters": self.counters.get_state(), "agent": self.agent.get_state()}
 
     def _start_episodes(self) -> None:
-        # Seeds by number: how episodes begin does not depend on what was before.
+        # Seeds by number: an episode's start does not depend on the rollouts before.
         seed = derive_seed(self.config.seed, "episodes", self.counters.rollouts)
         with self.env_calls("reset"):
             observation, _ = self.env.reset(seed=seed)
@@ -146,15 +147,15 @@ class OnPolicyTrainer(Trainer):
         self.rollout.reset(views, mask, first_step=self._steps_per_env)
 
     def _act(self) -> list[dict[str, Any]]:
-        """Lines 6 to 10; the episodes that ended."""
+        """Run lines 6 to 10; return the episodes that ended."""
         envs = self.config.rollout.envs
         with autocast(self.config.machine):
             action, log_prob, value, features = self.agent.act_and_value(
                 *self.rollout.get_observation(), step=self.counters.steps
             )
-        chosen = self.shapes.actions.to_env(action)
+        env_action = self.shapes.actions.to_env(action)
         with self.env_calls("step"):
-            observation, reward, terminated, truncated, info = self.env.step(chosen)
+            observation, reward, terminated, truncated, info = self.env.step(env_action)
         views, mask = to_batched_tensors(observation, self.shapes.cameras, self.device)
         self.rollout.add(  # line 10
             action,
@@ -175,19 +176,20 @@ class OnPolicyTrainer(Trainer):
         return episodes
 
     def _compute_advantages(self) -> None:
-        """Lines 11 to 13, and the order in which the rollout is learned from."""
+        """Run lines 11 to 13 and shuffle the rollout into minibatches."""
         with autocast(self.config.machine):
             _, _, value, features = self.agent.act_and_value(*self.rollout.get_observation(), step=self.counters.steps)
             self.rollout.finish(value, features if self.agent.has_shared_encoder else None)
             self._metrics = self.agent.compute_advantages(self.rollout, self.counters.count(self.config.bonus.unit))
         rows = self.config.rollout.envs * self.config.rollout.steps
-        parts = ceil(rows / self.config.ppo.batch_size)  # nearly equal ones: a few rows left over would be a full step
+        # Nearly equal minibatches: a small remainder would get a full optimizer step.
+        parts = ceil(rows / self.config.ppo.batch_size)
         for epoch in range(self.config.ppo.epochs):
             order = make_rng(self.config.seed, "minibatches", self.counters.rollouts, epoch).permutation(rows)
             self._minibatches += torch.from_numpy(order).to(self.device).tensor_split(parts)
 
     def _update_minibatch(self) -> Metrics | None:
-        """Lines 14 and 15 for one minibatch; after the last one the next rollout begins."""
+        """Run lines 14 and 15 for one minibatch; after the last one start the next rollout."""
         rows = self._minibatches.pop(0)
         self._last_batch = batch = self.rollout.get_minibatch(
             rows, with_next=isinstance(self.agent.bonus, EpisodicBonus)
@@ -199,7 +201,7 @@ class OnPolicyTrainer(Trainer):
         return self._metrics
 
     def rollback(self, agent: dict[str, Any]) -> None:
-        """What was acted by the agent that is given up is not learned from any more."""
+        """Roll the agent back and discard the rollout that the diverged agent collected."""
         super().rollback(agent)
         self._minibatches = []
         if self.can_checkpoint:
@@ -213,7 +215,7 @@ class OnPolicyTrainer(Trainer):
         self._checkpoint_state = self._capture_state()
 
     def _compute_final_values(self, truncated: Any, info: dict[str, Any]) -> Tensor:
-        """[E]: of the last states of episodes that only the clock ended."""
+        """Return the values [E] of the last states of truncated episodes, 0 elsewhere."""
         values = torch.zeros(len(truncated), device=self.device)
         indices = np.flatnonzero(truncated)
         if len(indices):
@@ -227,7 +229,7 @@ class OnPolicyTrainer(Trainer):
 
     @property
     def _steps_per_env(self) -> int:
-        """That each environment has made."""
+        """Number of steps of each environment so far."""
         return self.counters.steps // self.config.rollout.envs
 
     def _to_tensor(self, array: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Going on from the newest checkpoint that is whole, and saying what became of the others."""
+"""Resume a run from its newest valid checkpoint and report the rejected ones."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,9 +22,10 @@ STRICT, FRESH_EPISODE, CHANGED, ASYNC = "strict", "fresh episode", "changed", "a
 RESUME_MODES = {
     STRICT: "as if it had never stopped, bit for bit",
     FRESH_EPISODE: "with a fresh episode, since this environment cannot be restored in mid-episode",
-    ASYNC: "with fresh actors; no step that was saved is lost or seen twice, and updates keep to their ratio",
+    ASYNC: "with fresh actors; no saved step is lost or repeated, and the replay ratio is kept",
     CHANGED: "on other versions or another machine than before, so not bit for bit",
 }
+"""Guarantee of each resume mode, as text after "resumed"."""
 COMPARED_FIELDS = (
     "python",
     "versions",
@@ -36,9 +37,9 @@ COMPARED_FIELDS = (
     "renderer",
     "environment",
 )
-"""What results depend on to the last bit; a manifest has them. One that an older version left out is a change too."""
+"""Manifest fields that can change the last bit of a result; a field that an older version lacks counts as changed."""
 MACHINE_SETTINGS = ("machine.device", "machine.threads", "machine.precision")
-"""Settings that a manifest has too: they may change if somebody accepts it."""
+"""Settings that may change with `accept_changes`, since manifest fields record them too."""
 
 
 class RunFinishedError(RuntimeError):
@@ -46,35 +47,37 @@ class RunFinishedError(RuntimeError):
 
 
 class MachineChangedError(ValueError):
-    """The run went so far with other versions, threads or number types."""
+    """Versions, threads or precision differ from those of the run so far."""
 
 
 @dataclass(frozen=True)
 class ResumeInfo:
+    """Checkpoint that a run resumed from, with mode and warnings."""
+
     checkpoint_dir: Path
     runner_state: RunnerState
     resume_mode: str
     rejected: list[str]
-    """Newer checkpoints that could not be used, and why."""
+    """Newer checkpoints that could not be used, with the reasons."""
     changes: list[str]
-    """What is not as it was."""
+    """Differences between the software and machine of the checkpoint and the current ones."""
 
 
 def determine_resume_mode(state: PlainMapping) -> str:
-    """What holds for a run that goes on from this state, on the machine it was on."""
+    """Return the resume mode of a checkpoint state on an unchanged machine."""
     if "shards" in state:
         return ASYNC
     return STRICT if state["env"] is not None else FRESH_EPISODE
 
 
 def check_same_settings(before: PlainMapping, now: PlainMapping) -> None:
-    """A run goes on with the settings it began with."""
+    """Raise `ValueError` if settings other than `MACHINE_SETTINGS` differ."""
     differences = [change for change in _compare_leaves(before, now) if change[0] not in MACHINE_SETTINGS]
     if differences:
         listing = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in differences)
         raise ValueError(
-            f"the folder holds a run with other settings: {listing}. Go on with the same ones, or begin again with "
-            "--fresh or in another folder with --out"
+            f"the directory holds a run with other settings: {listing}. Resume with the same settings, or start again "
+            "with --fresh or in another directory with --out"
         )
 
 
@@ -93,8 +96,8 @@ def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     check_same_settings(to_plain(run_dir.read_config()), to_plain(now))
     if run_dir.is_finished:
         if not config.log.keep_replay:
-            remove(run_dir.replay_dir)  # a kill may have come before
-        raise RunFinishedError(f"{run_dir.path} has finished; --fresh starts again")
+            remove(run_dir.replay_dir)  # a kill may have prevented it at the end of the run
+        raise RunFinishedError(f"the run in {run_dir.path} has finished. Start again with --fresh")
 
 
 def check_run(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
@@ -106,7 +109,7 @@ def check_run(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
 
 
 def list_changes(manifest: PlainMapping, now: PlainMapping) -> list[str]:
-    """What bit-identical results depend on and is not as it was."""
+    """Return the `COMPARED_FIELDS` that differ, as texts with both values."""
     before_all, now_all = ({name: source.get(name) for name in COMPARED_FIELDS} for source in (manifest, now))
     return [f"{name} was {was}, is {is_}" for name, was, is_ in _compare_leaves(before_all, now_all)]
 
@@ -119,7 +122,13 @@ def resume(
     *,
     accept_changes: bool,
 ) -> ResumeInfo | None:
-    """Bring a trainer and its log to the newest checkpoint that is whole; None if there never was one."""
+    """Restore a trainer and its segment log from the newest valid checkpoint; return None without checkpoints.
+
+    Raises:
+        CheckpointError: None of the checkpoints is valid.
+        MachineChangedError: Versions or machine have changed, and `accept_changes` is false.
+
+    """
     rejected: list[str] = []
     for directory, loaded in checkpoint.iter_checkpoints(checkpoints_dir):
         try:
@@ -132,7 +141,7 @@ def resume(
         except CheckpointError as error:
             rejected.append(f"checkpoint {directory.name} is not used: {sanitize_text(str(error))}")
     if rejected:
-        raise CheckpointError(f"{'; '.join(rejected)}. Nothing is left to go on from; --fresh begins again")
+        raise CheckpointError(f"no valid checkpoint is left: {'; '.join(rejected)}. Start again with --fresh")
     return None
 
 
@@ -147,13 +156,13 @@ def _resume_from(
 ) -> ResumeInfo:
     with convert_load_errors():
         resume_mode = determine_resume_mode(loaded.state)
-        accepted = accept_changes or resume_mode == ASYNC  # which is never bit for bit
+        accepted = accept_changes or resume_mode == ASYNC  # never bit for bit, so changes do not matter
         changes = list_changes(loaded.manifest, process_manifest)
         _check_changes(changes, accepted=accepted)
         runner_state, segments = _load_checkpoint(trainer, segment_log, directory, loaded)
-        drawn = [f"view {name} is not drawn as before" for name in trainer.list_changed_views]
-        _check_changes(drawn, accepted=accepted)
-        changes += drawn
+        view_changes = [f"view {name} renders differently" for name in trainer.changed_views]
+        _check_changes(view_changes, accepted=accepted)
+        changes += view_changes
     _remove_newer(directory, segment_log, segments)
     warnings = [
         sanitize_text(change) for change in (*changes, *_list_commit_changes(loaded.manifest, process_manifest))
@@ -166,24 +175,24 @@ def _resume_from(
 def _check_changes(changes: list[str], *, accepted: bool) -> None:
     if changes and not accepted:
         raise MachineChangedError(
-            f"{sanitize_text('; '.join(changes))}: the run would not go on as if it had never stopped. Use what it "
-            "began with, or go on regardless with --accept-changes"
+            f"resume would not be bit for bit: {sanitize_text('; '.join(changes))}. Restore the versions and machine "
+            "of the run so far, or resume anyway with --accept-changes"
         )
 
 
 def _list_commit_changes(manifest: PlainMapping, now: PlainMapping) -> list[str]:
-    """Of one version, but not of the same commit: that may be a word in the docs or another algorithm."""
+    """Return a warning if the commit differs: the change may be in the docs only, or in an algorithm."""
     before, now_commit = manifest.get("commit"), now.get("commit")
-    return [] if before == now_commit else [f"the sources were of commit {before}, and are of {now_commit}"]
+    return [] if before == now_commit else [f"commit was {before}, is {now_commit}"]
 
 
 def parse_segments(manifest: PlainMapping) -> list[SegmentRef]:
-    """The segments that a checkpoint names."""
+    """Return the segments that the manifest of a checkpoint names."""
     return [SegmentRef.from_plain(plain) for plain in manifest["segments"]]
 
 
 def collect_segments(directories: Iterable[Path]) -> list[SegmentRef]:
-    """Those that these checkpoints name; one that cannot even say which is of no use, and set aside."""
+    """Return the segments that these checkpoints name; one with an unreadable manifest is moved aside."""
     segments: list[SegmentRef] = []
     for directory in directories:
         try:
@@ -197,20 +206,20 @@ def _load_checkpoint(
     trainer: Trainer, segment_log: ReplayLog, directory: Path, loaded: Checkpoint
 ) -> tuple[RunnerState, list[SegmentRef]]:
     if loaded.manifest.get("format") != checkpoint.FORMAT:
-        raise ValueError(f"its format is {loaded.manifest.get('format')!r}, this version reads {checkpoint.FORMAT}")
+        raise ValueError(f"unsupported format: expected {checkpoint.FORMAT}, got {loaded.manifest.get('format')!r}")
     runner_state, segments = RunnerState.from_plain(loaded.state["runner"]), parse_segments(loaded.manifest)
     trainer.load_state(loaded.state, lambda: segment_log.load(segments))
     if directory.name.removesuffix(".stop") != checkpoint.format_checkpoint_name(trainer.counters.frames):
-        raise ValueError(f"it is of frame {trainer.counters.frames}, which is not its name")
+        raise ValueError(f"wrong frames: expected those of the name {directory.name}, got {trainer.counters.frames}")
     return runner_state, segments
 
 
 @contextmanager
 def convert_load_errors() -> Iterator[None]:
-    """What is whole, but of another build or of somebody else's making, may break anything."""
+    """Raise `CheckpointError` for any error of loading: a complete checkpoint may be incompatible or hostile."""
     try:
         yield
-    except (CheckpointError, MachineChangedError, EngineError):  # an engine that failed says nothing about a checkpoint
+    except (CheckpointError, MachineChangedError, EngineError):  # a failed engine does not invalidate a checkpoint
         raise
     except SegmentError as error:
         raise CheckpointError(str(error)) from None
@@ -234,7 +243,7 @@ def _flatten(tree: PlainMapping, path: str = "") -> dict[str, Any]:
 
 
 def _compare_leaves(before: PlainMapping, now: PlainMapping) -> list[tuple[str, Any, Any]]:
-    """Name, value before and value now of every leaf in which they differ."""
+    """Return name, old value and new value of every leaf that differs."""
     leaves_before, leaves_now = _flatten(before), _flatten(now)
     names = sorted(leaves_before.keys() | leaves_now.keys())
     return [

@@ -1,12 +1,12 @@
-"""The folder of a run. Everything in it can be read without manyview.
+"""Run directory: all files of one run, readable without manyview.
 
-config.json       every setting, as it was resolved
-manifest.json     where and with what it ran: versions, commit, device, threads, views, parameters
-metrics.jsonl     a record a line: kind, frames, steps, updates, seconds and figures
-videos/           the first episode of evaluations
+config.json       every setting, resolved
+manifest.json     software and machine: versions, commit, device, threads, views, parameters
+metrics.jsonl     one record per line: kind, frames, steps, updates, seconds and metrics
+videos/           first episodes of evaluations
 checkpoints/      safetensors and JSON, named by frames
-replay/           the steps that a checkpoint needs, until the run has finished
-tensorboard/      the records once more
+replay/           segments of the steps that checkpoints need, until the run has finished
+tensorboard/      the records as TensorBoard events
 """
 
 import fcntl
@@ -28,33 +28,38 @@ from manyview.utils.json_io import dump_json, read_json
 from manyview.utils.text import sanitize_text
 
 MAX_NAME_BYTES = 255
-"""Of a file's name, on every usual file system."""
+"""Longest file name on all common file systems."""
 MAX_CHECKED_DEPTH = 2
-"""Of folders below those of a run that it writes to, shards' segments being the deepest; others it only removes."""
+"""Depth of the check for links below the run's subdirectories.
+
+A run writes no deeper than the segments of shards; deeper directories it only removes.
+"""
 LOCK_RETRIES, LOCK_PAUSE_S = 5, 0.05
-"""`manyview runs` takes the lock for a moment to see whether it is free."""
+"""Attempts to lock, and the pause between them: `manyview runs` takes the lock briefly to test it."""
 
 
 class SaveFailedError(RuntimeError):
     """The last checkpoint or the end of a run could not be written."""
 
     def __init__(self, what: str, reason: object) -> None:
-        super().__init__(f"{what} could not be written: {reason}. Once that is fixed, the same command resumes")
+        super().__init__(f"{what} could not be written: {reason}. Fix this, then resume with the same command")
 
 
 class RunMovedError(SaveFailedError):
-    """The directory of a run was moved, removed or replaced while it was trained in."""
+    """The run directory was moved, removed or replaced during training."""
 
     def __init__(self, path: Path) -> None:
         RuntimeError.__init__(
             self,
             f"run directory was moved: expected the one this process locked at {path}, got none or another one. "
-            "Nothing is saved there; the same command with --out of its new place resumes",
+            "Nothing is saved there. Resume with the same command and --out of its new path",
         )
 
 
 @dataclass(frozen=True)
 class RunDir:
+    """Paths, lock, config and manifest of one run."""
+
     path: Path
 
     @property
@@ -90,35 +95,39 @@ class RunDir:
         return self.config_file.exists()
 
     def check_no_links(self) -> None:
-        """All that a run reads, writes and removes is its own: `ValueError` if something here leads elsewhere."""
+        """Raise `ValueError` for links, pipes and devices: a run must not read, write or remove files elsewhere."""
         for entry in chain(
-            _iter_entries(self.path), *(_iter_entries(folder, MAX_CHECKED_DEPTH) for folder in self._directories)
+            _iter_entries(self.path), *(_iter_entries(path, MAX_CHECKED_DEPTH) for path in self._directories)
         ):
             if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
                 raise ValueError(
-                    f"{entry.path} is neither a file nor a folder: a run has no links, pipes or devices in it"
+                    f"{entry.path} is neither a file nor a directory: expected no links, pipes or devices in a run "
+                    "directory. Remove it"
                 )
 
     @property
     def _directories(self) -> tuple[Path, ...]:
-        """All that a run writes to; Weights & Biases has links in its own."""
+        """Subdirectories that a run writes to, except that of Weights & Biases, which contains links."""
         return self.videos_dir, self.checkpoints_dir, self.replay_dir, self.tensorboard_dir
 
     def lock(self) -> IO[str]:
-        """Until this is closed no other process trains here; the system lets go of it however this one ends."""
+        """Lock the directory against other processes until the returned file is closed or the process ends.
+
+        Raises `FileExistsError` if another process holds the lock, `OSError` if locks do not work here.
+        """
         make_directory(self.path)
         file = self.path / "lock"
         try:
             return _open_locked(file)
         except BlockingIOError:
-            raise FileExistsError(f"another process is training in {self.path}") from None
+            raise FileExistsError(f"another process is training in {self.path}. Wait for it or stop it") from None
         except OSError as error:
             raise OSError(
-                f"{file} cannot be locked: {error.strerror}. It must be a file that you may write, where locks work"
+                f"{file} cannot be locked: {error.strerror}. Use a writable file on a file system that supports locks"
             ) from None
 
     def check_held(self, lock: IO[str]) -> None:
-        """Raise `RunMovedError` unless this is still the directory that was locked: a new one is another run's."""
+        """Raise `RunMovedError` unless the path is still the locked directory; a new one belongs to another run."""
         if not self._is_held(lock):
             raise RunMovedError(self.path)
 
@@ -127,11 +136,11 @@ class RunDir:
             return os.path.samestat((self.path / "lock").stat(), os.fstat(lock.fileno()))
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # a file server that does not answer has moved nothing
+        except OSError:  # an unreachable file server does not mean that the directory moved
             return True
 
     def move_aside(self) -> Path:
-        """Give the run another name, so that its folder is free; `FileExistsError` while it is being trained in."""
+        """Rename the run and return its new path; `FileExistsError` if a process trains in it."""
         self.lock().close()
         names = (self.path.with_name(f"{self.path.name}.old{number}") for number in count(1))
         new_path = next(path for path in names if not os.path.lexists(path))
@@ -139,32 +148,36 @@ class RunDir:
         return new_path
 
     def initialize(self, config: RunConfig, manifest: dict[str, Any]) -> None:
-        """Take the folder for a run."""
+        """Write manifest and config, and remove temporary files of killed processes."""
         make_directory(self.path)
-        for left in self.videos_dir.glob(f"*{TEMP_SUFFIX}"):  # by a kill
-            remove(left)
+        for path in self.videos_dir.glob(f"*{TEMP_SUFFIX}"):
+            remove(path)
         self.write_manifest(manifest)
-        write_atomic(self.config_file, [dump_json(to_plain(config))])  # last: from here on there is a run
+        write_atomic(self.config_file, [dump_json(to_plain(config))])  # last: `has_run` is true from here on
 
     @property
     def is_finished(self) -> bool:
         return self.manifest_file.exists() and "finished" in self.read_manifest()
 
     def mark_finished(self) -> None:
+        """Add the time of the end to the manifest."""
         self.write_manifest({**self.read_manifest(), "finished": format_now()})
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Replace the manifest atomically."""
         write_atomic(self.manifest_file, [dump_json(manifest)])
 
     def read_config(self) -> RunConfig:
+        """Return the run's config; `FileNotFoundError` without a run, `ValueError` if it is invalid."""
         if not self.config_file.is_file():
-            raise FileNotFoundError(f"{self.path} holds no run: there is no {self.config_file.name}")
+            raise FileNotFoundError(f"{self.path} holds no run: expected {self.config_file.name} in it, got none")
         try:
             return from_plain(RunConfig, read_json(self.config_file))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.config_file}: {error}") from None
 
     def read_manifest(self) -> dict[str, Any]:
+        """Return the run's manifest; `ValueError` if it is invalid."""
         try:
             return read_json(self.manifest_file)
         except ValueError as error:
@@ -172,7 +185,7 @@ class RunDir:
 
 
 def _open_locked(path: Path) -> IO[str]:
-    """Open a file, made if need be, that no other process has locked; `BlockingIOError` if one has."""
+    """Create or open a file and lock it; `BlockingIOError` if another process has locked it."""
     file = open(path, "a", opener=open_no_follow)  # noqa: SIM115
     try:
         for _ in range(LOCK_RETRIES):
@@ -187,23 +200,24 @@ def _open_locked(path: Path) -> IO[str]:
 
 
 def default_run_path(config: RunConfig) -> Path:
+    """Return `runs/<task>/<method>/seed<seed>`."""
     task = validate_directory_name(config.task.replace("/", "-").replace(":", "-"))
     return Path("runs") / task / validate_directory_name(config.method) / f"seed{config.seed}"
 
 
 def validate_directory_name(text: str) -> str:
-    """Return `text`, a single part of a path; ValueError if it would lead elsewhere or cannot be a name."""
+    """Return `text` if it is a valid name of a single directory, else raise ValueError."""
     if text in ("", ".", "..") or "/" in text or not text.isprintable() or len(text.encode()) > MAX_NAME_BYTES:
         raise ValueError(
-            f"invalid folder name: expected one name of at most {MAX_NAME_BYTES} bytes without '/', got "
-            f"{sanitize_text(repr(text))}. Rename the task, the variant or the values that it is made of"
+            f"invalid directory name: expected one name of at most {MAX_NAME_BYTES} bytes without '/', got "
+            f"{sanitize_text(repr(text))}. Rename the task, the variant or the values in it"
         )
     return text
 
 
-def _iter_entries(folder: Path, levels: int = 1) -> Iterator[os.DirEntry[str]]:
-    """Yield what is in a folder, and so many levels below it; nothing where there is no folder."""
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+def _iter_entries(directory: Path, levels: int = 1) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a directory down to `levels` levels; none if it does not exist."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
             yield entry
             if levels > 1 and entry.is_dir(follow_symlinks=False):
@@ -211,4 +225,5 @@ def _iter_entries(folder: Path, levels: int = 1) -> Iterator[os.DirEntry[str]]:
 
 
 def format_now() -> str:
+    """Return the current UTC time in ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

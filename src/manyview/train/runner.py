@@ -46,14 +46,14 @@ class DivergedError(RuntimeError):
 def make_trainer(config: RunConfig) -> Trainer:
     """Return Algorithm 1 for an off-policy agent, Algorithm 2 for an on-policy one, in this process."""
     if config.scale.actors:
-        raise ValueError("scale.actors needs Ray: `manyview train --actors`, or `build_trainer=ActorLearnerTrainer`")
+        raise ValueError("scale.actors needs Ray: use `manyview train --actors` or `build_trainer=ActorLearnerTrainer`")
     return OnPolicyTrainer(config) if config.is_on_policy else OffPolicyTrainer(config)
 
 
 def run(config: RunConfig, run_dir: RunDir, *loggers: Logger) -> bool:
     """Train to the end of the schedule, resuming the run in `run_dir` if there is one; return False after a stop.
 
-    `loggers` get every record that goes to `metrics.jsonl`. `Runner` has more options.
+    `loggers` receive every record of `metrics.jsonl`. `Runner` has more options.
     """
     with Runner(config, run_dir, loggers=loggers) as runner:
         return runner.run()
@@ -63,18 +63,18 @@ class Runner(AbstractContextManager["Runner"]):
     """A run in its directory: set up or resumed by the constructor, trained by `run`, released by `close`.
 
     Args:
-        config: every setting; to resume, those of the run in the directory.
-        run_dir: where the run is kept. It is locked until `close`.
-        loggers: get every record, as `metrics.jsonl` does.
-        fresh: start again; an earlier run in the directory is renamed.
-        accept_changes: resume although versions, threads or the machine have changed.
-        build_trainer: builds what trains; `make_trainer` trains in this process.
-        stop: where stop requests come from; None for SIGTERM, SIGHUP and Ctrl-C.
+        config: All settings; to resume, those of the run in the directory.
+        run_dir: Directory of the run, locked until `close`.
+        loggers: Receive every record, as `metrics.jsonl` does.
+        fresh: Start again; an earlier run in the directory is renamed.
+        accept_changes: Resume although versions, threads or the machine have changed.
+        build_trainer: Builds the trainer; `make_trainer` trains in this process.
+        stop: Source of stop requests; None for SIGTERM, SIGHUP and Ctrl-C.
 
     Raises:
-        ValueError: settings, task or directory are invalid, or are not those of the run to resume.
-        RunFinishedError: the run in the directory has finished.
-        FileExistsError: another process trains in the directory.
+        ValueError: Settings, task or directory are invalid, or are not those of the run to resume.
+        RunFinishedError: The run in the directory has finished.
+        FileExistsError: Another process trains in the directory.
 
     """
 
@@ -121,10 +121,10 @@ class Runner(AbstractContextManager["Runner"]):
         run_dir, resume_info = self.run_dir, self._resume_info
         if resume_info is not None and not run_dir.manifest_file.exists():
             resume_info = self._resume_info = manifest.rebuild_manifest(run_dir, resume_info)
-        whole = manifest.extend_manifest(run_dir, self.manifest, resume_info, self.trainer)
+        run_manifest = manifest.extend_manifest(run_dir, self.manifest, resume_info, self.trainer)
         since_frames = self.trainer.counters.frames if resume_info else None
-        services = build_service_loggers(self.config, run_dir, run_id=whole["id"], since_frames=since_frames)
-        run_dir.initialize(self.config, whole)
+        services = build_service_loggers(self.config, run_dir, run_id=run_manifest["id"], since_frames=since_frames)
+        run_dir.initialize(self.config, run_manifest)
         state = resume_info.runner_state if resume_info else RunnerState()
         self.metrics_logger = JsonLinesLogger(
             run_dir.metrics_file, keep_bytes=state.metrics_bytes, sha256=state.metrics_sha256
@@ -152,7 +152,7 @@ class Runner(AbstractContextManager["Runner"]):
         set_current_request(None)
         self.loggers.close()
         self.evaluator.close()
-        with suppress(EnvError):  # all that matters is written
+        with suppress(EnvError):  # everything is written
             self.trainer.close()
         self.lock.close()
         if self._watchdog is not None:
@@ -160,7 +160,7 @@ class Runner(AbstractContextManager["Runner"]):
 
     def run(self) -> bool:
         """Train to the end or to a stop request; return whether the run has finished."""
-        # Signals are handled from the first record to the last: a run that is seen to run can be stopped.
+        # Signals are handled from the first record to the last: a run with a start record can be stopped.
         with self._handle_stops() as self._stop:
             set_current_request(self._stop)
             self._log_start()
@@ -179,7 +179,7 @@ class Runner(AbstractContextManager["Runner"]):
             return finished
 
     def _handle_stops(self) -> AbstractContextManager[StopRequest]:
-        """Return the source of stop requests: the one given, or signals."""
+        """Return the source of stop requests: the given one, or signals."""
         if self._external_stop is not None:
             return nullcontext(self._external_stop)
         self._thread, deadline_s = get_ident(), self.config.env.step_deadline_s
@@ -205,8 +205,7 @@ class Runner(AbstractContextManager["Runner"]):
             with suppress(Exception):
                 finish()
         os.write(2, f"{reason}\n".encode())
-        interrupted = 128 + signal.SIGINT
-        os._exit(interrupted if number == signal.SIGINT else 0 if self._saved else 1)
+        os._exit(128 + signal.SIGINT if number == signal.SIGINT else 0 if self._saved else 1)
 
     def _run_loop(self) -> bool:
         """Advance to the end or a stop and wait for the last checkpoint; return whether it was the end."""
@@ -230,7 +229,7 @@ class Runner(AbstractContextManager["Runner"]):
         self.writer.wait()
         failures = self._log_failures()
         if not self.checkpoints.is_saved(last):
-            raise SaveFailedError(f"checkpoint {last}", failures[-1] if failures else "it is not there")
+            raise SaveFailedError(f"checkpoint {last}", failures[-1] if failures else "it is missing")
 
     def _finish(self) -> None:
         """Mark the run as finished, and remove the replay log, from which nothing resumes."""
@@ -240,7 +239,7 @@ class Runner(AbstractContextManager["Runner"]):
             self.metrics_logger.flush()  # the record of the end must be on the disk before the manifest says so
             self.run_dir.mark_finished()
         except OSError as error:
-            raise SaveFailedError("that the run has finished", error) from None
+            raise SaveFailedError("the end of the run", error) from None
         if not self.config.log.keep_replay:
             self.segment_log.truncate(keep=())
 
@@ -307,7 +306,7 @@ class Runner(AbstractContextManager["Runner"]):
     def _log_failures(self) -> list[OSError]:
         failures = self.writer.pop_failures()
         for error in failures:
-            self._warn(f"not saved, and tried again later: {error}")
+            self._warn(f"not saved, will be retried: {error}")
         return failures
 
     def _handle_skipped_update(self) -> None:
@@ -318,7 +317,7 @@ class Runner(AbstractContextManager["Runner"]):
             if counters.rolled_back_at == counters.updates:
                 raise DivergedError(
                     f"training diverged: {counters.skipped_in_a_row} updates in a row were not finite, also from the "
-                    f"agent of {self.checkpoints.last_good}. The same command would meet them again: lower the "
+                    f"agent of {self.checkpoints.last_good}. The same command would repeat them: lower the "
                     "learning rate or set machine.precision=float32, with --fresh or in another directory with --out"
                 )
             directory, last_good = self.checkpoints.load_last_good()
@@ -328,11 +327,11 @@ class Runner(AbstractContextManager["Runner"]):
 
     def _log_start(self) -> None:
         config, resume_info = self.config, self._resume_info
-        about = {"task": config.task, "method": config.method, "seed": config.seed, "total": config.schedule.frames}
+        summary = {"task": config.task, "method": config.method, "seed": config.seed, "total": config.schedule.frames}
         if resume_info is None:
-            self._log("start", **about)
+            self._log("start", **summary)
             return
-        self._log("resume", **about, checkpoint=resume_info.checkpoint_dir.name, resume_mode=resume_info.resume_mode)
+        self._log("resume", **summary, checkpoint=resume_info.checkpoint_dir.name, resume_mode=resume_info.resume_mode)
         damage = self.metrics_logger.damage
         for text in (*resume_info.rejected, *resume_info.changes, *([damage] if damage else [])):
             self._warn(text)
@@ -341,11 +340,10 @@ class Runner(AbstractContextManager["Runner"]):
         self._log("warning", text=text)
 
     def _log(self, kind: RecordKind, **figures: Any) -> None:
-        counters = self.trainer.counters
         seconds = round(perf_counter() - self._start_s, 3)
-        self.loggers.record({"kind": kind, **counters.to_record(), "seconds": seconds, **figures})
+        self.loggers.record({"kind": kind, **self.trainer.counters.to_record(), "seconds": seconds, **figures})
 
 
 def _truncate_stack(stack: str) -> str:
-    """Return the end of a stack trace as text that any file can hold; an environment may put anything into it."""
+    """Return the end of a stack trace as valid UTF-8; an environment may put any text into it."""
     return stack[-MAX_STACK_CHARS:].encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What a session asks of a training loop, whichever algorithm it is."""
+"""Base class of the training algorithms, as `Runner` drives them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from torch import Tensor
 from manyview.agents import PPO, NonFiniteError, OffPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, NullLog, ReplayLog
-from manyview.envs.vector import attribute_of_each
+from manyview.envs.vector import get_attr_values
 from manyview.methods import HasDiagnostics
 from manyview.train import factory
 from manyview.train.compute import autocast, resolve_device, resolve_machine
@@ -24,30 +24,36 @@ Metrics = dict[str, Tensor]
 
 
 class EngineError(RuntimeError):
-    """What a run needs besides its own process is gone, or never came. The same command goes on."""
+    """A process or service that the run needs is missing or failed; the same command resumes."""
 
 
 class AdvanceResult(NamedTuple):
-    """What came of one call of `advance`."""
+    """Result of one call of `Trainer.advance`."""
 
     metrics: Metrics | None
-    """Of the update, if there was one."""
+    """Metrics of the update; None without one."""
     episodes: Sequence[dict[str, Any]]
-    """Of those that ended: return, steps and frames."""
+    """Return, steps and frames of each episode that ended."""
     warnings: Sequence[str] = ()
-    """What people should hear of."""
+    """Texts for the run's warning records."""
 
 
 class LastBatch(NamedTuple):
-    """What the last update was made of, for health meters."""
+    """Batch of the last update, for diagnostics."""
 
     views: Tensor  # [B, V, C, H, W]
     mask: Tensor  # [B, V]
-    rows: Tensor | None  # [B], places in a replay
+    rows: Tensor | None  # [B], indices in the replay buffer; None on-policy
 
 
 class Trainer(ABC):
-    """An agent, what it acts in and what it learns from."""
+    """An agent with its environments and its replay or rollout buffer.
+
+    Args:
+        config: Settings of the run.
+        build_env: Makes the environment or vector environment.
+
+    """
 
     agent: OffPolicyAgent | PPO
 
@@ -59,7 +65,7 @@ class Trainer(ABC):
         self.device = resolve_device(config.machine)
         self.agent = factory.build_agent(config, self.shapes)
         self.update_bytes = estimate_update_bytes(self.agent, config, self.shapes)
-        """Memory beside the data; None where the system does not tell."""
+        """Memory in bytes beside the buffer; None where the system does not report it."""
         self.counters = Counters()
 
     @property
@@ -76,58 +82,59 @@ class Trainer(ABC):
 
     @property
     def can_checkpoint(self) -> bool:
-        """Whether a state can be taken of this moment. On-policy only between two rollouts."""
+        """True if the current state can be saved; on-policy only between two rollouts."""
         return True
 
     @property
     def checkpoint_frames(self) -> int:
-        """Of the last such moment."""
+        """Simulator frames of the state that `get_state` returns."""
         return self.counters.frames
 
     @property
     @abstractmethod
     def data_bytes(self) -> int:
-        """Of replay or rollout."""
+        """Bytes of the replay or rollout buffer."""
 
     @property
     def num_inserted(self) -> int:
-        """Steps that a log may have to hold."""
+        """Number of steps added to the replay buffer, for the segment log."""
         return 0
 
     @property
     @abstractmethod
     def should_log(self) -> bool:
-        """Whether the last update is one of those whose figures are kept."""
+        """True if the metrics of the last update are to be logged."""
 
     @abstractmethod
     def advance(self) -> AdvanceResult:
-        """The least that is done between two looks at whether to stop."""
+        """Run one unit of work between two stop checks."""
 
     @abstractmethod
     def get_state(self) -> dict[str, Any]:
-        """All that the rest of the run depends on, at the last edge, but for what a log has."""
+        """Return the state at the last moment with `can_checkpoint`, without what the segment log holds."""
 
     @abstractmethod
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
-        """Go on from a state. `fill_replay` puts back what a log has."""
+        """Restore a state; `fill_replay` loads what the segment log holds."""
 
     def open_log(self, directory: Path, writer: AsyncWriter) -> ReplayLog:  # noqa: ARG002
-        """Where steps are kept that a checkpoint refers to."""
+        """Open the segment log of the steps that checkpoints refer to; on-policy there is none."""
         return NullLog()
 
     @property
     def renderer(self) -> str | None:
-        """What draws through OpenGL; None where nothing does."""
-        # An environment from outside may have something else of this name.
-        return next((name for name in attribute_of_each(self.env, "renderer") if isinstance(name, str)), None)
+        """Name of the OpenGL renderer; None if the environments use none."""
+        # A third-party environment may have another attribute of this name.
+        return next((name for name in get_attr_values(self.env, "renderer") if isinstance(name, str)), None)
 
     @property
-    def list_changed_views(self) -> list[str]:
-        """Views that show another picture of the state that was loaded than when it was taken."""
-        return sorted({name for names in attribute_of_each(self.env, "changed_views") for name in names})
+    def changed_views(self) -> list[str]:
+        """Views whose image of the restored state differs from the image at the snapshot."""
+        return sorted({name for names in get_attr_values(self.env, "changed_views") for name in names})
 
     @abstractmethod
-    def get_last_batch(self) -> LastBatch | None: ...
+    def get_last_batch(self) -> LastBatch | None:
+        """Return the batch of the last update; None before the first."""
 
     @torch.no_grad()
     def compute_diagnostics(self) -> dict[str, Any]:
@@ -140,16 +147,17 @@ class Trainer(ABC):
         return {**diagnostics.to_metrics(), "health": diagnostics.summarize()}
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close environments and threads."""
 
     def rollback(self, agent: dict[str, Any]) -> None:
-        """To an earlier state of the agent, after updates that were not finite."""
+        """Restore an earlier state of the agent after non-finite updates."""
         self.agent.rollback(agent)
         self.counters.rolled_back_at = self.counters.updates
         self.counters.skipped_in_a_row = 0
 
     def run_update(self, update: Callable[[], Metrics]) -> Metrics | None:
-        """Make an update and count it. One whose loss or gradient is not finite is not made, and counted too."""
+        """Run and count an update; return None if it was skipped because a loss or gradient was not finite."""
         try:
             with autocast(self.config.machine):
                 metrics = update()

@@ -1,4 +1,4 @@
-"""A filmed episode as a video: all views side by side, with return, β and r̂ as they go."""
+"""Write a recorded episode as a video: all views side by side, with return, β and r̂."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ from manyview.envs.visualization.video import draw_video_frames, write_video
 
 @dataclass(frozen=True)
 class EpisodeRecording:
-    """One episode, watched."""
+    """Images, rewards and bonuses of one episode."""
 
-    moments: list[RecordedStep]
+    steps: list[RecordedStep]
     reward_int: list[float] | None
-    """r̂ of each moment among those of the episode, and MEM's bank if it has one; None without a bonus."""
+    """r̂ of each step among those of the episode and of MEM's feature bank, if any; None without a bonus."""
 
 
 def format_captions(recording: EpisodeRecording, *, beta: float) -> list[str]:
-    """A line for each moment. β and r̂ in words: Pillow's own font has no such letters."""
-    totals = accumulate(moment.reward or 0.0 for moment in recording.moments)
-    bonuses: Sequence[float | None] = recording.reward_int or [None] * len(recording.moments)
+    """Return a caption for each step. β and r̂ are spelled out: Pillow's default font lacks them."""
+    totals = accumulate(step.reward or 0.0 for step in recording.steps)
+    bonuses: Sequence[float | None] = recording.reward_int or [None] * len(recording.steps)
     return [
-        f"frame {moment.frame:<6} return {total:<8.1f}"
+        f"frame {step.frame:<6} return {total:<8.1f}"
         + ("" if bonus is None else f" beta {beta:.3g}   bonus {bonus:+.2f}")
-        for moment, total, bonus in zip(recording.moments, totals, bonuses, strict=True)
+        for step, total, bonus in zip(recording.steps, totals, bonuses, strict=True)
     ]
 
 
 def write_episode_video(
     path: Path, recording: EpisodeRecording, views: Sequence[View], *, config: RunConfig, frames: int, beta: float
 ) -> None:
-    """The first episode of an agent that had trained for so many frames."""
+    """Write the video of an episode; `frames` is the training progress of the agent."""
     title = f"{config.task}   {config.method}   after {frames:,} frames"
     write_video(
-        path, draw_video_frames(views, recording.moments, title=title, captions=format_captions(recording, beta=beta))
+        path, draw_video_frames(views, recording.steps, title=title, captions=format_captions(recording, beta=beta))
     )

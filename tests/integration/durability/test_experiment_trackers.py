@@ -67,7 +67,7 @@ def test_without_a_key_a_run_warns_and_goes_on(folder: RunDir, monkeypatch: pyte
     put_in_place_of_wandb(monkeypatch, has_key=False, init=refuse)
     assert run(quick_run(log={"wandb": True}), folder)
     (warning,) = warnings_of(folder)
-    assert warning.startswith("WandbLogger is told no more: ValueError('no API key. Run `wandb login`")
+    assert warning.startswith("WandbLogger is disabled after an error: ValueError('no API key. Run `wandb login`")
 
 
 def refuse(**_: Any) -> None:
@@ -82,7 +82,7 @@ def test_tensorboard_that_cannot_write_is_a_warning(folder: RunDir) -> None:
     folder.tensorboard_dir.touch()  # a file where its folder should be
     assert run(quick_run(log={"tensorboard": True}), folder)
     (warning,) = warnings_of(folder)
-    assert warning.startswith("TensorBoardLogger is told no more: FileExistsError(")
+    assert warning.startswith("TensorBoardLogger is disabled after an error: FileExistsError(")
 
 
 COMMAND = [

@@ -87,7 +87,7 @@ def test_a_picture_that_is_drawn_otherwise_is_refused_and_accepted_only_aloud(
         )
 
     monkeypatch.setattr(MujocoRenderer, "draw_views", draw_otherwise)
-    with pytest.raises(MachineChangedError, match="view cam0 is not drawn as before"):
+    with pytest.raises(MachineChangedError, match="view cam0 renders differently"):
         Runner(SEEN, folder)
     session = Runner(SEEN, folder, accept_changes=True)
     session.close()

@@ -118,7 +118,9 @@ def test_where_nothing_is_left_this_is_said_and_nothing_removed(victim: Victim, 
         swap(*victim.segments)
     else:
         swap(victim.newest, victim.older)
-    with pytest.raises(CheckpointError, match=r"000000045 is not used.*000000025 is not used.*--fresh begins again"):
+    with pytest.raises(
+        CheckpointError, match=r"000000045 is not used.*000000025 is not used.*Start again with --fresh"
+    ):
         victim.resume()
     assert len(checkpoint.list_checkpoints(victim.folder.checkpoints_dir)) == len(victim.segments) == 2
 

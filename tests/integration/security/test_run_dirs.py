@@ -41,7 +41,7 @@ def test_a_run_with_a_link_in_it_is_refused(victim: Victim, treasure: Path, name
     path = victim.folder.path / name
     remove(path)
     path.symlink_to(treasure / name if (treasure / name).exists() else treasure)
-    with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
+    with pytest.raises(ValueError, match=f"{name} is neither a file nor a directory"):
         Runner(config(), victim.folder)
     assert is_whole(treasure)
 
@@ -52,7 +52,7 @@ def test_a_run_with_a_link_in_it_is_refused(victim: Victim, treasure: Path, name
 def test_a_run_with_a_pipe_in_it_is_refused(victim: Victim, name: str) -> None:
     remove(victim.folder.path / name)
     os.mkfifo(victim.folder.path / name)
-    with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
+    with pytest.raises(ValueError, match=f"{name} is neither a file nor a directory"):
         Runner(config(), victim.folder)
 
 
@@ -115,7 +115,7 @@ def test_a_link_or_a_pipe_at_any_level_is_refused(victim: Victim, treasure: Path
         path.symlink_to(treasure / "state.json")
     else:
         os.mkfifo(path)
-    with pytest.raises(ValueError, match=f"{path.name} is neither a file nor a folder"):
+    with pytest.raises(ValueError, match=f"{path.name} is neither a file nor a directory"):
         Runner(config(), victim.folder)
     assert is_whole(treasure)
 

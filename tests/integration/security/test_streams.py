@@ -190,7 +190,7 @@ def test_a_lock_that_cannot_be_taken_is_an_error_that_names_it(tmp_path: Path, m
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / "lock")
     for name, reason in (("folder", "Is a directory"), ("pipe", "No such device or address")):
-        with pytest.raises(OSError, match=rf"{name}/lock cannot be locked: {reason}\. It must be a file"):
+        with pytest.raises(OSError, match=rf"{name}/lock cannot be locked: {reason}\. Use a writable file"):
             RunDir(tmp_path / name).lock()
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with pytest.raises(OSError, match=r"nolocks/lock cannot be locked: No locks available"):

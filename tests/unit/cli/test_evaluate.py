@@ -61,7 +61,7 @@ def test_only_the_named_cameras_are_present(trained: Path, capsys: pytest.Captur
         played = play_episodes(trained, episodes=1, cameras=[camera], record_video=True)
         assert played.present_views == (camera,)
         assert played.evaluation.recording is not None
-        for moment in played.evaluation.recording.moments:
+        for moment in played.evaluation.recording.steps:
             assert [name for name, picture in moment.images.items() if picture is not None] == [camera]
     alone = [evaluated(capsys, str(trained), "--episodes", "3", "--views", camera) for camera in CAMERAS]
     both = evaluated(capsys, str(trained), "--episodes", "3", "--views", *CAMERAS)
@@ -91,7 +91,7 @@ def test_a_video_of_the_first_episode_is_written(
 def test_a_film_ends_with_what_the_last_step_was_paid(trained: Path) -> None:
     evaluation = play_episodes(trained, episodes=1, record_video=True).evaluation
     assert evaluation.recording is not None
-    moments = evaluation.recording.moments
+    moments = evaluation.recording.steps
     assert len(moments) == evaluation.steps[0] + 1
     assert [moment.is_last for moment in moments] == [False] * evaluation.steps[0] + [True]
     assert sum(moment.reward or 0.0 for moment in moments) == pytest.approx(evaluation.returns[0])
@@ -181,7 +181,7 @@ def test_the_background_removed_view_of_a_simulated_camera_is_masked_with_it(
 ) -> None:
     played = play_episodes(walker, episodes=1, cameras=[camera], record_video=True)
     assert played.evaluation.recording is not None
-    shown = played.evaluation.recording.moments[-1].images
+    shown = played.evaluation.recording.steps[-1].images
     assert tuple(name for name, picture in shown.items() if picture is not None) == present == played.present_views
 
 

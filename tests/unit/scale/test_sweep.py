@@ -103,7 +103,7 @@ def test_no_variant_leads_out_of_the_folder_of_a_sweep(
     assert main(["sweep", str(file), "--dry-run"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("invalid folder name: expected one name")
+    assert shown.err.startswith("invalid directory name: expected one name")
     assert shown.err.count("\n") == 1
 
 
@@ -115,7 +115,7 @@ def test_a_task_that_no_folder_can_be_named_by_is_refused(
 ) -> None:
     file = written(tmp_path / "night.toml", f'tasks = ["{name}:make"]\nmethods = ["drqv2+none"]\n')
     assert main(["sweep", str(file), "--dry-run"]) == 2
-    assert capsys.readouterr().err.startswith("invalid folder name: expected one name")
+    assert capsys.readouterr().err.startswith("invalid directory name: expected one name")
 
 
 @STAYS_INSIDE
@@ -139,7 +139,7 @@ def test_tasks_and_values_of_a_search_are_one_name_each(tmp_path: Path, name: st
 def test_values_of_a_search_that_no_folder_can_be_named_by_are_refused(tmp_path: Path, value: str) -> None:
     search = '[search]\ntrials = 1\n[search.fields]\n"replay.folder" = ["b"]\n'
     sweep = read_sweep(written(tmp_path / "night.toml", OWN, SHORT + search))
-    with pytest.raises(ValueError, match="invalid folder name"):
+    with pytest.raises(ValueError, match="invalid directory name"):
         sweep.plan_trial({"replay.folder": value})
 
 
@@ -170,7 +170,7 @@ def test_runs_of_an_earlier_version_of_the_file_are_not_taken_for_its_own(
     assert main(["sweep", str(file), "--dry-run"]) == 0
     file.write_text(file.read_text() + '"replay.batch_size" = 3\n')
     assert main(["sweep", str(file), "--dry-run"]) == 2
-    assert "seed1: the folder holds a run with other settings: replay.batch_size was" in capsys.readouterr().err
+    assert "seed1: the directory holds a run with other settings: replay.batch_size was" in capsys.readouterr().err
 
 
 def started(folder: Path, file: Path) -> "subprocess.Popen[bytes]":

@@ -129,13 +129,13 @@ def test_tensorboard_has_the_figures_too(folder: RunDir) -> None:
 
 def test_without_evaluations_there_is_one_environment(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a robot there cannot be two."""
-    made, environment = [], factory.make_env
+    made, environment = [], factory.make
 
-    def counted(config: RunConfig, **options: Any) -> Any:
-        made.append(environment(config, **options))
+    def counted(task: str, **options: Any) -> Any:
+        made.append(environment(task, **options))
         return made[-1]
 
-    monkeypatch.setattr(factory, "make_env", counted)
+    monkeypatch.setattr(factory, "make", counted)
     assert run(short_run(evaluation={"episodes": 0}), folder)
     assert len(made) == 1
     assert kinds(folder, "evaluation") == []
@@ -189,7 +189,7 @@ def test_a_fresh_run_leaves_the_old_one_under_another_name(folder: RunDir) -> No
 def test_a_run_does_not_go_on_with_other_settings(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     stopping_at(monkeypatch, 40)
     assert not run(short_run(), folder)
-    with pytest.raises(ValueError, match=r"replay\.batch_size was 8, now 9\. Go on with the same ones"):
+    with pytest.raises(ValueError, match=r"replay\.batch_size was 8, now 9\. Resume with the same settings"):
         run(short_run(replay={"batch_size": 9}), folder)
 
 
@@ -258,9 +258,21 @@ def test_whoever_watches_may_fail_without_harm(folder: RunDir) -> None:
     breaks, heard = Breaks(), Heard()
     run(short_run(), folder, breaks, heard)
     assert kinds(folder, "end")[0]["state"] == "finished"
-    assert [record["text"] for record in kinds(folder, "warning")] == ["Breaks is told no more: BrokenPipeError()"]
+    assert [record["text"] for record in kinds(folder, "warning")] == [
+        "Breaks is disabled after an error: BrokenPipeError()"
+    ]
     assert breaks.closed
     assert heard.records[-1]["kind"] == "end"
+
+
+def test_two_loggers_may_fail_at_the_same_record(folder: RunDir) -> None:
+    class Breaks(Heard):
+        def record(self, record: Any) -> None:  # noqa: ARG002
+            raise BrokenPipeError
+
+    run(short_run(), folder, Breaks(), Breaks())
+    assert kinds(folder, "end")[0]["state"] == "finished"
+    assert len(kinds(folder, "warning")) == 2
 
 
 def test_half_a_line_at_the_end_of_a_killed_run_is_no_record(folder: RunDir) -> None:
