@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from manyview.data import InsufficientSpaceError
+from manyview.envs import make
 from manyview.report.metrics_file import read_records
 from manyview.report.runs import summarize_run
 from manyview.train import RunConfig, RunDir, factory, run
@@ -129,7 +130,7 @@ def test_tensorboard_has_the_figures_too(folder: RunDir) -> None:
 
 def test_without_evaluations_there_is_one_environment(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a robot there cannot be two."""
-    made, environment = [], factory.make
+    made, environment = [], make
 
     def counted(task: str, **options: Any) -> Any:
         made.append(environment(task, **options))
