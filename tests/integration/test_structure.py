@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "manyview"
 DECISIONS = ROOT / "docs" / "explanation" / "decisions.md"
 
-# Top to bottom: a room may import the rooms below it, never one above or beside it.
-ROOMS = ["cli", "scale", "report", "train", "config", "agents", "methods", "mem", "nn", "data", "envs", "utils"]
+# Top to bottom: a package imports those below it, never one above.
+LAYERS = ["cli", "scale", "report", "train", "config", "agents", "methods", "mem", "nn", "data", "envs", "utils"]
 # The framework user installs `mem` for itself: torch, and nothing of ours that needs more.
 ISOLATED = {"mem": {"nn", "utils"}, "nn": {"utils"}}
 
@@ -35,33 +35,33 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def rooms_imported(path: Path) -> set[str]:
-    return {name.split(".")[1] for name in imports(path) if name.startswith("manyview.")} & set(ROOMS)
+def layers_imported(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imports(path) if name.startswith("manyview.")} & set(LAYERS)
 
 
-def room_files(room: str) -> list[Path]:
-    return sorted((PACKAGE / room).rglob("*.py"))
+def layer_files(layer: str) -> list[Path]:
+    return sorted((PACKAGE / layer).rglob("*.py"))
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_imports_between_rooms_run_downwards(room: str) -> None:
-    allowed = ISOLATED.get(room, set(ROOMS[ROOMS.index(room) :])) | {room}
-    wrong = {str(f.relative_to(ROOT)): rooms_imported(f) - allowed for f in room_files(room)}
-    assert not {file: rooms for file, rooms in wrong.items() if rooms}
+@pytest.mark.parametrize("layer", LAYERS)
+def test_imports_between_layers_run_downwards(layer: str) -> None:
+    allowed = ISOLATED.get(layer, set(LAYERS[LAYERS.index(layer) :])) | {layer}
+    wrong = {str(f.relative_to(ROOT)): layers_imported(f) - allowed for f in layer_files(layer)}
+    assert not {file: layers for file, layers in wrong.items() if layers}
 
 
-def test_every_room_is_a_declared_one() -> None:
+def test_every_layer_is_a_declared_one() -> None:
     there = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert there <= set(ROOMS)
+    assert there <= set(LAYERS)
 
 
 def test_mem_imports_torch_and_nothing_else_that_has_to_be_installed() -> None:
-    outside = {name.split(".")[0] for file in room_files("mem") for name in imports(file)}
+    outside = {name.split(".")[0] for file in layer_files("mem") for name in imports(file)}
     assert outside <= sys.stdlib_module_names | {"torch", "manyview"}
 
 
 def test_envs_never_import_torch() -> None:
-    assert not [file for file in room_files("envs") if any(name.split(".")[0] == "torch" for name in imports(file))]
+    assert not [file for file in layer_files("envs") if any(name.split(".")[0] == "torch" for name in imports(file))]
 
 
 def paper_marks() -> dict[str, list[str]]:
