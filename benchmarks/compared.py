@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from manyview.data.segment_format import Segment
 from manyview.data.segment_log import SEGMENT_NAME, SegmentRef
-from manyview.data.segments import Segment
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint
 from manyview.train.resume import parse_segments

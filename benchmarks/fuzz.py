@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from manyview.data import ReplayBuffer, SegmentError
-from manyview.data.segments import DIGEST_BYTES, Segment, pack_segment
+from manyview.data.segment_format import DIGEST_BYTES, Segment, pack_segment
 from manyview.envs import View
 from manyview.train import checkpoint
 from manyview.train.checkpoint import (

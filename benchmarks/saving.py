@@ -21,8 +21,8 @@ import torch
 from manyview import get_views, make
 from manyview.config.overrides import apply_overrides
 from manyview.data import AsyncWriter, ReplayBuffer, SegmentLog
+from manyview.data.segment_format import MAX_SEGMENT_STEPS, Segment, pack_segment
 from manyview.data.segment_log import SegmentJob
-from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, pack_segment
 from manyview.envs import View
 from manyview.train import RunDir, load_preset
 from manyview.train.off_policy import OffPolicyTrainer

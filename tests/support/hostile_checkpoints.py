@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from manyview.data.segments import HEADER, MAGIC, PART_SIZE
+from manyview.data.segment_format import HEADER, MAGIC, PART_SIZE
 from manyview.train import checkpoint
 from manyview.train.checkpoint import MANIFEST_FILE, TENSORS_FILE, VALUES_FILE
 from tests.support.corrupted_run import Victim

@@ -6,8 +6,8 @@ from manyview.data.layout import check_replay_fits, compute_batch_bytes, compute
 from manyview.data.replay_buffer import ReplayBuffer
 from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.data.sampler import Sampler
+from manyview.data.segment_format import SegmentError
 from manyview.data.segment_log import NullLog, ReplayLog, SegmentLog
-from manyview.data.segments import SegmentError
 from manyview.utils.async_writer import AsyncWriter
 from manyview.utils.resources import InsufficientSpaceError, check_memory, get_free_disk_bytes, get_free_memory_bytes
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from manyview.data.layout import check_records
 from manyview.data.replay_buffer import ReplayBuffer
-from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, SegmentError, pack_segment
+from manyview.data.segment_format import MAX_SEGMENT_STEPS, Segment, SegmentError, pack_segment
 
 
 class ChunkSteps(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from manyview.data.replay_buffer import ReplayBuffer
-from manyview.data.segments import MAX_SEGMENT_STEPS, Segment, SegmentError, pack_segment
+from manyview.data.segment_format import MAX_SEGMENT_STEPS, Segment, SegmentError, pack_segment
 from manyview.utils.async_writer import AsyncWriter
 from manyview.utils.atomic_io import make_directory, remove, write_atomic
 from manyview.utils.files import TEMP_SUFFIX, read_bounded

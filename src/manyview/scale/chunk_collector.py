@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from manyview.data.chunks import pack_chunk
-from manyview.data.segments import MAX_SEGMENT_STEPS
+from manyview.data.segment_format import MAX_SEGMENT_STEPS
 from manyview.scale.replay_shard import Chunk
 from manyview.train import RunConfig, factory
 from manyview.train.collector import Collector

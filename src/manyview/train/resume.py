@@ -8,8 +8,8 @@ from typing import Any
 
 from manyview.config.overrides import PlainMapping, to_plain
 from manyview.config.schema import RunConfig
+from manyview.data.segment_format import SegmentError
 from manyview.data.segment_log import ReplayLog, SegmentRef
-from manyview.data.segments import SegmentError
 from manyview.train import checkpoint, factory
 from manyview.train.checkpoint import Checkpoint, CheckpointError, RunnerState
 from manyview.train.compute import resolve_machine

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from manyview.data import ReplayBuffer, SegmentError
 from manyview.data.chunks import append_chunk, pack_chunk, unpack_chunk
 from manyview.data.n_step import compute_lengths
-from manyview.data.segments import pack_segment
+from manyview.data.segment_format import pack_segment
 from manyview.envs.wrappers.observation import FrameStack
 from tests.support.replay import Lived, Noise, experience, newest_frames, replay_for
 

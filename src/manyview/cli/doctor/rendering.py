@@ -56,7 +56,7 @@ def check_render_driver(machine: MachineInfo) -> list[Finding]:
     if isinstance(render_test, str):
         if _has_bad([*check_render_backend(machine), *check_known_bad(machine)]):
             return []  # the cause is reported by these checks
-        return [Finding("drawing", "bad", render_test, _choose_driver_fix(machine))]
+        return [Finding("render driver", "bad", render_test, _choose_driver_fix(machine))]
     software = SOFTWARE_DRIVERS.search(render_test.driver) is not None
     found = (
         f"{render_test.driver} with {render_test.backend}, {'software' if software else 'hardware'}; "
@@ -64,8 +64,8 @@ def check_render_driver(machine: MachineInfo) -> list[Finding]:
     )
     if software and machine.nvidia:
         found += "; the NVIDIA device is not used because its EGL driver is missing from this directory:"
-        return [Finding("drawing", "note", found, "ls /usr/share/glvnd/egl_vendor.d")]
-    return [Finding("drawing", "ok", found)]
+        return [Finding("render driver", "note", found, "ls /usr/share/glvnd/egl_vendor.d")]
+    return [Finding("render driver", "ok", found)]
 
 
 def check_rendered_images(machine: MachineInfo) -> list[Finding]:
@@ -75,15 +75,17 @@ def check_rendered_images(machine: MachineInfo) -> list[Finding]:
         return []
     if render_test.contrast == 0:
         return [
-            Finding("self-test", "bad", "an image of the simulator has a single color", _choose_driver_fix(machine))
+            Finding(
+                "rendered images", "bad", "an image of the simulator has a single color", _choose_driver_fix(machine)
+            )
         ]
     if render_test.changed_fraction == 0:
         found = "two different states of the simulator give the same image"
-        return [Finding("self-test", "bad", found, _choose_driver_fix(machine))]
+        return [Finding("rendered images", "bad", found, _choose_driver_fix(machine))]
     found = (
         f"two states of the simulator differ in {render_test.changed_fraction:.0%} of the pixels, and no image is flat"
     )
-    return [Finding("self-test", "ok", found)]
+    return [Finding("rendered images", "ok", found)]
 
 
 def check_qt(machine: MachineInfo) -> list[Finding]:

@@ -167,9 +167,9 @@ def test_the_json_tells_what_the_exit_status_tells() -> None:
 @pytest.mark.simulator
 def test_with_the_simulators_drawing_is_tested() -> None:
     findings = {finding["check"]: Finding(**finding) for finding in json.loads(run("--json").stdout)}
-    assert findings["self-test"].status == "ok"
-    assert " with " in findings["drawing"].found
-    assert "ms" in findings["drawing"].found
+    assert findings["rendered images"].status == "ok"
+    assert " with " in findings["render driver"].found
+    assert "ms" in findings["render driver"].found
     assert findings["Qt"].status == "ok"
 
 

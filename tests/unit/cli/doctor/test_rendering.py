@@ -115,7 +115,7 @@ def test_pictures_that_do_not_change_with_the_state_are_bad() -> None:
 def test_a_crashing_driver_is_bad_and_another_one_is_advised() -> None:
     crashed = replace(HEALTHY, render_test="crashed with SIGSEGV")
     assert only(check_render_driver(crashed)) == Finding(
-        "drawing", "bad", "crashed with SIGSEGV", "export MUJOCO_GL=osmesa"
+        "render driver", "bad", "crashed with SIGSEGV", "export MUJOCO_GL=osmesa"
     )
     only_egl = replace(crashed, libraries=frozenset({"EGL"}))
     assert only(check_render_driver(only_egl)).fix == "apt-get install libegl-mesa0 libgl1-mesa-dri"
