@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 from benchmarks.compared import different
-from manyview.envs import Fault
+from manyview.envs import Fault, make
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.train import RunDir, factory
 from manyview.train.runner import Runner
@@ -123,7 +122,7 @@ def test_every_value_of_a_session_comes_back(method: str, tmp_path: Path) -> Non
 @pytest.mark.quality("D1")
 def test_every_value_of_failing_cameras_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.05) for kind in get_args(FaultKind)]
-    monkeypatch.setattr(factory, "make_env", partial(factory.make_env, faults=faults))
+    monkeypatch.setattr(factory, "make", lambda task, **options: make(task, **{**options, "faults": faults}))
     with two_sessions(RunDir(tmp_path / "run")) as sessions:
         assert forgotten(*sessions) == []
 

@@ -170,7 +170,7 @@ def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: 
     ended = launcher.start(limited).wait()
     assert ended.status == 1, ended.said
     assert "File too large" in ended.said
-    assert "the same command goes on" in ended.said
+    assert "then resume with the same command" in ended.said
     assert "60 frames  return" in ended.said, "it trained to the end"
     assert launcher.start(Request(command, output=said, watched=[])).wait().status == 0
     assert folder.is_finished

@@ -1,7 +1,6 @@
 """Physics that breaks and cameras that fail while a run with MEM is trained: it ends, and its records say what was."""
 
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +9,7 @@ import pytest
 
 from benchmarks.compared import differences
 from benchmarks.soak import Breakage
-from manyview.envs import Fault
+from manyview.envs import Fault, make
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, factory, run
@@ -35,7 +34,7 @@ def test_a_run_with_a_broken_camera_ends_with_a_finite_bonus(
     kind: FaultKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.1)]
-    monkeypatch.setattr(factory, "make_env", partial(factory.make_env, faults=faults))
+    monkeypatch.setattr(factory, "make", lambda task, **options: make(task, **{**options, "faults": faults}))
     folder = RunDir(tmp_path / "run")
     assert run(short_run(), folder)
     train = of_kind(folder, "train")

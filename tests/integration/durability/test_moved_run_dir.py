@@ -42,7 +42,7 @@ def test_a_moved_folder_ends_the_run_and_its_new_place_goes_on(whole: RunDir, tm
         if anew:
             folder.path.mkdir()
             (folder.path / "lock").touch()
-        with pytest.raises(RunMovedError, match=r"moved: expected .*run, got .* --out of its new place resumes"):
+        with pytest.raises(RunMovedError, match=r"moved: expected .*run, got .*Resume with the same command"):
             session.run()
     assert sorted(path.name for path in folder.path.glob("*")) == (["lock"] if anew else [])
     assert list(read_records(moved.metrics_file))[-1]["state"] == "failed"

@@ -86,7 +86,7 @@ def test_a_picture_that_is_drawn_otherwise_is_refused_and_accepted_only_aloud(
             {name: picture if picture is None else picture[::-1] for name, picture in pictures.items()}, failures
         )
 
-    monkeypatch.setattr(MujocoRenderer, "draw_views", draw_otherwise)
+    monkeypatch.setattr(MujocoRenderer, "render_views", draw_otherwise)
     with pytest.raises(MachineChangedError, match="view cam0 renders differently"):
         Runner(SEEN, folder)
     session = Runner(SEEN, folder, accept_changes=True)

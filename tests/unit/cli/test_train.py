@@ -89,7 +89,7 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
         (["--set", "replay.size=3"], "unknown setting replay.size"),
         (["--set", "replay.batch_size=many"], "replay.batch_size must be"),
         (["--set", "replay.batch_size"], "invalid assignment of --set: expected NAME=VALUE"),
-        (["--set", "replay.capacity=1000000000000"], "a replay of 1,000,000,000,000 steps needs"),
+        (["--set", "replay.capacity=1000000000000"], "a replay buffer of 1,000,000,000,000 steps needs"),
         (["--set", "schedule.frames=abc"], "schedule.frames must be int, got 'abc'"),
         (["--set", "replay.batch_size=0"], "replay.batch_size must be at least 1"),
         (["--set", "drqv2.std_steps=0"], "expected std_steps >= 1"),

@@ -384,11 +384,11 @@ OTHERS = """
 import warnings; warnings.simplefilter("error")
 import gymnasium as gym, mujoco, numpy as np
 from manyview.envs import make
-from manyview.envs.testing import equal
+from manyview.envs.testing import are_equal
 env, alone = (make("dmc/cheetah_run", render_quality="fast", image_size=40) for _ in range(2))
 expected = [alone.reset(seed=0)[0]] + [alone.step(np.full(6, 0.1))[0] for _ in range(6)]
 alone.close()
-assert equal(env.reset(seed=0)[0], expected[0])
+assert are_equal(env.reset(seed=0)[0], expected[0])
 hopper = gym.make("Hopper-v5", render_mode="rgb_array", width=40, height=40)
 hopper.reset()
 physics = env.unwrapped._env.physics
@@ -402,7 +402,7 @@ for index, meddle in enumerate((
     hopper.close,
 )):
     meddle()
-    assert equal(env.step(np.full(6, 0.1))[0], expected[index + 1]), index
+    assert are_equal(env.step(np.full(6, 0.1))[0], expected[index + 1]), index
 env.close()
 """
 

@@ -71,7 +71,7 @@ def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
         ),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseed = [1]\n', "unknown sweep field 'seed'"),
         ('tasks = ["toy/identity"]\nmethods = ["best"]\n', "method must be <agent>"),
-        ('tasks = ["toy/identty"]\nmethods = ["ppo+none"]\n', "no task 'toy/identty'; did you mean toy/identity"),
+        ('tasks = ["toy/identty"]\nmethods = ["ppo+none"]\n', "unknown task 'toy/identty'; did you mean toy/identity"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nmemory_gb = -1\n', "memory_gb must be a number"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\ncpus = inf\n', "cpus must be a number"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nretries = nan\n', "retries must be a number"),
