@@ -50,6 +50,7 @@ class EnvConfig:
             ("action_repeat", MAX_ACTION_REPEAT),
         ):
             if getattr(self, name) is not None:
+                check_at_least(self, 1, name)
                 check_at_most(self, maximum, name)
         views = 1 if self.views is None else len(self.views)
         if views > MAX_VIEWS:
@@ -102,6 +103,9 @@ class ScheduleConfig:
     """Simulator frames before the first update."""
     update_every_steps: int = 1
     """Agent steps between updates."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "random_steps", "seed_frames")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,19 +314,19 @@ class RunConfig:
                 f"every replay shard needs at least one actor: expected scale.actors of at least "
                 f"{scale.replay_shards} (scale.replay_shards), got {scale.actors}"
             )
-        # Chunks also hold the frames of stacks and last observations, so a shard must hold several of them.
-        max_chunk_steps = min(400, shard_capacity // 4)
+        max_chunk_steps = min(400, shard_capacity // 4)  # a shard must hold several chunks with their stacks
         if not self.replay.n_step <= scale.chunk_steps <= max_chunk_steps:
             raise ValueError(
                 f"scale.chunk_steps must be from replay.n_step, {self.replay.n_step}, to {max_chunk_steps} here, got "
                 f"{scale.chunk_steps}"
             )
-        if min(scale.deadline_s, scale.start_deadline_s) <= 0:
+        if not (0 < scale.deadline_s < inf and 0 < scale.start_deadline_s < inf):
             raise ValueError(
-                "scale.deadline_s and scale.start_deadline_s must be more than 0, got "
+                "scale.deadline_s and scale.start_deadline_s must be finite and more than 0, got "
                 f"{scale.deadline_s} and {scale.start_deadline_s}"
             )
-        if None not in (scale.reward_low, scale.reward_high) and scale.reward_low > scale.reward_high:  # type: ignore[operator]
+        low, high = (-inf if scale.reward_low is None else scale.reward_low), scale.reward_high
+        if not low <= (inf if high is None else high):  # rejects NaN too
             raise ValueError(
                 f"scale.reward_low must be at most scale.reward_high, got {scale.reward_low} and {scale.reward_high}"
             )

@@ -92,6 +92,8 @@ class Sweep:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < inf:
                 raise ValueError(f"{name} must be a number that is at least 0, got {value!r}")
+        if int(self.retries) != self.retries:
+            raise ValueError(f"retries must be a whole number, got {self.retries!r}")
         if self.search is not None and (len(self.tasks) > 1 or len(self.methods) > 1 or self.variants):
             raise ValueError(
                 "invalid search: expected one task and one method without variants, got "

@@ -15,6 +15,11 @@ KILLS = 5
 
 pytestmark = pytest.mark.xdist_group("processes")
 
+MARKS = {
+    ("dmc", "drqv2+mem"): (pytest.mark.simulator,),
+    ("dmc", "sac+mem"): (pytest.mark.simulator, pytest.mark.long),
+}
+
 
 @pytest.mark.attack("SIGKILL at any moment, and the same command again: bit-identical with a run nobody disturbed")
 @pytest.mark.quality("D1")
@@ -22,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=f"{case.task} {case.method}", marks=[pytest.mark.simulator] if "dmc" in case.task else [])
+        pytest.param(case, id=f"{case.task} {case.method}", marks=MARKS.get((case.task[:3], case.method), ()))
         for case in CASES
     ],
 )

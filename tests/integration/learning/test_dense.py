@@ -7,13 +7,13 @@ from tests.support.toys import score
 
 CASES = [
     ("drqv2", "toy/identity_continuous", 700),
-    pytest.param("sac", "toy/identity_continuous", 700, marks=pytest.mark.long),
-    pytest.param("ppo", "toy/identity", 8_000, marks=pytest.mark.long),
+    ("sac", "toy/identity_continuous", 700),
+    ("ppo", "toy/identity", 8_000),
 ]
 
 
 @pytest.mark.quality("C4")
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("agent", "task", "frames"), CASES)
 def test_the_bonus_costs_nothing_on_a_dense_task(agent: str, task: str, frames: int, figure: Figure) -> None:
     with_bonus = score(task, f"{agent}+mem", frames=frames)

@@ -28,15 +28,10 @@ def test_both_views_together_find_the_goal(method: str, task: str, frames: int, 
 
 
 @pytest.mark.quality("C3")
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "task", "frames", "view"),
-    [
-        (*CASES[0], "column"),
-        pytest.param(*CASES[2], "column", marks=pytest.mark.long),
-        pytest.param(*CASES[1], "column", marks=pytest.mark.long),
-        pytest.param(*CASES[0], "row", marks=pytest.mark.long),
-    ],
+    [(*CASES[0], "column"), (*CASES[2], "column"), (*CASES[1], "column"), (*CASES[0], "row")],
 )
 def test_one_view_alone_finds_it_as_often_as_one_coordinate_allows(
     method: str, task: str, frames: int, view: str, figure: Figure

@@ -113,6 +113,7 @@ SWEEP = f'tasks = ["{TASK}"]\nmethods = ["drqv2+mem"]\n'
         (SWEEP + "cpus = nan", "cpus must be a number"),
         (SWEEP + "cpus = inf", "cpus must be a number"),
         (SWEEP + "retries = true", "retries must be a number"),
+        (SWEEP + "retries = 1.5", "retries must be a whole number"),
         (SWEEP + '[set]\n"drqv2.lr" = ' + "9" * 400, "drqv2.lr must be float"),
         (SWEEP + 'preset = "\\u001b[2J\\nfinished"', "unknown preset"),
         ("x" * 2_000_000, "expected at most 262,144 bytes, got 2,000,000"),

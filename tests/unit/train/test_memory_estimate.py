@@ -60,7 +60,9 @@ print(read_resident_bytes("VmHWM") - before)
 @pytest.mark.quality("E4")
 @pytest.mark.slow
 @pytest.mark.skipif(not reset_peak_memory(), reason="the system does not tell its peak")
-@pytest.mark.parametrize("run", [REPLAY, ROLLOUTS], ids=["replay", "rollouts"])
+@pytest.mark.parametrize(
+    "run", [pytest.param(REPLAY, id="replay"), pytest.param(ROLLOUTS, id="rollouts", marks=pytest.mark.long)]
+)
 def test_a_run_takes_the_memory_that_was_predicted(figure: Figure, run: str) -> None:
     predicted, taken = (
         int(
