@@ -26,7 +26,7 @@ import gymnasium as gym
 import ray
 
 import manyview
-from benchmarks.processes import ACTING, below
+from benchmarks.processes import BUSY_ACTOR_NAME, find_descendants
 from manyview.config.overrides import apply_overrides
 from manyview.data import AsyncWriter
 from manyview.scale.actor_pool import ActorLost, ActorPool, Delivery
@@ -41,24 +41,24 @@ from manyview.train.trainer import AdvanceResult, Trainer
 RENDERED = "dmc/quadruped_run"
 """Nine tenths of a step of it are spent on drawing, without a graphics card."""
 QUICK = "toy/identity_continuous"
-ROBOT = "benchmarks.actors:robot"
+ROBOT = "benchmarks.actors:make_robot"
 """Twenty steps a second, whatever the machine: where actors share cores, whoever survives gets those of the dead."""
 MANY = 10**9
 KILL_EVERY_S = 5.0
 KEY = b"the key of a benchmark"
 
 
-class Paced(gym.Wrapper[Any, Any, Any, Any]):
+class FixedRateEnv(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         sleep(0.05)
         return self.env.step(action)
 
 
-def robot() -> gym.Env[Any, Any]:
-    return Paced(manyview.make(QUICK))
+def make_robot() -> gym.Env[Any, Any]:
+    return FixedRateEnv(manyview.make(QUICK))
 
 
-def config_of(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) -> RunConfig:
+def make_config(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) -> RunConfig:
     """The policy acts from the first step; nobody learns unless asked to."""
     base = load_preset("cpu" if task.startswith("dmc") else "minute", task=task, method="drqv2+mem", seed=1)
     settings = {
@@ -70,7 +70,7 @@ def config_of(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) 
 
 
 @dataclass
-class Watched:
+class Deliveries:
     """When each actor delivered how many steps."""
 
     at_s: dict[int, list[float]]
@@ -82,7 +82,7 @@ class Watched:
 
 
 @contextmanager
-def fleet_of(config: RunConfig) -> Iterator[tuple[ActorPool, Any]]:
+def open_actor_pool(config: RunConfig) -> Iterator[tuple[ActorPool, Any]]:
     """Actors and one shard, without a learner, and weights for them."""
     env = factory.make_env(config)
     shapes = factory.infer_shapes(config, env)
@@ -96,9 +96,9 @@ def fleet_of(config: RunConfig) -> Iterator[tuple[ActorPool, Any]]:
         ray.kill(shard)
 
 
-def watched(fleet: ActorPool, weights: Any, config: RunConfig, *, seconds: float) -> Watched:
+def watch_deliveries(fleet: ActorPool, weights: Any, config: RunConfig, *, seconds: float) -> Deliveries:
     """For so long after every actor has delivered once."""
-    found = Watched({}, {})
+    found = Deliveries({}, {})
     began_s: float | None = None
     while began_s is None or monotonic() - began_s < seconds:
         fleet.request_chunks(weights, step=0, max_steps=MANY, chunk_steps=config.scale.chunk_steps)
@@ -111,7 +111,7 @@ def watched(fleet: ActorPool, weights: Any, config: RunConfig, *, seconds: float
     return found
 
 
-def _bare(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None:
+def _run_bare_loop(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None:
     configure_torch(config.machine)
     env = factory.make_env(config)
     env.action_space.seed(1)
@@ -128,10 +128,10 @@ def _bare(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None
     answers.put(steps / (monotonic() - began_s))
 
 
-def bare_rates(config: RunConfig, *, loops: int, seconds: float) -> list[float]:
+def measure_bare_rates(config: RunConfig, *, loops: int, seconds: float) -> list[float]:
     spawn = multiprocessing.get_context("spawn")
     barrier, answers = spawn.Barrier(loops), spawn.Queue()
-    processes = [spawn.Process(target=_bare, args=(config, seconds, barrier, answers)) for _ in range(loops)]
+    processes = [spawn.Process(target=_run_bare_loop, args=(config, seconds, barrier, answers)) for _ in range(loops)]
     for process in processes:
         process.start()
     found = [answers.get(timeout=seconds + 120) for _ in processes]
@@ -140,31 +140,31 @@ def bare_rates(config: RunConfig, *, loops: int, seconds: float) -> list[float]:
     return found
 
 
-def collecting(*, task: str, seconds: float, rounds: int) -> None:
+def measure_collecting(*, task: str, seconds: float, rounds: int) -> None:
     print(f"{task}: steps a second and actor (or loop), medians of {rounds} rounds")
     for actors in (1, 2, 4):
-        config, ratios = config_of(task, actors=actors), []
+        config, ratios = make_config(task, actors=actors), []
         for _ in range(rounds):
-            bare = sum(bare_rates(config, loops=actors, seconds=seconds)) / actors
-            with connect(None, cpus=actors + 1), fleet_of(config) as (fleet, weights):
-                ours = sum(watched(fleet, weights, config, seconds=seconds).rates()) / actors
+            bare = sum(measure_bare_rates(config, loops=actors, seconds=seconds)) / actors
+            with connect(None, cpus=actors + 1), open_actor_pool(config) as (fleet, weights):
+                ours = sum(watch_deliveries(fleet, weights, config, seconds=seconds).rates()) / actors
             ratios.append(ours / bare)
             print(f"  {actors} actors: {ours:6.1f}, bare loops {bare:6.1f}, ratio {ours / bare:.3f}", flush=True)
         print(f"  {actors} actors: ratio {median(ratios):.3f}", flush=True)
 
 
-def chunks(*, seconds: float) -> None:
+def measure_chunk_sizes(*, seconds: float) -> None:
     for steps in (1, 10, 50, 200):
-        config = config_of(QUICK, actors=1, chunk_steps=steps, replay={"n_step": 1})
-        with connect(None, cpus=2), fleet_of(config) as (fleet, weights):
-            (rate,) = watched(fleet, weights, config, seconds=seconds).rates()
+        config = make_config(QUICK, actors=1, chunk_steps=steps, replay={"n_step": 1})
+        with connect(None, cpus=2), open_actor_pool(config) as (fleet, weights):
+            (rate,) = watch_deliveries(fleet, weights, config, seconds=seconds).rates()
         print(f"chunks of {steps:3} steps: {rate:8.1f} steps a second", flush=True)
 
 
-def waiting(*, updates: int) -> None:
-    config = config_of(QUICK, actors=1, chunk_steps=200)
+def measure_waiting(*, updates: int) -> None:
+    config = make_config(QUICK, actors=1, chunk_steps=200)
     configure_torch(config.machine)
-    with connect(None, cpus=2), logged(ActorLearnerTrainer(config)) as trainer:
+    with connect(None, cpus=2), open_segment_log(ActorLearnerTrainer(config)) as trainer:
         waited_s, batches = 0.0, trainer.batch_loader.sample
 
         def timed() -> Any:
@@ -175,13 +175,13 @@ def waiting(*, updates: int) -> None:
             return batch
 
         trainer.batch_loader.sample = timed
-        while trainer.clock.updates < 200:
+        while trainer.counters.updates < 200:
             trainer.advance()
         began_s, idle_s, waited_s = perf_counter(), 0.0, 0.0
-        while trainer.clock.updates < 200 + updates:
-            before_s, made = perf_counter(), trainer.clock.updates
+        while trainer.counters.updates < 200 + updates:
+            before_s, made = perf_counter(), trainer.counters.updates
             trainer.advance()
-            idle_s += perf_counter() - before_s if trainer.clock.updates == made else 0.0
+            idle_s += perf_counter() - before_s if trainer.counters.updates == made else 0.0
         taken_s = perf_counter() - began_s
     print(
         f"of {taken_s:.1f} s for {updates} updates: {100 * waited_s / taken_s:.2f} % waiting for batches, "
@@ -189,18 +189,18 @@ def waiting(*, updates: int) -> None:
     )
 
 
-def overhead(*, steps: int) -> None:
+def measure_overhead(*, steps: int) -> None:
     """On one core, so that what Ray does besides is not hidden on another one."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
-    alone, many = (config_of(QUICK, actors=actors, chunk_steps=200) for actors in (0, 1))
+    alone, many = (make_config(QUICK, actors=actors, chunk_steps=200) for actors in (0, 1))
     configure_torch(alone.machine)
     begun, ratios = 600, []
     for _ in range(3):
-        with logged(OffPolicyTrainer(alone)) as trainer:
-            one_s = _seconds_between(trainer, begun, begun + steps)
-        with connect(None, cpus=2), logged(ActorLearnerTrainer(many)) as acted:
-            many_s = _seconds_between(acted, begun, begun + steps)
+        with open_segment_log(OffPolicyTrainer(alone)) as trainer:
+            one_s = _time_steps(trainer, begun, begun + steps)
+        with connect(None, cpus=2), open_segment_log(ActorLearnerTrainer(many)) as acted:
+            many_s = _time_steps(acted, begun, begun + steps)
         ratios.append(many_s / one_s)
         print(
             f"{steps} steps with their updates: one process {one_s:.2f} s, one actor on Ray {many_s:.2f} s", flush=True
@@ -210,7 +210,7 @@ def overhead(*, steps: int) -> None:
 
 
 @contextmanager
-def logged(trainer: Trainer) -> Iterator[Any]:
+def open_segment_log(trainer: Trainer) -> Iterator[Any]:
     """With its steps written down, as a run has it."""
     with TemporaryDirectory() as folder:
         scribe = AsyncWriter()
@@ -230,23 +230,23 @@ def logged(trainer: Trainer) -> Iterator[Any]:
             scribe.close()
 
 
-def _seconds_between(trainer: Any, first: int, last: int) -> float:
-    while trainer.clock.steps < first:
+def _time_steps(trainer: Any, first: int, last: int) -> float:
+    while trainer.counters.steps < first:
         trainer.advance()
     began_s = perf_counter()
-    while trainer.clock.steps < last:
+    while trainer.counters.steps < last:
         trainer.advance()
     return perf_counter() - began_s
 
 
-def killing(*, task: str = ROBOT, seconds: float = 60.0) -> tuple[float, float]:
+def measure_kills(*, task: str = ROBOT, seconds: float = 60.0) -> tuple[float, float]:
     """The share of survivors, and how many seconds the slowest needed to be back.
 
     A share is what is delivered a second and living actor, against the same time without kills.
     """
-    config = config_of(task, actors=4, chunk_steps=20)
-    with connect(None, cpus=6), fleet_of(config) as (fleet, weights):
-        peace = sum(watched(fleet, weights, config, seconds=seconds).rates())
+    config = make_config(task, actors=4, chunk_steps=20)
+    with connect(None, cpus=6), open_actor_pool(config) as (fleet, weights):
+        peace = sum(watch_deliveries(fleet, weights, config, seconds=seconds).rates())
         delivered, kills, dead_s = 0, 0, 0.0
         killed_s: dict[int, float] = {}
         back_s: list[float] = []
@@ -262,7 +262,7 @@ def killing(*, task: str = ROBOT, seconds: float = 60.0) -> tuple[float, float]:
                     back_s.append(monotonic() - killed_s.pop(one.actor))
                     dead_s += back_s[-1] - one.stats.seconds  # it was alive while it made this chunk
             if monotonic() - last_s >= KILL_EVERY_S:
-                living = [pid for pid, name in below(os.getpid()).items() if ACTING in name]
+                living = [pid for pid, name in find_descendants(os.getpid()).items() if BUSY_ACTOR_NAME in name]
                 os.kill(living[kills % len(living)], signal.SIGKILL)
                 last_s, kills = monotonic(), kills + 1
         dead_s += sum(monotonic() - since_s for since_s in killed_s.values())
@@ -284,15 +284,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args()
     if asked.what == "collecting":
-        collecting(task=asked.task or RENDERED, seconds=asked.seconds, rounds=asked.rounds)
+        measure_collecting(task=asked.task or RENDERED, seconds=asked.seconds, rounds=asked.rounds)
     elif asked.what == "chunks":
-        chunks(seconds=asked.seconds)
+        measure_chunk_sizes(seconds=asked.seconds)
     elif asked.what == "waiting":
-        waiting(updates=2_000)
+        measure_waiting(updates=2_000)
     elif asked.what == "overhead":
-        overhead(steps=1_000)
+        measure_overhead(steps=1_000)
     else:
-        killing(task=asked.task or ROBOT, seconds=2 * asked.seconds)
+        measure_kills(task=asked.task or ROBOT, seconds=2 * asked.seconds)
 
 
 if __name__ == "__main__":

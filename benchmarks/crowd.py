@@ -18,8 +18,8 @@ from typing import Any
 
 import ray
 
-from benchmarks.actors import KEY, config_of
-from benchmarks.processes import below, own_mb
+from benchmarks.actors import KEY, make_config
+from benchmarks.processes import find_descendants, read_private_mb
 from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
 from manyview.scale.cluster import connect
 from manyview.scale.replay_shard import Chunk, ReplayShard, sign_incarnation
@@ -63,7 +63,7 @@ class Crowd:
         return taken, refused, slowest_s
 
 
-def recorded(config: RunConfig, shapes: Any) -> Chunk:
+def record_chunk(config: RunConfig, shapes: Any) -> Chunk:
     collector = ChunkCollector(config, shapes, actor=0, incarnation=0)
     weights = get_policy_weights(factory.build_agent(config, shapes))
     parcel, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
@@ -71,17 +71,17 @@ def recorded(config: RunConfig, shapes: Any) -> Chunk:
     return parcel
 
 
-def held_mb(name: str) -> float:
+def sum_private_mb(name: str) -> float:
     """By all processes below this one that are called so."""
-    return sum(own_mb(pid) for pid, called in below(os.getpid()).items() if name in called)
+    return sum(read_private_mb(pid) for pid, called in find_descendants(os.getpid()).items() if name in called)
 
 
-def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: int) -> None:
-    config = config_of(task, actors=actors, chunk_steps=chunk_steps, replay={"capacity": CAPACITY})
+def run_crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: int) -> None:
+    config = make_config(task, actors=actors, chunk_steps=chunk_steps, replay={"capacity": CAPACITY})
     env = factory.make_env(config)
     shapes = factory.infer_shapes(config, env)
     env.close()
-    parcel = recorded(config, shapes)
+    parcel = record_chunk(config, shapes)
     size_kb, steps_a_second = len(parcel.payload) / 1024, actors * HERTZ
     print(
         f"{actors} actors at {HERTZ:g} steps a second in chunks of {chunk_steps} ({size_kb:.0f} kB), {shards} shards: "
@@ -111,7 +111,7 @@ def crowd(task: str, *, actors: int, shards: int, minutes: float, chunk_steps: i
             taken, now_s = sum(state["senders"]["transitions"] for state in states), monotonic()
             print(
                 f"  {now_s - began_s:5.0f} s: {(taken - before) / (now_s - looked_s):8,.0f} steps a second, "
-                f"{batches} batches so far, shards {held_mb('Shard'):.0f} MB, crowd {held_mb('Crowd'):.0f} MB",
+                f"{batches} batches so far, shards {sum_private_mb('Shard'):.0f} MB, crowd {sum_private_mb('Crowd'):.0f} MB",
                 flush=True,
             )
             before, looked_s = taken, now_s
@@ -132,7 +132,9 @@ def main() -> None:
     parser.add_argument("--chunk-steps", type=int, default=200)
     parser.add_argument("--task", default="dmc/ball_in_cup_catch")
     asked = parser.parse_args()
-    crowd(asked.task, actors=asked.actors, shards=asked.shards, minutes=asked.minutes, chunk_steps=asked.chunk_steps)
+    run_crowd(
+        asked.task, actors=asked.actors, shards=asked.shards, minutes=asked.minutes, chunk_steps=asked.chunk_steps
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ MEMORY = Path("/proc/self/statm")
 Step = Callable[[], object]
 
 
-def our_steps(env: gym.Env[Observation, Any], action: Any) -> Step:
+def make_our_step(env: gym.Env[Observation, Any], action: Any) -> Step:
     env.reset(seed=0)
 
     def step() -> None:
@@ -45,7 +45,7 @@ def our_steps(env: gym.Env[Observation, Any], action: Any) -> Step:
     return step
 
 
-def bare_steps(task: str, names: tuple[str, ...], quality: RenderQuality, action: Any) -> Step:
+def make_bare_step(task: str, names: tuple[str, ...], quality: RenderQuality, action: Any) -> Step:
     """dm_control alone: its environment, its kept cameras, its segmentation; frames stacked as DrQ-v2 does."""
     from collections import deque
 
@@ -84,7 +84,7 @@ def bare_steps(task: str, names: tuple[str, ...], quality: RenderQuality, action
     return step
 
 
-def alternate(sides: list[Step], *, blocks: int, steps: int) -> list[float]:
+def time_alternating(sides: list[Step], *, blocks: int, steps: int) -> list[float]:
     """Seconds a step of each side, by its best block."""
     best = [float("inf")] * len(sides)
     for block in range(blocks + 1):
@@ -97,18 +97,18 @@ def alternate(sides: list[Step], *, blocks: int, steps: int) -> list[float]:
     return best
 
 
-def speed(task: str, quality: RenderQuality, *, blocks: int = 5, steps: int = 20) -> tuple[float, float]:
+def measure_speed(task: str, quality: RenderQuality, *, blocks: int = 5, steps: int = 20) -> tuple[float, float]:
     """Milliseconds of an agent step with three views: ours, bare."""
     env = make(f"dmc/{task}", render_quality=quality)
     action = np.zeros(env.action_space.shape or (), np.float32)
     names = tuple(view.name for view in get_views(env) if view.derived_from is None)
-    sides = [our_steps(env, action), bare_steps(task, names, quality, action)]
-    ours, bare = alternate(sides, blocks=blocks, steps=steps)
+    sides = [make_our_step(env, action), make_bare_step(task, names, quality, action)]
+    ours, bare = time_alternating(sides, blocks=blocks, steps=steps)
     env.close()
     return 1e3 * ours, 1e3 * bare
 
 
-def quality_table(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
+def measure_qualities(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
     """By task: ms per view at `standard` and at `fast`, and their mean pixel difference over the same states."""
     for task in PAPER_TASKS:
         pictures, costs = [], []
@@ -120,7 +120,7 @@ def quality_table(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
             names = [view.name for view in get_views(env)]
             pictures.append(np.stack([[observation[name] for name in names] for observation in seen]).astype(float))
             simulated: Any = env.unwrapped
-            costs.append(1e3 * alternate([simulated.render_views], blocks=3, steps=5)[0] / len(names))
+            costs.append(1e3 * time_alternating([simulated.render_views], blocks=3, steps=5)[0] / len(names))
             env.close()
         yield task, costs[0], costs[1], float(np.abs(pictures[0] - pictures[1]).mean())
 
@@ -146,13 +146,13 @@ def draw_qualities() -> None:
     save_image(stack_vertically(parts), Path(__file__).parents[1] / "docs" / "images" / "qualities.png")
 
 
-def workers() -> float:
+def measure_worker_speedup() -> float:
     """How many times one worker's steps two give, by the best of short blocks in turns."""
     vectors = [make_vector("dmc/cheetah_run", count, processes=True, render_quality="fast") for count in (1, 2)]
     for vector in vectors:
         vector.reset(seed=0)
     idle = [np.zeros(vector.action_space.shape or (), np.float32) for vector in vectors]
-    one_s, two_s = alternate(
+    one_s, two_s = time_alternating(
         [partial(vector.step, actions) for vector, actions in zip(vectors, idle, strict=True)], blocks=15, steps=20
     )
     for vector in vectors:
@@ -160,14 +160,14 @@ def workers() -> float:
     return 2 * one_s / two_s
 
 
-def resident_bytes() -> int:
+def measure_resident_bytes() -> int:
     """In use by this process, after everything that is free was given back."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def left_behind(task: str, *, warm_up: int = 10, count: int = 100) -> float:
+def measure_leak_mb(task: str, *, warm_up: int = 10, count: int = 100) -> float:
     """MB for each environment that was made, drawn and closed: the low point of the later half over the earlier's."""
     seen = []
     for number in range(warm_up + count):
@@ -176,7 +176,7 @@ def left_behind(task: str, *, warm_up: int = 10, count: int = 100) -> float:
         env.step(env.action_space.sample())
         env.close()
         del env
-        seen.append(resident_bytes())
+        seen.append(measure_resident_bytes())
     half = count // 2
     return max(0.0, (min(seen[-half:]) - min(seen[-count:-half])) / (half * 1e6))
 
@@ -187,16 +187,16 @@ if __name__ == "__main__":
         print("| task | quality | ours, ms | bare, ms | speed against bare |\n|---|---|---|---|---|")
         for task in PAPER_TASKS:
             for quality in ("standard", "fast"):
-                ours, bare = speed(task, quality, steps=4 if quality == "standard" else 20)
+                ours, bare = measure_speed(task, quality, steps=4 if quality == "standard" else 20)
                 print(f"| {task} | {quality} | {ours:.1f} | {bare:.1f} | {bare / ours:.2f} |", flush=True)
     elif wanted == "quality":
         print("| task | standard, ms a view | fast, ms a view | times faster | mean pixel difference |")
         print("|---|---|---|---|---|")
-        for task, standard, fast, difference in quality_table():
+        for task, standard, fast, difference in measure_qualities():
             print(f"| {task} | {standard:.1f} | {fast:.2f} | {standard / fast:.0f} | {difference:.1f} |", flush=True)
     elif wanted == "picture":
         draw_qualities()
     elif wanted == "memory":
-        print(f"{left_behind('dmc/cheetah_run'):.3f} MB each")
+        print(f"{measure_leak_mb('dmc/cheetah_run'):.3f} MB each")
     else:
-        print(f"two workers give {workers():.2f} times one worker's steps")
+        print(f"two workers give {measure_worker_speedup():.2f} times one worker's steps")

@@ -17,12 +17,12 @@ class Operation(NamedTuple):
     path: Path
 
 
-Meet = Callable[[Operation], Callable[[], None] | None]
+Handler = Callable[[Operation], Callable[[], None] | None]
 """May raise instead of the operation. What it returns is called when half of a write is done."""
 
 
 @contextmanager
-def watched(folders: list[Path], meet: Meet) -> Iterator[None]:
+def intercept_operations(folders: list[Path], meet: Handler) -> Iterator[None]:
     """While this lasts, whatever Python does in these folders, in any thread, is met first."""
     real = {name: getattr(os, name) for name in (*BY_NUMBER, *BY_PATH)}
     inside = [str(folder.resolve()) for folder in folders]

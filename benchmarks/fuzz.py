@@ -71,7 +71,7 @@ class Outcome:
     grown_mb: float = 0.0
 
 
-class Files:
+class FuzzTargets:
     """A segment and a checkpoint, as small as they come."""
 
     def __init__(self) -> None:
@@ -96,10 +96,10 @@ class Files:
             (CHECKSUMS_FILE, TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, "segment")[rng.integers(5)],
         )
         if name == "segment":
-            body = harmed(self.segment[:-DIGEST_BYTES], rng)
+            body = mutate(self.segment[:-DIGEST_BYTES], rng)
             packed = body + (hashlib.sha256(body).digest() if fits else self.segment[-DIGEST_BYTES:])
             return lambda: self._read_segment(packed)
-        contents = {**self.checkpoint, name: harmed(self.checkpoint[name], rng)}
+        contents = {**self.checkpoint, name: mutate(self.checkpoint[name], rng)}
         if fits and name != CHECKSUMS_FILE:
             contents[CHECKSUMS_FILE] = checkpoint.format_checksums(contents)
         return lambda: _read_checkpoint(contents)
@@ -117,7 +117,7 @@ def _read_checkpoint(contents: dict[str, bytes]) -> None:
         Counters().load_state(found.state["counters"])
 
 
-def harmed(content: bytes, rng: Random) -> bytes:
+def mutate(content: bytes, rng: Random) -> bytes:
     """One to three changes: bits, numbers, pieces left out, doubled or moved, and words that parsers trip over."""
     changed = bytearray(content)
     for _ in range(rng.integers(1, 4)):
@@ -146,7 +146,7 @@ def harmed(content: bytes, rng: Random) -> bytes:
 
 def fuzz(first: int, inputs: int, *, most_s: float = float("inf")) -> Outcome:
     """Read so many inputs, or as many as can be in a time; an error that is not meant for the reader is raised."""
-    files, outcome = Files(), Outcome(first)
+    files, outcome = FuzzTargets(), Outcome(first)
     for number in range(first, first + inputs):
         read = files.harm(np.random.Generator(np.random.Philox(number)))
         began_s = thread_time()
@@ -170,7 +170,7 @@ def fuzz(first: int, inputs: int, *, most_s: float = float("inf")) -> Outcome:
     return outcome
 
 
-def blocks(inputs: int, path: Path) -> Iterator[Outcome]:
+def run_blocks(inputs: int, path: Path) -> Iterator[Outcome]:
     """Those that a file does not have yet; each is appended to it."""
     lines = path.read_text().splitlines() if path.exists() else []
     done = max((line["first"] + line["inputs"] for line in map(json.loads, lines)), default=0)
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
-    for outcome in blocks(asked.inputs, asked.results):
+    for outcome in run_blocks(asked.inputs, asked.results):
         print(json.dumps(asdict(outcome)), flush=True)
 
 

@@ -25,7 +25,7 @@ NEUTRAL = {"host": "somewhere", "platform": "Linux", "pid": 1, "commit": None}
 """Nobody needs to know where it was made."""
 
 
-def config() -> RunConfig:
+def make_config() -> RunConfig:
     return apply_overrides(
         load_preset("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1),
         {
@@ -40,7 +40,7 @@ def config() -> RunConfig:
     )
 
 
-class StopsThere:
+class StopAtFrame:
     """A listener that presses Ctrl-C."""
 
     def record(self, record: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ def main() -> None:
     folder = RunDir(RELEASES / parser.parse_args().version)
     if folder.has_run:
         raise SystemExit(f"{folder.path} is kept already, and never made again")
-    session = Runner(config(), folder, loggers=[StopsThere()])
+    session = Runner(make_config(), folder, loggers=[StopAtFrame()])
     try:
         session.run()
     finally:

@@ -19,10 +19,10 @@ from select import select
 from time import monotonic, sleep
 from types import TracebackType
 
-from benchmarks.file_operations import WRITES, Operation, watched
+from benchmarks.file_operations import WRITES, Operation, intercept_operations
 
 COUNT_ONLY, COUNTED = 0, "file operations"
-"""For `Request.dies_at`, and what is said then."""
+"""For `Request.kill_at`, and what is said then."""
 READY = "ready"
 START_S, ANSWER_S, CHILD_S = 180.0, 300.0, 600
 """So long the launcher may take to start, a child to end once it is waited for, and a child to live at all."""
@@ -51,9 +51,9 @@ class Request:
     """Of the command."""
     output: str
     """The file that gets what it prints."""
-    watched: list[str]
+    watched_dirs: list[str]
     """The folders in which file operations count."""
-    dies_at: int | None = None
+    kill_at: int | None = None
     """Of which of them it dies: SIGKILL before it happens, or in the middle of it if it is a write."""
     patches: str | None = None
     """A function to be called before the command, as module:name."""
@@ -61,18 +61,18 @@ class Request:
     """Variables it has beside those of the launcher."""
 
 
-class Ended:
+class ExitResult:
     """What became of a process."""
 
     def __init__(self, status: int, output: Path) -> None:
-        self.status, self.said = status, output.read_text()
+        self.status, self.output = status, output.read_text()
 
     @property
-    def killed(self) -> bool:
+    def was_killed(self) -> bool:
         return self.status == -signal.SIGKILL
 
 
-class Running:
+class ChildProcess:
     """A process that was asked for; `wait` gives its status, negative if a signal ended it."""
 
     def __init__(self, pid: int, output: Path, status: Callable[[float], int]) -> None:
@@ -95,14 +95,14 @@ class Running:
         if self._is_running():
             os.kill(self.pid, number)
 
-    def wait(self, *, at_most_s: float = ANSWER_S) -> Ended:
+    def wait(self, *, at_most_s: float = ANSWER_S) -> ExitResult:
         if self._ended is None:
             try:
                 self._ended = self._status(at_most_s)
             except TimeoutError:
                 self.kill()
                 raise TimeoutError(f"still there after {at_most_s} s; it said {self.output.read_text()!r}") from None
-        return Ended(self._ended, self.output)
+        return ExitResult(self._ended, self.output)
 
     def kill(self) -> None:
         """End it, if it has not ended, and take its status: the next line is another's."""
@@ -133,7 +133,7 @@ class Launcher:
             bufsize=0,
             env=environment,
         )
-        self._running: Running | None = None
+        self._running: ChildProcess | None = None
         assert read_line(self._process, at_most_s=START_S) == READY
         return self
 
@@ -149,14 +149,14 @@ class Launcher:
             self._process.wait(timeout=30)
         self._process.stdout.close()
 
-    def start(self, request: Request) -> Running:
+    def start(self, request: Request) -> ChildProcess:
         """One at a time: the next may be asked for when this one has ended."""
         assert self._process.stdin
         self._end_last()
         Path(request.output).unlink(missing_ok=True)
         self._process.stdin.write((json.dumps(asdict(request)) + "\n").encode())
         pid = int(read_line(self._process, at_most_s=ANSWER_S))
-        self._running = Running(
+        self._running = ChildProcess(
             pid, Path(request.output), lambda at_most_s: int(read_line(self._process, at_most_s=at_most_s))
         )
         return self._running
@@ -207,32 +207,32 @@ def _run(request: Request) -> int:
     if request.patches is not None:
         module, name = request.patches.split(":")
         getattr(import_module(module), name)()
-    with _counting(request):
+    with _kill_or_count(request):
         return main(request.arguments)
 
 
 @contextmanager
-def _counting(request: Request) -> Iterator[None]:
+def _kill_or_count(request: Request) -> Iterator[None]:
     """Die at the operation that was asked for, or say at the end how many there were."""
-    if request.dies_at is None:
+    if request.kill_at is None:
         yield
         return
     met: list[Operation] = []
 
     def meet(operation: Operation) -> Callable[[], None] | None:
         met.append(operation)
-        if len(met) != request.dies_at:
+        if len(met) != request.kill_at:
             return None
         if operation.name not in WRITES:
-            die()
-        return die
+            kill_self()
+        return kill_self
 
-    with watched([Path(folder) for folder in request.watched], meet):
+    with intercept_operations([Path(folder) for folder in request.watched_dirs], meet):
         yield
     print(f"{len(met)} {COUNTED}", flush=True)
 
 
-def die() -> None:
+def kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -24,7 +24,7 @@ from manyview.utils.resources import keep_freed_memory
 STEPS = 40
 
 
-def loop_config(task: str, preset: str) -> RunConfig:
+def make_loop_config(task: str, preset: str) -> RunConfig:
     """A run that is past its begin, and does not come to an evaluation."""
     never = 10**9
     return apply_overrides(
@@ -59,7 +59,7 @@ class Bare:
                 trainer.agent.update(trainer.sampler.sample(), 1000)
 
 
-def whole(session: Runner) -> Callable[[], None]:
+def make_loop_block(session: Runner) -> Callable[[], None]:
     def work() -> None:
         for _ in range(STEPS):
             session.advance()
@@ -67,27 +67,27 @@ def whole(session: Runner) -> Callable[[], None]:
     return work
 
 
-def ratio(config: RunConfig, *, rounds: int) -> float:
+def measure_ratio(config: RunConfig, *, rounds: int) -> float:
     """CPU time of the loop over that of its parts: the median of rounds in turns."""
     keep_freed_memory()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         session = Runner(config, RunDir(Path(place)))
         one, other = session.trainer, OffPolicyTrainer(config)
-        looped, bare = whole(session), Bare(other)
+        looped, bare = make_loop_block(session), Bare(other)
         for trainer in (one, other):
             while trainer.counters.updates < 5:
                 trainer.advance()
         ratios = []
         for _ in range(rounds):
-            seconds = [_timed(looped), _timed(bare)]
+            seconds = [_time(looped), _time(bare)]
             ratios.append(seconds[0] / seconds[1])
         session.close()
         other.close()
     return median(ratios)
 
 
-def _timed(work: Callable[[], None]) -> float:
+def _time(work: Callable[[], None]) -> float:
     begin = process_time()
     work()
     return process_time() - begin
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--preset", default="cpu")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
-    found = ratio(loop_config(arguments.task, arguments.preset), rounds=arguments.rounds)
+    found = measure_ratio(make_loop_config(arguments.task, arguments.preset), rounds=arguments.rounds)
     print(f"{arguments.task}, preset {arguments.preset}: the loop takes {found:.3f} times its bare parts")
 
 

@@ -26,23 +26,23 @@ SEED = 3
 MARGIN_PIXELS, GAP_PIXELS = (84, 26), 3
 
 
-def both_qualities(task: str) -> Pair:
+def make_envs(task: str) -> Pair:
     return {quality: make(f"metaworld/{task}", render_quality=quality, frame_stack=1) for quality in QUALITIES}
 
 
-def ms_per_view(envs: Pair, repeats: int) -> dict[RenderQuality, float]:
+def measure_ms_per_view(envs: Pair, repeats: int) -> dict[RenderQuality, float]:
     """The shortest of several times, both qualities in turn: what else runs on the machine only adds."""
     taken: dict[RenderQuality, list[float]] = {quality: [] for quality in envs}
     for _ in range(repeats):
         for quality, env in envs.items():
             base: Any = env.unwrapped
             begin = time.perf_counter()
-            base._look({})
+            base.render_views()
             taken[quality].append((time.perf_counter() - begin) * 1e3 / len(base.views))
     return {quality: min(times) for quality, times in taken.items()}
 
 
-def pictures(envs: Pair) -> dict[str, Any]:
+def collect_images(envs: Pair) -> dict[str, Any]:
     """The first picture of every view, by its column's title."""
     shown: dict[str, Any] = {}
     for quality, env in envs.items():
@@ -51,7 +51,7 @@ def pictures(envs: Pair) -> dict[str, Any]:
     return shown
 
 
-def sheet(rows: dict[str, dict[str, Any]]) -> Image.Image:
+def draw_sheet(rows: dict[str, dict[str, Any]]) -> Image.Image:
     columns = list(next(iter(rows.values())))
     tile = len(next(iter(rows.values()))[columns[0]]) + GAP_PIXELS
     left, top = MARGIN_PIXELS
@@ -74,10 +74,10 @@ def main() -> None:
     rows = {}
     print("| task | standard, ms per view | fast, ms per view | mean difference of a pixel |\n|---|---|---|---|")
     for task in TASKS:
-        envs = both_qualities(task)
-        rows[task] = pictures(envs)
+        envs = make_envs(task)
+        rows[task] = collect_images(envs)
         standard, fast = np.split(np.array(list(rows[task].values()), float), len(envs))
-        times = ms_per_view(envs, arguments.repeats)
+        times = measure_ms_per_view(envs, arguments.repeats)
         print(
             f"| {task} | {times['standard']:.0f} | {times['fast']:.1f} | {np.abs(standard - fast).mean():.1f} |",
             flush=True,
@@ -85,7 +85,7 @@ def main() -> None:
         for env in envs.values():
             env.close()
     if arguments.sheet:
-        sheet(rows).save(arguments.sheet, optimize=True)
+        draw_sheet(rows).save(arguments.sheet, optimize=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.sampling import drqv2_shift
-from benchmarks.update import ACTIONS, CHANNELS, SIZE, PlainUpdate, random_batch, side_by_side
+from benchmarks.update import ACTIONS, CHANNELS, SIZE, PlainUpdate, random_batch, time_alternating
 from manyview.data.augmentation import random_shift
 from manyview.nn.heads import TwinCritic, mlp
 from manyview.nn.optim import freeze
@@ -34,21 +34,21 @@ HIDDEN, LATENT, SHIFT, LR, TARGET_RATE, STD, STD_CLIP = 1024, 50, 4, 1e-4, 0.01,
 Piece = Callable[[], object]
 
 
-def convolutions() -> nn.Sequential:
+def make_convolutions() -> nn.Sequential:
     layers: list[nn.Module] = [nn.Conv2d(CHANNELS, 32, 3, stride=2), nn.ReLU()]
     for _ in range(3):
         layers += [nn.Conv2d(32, 32, 3), nn.ReLU()]
     return nn.Sequential(*layers, nn.Flatten())
 
 
-def trunk(inputs: int) -> nn.Sequential:
+def make_trunk(inputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, LATENT), nn.LayerNorm(LATENT), nn.Tanh())
 
 
 class Actor(nn.Module):
     def __init__(self, inputs: int) -> None:
         super().__init__()
-        self.trunk, self.head = trunk(inputs), mlp(LATENT, HIDDEN, ACTIONS)
+        self.trunk, self.head = make_trunk(inputs), mlp(LATENT, HIDDEN, ACTIONS)
 
     def forward(self, encoded: Tensor) -> Tensor:
         mean: Tensor = self.head(self.trunk(encoded)).tanh()
@@ -60,7 +60,7 @@ class Actor(nn.Module):
 class Critic(nn.Module):
     def __init__(self, inputs: int) -> None:
         super().__init__()
-        self.trunk, self.heads = trunk(inputs), TwinCritic(LATENT, ACTIONS, HIDDEN)
+        self.trunk, self.heads = make_trunk(inputs), TwinCritic(LATENT, ACTIONS, HIDDEN)
 
     def forward(self, encoded: Tensor, action: Tensor) -> Tensor:
         values: Tensor = self.heads(self.trunk(encoded), action)
@@ -72,7 +72,7 @@ class OfficialUpdate:
 
     def __init__(self, *, batch: int) -> None:
         torch.manual_seed(0)
-        self.encoder = convolutions()
+        self.encoder = make_convolutions()
         inputs = self.encoder(torch.zeros(1, CHANNELS, SIZE, SIZE)).shape[1]
         self.actor, self.critic = Actor(inputs), Critic(inputs)
         self.target = deepcopy(self.critic)
@@ -141,14 +141,14 @@ class OfficialUpdate:
         return {
             "augmentation, from uint8": lambda: [self.shifted(views) for views in (batch.views, batch.next_views)],
             "conversion and scale": lambda: [self.scaled(image) for image in images],
-            "convolutions": lambda: forward_and_backward(encoder, pixels),
+            "convolutions": lambda: run_forward_backward(encoder, pixels),
             "trunks": trunks,
-            "actor and critics": lambda: heads(actor.head, critic.heads, target.heads, state, batch.action),
+            "actor and critics": lambda: run_heads(actor.head, critic.heads, target.heads, state, batch.action),
             "optimisers, soft update": optimise,
         }
 
 
-def pieces_of_ours(update: PlainUpdate) -> dict[str, Piece]:
+def make_our_parts(update: PlainUpdate) -> dict[str, Piece]:
     batch, agent, plain = update.batch, update.agent, update.representation
     both = (batch.views, batch.next_views)
 
@@ -167,7 +167,7 @@ def pieces_of_ours(update: PlainUpdate) -> dict[str, Piece]:
         plain.head(wide).sum().backward()
 
     def heads_without_waste() -> None:
-        heads(agent.actor, agent.critic, agent.target_critic, state, batch.action, frozen_for_actor=[agent.critic])
+        run_heads(agent.actor, agent.critic, agent.target_critic, state, batch.action, frozen_for_actor=[agent.critic])
 
     def optimise() -> None:
         agent.critic_optimizer.step()
@@ -177,14 +177,14 @@ def pieces_of_ours(update: PlainUpdate) -> dict[str, Piece]:
     return {
         "augmentation, from uint8": lambda: [random_shift(views, SHIFT, agent.generator) for views in both],
         "conversion and scale": converted,
-        "convolutions": lambda: forward_and_backward(plain.trunk, pixels),
+        "convolutions": lambda: run_forward_backward(plain.trunk, pixels),
         "trunks": trunks,
         "actor and critics": heads_without_waste,
         "optimisers, soft update": optimise,
     }
 
 
-def forward_and_backward(network: nn.Module, pixels: Sequence[Tensor]) -> None:
+def run_forward_backward(network: nn.Module, pixels: Sequence[Tensor]) -> None:
     """Forward of s and s', backward of s."""
     now, later = pixels
     with torch.no_grad():
@@ -192,7 +192,7 @@ def forward_and_backward(network: nn.Module, pixels: Sequence[Tensor]) -> None:
     network(now).sum().backward()
 
 
-def heads(
+def run_heads(
     actor: nn.Module,
     critic: nn.Module,
     target: nn.Module,
@@ -218,9 +218,9 @@ def main() -> None:
     torch.set_num_threads(1)
     official, ours = OfficialUpdate(batch=asked.batch), PlainUpdate(views=1, batch=asked.batch, latent_dim=LATENT)
     theirs: dict[str, Piece] = {**official.pieces(), "whole update": official}
-    own: dict[str, Piece] = {**pieces_of_ours(ours), "whole update": ours}
+    own: dict[str, Piece] = {**make_our_parts(ours), "whole update": ours}
     works = [side[name] for name in theirs for side in (theirs, own)]
-    seconds = side_by_side(*works, rounds=asked.rounds, clock=time.process_time)
+    seconds = time_alternating(*works, rounds=asked.rounds, clock=time.process_time)
     rows = dict(zip(theirs, zip(seconds[::2], seconds[1::2], strict=True), strict=True))
     whole = rows.pop("whole update")
     named = [sum(column) for column in zip(*rows.values(), strict=True)]
@@ -229,11 +229,11 @@ def main() -> None:
     print(f"one view, batch {asked.batch}, one thread; CPU ms, medians of {asked.rounds} rounds in turns")
     print(f"{'':28}{'official':>10}{'ours':>10}{'saved':>10}")
     for name, taken in rows.items():
-        print(line(name, taken))
+        print(format_line(name, taken))
     print(f"ratio {whole[0] / whole[1]:.2f}")
 
 
-def line(name: str, seconds: Sequence[float]) -> str:
+def format_line(name: str, seconds: Sequence[float]) -> str:
     theirs, ours = (1e3 * taken for taken in seconds)
     return f"{name:28}{theirs:10.1f}{ours:10.1f}{theirs - ours:10.1f}"
 

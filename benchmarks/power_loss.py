@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from threading import RLock
 
-from benchmarks.file_operations import Operation, watched
+from benchmarks.file_operations import Operation, intercept_operations
 
 
 class Disk:
@@ -89,7 +89,7 @@ def power_losses(root: Path, moments: Collection[int], images: Path, luck: Rando
                 disk.fsync(operation.path)
 
     try:
-        with watched([root], meet):
+        with intercept_operations([root], meet):
             yield
         disk.write_to(images / str(next(numbers)), luck)
     finally:

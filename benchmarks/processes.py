@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-ACTING = "RemoteCollector.collect"
+BUSY_ACTOR_NAME = "RemoteCollector.collect"
 """What an actor is called while it is busy; one that stands by has a shorter name."""
 
 
-def below(parent: int) -> dict[int, str]:
+def find_descendants(parent: int) -> dict[int, str]:
     """All that descend from a process, with the name each has given itself."""
     found, parents = dict[int, str](), dict[int, int]()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -30,7 +30,7 @@ def below(parent: int) -> dict[int, str]:
     return {pid: name for pid, name in found.items() if descends(pid)}
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -38,12 +38,12 @@ def alive(pid: int) -> bool:
         return False
 
 
-def own_mb(pid: int) -> float:
+def read_private_mb(pid: int) -> float:
     """Memory that is its alone: pages of Ray's object store would count for everybody who ever read them."""
-    return of_status(pid, "RssAnon") / 1024
+    return read_status_field(pid, "RssAnon") / 1024
 
 
-def of_status(pid: int, name: str) -> int:
+def read_status_field(pid: int, name: str) -> int:
     """A number of /proc/<pid>/status; 0 of one that is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -52,7 +52,7 @@ def of_status(pid: int, name: str) -> int:
     return next((int(line.split()[1]) for line in status if line.startswith(f"{name}:")), 0)
 
 
-def descriptors(pid: int) -> int:
+def count_descriptors(pid: int) -> int:
     """That it has open; 0 if it is gone."""
     try:
         return len(list(Path(f"/proc/{pid}/fd").iterdir()))

@@ -38,7 +38,7 @@ class Speed:
     ratio: float
 
 
-def bare(game: str) -> Play:
+def make_bare_player(game: str) -> Play:
     import envpool
 
     pool = envpool.make_gymnasium(
@@ -59,7 +59,7 @@ def bare(game: str) -> Play:
     return play
 
 
-def ours(game: str) -> Play:
+def make_our_player(game: str) -> Play:
     vector = ProcgenVector(f"procgen/{game}", NUM_ENVS, num_threads=NUM_THREADS)
     vector.reset(seed=SEED)
 
@@ -72,7 +72,7 @@ def ours(game: str) -> Play:
 
 
 def measure(game: str, *, rounds: int) -> Speed:
-    sides = (bare(game), ours(game))
+    sides = (make_bare_player(game), make_our_player(game))
     rates: tuple[list[float], list[float]] = ([], [])
     rng = np.random.default_rng(SEED)
     for number in range(UNTIMED_TURNS + rounds):
@@ -86,7 +86,7 @@ def measure(game: str, *, rounds: int) -> Speed:
     return Speed(statistics.median(their), statistics.median(our), ratio)
 
 
-def table(speeds: dict[str, Speed]) -> str:
+def format_table(speeds: dict[str, Speed]) -> str:
     lines = [f"{'game':12}{'bare/s':>10}{'ours/s':>10}{'ratio':>8}"]
     lines += [f"{game:12}{s.bare_per_s:10,.0f}{s.ours_per_s:10,.0f}{s.ratio:8.3f}" for game, s in speeds.items()]
     return "\n".join(lines)
@@ -97,4 +97,4 @@ if __name__ == "__main__":
     parser.add_argument("--games", nargs="+", default=PAPER_GAMES)
     parser.add_argument("--rounds", type=int, default=200)
     asked = parser.parse_args()
-    print(table({game: measure(game, rounds=asked.rounds) for game in asked.games}))
+    print(format_table({game: measure(game, rounds=asked.rounds) for game in asked.games}))

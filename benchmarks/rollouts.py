@@ -36,13 +36,13 @@ class Costs:
     knn_share: float
 
 
-def trainer_of(**changes: Any) -> OnPolicyTrainer:
+def make_trainer(**changes: Any) -> OnPolicyTrainer:
     config = load_preset("paper/procgen/ppo", task=TASK, method="ppo+mem", seed=1)
     settings = {"rollout": {"steps": STEPS}, "machine": {"device": "cpu", "threads": torch.get_num_threads()}}
     return OnPolicyTrainer(apply_overrides(config, merge_overrides(settings, changes)))
 
 
-def bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
+def make_bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     """Steps of bare EnvPool, and of the networks on pictures that are there already."""
     import envpool
 
@@ -64,7 +64,7 @@ def bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     return act
 
 
-def our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
+def make_our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     def act() -> None:
         while not trainer._minibatches:
             trainer.advance()
@@ -74,9 +74,9 @@ def our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     return act
 
 
-def bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
+def make_bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     """The same networks forward and backward on the same minibatch, with the simplest of losses."""
-    agent, batch = trainer.agent, _some_minibatch(trainer)
+    agent, batch = trainer.agent, _get_minibatch(trainer)
 
     def learn() -> None:
         agent.zero_grad(set_to_none=True)
@@ -86,7 +86,7 @@ def bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     return learn
 
 
-def our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
+def make_our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     rows = torch.arange(trainer.config.ppo.batch_size)
 
     def learn() -> None:
@@ -95,26 +95,26 @@ def our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     return learn
 
 
-def _some_minibatch(trainer: OnPolicyTrainer) -> Any:
+def _get_minibatch(trainer: OnPolicyTrainer) -> Any:
     return trainer.rollout.get_minibatch(torch.arange(trainer.config.ppo.batch_size))
 
 
 def measure(*, rounds: int) -> Costs:
     keep_freed_memory()
-    trainer = trainer_of()
-    acting = _ratio(our_acting(trainer), bare_acting(trainer), rounds=rounds)
+    trainer = make_trainer()
+    acting = _measure_ratio(make_our_acting(trainer), make_bare_acting(trainer), rounds=rounds)
     while not trainer._minibatches:
         trainer.advance()
-    learning = _ratio(our_learning(trainer), bare_learning(trainer), rounds=rounds)
-    update_s = median(_seconds(our_learning(trainer)) for _ in range(3))
-    act_s = median(_seconds(our_acting(trainer)) for _ in range(3)) / STEPS
+    learning = _measure_ratio(make_our_learning(trainer), make_bare_learning(trainer), rounds=rounds)
+    update_s = median(_time(make_our_learning(trainer)) for _ in range(3))
+    act_s = median(_time(make_our_acting(trainer)) for _ in range(3)) / STEPS
     trainer.close()
-    return Costs(acting, learning, _knn_share(step_s=act_s, update_s=update_s))
+    return Costs(acting, learning, _measure_knn_share(step_s=act_s, update_s=update_s))
 
 
-def _knn_share(*, step_s: float, update_s: float) -> float:
+def _measure_knn_share(*, step_s: float, update_s: float) -> float:
     """Of 16,384 rows with the window, against an iteration of as many."""
-    pooled = trainer_of(rollout={"steps": 256}, ppo={"neighbours": "pooled"})
+    pooled = make_trainer(rollout={"steps": 256}, ppo={"neighbours": "pooled"})
     config, agent, rollout = pooled.config, pooled.agent, pooled.rollout
     rows = config.rollout.envs * config.rollout.steps
     some: Any = agent.representation.encode(*rollout.get_observation())
@@ -127,19 +127,19 @@ def _knn_share(*, step_s: float, update_s: float) -> float:
         )
     )
     rollout.features = grown
-    knn_s = median(_seconds(lambda: agent._compute_bonus(rollout)) for _ in range(2))
+    knn_s = median(_time(lambda: agent._compute_bonus(rollout)) for _ in range(2))
     pooled.close()
     updates = config.ppo.epochs * rows / config.ppo.batch_size
     return knn_s / (256 * step_s + updates * update_s)
 
 
-def _ratio(ours: Callable[[], None], bare: Callable[[], None], *, rounds: int) -> float:
+def _measure_ratio(ours: Callable[[], None], bare: Callable[[], None], *, rounds: int) -> float:
     for work in (ours, bare):
         work()
-    return median(_seconds(ours) / _seconds(bare) for _ in range(rounds))
+    return median(_time(ours) / _time(bare) for _ in range(rounds))
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _time(work: Callable[[], object]) -> float:
     began = perf_counter()
     work()
     return perf_counter() - began

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.update import side_by_side
+from benchmarks.update import time_alternating
 from manyview.data import ReplayBuffer, Sampler
 from manyview.data.augmentation import shift_views
 from manyview.envs import View
@@ -30,15 +30,15 @@ SIZE = 84
 TINY_SIZE = 8
 
 
-def three_views(size: int = SIZE) -> tuple[View, ...]:
+def make_views(size: int = SIZE) -> tuple[View, ...]:
     """Two cameras, and the first one with its background removed."""
     return View("side", size, size), View("back", size, size), View("cut", size, size, derived_from="side")
 
 
-def full_replay(*, capacity: int, size: int = SIZE) -> ReplayBuffer:
+def make_full_replay(*, capacity: int, size: int = SIZE) -> ReplayBuffer:
     """Full of one noisy picture a slot, in episodes; written past `add`, which would take minutes for millions."""
     rng = np.random.default_rng(0)
-    replay = ReplayBuffer(three_views(size), action_shape=(6,), capacity=capacity, frame_stack=STACK)
+    replay = ReplayBuffer(make_views(size), action_shape=(6,), capacity=capacity, frame_stack=STACK)
     for ring in replay.frames:
         ring[:] = rng.integers(256, size=(1, *ring.shape[1:]), dtype=np.uint8)
         ring.reshape(capacity, -1)[:, 0] = np.arange(capacity)
@@ -50,7 +50,7 @@ def full_replay(*, capacity: int, size: int = SIZE) -> ReplayBuffer:
     return replay
 
 
-def sampler_of(replay: ReplayBuffer) -> Sampler:
+def make_sampler(replay: ReplayBuffer) -> Sampler:
     return Sampler(replay, batch_size=BATCH, n_step=N_STEP, discount=0.99, seed=0)
 
 
@@ -72,25 +72,25 @@ class BareTake:
                 ring.take(index, axis=0, out=stacks, mode="clip")  # numpy's fastest way
 
 
-def against_take(*, capacity: int = 10_000, rounds: int = 20) -> tuple[float, float]:
+def time_against_take(*, capacity: int = 10_000, rounds: int = 20) -> tuple[float, float]:
     """Seconds of a batch, and of a bare take of the same bytes."""
-    replay = full_replay(capacity=capacity)
-    ours, bare = side_by_side(sampler_of(replay).sample, BareTake(replay), rounds=rounds)
+    replay = make_full_replay(capacity=capacity)
+    ours, bare = time_alternating(make_sampler(replay).sample, BareTake(replay), rounds=rounds)
     return ours, bare
 
 
-def against_size(*, large: int = 5_000_000, small: int = 50_000, rounds: int = 300) -> tuple[float, float]:
+def time_against_size(*, large: int = 5_000_000, small: int = 50_000, rounds: int = 300) -> tuple[float, float]:
     """Seconds of a batch from a large and from a small ring, of frames so small that 5 million steps are 2 GB."""
-    replays = [full_replay(capacity=capacity, size=TINY_SIZE) for capacity in (large, small)]
-    one, other = side_by_side(*(sampler_of(replay).sample for replay in replays), rounds=rounds)
+    replays = [make_full_replay(capacity=capacity, size=TINY_SIZE) for capacity in (large, small)]
+    one, other = time_alternating(*(make_sampler(replay).sample for replay in replays), rounds=rounds)
     return one, other
 
 
-def inserting(*, size: int = SIZE, steps: int = 500, rounds: int = 5) -> float:
+def time_insert(*, size: int = SIZE, steps: int = 500, rounds: int = 5) -> float:
     """Seconds to add a step, checks included."""
     rng = np.random.default_rng(0)
-    frames = [_frame(rng, size) for _ in range(steps)]
-    replay = ReplayBuffer(three_views(size), action_shape=(6,), capacity=2000, frame_stack=STACK)
+    frames = [_make_frame(rng, size) for _ in range(steps)]
+    replay = ReplayBuffer(make_views(size), action_shape=(6,), capacity=2000, frame_stack=STACK)
     action = np.zeros(6, np.float32)
 
     def episode() -> None:
@@ -98,10 +98,10 @@ def inserting(*, size: int = SIZE, steps: int = 500, rounds: int = 5) -> float:
         for frame in frames[1:]:
             replay.add(action, 0.0, False, frame)
 
-    return side_by_side(episode, rounds=rounds)[0] / steps
+    return time_alternating(episode, rounds=rounds)[0] / steps
 
 
-def _frame(rng: np.random.Generator, size: int) -> Observation:
+def _make_frame(rng: np.random.Generator, size: int) -> Observation:
     """Return one random frame of every view, channels first in memory as environments give it."""
     side, back = (rng.integers(256, size=(3, size, size), dtype=np.uint8).transpose(1, 2, 0) for _ in range(2))
     cut = remove_background(side, rng.random((size, size)) < 0.2, (0, 0, 0))
@@ -124,11 +124,11 @@ def drqv2_shift(images: Tensor, moves: Tensor, pixels: int) -> Tensor:
     return F.grid_sample(wide, grid, padding_mode="zeros", align_corners=False)
 
 
-def shifting(*, size: int = SIZE, images: int = 3 * BATCH, rounds: int = 3) -> tuple[float, float]:
+def time_shift(*, size: int = SIZE, images: int = 3 * BATCH, rounds: int = 3) -> tuple[float, float]:
     """Seconds to shift a batch of three views by slices, and by `grid_sample` on floats."""
     views = torch.randint(256, (images, 1, 3 * STACK, size, size), dtype=torch.uint8)
     moves = torch.randint(-4, 5, (2, images, 1))
-    ours, theirs = side_by_side(
+    ours, theirs = time_alternating(
         lambda: shift_views(views, moves),
         lambda: drqv2_shift(views.flatten(0, 1).float(), moves.flatten(1), 4),
         rounds=rounds,
@@ -144,45 +144,45 @@ class Line:
     kilobytes_a_step: float | None = None
 
 
-def batch_lines(*, size: int, capacity: int, rounds: int) -> list[Line]:
+def measure_batch(*, size: int, capacity: int, rounds: int) -> list[Line]:
     """A batch of ours, of numpy's and of TorchRL's, all in turns."""
-    replay = full_replay(capacity=capacity, size=size)
+    replay = make_full_replay(capacity=capacity, size=size)
     frame = 3 * size * size / 1e3
     sides: list[tuple[str, Callable[[], object], float]] = [
-        ("the replay", sampler_of(replay).sample, replay.nbytes / capacity / 1e3),
+        ("the replay", make_sampler(replay).sample, replay.nbytes / capacity / 1e3),
         ("bare `numpy.take` of as many bytes, one thread", BareTake(replay), 3 * frame),
     ]
     try:
-        from benchmarks.torchrl_buffer import single_frames, whole_stacks
+        from benchmarks.torchrl_buffer import make_frame_sampler, make_stack_sampler
     except ModuleNotFoundError as missing:
         print(f"TorchRL is left out: {missing.name} is not installed (it is in the extra `dev`)")
     else:
         work = {"batch": BATCH, "views": 3, "size": size, "stack": STACK}
-        windows = single_frames(capacity=capacity, n_step=N_STEP, episode_steps=EPISODE_STEPS, **work)
+        windows = make_frame_sampler(capacity=capacity, n_step=N_STEP, episode_steps=EPISODE_STEPS, **work)
         sides.append(("TorchRL, single frames, windows by `SliceSampler`", windows, 3 * frame))
-        stacks = whole_stacks(capacity=capacity // 4, **work)
+        stacks = make_stack_sampler(capacity=capacity // 4, **work)
         sides.append(("TorchRL, both stacks of every transition", stacks, 2 * STACK * 3 * frame))
-    seconds = side_by_side(*(work for _, work, _ in sides), rounds=rounds)
+    seconds = time_alternating(*(work for _, work, _ in sides), rounds=rounds)
     return [
         Line(what, 1e3 * taken, taken / seconds[0], kilobytes)
         for (what, _, kilobytes), taken in zip(sides, seconds, strict=True)
     ]
 
 
-def size_lines() -> list[Line]:
-    large, small = against_size()
+def measure_sizes() -> list[Line]:
+    large, small = time_against_size()
     return [
         Line("a batch of small pictures from 50 thousand steps", 1e3 * small, 1),
         Line("the same from 5 million", 1e3 * large, large / small),
     ]
 
 
-def insert_lines(*, size: int) -> list[Line]:
-    return [Line("adding a step, checks included", 1e3 * inserting(size=size), 1)]
+def measure_insert(*, size: int) -> list[Line]:
+    return [Line("adding a step, checks included", 1e3 * time_insert(size=size), 1)]
 
 
-def shift_lines(*, size: int) -> list[Line]:
-    ours, theirs = shifting(size=size)
+def measure_shift(*, size: int) -> list[Line]:
+    ours, theirs = time_shift(size=size)
     return [
         Line(f"random shift of {BATCH} x 3 stacks by slices", 1e3 * ours, 1),
         Line("the same by `grid_sample`", 1e3 * theirs, theirs / ours),
@@ -211,13 +211,13 @@ def main() -> None:
     print(f"torch with {torch.get_num_threads()} threads")
     for part in asked.parts or parts:
         if part == "batch":
-            print_table("a batch", batch_lines(size=asked.size, capacity=asked.capacity, rounds=asked.rounds))
+            print_table("a batch", measure_batch(size=asked.size, capacity=asked.capacity, rounds=asked.rounds))
         elif part == "sizes":
-            print_table("5 million steps against 50 thousand", size_lines())
+            print_table("5 million steps against 50 thousand", measure_sizes())
         elif part == "insert":
-            print_table("inserting", insert_lines(size=asked.size))
+            print_table("inserting", measure_insert(size=asked.size))
         else:
-            print_table("augmentation", shift_lines(size=asked.size))
+            print_table("augmentation", measure_shift(size=asked.size))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ QUIET: dict[str, dict[str, Any]] = {
 }
 
 
-def recorded(task: str, *, steps: int, image_size: int = 84) -> ReplayBuffer:
+def record_replay(task: str, *, steps: int, image_size: int = 84) -> ReplayBuffer:
     """A replay of random actions, as the paper's settings store it."""
     env = make(f"dmc/{task}", image_size=image_size, frame_stack=1, render_quality="fast")
     replay = ReplayBuffer(get_views(env), action_shape=env.action_space.shape or (), capacity=steps + 10, frame_stack=3)
@@ -53,7 +53,7 @@ def recorded(task: str, *, steps: int, image_size: int = 84) -> ReplayBuffer:
     return replay
 
 
-def log_kb_a_step(replay: ReplayBuffer, *, steps: int) -> float:
+def compute_log_kb_per_step(replay: ReplayBuffer, *, steps: int) -> float:
     """In segments of the size that the log writes."""
     sizes = [
         len(pack_segment(first, replay.steps[first:end], [ring[first:end] for ring in replay.frames])[0])
@@ -66,7 +66,7 @@ def log_kb_a_step(replay: ReplayBuffer, *, steps: int) -> float:
 def print_log(steps: int) -> None:
     print("task                 kB a step  times smaller  ms to pack  ms to unpack (one core, a step)")
     for task in TASKS:
-        replay = recorded(task, steps=steps)
+        replay = record_replay(task, steps=steps)
         steps_of, frames = replay.steps[:steps], [ring[:steps] for ring in replay.frames]
         began = process_time()
         packed, _ = pack_segment(0, steps_of, frames)
@@ -75,7 +75,7 @@ def print_log(steps: int) -> None:
         Segment(packed).unpack_into(replay.steps, replay.frames, oldest=0)
         unpacked_s = process_time() - began
         raw = replay.nbytes / replay.capacity
-        kb = log_kb_a_step(replay, steps=steps)
+        kb = compute_log_kb_per_step(replay, steps=steps)
         print(
             f"{task:20} {kb:9.2f}  {raw / kb / 1000:13.1f}  {1000 * packed_s / steps:10.3f}  "
             f"{1000 * unpacked_s / steps:12.3f}"
@@ -83,7 +83,7 @@ def print_log(steps: int) -> None:
 
 
 @contextmanager
-def session_of(**changes: object) -> Iterator[Runner]:
+def open_runner(**changes: object) -> Iterator[Runner]:
     config = apply_overrides(
         load_preset("cpu", task="dmc/ball_in_cup_catch", method="drqv2+mem", seed=1), {**QUIET, **changes}
     )
@@ -93,13 +93,13 @@ def session_of(**changes: object) -> Iterator[Runner]:
         session.close()
 
 
-def loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int) -> tuple[float, float]:
+def measure_loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int) -> tuple[float, float]:
     """CPU time of a loop with log and checkpoints over that of one without, and the seconds of a step without."""
     torch.set_num_threads(1)
     schedule = {"random_steps": 50, "seed_frames": 400}
     often = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
     never = {**QUIET["log"], "checkpoint_every_frames": 10**9}
-    with session_of(schedule=schedule, log=often) as kept, session_of(schedule=schedule, log=never) as bare:
+    with open_runner(schedule=schedule, log=often) as kept, open_runner(schedule=schedule, log=never) as bare:
         bare.segment_log.flush_full_segments = lambda: None  # type: ignore[method-assign]
         for session in (kept, bare):
             for _ in range(110):
@@ -117,7 +117,7 @@ def loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int) -> tupl
     return with_s / without_s, without_s / rounds / block_steps
 
 
-def kept_share(*, steps: int, saves_every_steps: int) -> tuple[float, float]:
+def measure_saving_share(*, steps: int, saves_every_steps: int) -> tuple[float, float]:
     """CPU time of the log and the checkpoints, in both threads, as a share of the loop's; and seconds of a checkpoint.
 
     Side by side two loops differ by some hundredths by chance, which is more than what is looked for.
@@ -134,7 +134,7 @@ def kept_share(*, steps: int, saves_every_steps: int) -> tuple[float, float]:
         return run
 
     log = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
-    with session_of(schedule={"random_steps": 50, "seed_frames": 400}, log=log) as session:
+    with open_runner(schedule={"random_steps": 50, "seed_frames": 400}, log=log) as session:
         scribe, ask = session.writer, session.writer.submit
         scribe.submit = lambda job: ask(timed(job, "segment" if isinstance(job, SegmentJob) else "checkpoint"))  # type: ignore[method-assign]
         session.segment_log.flush_full_segments = timed(session.segment_log.flush_full_segments, "follow")  # type: ignore[method-assign]
@@ -153,19 +153,19 @@ def kept_share(*, steps: int, saves_every_steps: int) -> tuple[float, float]:
 
 
 def print_loop() -> None:
-    ratio, step_s = loop_ratio(block_steps=250, rounds=4, saves_every_steps=250)
+    ratio, step_s = measure_loop_ratio(block_steps=250, rounds=4, saves_every_steps=250)
     print(f"side by side, with a checkpoint every 250 steps: {ratio:.3f} times without; a step {1000 * step_s:.1f} ms")
-    share, checkpoint_s = kept_share(steps=500, saves_every_steps=100)
+    share, checkpoint_s = measure_saving_share(steps=500, saves_every_steps=100)
     every = f"{RUN_SAVES_EVERY_STEPS:,}"
     print(f"counted, with one every {every} steps: {share:.2%} of the loop; one takes {checkpoint_s:.3f} s of CPU")
 
 
-def noise_replay(*, capacity: int, size: int) -> ReplayBuffer:
+def make_empty_replay(*, capacity: int, size: int) -> ReplayBuffer:
     views = (View("side", size, size), View("back", size, size), View("cut", size, size, derived_from="side"))
     return ReplayBuffer(views, action_shape=(6,), capacity=capacity, frame_stack=3)
 
 
-def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
+def measure_waits(*, steps: int, saves: int, image_size: int) -> list[float]:
     """Seconds the learner waits for each of some checkpoints, with so many steps in its replay and networks of the
     paper's size.
     """
@@ -202,14 +202,14 @@ def waits(*, steps: int, saves: int, image_size: int) -> list[float]:
 
 
 def print_wait(steps: int, image_size: int) -> None:
-    found = waits(steps=steps, saves=6, image_size=image_size)
+    found = measure_waits(steps=steps, saves=6, image_size=image_size)
     middle, most = median(found), max(found)
     print(f"{steps:,} steps of {image_size} pixels: the learner waits {middle:.3f} s (median), at most {most:.3f} s")
 
 
 def print_resume(steps: int) -> None:
-    source = recorded("cheetah_run", steps=1000)
-    replay = noise_replay(capacity=steps + 1, size=84)
+    source = record_replay("cheetah_run", steps=1000)
+    replay = make_empty_replay(capacity=steps + 1, size=84)
     with tempfile.TemporaryDirectory() as place:
         scribe = AsyncWriter()
         log = SegmentLog(Path(place), replay, scribe)

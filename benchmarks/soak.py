@@ -57,19 +57,19 @@ class Breakage:
                 env._env.physics.data.qvel[0] = np.inf
             return play(env, action)
 
-        self.places = [(_GLRenderer, "render", failing_camera), (DeepMindControl, "step_simulation", failing_physics)]
+        self.patches = [(_GLRenderer, "render", failing_camera), (DeepMindControl, "step_simulation", failing_physics)]
         """What stands for what, for `setattr`."""
 
 
 @cache
-def broken(seed: int | None = None) -> None:
+def install_breakage(seed: int | None = None) -> None:
     """Once in a process, whatever is made in it."""
     warnings.simplefilter("ignore", ViewWarning)
-    for replaced in Breakage(np.random.default_rng(seed)).places:
+    for replaced in Breakage(np.random.default_rng(seed)).patches:
         setattr(*replaced)
 
 
-def endless(task: str, **changes: Any) -> RunConfig:
+def make_endless_config(task: str, **changes: Any) -> RunConfig:
     """A run that never ends, of which every part comes round every few minutes."""
     settings = {
         "schedule": {"frames": 10**9, "update_every_steps": 2},
@@ -83,18 +83,18 @@ def endless(task: str, **changes: Any) -> RunConfig:
     return apply_overrides(config, merge_overrides(settings, changes))
 
 
-def session_in(folder: Path) -> Runner:
-    return Runner(endless("dmc/cheetah_run"), RunDir(folder))
+def make_runner(folder: Path) -> Runner:
+    return Runner(make_endless_config("dmc/cheetah_run"), RunDir(folder))
 
 
-def fixed_work() -> None:
+def run_fixed_work() -> None:
     """Of the same kind as training: small operations, some convolutions."""
     pictures, weights = torch.ones(32, 6, 24, 24), torch.ones(16, 6, 3, 3)
     for _ in range(60):
         torch.relu(torch.nn.functional.conv2d(pictures, weights)).sum().item()
 
 
-def sample(session: Runner, began: float) -> dict[str, float]:
+def measure_minute(session: Runner, began: float) -> dict[str, float]:
     """A minute of training in turns with the fixed work, and what the process holds after it."""
     ours, fixed, rounds = 0.0, 0.0, 0
     ends = perf_counter() + SAMPLE_S
@@ -103,7 +103,7 @@ def sample(session: Runner, began: float) -> dict[str, float]:
         for _ in range(STEPS_AT_ONCE):
             session.advance()
         between = process_time()
-        fixed_work()
+        run_fixed_work()
         ours, fixed, rounds = ours + between - before, fixed + process_time() - between, rounds + 1
     session.writer.wait()
     gc.collect()
@@ -121,7 +121,7 @@ def sample(session: Runner, began: float) -> dict[str, float]:
     }
 
 
-def verdict(samples: list[dict[str, float]]) -> dict[str, float]:
+def summarize_drift(samples: list[dict[str, float]]) -> dict[str, float]:
     """How much each figure moved after the warm-up.
 
     The slope of memory is the median over all pairs of samples (Theil and Sen): an allocator takes a whole arena now
@@ -153,18 +153,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/soak.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    broken(seed=0)
+    install_breakage(seed=0)
     samples: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as place, arguments.out.open("w") as out:
-        session = session_in(Path(place) / "run")
+        session = make_runner(Path(place) / "run")
         began = perf_counter()
         while perf_counter() - began < 60 * arguments.minutes:
-            samples.append(sample(session, began))
+            samples.append(measure_minute(session, began))
             out.write(json.dumps(samples[-1]) + "\n")
             out.flush()
             print(samples[-1], flush=True)
         session.close()
-        found = verdict(samples)
+        found = summarize_drift(samples)
         out.write(json.dumps({"verdict": found, "manifest": dict(session.manifest)}) + "\n")
     for name, value in found.items():
         print(f"{name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if name in BARS else ""))

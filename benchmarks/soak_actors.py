@@ -25,25 +25,31 @@ import numpy as np
 import torch
 
 import manyview
-from benchmarks.processes import ACTING, below, descriptors, of_status, own_mb
-from benchmarks.soak import BARS, broken, endless, sample, verdict
+from benchmarks.processes import (
+    BUSY_ACTOR_NAME,
+    count_descriptors,
+    find_descendants,
+    read_private_mb,
+    read_status_field,
+)
+from benchmarks.soak import BARS, install_breakage, make_endless_config, measure_minute, summarize_drift
 from manyview.scale.cluster import connect, count_cpus
 from manyview.train import RunDir
 from manyview.train.runner import Runner
 
 TROUBLE_EVERY_S = 10.0
 HANGS_EVERY = 3
-TASK = "benchmarks.soak_actors:breaking"
+TASK = "benchmarks.soak_actors:make_breaking_env"
 SCALE = {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0}
-FAMILY = {"shards": "ray::ReplayShard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
+PROCESS_GROUPS = {"shards": "ray::ReplayShard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
 
 
-def breaking() -> gym.Env[Any, Any]:
-    broken()
+def make_breaking_env() -> gym.Env[Any, Any]:
+    install_breakage()
     return manyview.make("dmc/cheetah_run", image_size=24, frame_stack=1, action_repeat=8, render_quality="fast")
 
 
-class Trouble(Thread):
+class FaultInjector(Thread):
     """Kills and stops actors, one at a time, until it is over."""
 
     def __init__(self) -> None:
@@ -55,7 +61,7 @@ class Trouble(Thread):
         for turn in count(1):
             if self.over.wait(TROUBLE_EVERY_S):
                 return
-            actors = sorted(pid for pid, name in below(os.getpid()).items() if ACTING in name)
+            actors = sorted(pid for pid, name in find_descendants(os.getpid()).items() if BUSY_ACTOR_NAME in name)
             hang = turn % HANGS_EVERY == 0
             if actors:
                 with suppress(ProcessLookupError):
@@ -63,22 +69,22 @@ class Trouble(Thread):
                     self.hangs, self.kills = self.hangs + hang, self.kills + (not hang)
 
 
-def held_by_family() -> dict[str, float]:
+def measure_ray_processes() -> dict[str, float]:
     """Memory of their own and descriptors of processes of Ray's."""
     found: dict[str, float] = {}
-    family = below(os.getpid())
-    for who, name in FAMILY.items():
+    family = find_descendants(os.getpid())
+    for who, name in PROCESS_GROUPS.items():
         pids = [pid for pid, called in family.items() if name in called]
-        found[f"{who} MB"] = sum(map(own_mb, pids))
-        found[f"{who} threads"] = sum(of_status(pid, "Threads") for pid in pids)
-        found[f"{who} descriptors"] = sum(map(descriptors, pids))
+        found[f"{who} MB"] = sum(map(read_private_mb, pids))
+        found[f"{who} threads"] = sum(read_status_field(pid, "Threads") for pid in pids)
+        found[f"{who} descriptors"] = sum(map(count_descriptors, pids))
     return found
 
 
-def verdict_of(who: str, samples: list[dict[str, Any]]) -> dict[str, float]:
+def summarize_group(who: str, samples: list[dict[str, Any]]) -> dict[str, float]:
     """As if they were the process that is watched; of speed only the learner's is known."""
     names = {"resident MB": f"{who} MB", "descriptors": f"{who} descriptors", "threads": f"{who} threads"}
-    found = verdict([{**one, **{name: one[theirs] for name, theirs in names.items()}} for one in samples])
+    found = summarize_drift([{**one, **{name: one[theirs] for name, theirs in names.items()}} for one in samples])
     found.pop("speed drift")
     return found
 
@@ -89,7 +95,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/soak_actors.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    config, samples, trouble = endless(TASK, scale=SCALE), list[dict[str, Any]](), Trouble()
+    config, samples, trouble = make_endless_config(TASK, scale=SCALE), list[dict[str, Any]](), FaultInjector()
     with (
         tempfile.TemporaryDirectory() as place,
         arguments.out.open("w") as out,
@@ -102,8 +108,8 @@ def main() -> None:
         began = perf_counter()
         while perf_counter() - began < 60 * arguments.minutes:
             updates = session.trainer.counters.updates
-            one = {**sample(session, began), **held_by_family()}
-            one["threads"] = of_status(os.getpid(), "Threads")  # Ray's too
+            one = {**measure_minute(session, began), **measure_ray_processes()}
+            one["threads"] = read_status_field(os.getpid(), "Threads")  # Ray's too
             one |= {
                 "updates": session.trainer.counters.updates - updates,
                 "kills": trouble.kills,
@@ -118,7 +124,7 @@ def main() -> None:
         trouble.over.set()
         clock = session.trainer.counters
         session.close()
-        found = {"learner": verdict(samples), **{who: verdict_of(who, samples) for who in FAMILY}}
+        found = {"learner": summarize_drift(samples), **{who: summarize_group(who, samples) for who in PROCESS_GROUPS}}
         ratio = clock.updates * config.schedule.update_every_steps / (clock.steps - config.schedule.seed_frames)
         last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.manifest)}
         out.write(json.dumps(last) + "\n")

@@ -15,15 +15,17 @@ CHUNK = 250
 Sample = Callable[[], tuple[Tensor, ...]]
 
 
-def single_frames(
+def make_frame_sampler(
     *, capacity: int, batch: int, views: int, size: int, stack: int, n_step: int, episode_steps: int
 ) -> Sample:
     """Frames once, as we keep them; its sampler finds windows, which are cut into the two stacks."""
     window = stack + n_step
-    buffer = _buffer(capacity, batch * window, SliceSampler(slice_len=window, traj_key="episode", cache_values=True))
+    buffer = _make_buffer(
+        capacity, batch * window, SliceSampler(slice_len=window, traj_key="episode", cache_values=True)
+    )
     for begin in range(0, capacity, CHUNK):
         episode = torch.arange(begin, begin + CHUNK) // episode_steps
-        buffer.extend(_steps({"frames": _noise(views, 3, size, size), "episode": episode}))
+        buffer.extend(_make_steps({"frames": _make_noise(views, 3, size, size), "episode": episode}))
     discounts = 0.99 ** torch.arange(n_step)
 
     def sample() -> tuple[Tensor, ...]:
@@ -36,12 +38,12 @@ def single_frames(
     return sample
 
 
-def whole_stacks(*, capacity: int, batch: int, views: int, size: int, stack: int) -> Sample:
+def make_stack_sampler(*, capacity: int, batch: int, views: int, size: int, stack: int) -> Sample:
     """Both stacks of every transition as they are, as its own examples do: sampling is one indexing."""
-    buffer = _buffer(capacity, batch, None)
+    buffer = _make_buffer(capacity, batch, None)
     for _ in range(0, capacity, CHUNK):
-        now, later = (_noise(views, 3 * stack, size, size) for _ in range(2))
-        buffer.extend(_steps({"views": now, "next_views": later}))
+        now, later = (_make_noise(views, 3 * stack, size, size) for _ in range(2))
+        buffer.extend(_make_steps({"views": now, "next_views": later}))
 
     def sample() -> tuple[Tensor, ...]:
         found = buffer.sample()
@@ -50,7 +52,7 @@ def whole_stacks(*, capacity: int, batch: int, views: int, size: int, stack: int
     return sample
 
 
-def _buffer(capacity: int, batch: int, sampler: SliceSampler | None) -> TensorDictReplayBuffer:
+def _make_buffer(capacity: int, batch: int, sampler: SliceSampler | None) -> TensorDictReplayBuffer:
     if capacity % CHUNK:
         raise ValueError(f"capacity must be a multiple of {CHUNK}, got {capacity}")
     logging.getLogger("torchrl").setLevel(logging.WARNING)
@@ -58,9 +60,9 @@ def _buffer(capacity: int, batch: int, sampler: SliceSampler | None) -> TensorDi
     return TensorDictReplayBuffer(storage=LazyTensorStorage(capacity), batch_size=batch, **options)
 
 
-def _noise(*shape: int) -> Tensor:
+def _make_noise(*shape: int) -> Tensor:
     return torch.randint(256, (CHUNK, *shape), dtype=torch.uint8)
 
 
-def _steps(pictures: dict[str, Tensor]) -> TensorDict:
+def _make_steps(pictures: dict[str, Tensor]) -> TensorDict:
     return TensorDict({**pictures, "action": torch.rand(CHUNK, 6), "reward": torch.rand(CHUNK)}, batch_size=[CHUNK])

@@ -106,7 +106,7 @@ class Bare:
         return features.reshape(len(self.action), -1)[:, : self.encoder.state_dim]
 
 
-def parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
+def make_parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
     """What an update does beyond `Bare`, piece by piece."""
     agent, mem, batch = update.agent, update.mem, update.batch
     with torch.no_grad():
@@ -131,30 +131,30 @@ def parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
     }
 
 
-def gigaflops(work: Callable[[], object]) -> float:
+def count_gigaflops(work: Callable[[], object]) -> float:
     with FlopCounterMode(display=False) as counter:
         work()
     return float(counter.get_total_flops()) / 1e9
 
 
-def side_by_side(
+def time_alternating(
     *works: Callable[[], object], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
     """Median seconds of each, taken in turns so that a busy machine slows all alike."""
-    return [statistics.median(taken) for taken in in_turns(*works, rounds=rounds, clock=clock)]
+    return [statistics.median(taken) for taken in time_rounds(*works, rounds=rounds, clock=clock)]
 
 
-def ratio(one: Callable[[], object], other: Callable[[], object], *, rounds: int) -> float:
+def measure_ratio(one: Callable[[], object], other: Callable[[], object], *, rounds: int) -> float:
     """The median over rounds of `one`'s time against the `other`'s just after it; of CPU time, on one thread.
 
     What else runs on the machine takes waiting time; of a thread's own time only cache and clock rate are shared.
     """
-    times = in_turns(one, other, rounds=rounds, clock=time.process_time)
+    times = time_rounds(one, other, rounds=rounds, clock=time.process_time)
     ratios: list[float] = [a / b for a, b in zip(*times, strict=True)]
     return statistics.median(ratios)
 
 
-def in_turns(*works: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
+def time_rounds(*works: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
     """Seconds of each in every round, after a first one that does not count."""
     for work in works:
         work()
@@ -175,8 +175,8 @@ def main() -> None:
     keep_freed_memory()
     torch.set_num_threads(1)
     clean = count_and_time(batch=asked.batch, rounds=asked.rounds)
-    pieces: dict[str, Callable[[], object]] = {"a whole update on clean frames": clean, **parts(clean)}
-    seconds = side_by_side(*pieces.values(), rounds=asked.rounds, clock=time.process_time)
+    pieces: dict[str, Callable[[], object]] = {"a whole update on clean frames": clean, **make_parts(clean)}
+    seconds = time_alternating(*pieces.values(), rounds=asked.rounds, clock=time.process_time)
     for name, taken in zip(pieces, seconds, strict=True):
         print(f"{name:34} {taken * 1e3:8.1f} ms {100 * taken / seconds[0]:6.1f} %")
 
@@ -184,13 +184,13 @@ def main() -> None:
 def count_and_time(*, batch: int, rounds: int) -> MEMUpdate:
     """Print P1, P2 and P4 for both kinds of frames that the reward may see."""
     plain = PlainUpdate(views=1, batch=batch)
-    print(f"batch {batch}, one thread; GFLOPs of plain DrQ-v2 with one view: {gigaflops(plain):.1f}")
+    print(f"batch {batch}, one thread; GFLOPs of plain DrQ-v2 with one view: {count_gigaflops(plain):.1f}")
     for frames in reversed(get_args(RewardFrames)):
         three, one = (MEMUpdate(views=views, batch=batch, reward_frames=frames) for views in (3, 1))
         print(
-            f"{frames:8} GFLOPs {gigaflops(three):.1f} with 3 views, {gigaflops(one):.1f} with one; "
-            f"3 views against bare {ratio(three, Bare(three), rounds=rounds):.3f}, "
-            f"one view against plain DrQ-v2 {ratio(one, plain, rounds=rounds):.3f}",
+            f"{frames:8} GFLOPs {count_gigaflops(three):.1f} with 3 views, {count_gigaflops(one):.1f} with one; "
+            f"3 views against bare {measure_ratio(three, Bare(three), rounds=rounds):.3f}, "
+            f"one view against plain DrQ-v2 {measure_ratio(one, plain, rounds=rounds):.3f}",
             flush=True,
         )
     return three
