@@ -1,7 +1,8 @@
-"""What each augmentation of 256 screens of 64 x 64 takes on one core of this machine, left alone: in milliseconds, and
-in copies of the same screens made beside it, which says more of another machine.
+"""Time each augmentation of 256 images of 64 x 64 on one idle core.
 
-python -m benchmarks.augmenting
+    python -m benchmarks.augmenting
+
+Times are in milliseconds and in copies of the same images; the second unit carries over to other machines.
 """
 
 from collections.abc import Callable
@@ -20,13 +21,15 @@ ROUNDS = 101
 
 
 def measure_ms(how: Augmentation) -> float:
+    """Return the median time in milliseconds."""
     work, _ = _make_work(how)
     return 1000 * median(_time(work) for _ in range(ROUNDS))
 
 
 def measure_copies(how: Augmentation, rounds: int) -> float:
-    work, copying = _make_work(how)
-    return median(_time(work) / _time(copying) for _ in range(rounds))
+    """Return the median time as a multiple of the time to copy the images."""
+    work, copy = _make_work(how)
+    return median(_time(work) / _time(copy) for _ in range(rounds))
 
 
 def _make_work(how: Augmentation) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -35,16 +38,16 @@ def _make_work(how: Augmentation) -> tuple[Callable[[], object], Callable[[], ob
 
 
 def _copy(images: Tensor) -> None:
-    """What every augmentation does at least, in the way the slow ones do it: one image after the other."""
-    pictures = images.numpy()
-    for picture, copied in zip(pictures, np.empty_like(pictures), strict=True):
-        copied[:] = picture
+    """Copy image by image: the minimum work of every augmentation, in the order of the slow ones."""
+    sources = images.numpy()
+    for source, target in zip(sources, np.empty_like(sources), strict=True):
+        target[:] = source
 
 
 def _time(work: Callable[[], object]) -> float:
-    began = process_time()
+    start_s = process_time()
     work()
-    return process_time() - began
+    return process_time() - start_s
 
 
 def main() -> None:

@@ -131,10 +131,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--chunk-steps", type=int, default=200)
     parser.add_argument("--task", default="dmc/ball_in_cup_catch")
-    asked = parser.parse_args()
-    run_crowd(
-        asked.task, actors=asked.actors, shards=asked.shards, minutes=asked.minutes, chunk_steps=asked.chunk_steps
-    )
+    args = parser.parse_args()
+    run_crowd(args.task, actors=args.actors, shards=args.shards, minutes=args.minutes, chunk_steps=args.chunk_steps)
 
 
 if __name__ == "__main__":

@@ -185,8 +185,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    for outcome in run_blocks(asked.inputs, asked.results):
+    args = parser.parse_args()
+    for outcome in run_blocks(args.inputs, args.results):
         print(json.dumps(asdict(outcome)), flush=True)
 
 

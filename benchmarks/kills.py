@@ -149,18 +149,16 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="in total, over all cases")
     parser.add_argument("--kills-per-run", type=int, default=10)
     parser.add_argument("--results", type=Path, default=Path("results/kills.jsonl"))
-    asked = parser.parse_args()
-    asked.results.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch, Launcher() as launcher, asked.results.open("a") as results:
+    args = parser.parse_args()
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, Launcher() as launcher, args.results.open("a") as results:
         for case in CASES:
-            before = _read_lines(asked.results)
+            before = _read_lines(args.results)
             done = [line for line in before if (line["task"], line["method"]) == (case.task, case.method)]
-            for line in _run_rounds(
-                case, done, asked.kills // len(CASES), asked.kills_per_run, Path(scratch), launcher
-            ):
+            for line in _run_rounds(case, done, args.kills // len(CASES), args.kills_per_run, Path(scratch), launcher):
                 print(json.dumps(line), file=results, flush=True)
                 print(json.dumps(line), flush=True)
-    return int(any(line["differences"] for line in _read_lines(asked.results)))
+    return int(any(line["differences"] for line in _read_lines(args.results)))
 
 
 def _run_rounds(

@@ -213,20 +213,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(1)
-    official, ours = OfficialUpdate(batch=asked.batch), PlainUpdate(views=1, batch=asked.batch, latent_dim=LATENT)
+    official, ours = OfficialUpdate(batch=args.batch), PlainUpdate(views=1, batch=args.batch, latent_dim=LATENT)
     theirs: dict[str, Piece] = {**official.pieces(), "whole update": official}
     own: dict[str, Piece] = {**make_our_parts(ours), "whole update": ours}
     works = [side[name] for name in theirs for side in (theirs, own)]
-    seconds = time_alternating(*works, rounds=asked.rounds, clock=time.process_time)
+    seconds = time_alternating(*works, rounds=args.rounds, clock=time.process_time)
     rows = dict(zip(theirs, zip(seconds[::2], seconds[1::2], strict=True), strict=True))
     whole = rows.pop("whole update")
     named = [sum(column) for column in zip(*rows.values(), strict=True)]
     rows["rest, and noise if negative"] = whole[0] - named[0], whole[1] - named[1]
     rows["whole update"] = whole
-    print(f"one view, batch {asked.batch}, one thread; CPU ms, medians of {asked.rounds} rounds in turns")
+    print(f"one view, batch {args.batch}, one thread; CPU ms, medians of {args.rounds} rounds in turns")
     print(f"{'':28}{'official':>10}{'ours':>10}{'saved':>10}")
     for name, taken in rows.items():
         print(format_line(name, taken))

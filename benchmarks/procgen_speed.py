@@ -96,5 +96,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=PAPER_GAMES)
     parser.add_argument("--rounds", type=int, default=200)
-    asked = parser.parse_args()
-    print(format_table({game: measure(game, rounds=asked.rounds) for game in asked.games}))
+    args = parser.parse_args()
+    print(format_table({game: measure(game, rounds=args.rounds) for game in args.games}))

@@ -203,21 +203,21 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=SIZE, help="height and width of the pictures")
     parser.add_argument("--capacity", type=int, default=8000, help="steps in the rings of `batch`, a multiple of 1000")
     parser.add_argument("--rounds", type=int, default=15, help="batches of each side")
-    asked = parser.parse_args()
-    if unknown := set(asked.parts).difference(parts):
+    args = parser.parse_args()
+    if unknown := set(args.parts).difference(parts):
         parser.error(f"PART is one of {', '.join(parts)}, got {', '.join(sorted(unknown))}")
     keep_freed_memory()
-    print(f"{BATCH} windows of {N_STEP} steps, 3 views of {asked.size}x{asked.size}, {STACK} frames; ", end="")
+    print(f"{BATCH} windows of {N_STEP} steps, 3 views of {args.size}x{args.size}, {STACK} frames; ", end="")
     print(f"torch with {torch.get_num_threads()} threads")
-    for part in asked.parts or parts:
+    for part in args.parts or parts:
         if part == "batch":
-            print_table("a batch", measure_batch(size=asked.size, capacity=asked.capacity, rounds=asked.rounds))
+            print_table("a batch", measure_batch(size=args.size, capacity=args.capacity, rounds=args.rounds))
         elif part == "sizes":
             print_table("5 million steps against 50 thousand", measure_sizes())
         elif part == "insert":
-            print_table("inserting", measure_insert(size=asked.size))
+            print_table("inserting", measure_insert(size=args.size))
         else:
-            print_table("augmentation", measure_shift(size=asked.size))
+            print_table("augmentation", measure_shift(size=args.size))
 
 
 if __name__ == "__main__":

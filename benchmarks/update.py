@@ -171,12 +171,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(1)
-    clean = count_and_time(batch=asked.batch, rounds=asked.rounds)
+    clean = count_and_time(batch=args.batch, rounds=args.rounds)
     pieces: dict[str, Callable[[], object]] = {"a whole update on clean frames": clean, **make_parts(clean)}
-    seconds = time_alternating(*pieces.values(), rounds=asked.rounds, clock=time.process_time)
+    seconds = time_alternating(*pieces.values(), rounds=args.rounds, clock=time.process_time)
     for name, taken in zip(pieces, seconds, strict=True):
         print(f"{name:34} {taken * 1e3:8.1f} ms {100 * taken / seconds[0]:6.1f} %")
 

@@ -133,7 +133,7 @@ ROWS = {
         Row(
             "L7",
             "N",
-            "A sweep whose runs crash and whose driver is killed restarts no finished run and prints one line "
+            "A sweep whose runs crash and whose driver is killed starts no run over and prints one line "
             "per failure.",
         ),
         Row(
@@ -245,8 +245,8 @@ ROWS = {
         Row(
             "C1",
             "N",
-            "In a 10 x 10 Deep Sea with two views, most of 10 seeds learn to reach the treasure with MEM's bonus "
-            "and almost none without it.",
+            "In a 10 x 10 Deep Sea with two views, at least 5 of 10 seeds learn to reach the treasure with "
+            "MEM's bonus, and at most one without it.",
             {"with MEM's bonus": at_least(5), "without": at_most(1)},
         ),
         Row(
