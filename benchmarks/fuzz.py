@@ -1,10 +1,10 @@
-"""Files that no program of ours wrote: every one is read or refused; none crashes, hangs or fills the memory.
+"""Fuzz the readers of segments and checkpoints: inputs load or are rejected, without crash, hang or memory growth.
 
     python -m benchmarks.fuzz --inputs 1000000
 
-Valid segments and checkpoints are changed at random, half of them with checksums that fit what they have become, so
-that what lies behind the checksums is reached too. Input `i` is always the same. Each block of inputs is a line in
-results/fuzz.jsonl; the same command again goes on behind the last one.
+Valid segments and checkpoints are mutated at random. Half of them get matching checksums, so that the code behind the
+checksum test is reached too. Input `i` is always the same. Each block of inputs appends a line to results/fuzz.jsonl;
+the same command continues after the last line.
 """
 
 import argparse
@@ -60,19 +60,19 @@ Random = np.random.Generator
 
 @dataclass
 class Outcome:
-    """Of the inputs from `first` on."""
+    """Outcome of a block of inputs that starts at `first`."""
 
     first: int
     inputs: int = 0
     read: int = 0
-    """As if they were ours; the others were refused."""
+    """Inputs that loaded; all others were rejected."""
     slowest_s: float = 0.0
     cpu_s: float = 0.0
     grown_mb: float = 0.0
 
 
 class FuzzTargets:
-    """A segment and a checkpoint, as small as they come."""
+    """Minimal segment and checkpoint to mutate."""
 
     def __init__(self) -> None:
         self.replay = ReplayBuffer(
@@ -89,8 +89,8 @@ class FuzzTargets:
             tree, {"format": 1, "versions": {}, "segments": [[0, STEPS, "0" * 64]]}
         )
 
-    def harm(self, rng: Random) -> Callable[[], None]:
-        """Something to read that was changed at random."""
+    def make_reader(self, rng: Random) -> Callable[[], None]:
+        """Mutate a segment or a checkpoint file and return a function that reads the result."""
         fits, name = (
             rng.random() < 0.5,
             (CHECKSUMS_FILE, TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, "segment")[rng.integers(5)],
@@ -109,16 +109,16 @@ class FuzzTargets:
 
 
 def _read_checkpoint(contents: dict[str, bytes]) -> None:
-    found = checkpoint.deserialize_checkpoint(contents)
+    loaded = checkpoint.deserialize_checkpoint(contents)
     with convert_load_errors():
-        list_changes(found.manifest, {"versions": {}})
-        parse_segments(found.manifest)
-        RunnerState.from_plain(found.state["runner"])
-        Counters().load_state(found.state["counters"])
+        list_changes(loaded.manifest, {"versions": {}})
+        parse_segments(loaded.manifest)
+        RunnerState.from_plain(loaded.state["runner"])
+        Counters().load_state(loaded.state["counters"])
 
 
 def mutate(content: bytes, rng: Random) -> bytes:
-    """One to three changes: bits, numbers, pieces left out, doubled or moved, and words that parsers trip over."""
+    """Apply one to three changes: flip bits, replace numbers, drop, repeat or move parts, insert parser edge cases."""
     changed = bytearray(content)
     for _ in range(rng.integers(1, 4)):
         if not changed:
@@ -144,12 +144,15 @@ def mutate(content: bytes, rng: Random) -> bytes:
     return bytes(changed)
 
 
-def fuzz(first: int, inputs: int, *, most_s: float = float("inf")) -> Outcome:
-    """Read so many inputs, or as many as can be in a time; an error that is not meant for the reader is raised."""
-    files, outcome = FuzzTargets(), Outcome(first)
+def fuzz(first: int, inputs: int, *, max_cpu_s: float = float("inf")) -> Outcome:
+    """Read `inputs` inputs, or as many as fit into `max_cpu_s` seconds.
+
+    Raises AssertionError if a reader fails with anything but CheckpointError or SegmentError.
+    """
+    targets, outcome = FuzzTargets(), Outcome(first)
     for number in range(first, first + inputs):
-        read = files.harm(np.random.Generator(np.random.Philox(number)))
-        began_s = thread_time()
+        read = targets.make_reader(np.random.Generator(np.random.Philox(number)))
+        start_s = thread_time()
         try:
             read()
             outcome.read += 1
@@ -157,13 +160,13 @@ def fuzz(first: int, inputs: int, *, most_s: float = float("inf")) -> Outcome:
             pass
         except BaseException as error:
             raise AssertionError(f"input {number} breaks the reader") from error
-        took_s = thread_time() - began_s
+        taken_s = thread_time() - start_s
         outcome.inputs += 1
-        outcome.cpu_s += took_s
-        outcome.slowest_s = max(outcome.slowest_s, took_s)
+        outcome.cpu_s += taken_s
+        outcome.slowest_s = max(outcome.slowest_s, taken_s)
         if outcome.inputs == inputs // 10:
             peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if outcome.cpu_s > most_s:
+        if outcome.cpu_s > max_cpu_s:
             break
     if outcome.inputs > inputs // 10:
         outcome.grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb) / 1024
@@ -171,7 +174,7 @@ def fuzz(first: int, inputs: int, *, most_s: float = float("inf")) -> Outcome:
 
 
 def run_blocks(inputs: int, path: Path) -> Iterator[Outcome]:
-    """Those that a file does not have yet; each is appended to it."""
+    """Run the blocks that are not in the file yet, append each to it, and yield it."""
     lines = path.read_text().splitlines() if path.exists() else []
     done = max((line["first"] + line["inputs"] for line in map(json.loads, lines)), default=0)
     for first in range(done, inputs, BLOCK):

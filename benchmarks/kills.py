@@ -1,11 +1,11 @@
-"""Runs that are killed again and again, and given the same command again: are they what they would have been?
+"""Kill runs repeatedly, restart them with the same command, and compare them with an uninterrupted run.
 
     python -m benchmarks.kills --kills 200
 
-A third of the kills hit a save: before or in the middle of one of its file operations. The others come from outside, at
-any moment. A run that has ended is compared with one that nobody disturbed, to the bit: parameters, targets, moments of
-the optimisers, discriminator, generators, replay with its actions, environment, counters, and all records but for the
-seconds in them. A line for each such run is added to the results; what is there counts, so the command can go on too.
+A third of the kills hit a save, before or in the middle of one of its file operations. The others come from outside at
+random moments. Each finished run is compared bit for bit with the reference: parameters, targets, optimizer moments,
+discriminator, generators, replay buffer with its actions, environment, counters, and all records without their seconds.
+Each run appends a line to the results. Lines that exist count, so the same command continues an interrupted benchmark.
 """
 
 import argparse
@@ -49,8 +49,8 @@ TINY = {
 }
 FRAMES = ("schedule.frames", "schedule.seed_frames", "evaluation.every_frames", "log.checkpoint_every_frames")
 DMC_REPEAT = 20
-PIECE = 0.4
-"""A process is killed within this part of the time, or file operations, of the reference run: so a run takes several."""
+MAX_SHARE = 0.4
+"""Share of the reference run's time, or file operations, within which a process is killed: a run takes several."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ CASES.append(Case("toy/hidden_goal", "ppo+mem"))
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """A run that nobody disturbed."""
+    """Uninterrupted run."""
 
     case: Case
     run_dir: RunDir
@@ -87,15 +87,15 @@ class ReferenceRun:
 
 
 def run_reference(case: Case, folder: Path, launcher: Launcher) -> ReferenceRun:
-    began_s = perf_counter()
+    start_s = perf_counter()
     ended = launcher.start(replace(_make_request(case, folder), kill_at=COUNT_ONLY)).wait()
     assert ended.status == 0, ended.output
     operations = int(ended.output.removesuffix(f" {COUNTED}\n").split()[-1])
-    return ReferenceRun(case, RunDir(folder), perf_counter() - began_s, operations)
+    return ReferenceRun(case, RunDir(folder), perf_counter() - start_s, operations)
 
 
 def run_by_command_line(case: Case, folder: Path) -> RunDir:
-    """In a process of its own, by `python -m manyview`."""
+    """Run `python -m manyview` in a new process, without the launcher."""
     subprocess.run(
         [sys.executable, "-m", "manyview", *case.command(folder)], check=True, stdout=subprocess.DEVNULL, timeout=600
     )
@@ -105,10 +105,10 @@ def run_by_command_line(case: Case, folder: Path) -> RunDir:
 def run_with_kills(
     reference: ReferenceRun, folder: Path, launcher: Launcher, random: Random, *, kills: int
 ) -> tuple[int, int]:
-    """Run it to its end through at most so many kills: how many there were, and how many of them inside a save."""
+    """Run to the end through at most `kills` kills; return the number of kills and of those inside a save."""
     deaths = [0, 0]
     while sum(deaths) < kills:
-        inside_a_save = deaths[True] < 0.4 * (sum(deaths) + 1)  # the others may hit one too
+        inside_a_save = deaths[True] < 0.4 * (sum(deaths) + 1)  # outside kills may hit a save too
         ended = _run_until_killed(reference, folder, launcher, random, inside_a_save=inside_a_save)
         if not ended.was_killed:
             assert ended.status == 0, ended.output
@@ -125,11 +125,11 @@ def _run_until_killed(
 ) -> ExitResult:
     request = _make_request(reference.case, folder)
     if inside_a_save:
-        return launcher.start(replace(request, kill_at=random.randint(1, int(reference.operations * PIECE)))).wait()
+        return launcher.start(replace(request, kill_at=random.randint(1, int(reference.operations * MAX_SHARE)))).wait()
     running = launcher.start(request)
-    if random.random() < 0.8:  # the others may die before they have begun
+    if random.random() < 0.8:  # otherwise the kill may come before the first output
         running.wait_for_output()
-    sleep(random.uniform(0, reference.seconds * PIECE))
+    sleep(random.uniform(0, reference.seconds * MAX_SHARE))
     running.send(SIGKILL)
     return running.wait()
 
@@ -169,16 +169,22 @@ def _run_rounds(
         return
     name = f"{case.task.replace('/', '-')}-{case.method}"
     reference = run_reference(case, scratch / name, launcher)
-    strange = compare_runs(reference.run_dir, run_by_command_line(case, scratch / f"{name}-command"))
-    assert not strange, f"two runs that nobody disturbed are not the same: {strange}"
+    mismatches = compare_runs(reference.run_dir, run_by_command_line(case, scratch / f"{name}-command"))
+    assert not mismatches, f"two uninterrupted runs differ: {mismatches}"
     while kills < wanted:
-        began_s, folder = perf_counter(), scratch / f"{name}-{number}"
+        start_s, folder = perf_counter(), scratch / f"{name}-{number}"
         random = Random(number)  # noqa: S311
         died, in_saves = run_with_kills(reference, folder, launcher, random, kills=min(most, wanted - kills))
-        found = compare_runs(reference.run_dir, RunDir(folder))
-        seconds = round(perf_counter() - began_s, 1)
-        counts = {"round": number, "kills": died, "inside a save": in_saves, "differences": found, "seconds": seconds}
-        yield {"task": case.task, "method": case.method, **counts}
+        differences = compare_runs(reference.run_dir, RunDir(folder))
+        seconds = round(perf_counter() - start_s, 1)
+        counts = {"round": number, "kills": died, "inside a save": in_saves}
+        yield {
+            "task": case.task,
+            "method": case.method,
+            **counts,
+            "differences": differences,
+            "seconds": seconds,
+        }
         kills, number = kills + died, number + 1
 
 

@@ -1,8 +1,8 @@
-"""What a view of Meta-World costs in both qualities, and what it looks like.
+"""Time the views of Meta-World in both render qualities and draw them.
 
     python -m benchmarks.metaworld --sheet docs/images/metaworld.png
 
-Needs the extra `metaworld`, in an environment of its own.
+Needs the extra `metaworld`, installed in a separate Python environment.
 """
 
 import argparse
@@ -31,19 +31,19 @@ def make_envs(task: str) -> Pair:
 
 
 def measure_ms_per_view(envs: Pair, repeats: int) -> dict[RenderQuality, float]:
-    """The shortest of several times, both qualities in turn: what else runs on the machine only adds."""
+    """Return the shortest of `repeats` alternating times: other load on the machine only adds to a time."""
     taken: dict[RenderQuality, list[float]] = {quality: [] for quality in envs}
     for _ in range(repeats):
         for quality, env in envs.items():
             base: Any = env.unwrapped
-            begin = time.perf_counter()
+            start_s = time.perf_counter()
             base.render_views()
-            taken[quality].append((time.perf_counter() - begin) * 1e3 / len(base.views))
+            taken[quality].append((time.perf_counter() - start_s) * 1e3 / len(base.views))
     return {quality: min(times) for quality, times in taken.items()}
 
 
 def collect_images(envs: Pair) -> dict[str, Any]:
-    """The first picture of every view, by its column's title."""
+    """Return the first image of every view by column title."""
     shown: dict[str, Any] = {}
     for quality, env in envs.items():
         observation, _ = env.reset(seed=SEED)
@@ -55,20 +55,20 @@ def draw_sheet(rows: dict[str, dict[str, Any]]) -> Image.Image:
     columns = list(next(iter(rows.values())))
     tile = len(next(iter(rows.values()))[columns[0]]) + GAP_PIXELS
     left, top = MARGIN_PIXELS
-    whole = Image.new("RGB", (left + tile * len(columns), top + tile * len(rows)), "white")
-    draw = ImageDraw.Draw(whole)
+    sheet = Image.new("RGB", (left + tile * len(columns), top + tile * len(rows)), "white")
+    draw = ImageDraw.Draw(sheet)
     for y, (task, shown) in enumerate(rows.items()):
         draw.text((2, top + tile * (y + 0.4)), task, fill="black")
         for x, column in enumerate(columns):
             draw.text((left + tile * x, 0), column, fill="black")
-            whole.paste(Image.fromarray(shown[column]), (left + tile * x, top + tile * y))
-    # Few colours are enough to look at, and a third of the bytes.
-    return whole.quantize(128)
+            sheet.paste(Image.fromarray(shown[column]), (left + tile * x, top + tile * y))
+    # 128 colors suffice for viewing and take a third of the bytes.
+    return sheet.quantize(128)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sheet", type=Path, help="write the pictures here")
+    parser.add_argument("--sheet", type=Path, help="write the images to this file")
     parser.add_argument("--repeats", type=int, default=20)
     arguments = parser.parse_args()
     rows = {}

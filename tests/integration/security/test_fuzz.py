@@ -14,7 +14,7 @@ INPUTS, MOST_S = 100_000, 35.0
 @pytest.mark.slow
 @pytest.mark.quality("X3")
 def test_no_input_crashes_hangs_or_fills_the_memory(figure: Figure) -> None:
-    outcome = fuzz(0, INPUTS, most_s=MOST_S)
+    outcome = fuzz(0, INPUTS, max_cpu_s=MOST_S)
     figure(outcome.inputs, "inputs")
     figure(outcome.slowest_s, "seconds")
     figure(outcome.grown_mb, "MB grown")
