@@ -273,7 +273,7 @@ def measure_kills(*, task: str = ROBOT, seconds: float = 60.0) -> tuple[float, f
     share = delivered / seconds / (undisturbed_rate * (1 - dead_s / (4 * seconds)))
     print(
         f"{kills} kills in {seconds:g} s: {100 * share:.0f} % of the survivors' share (bar 90), first chunk of "
-        f"{config.scale.chunk_steps} steps {median(recovery_s):.1f} s after a kill, at most {max(recovery_s):.1f} s (bar 5)"
+        f"{config.scale.chunk_steps} steps {median(recovery_s):.1f} s after a kill, max {max(recovery_s):.1f} (bar 5)"
     )
     return share, max(recovery_s)
 

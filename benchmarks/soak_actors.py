@@ -1,11 +1,11 @@
-"""An hour of training with actors that are killed and that hang: what grows, and what slows down?
+"""Train for an hour with actors that are killed and hang, and measure resource growth and slowdown.
 
-    python -m benchmarks.soak_actors                # one hour; a JSON line a minute into results/soak_actors.jsonl
+    python -m benchmarks.soak_actors                # one hour; a JSON line per minute in results/soak_actors.jsonl
     python -m benchmarks.soak_actors --minutes 5 --out soak.jsonl
 
-Four actors and two shards on Ray. Every ten seconds an actor is killed, and every third time it is stopped instead, so
-that it hangs until its deadline; in all of them physics breaks and a camera fails, as in `benchmarks.soak`. Watched are
-the learner and the shards, which must live through all of it; Ray's own two servers are told beside them.
+The run has four actors and two shards on Ray. Every ten seconds an actor is killed; every third time it is stopped
+instead, so that it hangs until its deadline. All actors have failing physics and a failing camera, as in
+`benchmarks.soak`. The learner and the shards must survive and meet the bars; Ray's two servers are only reported.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from manyview.scale.cluster import connect, count_cpus
 from manyview.train import RunDir
 from manyview.train.runner import Runner
 
-TROUBLE_EVERY_S = 10.0
+FAULT_EVERY_S = 10.0
 HANGS_EVERY = 3
 TASK = "benchmarks.soak_actors:make_breaking_env"
 SCALE = {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0}
@@ -50,7 +50,7 @@ def make_breaking_env() -> gym.Env[Any, Any]:
 
 
 class FaultInjector(Thread):
-    """Kills and stops actors, one at a time, until it is over."""
+    """Thread that kills or stops one actor at a time until `over` is set."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -59,7 +59,7 @@ class FaultInjector(Thread):
     def run(self) -> None:
         rng = np.random.default_rng(0)
         for turn in count(1):
-            if self.over.wait(TROUBLE_EVERY_S):
+            if self.over.wait(FAULT_EVERY_S):
                 return
             actors = sorted(pid for pid, name in find_descendants(os.getpid()).items() if BUSY_ACTOR_NAME in name)
             hang = turn % HANGS_EVERY == 0
@@ -70,23 +70,23 @@ class FaultInjector(Thread):
 
 
 def measure_ray_processes() -> dict[str, float]:
-    """Memory of their own and descriptors of processes of Ray's."""
-    found: dict[str, float] = {}
-    family = find_descendants(os.getpid())
-    for who, name in PROCESS_GROUPS.items():
-        pids = [pid for pid, called in family.items() if name in called]
-        found[f"{who} MB"] = sum(map(read_private_mb, pids))
-        found[f"{who} threads"] = sum(read_status_field(pid, "Threads") for pid in pids)
-        found[f"{who} descriptors"] = sum(map(count_descriptors, pids))
-    return found
+    """Return private memory, threads and descriptors of Ray's processes by group."""
+    figures: dict[str, float] = {}
+    descendants = find_descendants(os.getpid())
+    for group, name in PROCESS_GROUPS.items():
+        pids = [pid for pid, process in descendants.items() if name in process]
+        figures[f"{group} MB"] = sum(map(read_private_mb, pids))
+        figures[f"{group} threads"] = sum(read_status_field(pid, "Threads") for pid in pids)
+        figures[f"{group} descriptors"] = sum(map(count_descriptors, pids))
+    return figures
 
 
-def summarize_group(who: str, samples: list[dict[str, Any]]) -> dict[str, float]:
-    """As if they were the process that is watched; of speed only the learner's is known."""
-    names = {"resident MB": f"{who} MB", "descriptors": f"{who} descriptors", "threads": f"{who} threads"}
-    found = summarize_drift([{**one, **{name: one[theirs] for name, theirs in names.items()}} for one in samples])
-    found.pop("speed drift")
-    return found
+def summarize_group(group: str, samples: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the drift of a process group, without speed: only the learner's is measured."""
+    names = {"resident MB": f"{group} MB", "descriptors": f"{group} descriptors", "threads": f"{group} threads"}
+    drift = summarize_drift([{**entry, **{name: entry[key] for name, key in names.items()}} for entry in samples])
+    drift.pop("speed drift")
+    return drift
 
 
 def main() -> None:
@@ -95,44 +95,47 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/soak_actors.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    config, samples, trouble = make_endless_config(TASK, scale=SCALE), list[dict[str, Any]](), FaultInjector()
+    config, samples, injector = make_endless_config(TASK, scale=SCALE), list[dict[str, Any]](), FaultInjector()
     with (
-        tempfile.TemporaryDirectory() as place,
+        tempfile.TemporaryDirectory() as directory,
         arguments.out.open("w") as out,
         connect(None, cpus=count_cpus(config, spares=1)),
     ):
         from manyview.scale.trainer import ActorLearnerTrainer
 
-        session = Runner(config, RunDir(Path(place) / "run"), build_trainer=ActorLearnerTrainer)
-        trouble.start()
-        began = perf_counter()
-        while perf_counter() - began < 60 * arguments.minutes:
-            updates = session.trainer.counters.updates
-            one = {**measure_minute(session, began), **measure_ray_processes()}
-            one["threads"] = read_status_field(os.getpid(), "Threads")  # Ray's too
-            one |= {
-                "updates": session.trainer.counters.updates - updates,
-                "kills": trouble.kills,
-                "hangs": trouble.hangs,
+        runner = Runner(config, RunDir(Path(directory) / "run"), build_trainer=ActorLearnerTrainer)
+        injector.start()
+        start_s = perf_counter()
+        while perf_counter() - start_s < 60 * arguments.minutes:
+            updates = runner.trainer.counters.updates
+            entry = {**measure_minute(runner, start_s), **measure_ray_processes()}
+            entry["threads"] = read_status_field(os.getpid(), "Threads")  # Ray's too
+            entry |= {
+                "updates": runner.trainer.counters.updates - updates,
+                "kills": injector.kills,
+                "hangs": injector.hangs,
             }
-            # Of an update: looks at actors are no work.
-            one["CPU against fixed work"] *= one["rounds"] / max(1, one["updates"])
-            samples.append(one)
-            out.write(json.dumps(one) + "\n")
+            # CPU time per update: polling the actors is no work.
+            entry["CPU against fixed work"] *= entry["rounds"] / max(1, entry["updates"])
+            samples.append(entry)
+            out.write(json.dumps(entry) + "\n")
             out.flush()
-            print(one, flush=True)
-        trouble.over.set()
-        clock = session.trainer.counters
-        session.close()
-        found = {"learner": summarize_drift(samples), **{who: summarize_group(who, samples) for who in PROCESS_GROUPS}}
-        ratio = clock.updates * config.schedule.update_every_steps / (clock.steps - config.schedule.seed_frames)
-        last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.manifest)}
+            print(entry, flush=True)
+        injector.over.set()
+        counters = runner.trainer.counters
+        runner.close()
+        drifts = {
+            "learner": summarize_drift(samples),
+            **{group: summarize_group(group, samples) for group in PROCESS_GROUPS},
+        }
+        ratio = counters.updates * config.schedule.update_every_steps / (counters.steps - config.schedule.seed_frames)
+        last = {"verdict": drifts, "updates asked for": ratio, "manifest": dict(runner.manifest)}
         out.write(json.dumps(last) + "\n")
-    for who, figures in found.items():
+    for group, figures in drifts.items():
         for name, value in figures.items():
-            barred = name in BARS and who in ("learner", "shards")
-            print(f"{who}, {name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if barred else ""))
-    print(f"{trouble.kills} kills, {trouble.hangs} hangs; updates made of those asked for: {ratio:.4f} (bar 1 %)")
+            has_bar = name in BARS and group in ("learner", "shards")
+            print(f"{group}, {name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if has_bar else ""))
+    print(f"{injector.kills} kills, {injector.hangs} hangs; updates made over updates due: {ratio:.4f} (bar 1 %)")
 
 
 if __name__ == "__main__":

@@ -133,8 +133,7 @@ ROWS = {
         Row(
             "L7",
             "N",
-            "A sweep whose runs crash and whose driver is killed starts no run over and prints one line "
-            "per failure.",
+            "A sweep whose runs crash and whose driver is killed starts no run over and prints one line per failure.",
         ),
         Row(
             "L4",
