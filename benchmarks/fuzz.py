@@ -123,21 +123,21 @@ def mutate(content: bytes, rng: Random) -> bytes:
     for _ in range(rng.integers(1, 4)):
         if not changed:
             break
-        begin, length = int(rng.integers(len(changed))), int(rng.integers(1, 24))
-        piece = slice(begin, begin + length)
+        start, length = int(rng.integers(len(changed))), int(rng.integers(1, 24))
+        piece = slice(start, start + length)
         match rng.integers(8):
             case 0 | 1:
-                changed[begin] ^= 1 << int(rng.integers(8))
+                changed[start] ^= 1 << int(rng.integers(8))
             case 2:
                 changed[piece] = rng.bytes(length)
             case 3:
-                changed[begin : begin + 8] = NUMBERS[rng.integers(len(NUMBERS))].to_bytes(8, "little")
+                changed[start : start + 8] = NUMBERS[rng.integers(len(NUMBERS))].to_bytes(8, "little")
             case 4:
-                changed[begin : begin + int(rng.integers(8))] = WORDS[rng.integers(len(WORDS))]
+                changed[start : start + int(rng.integers(8))] = WORDS[rng.integers(len(WORDS))]
             case 5:
-                del changed[piece if rng.random() < 0.8 else slice(begin, None)]
+                del changed[piece if rng.random() < 0.8 else slice(start, None)]
             case 6:
-                changed[begin:begin] = changed[piece] * int(rng.integers(1, 40))
+                changed[start:start] = changed[piece] * int(rng.integers(1, 40))
             case _:
                 target = int(rng.integers(len(changed)))
                 changed[target:target] = changed[piece]

@@ -86,44 +86,44 @@ class ReferenceRun:
     operations: int
 
 
-def run_reference(case: Case, folder: Path, launcher: Launcher) -> ReferenceRun:
+def run_reference(case: Case, path: Path, launcher: Launcher) -> ReferenceRun:
     start_s = perf_counter()
-    ended = launcher.start(replace(_make_request(case, folder), kill_at=COUNT_ONLY)).wait()
+    ended = launcher.start(replace(_make_request(case, path), kill_at=COUNT_ONLY)).wait()
     assert ended.status == 0, ended.output
     operations = int(ended.output.removesuffix(f" {COUNTED}\n").split()[-1])
-    return ReferenceRun(case, RunDir(folder), perf_counter() - start_s, operations)
+    return ReferenceRun(case, RunDir(path), perf_counter() - start_s, operations)
 
 
-def run_by_command_line(case: Case, folder: Path) -> RunDir:
+def run_by_command_line(case: Case, path: Path) -> RunDir:
     """Run `python -m manyview` in a new process, without the launcher."""
     subprocess.run(
-        [sys.executable, "-m", "manyview", *case.command(folder)], check=True, stdout=subprocess.DEVNULL, timeout=600
+        [sys.executable, "-m", "manyview", *case.command(path)], check=True, stdout=subprocess.DEVNULL, timeout=600
     )
-    return RunDir(folder)
+    return RunDir(path)
 
 
 def run_with_kills(
-    reference: ReferenceRun, folder: Path, launcher: Launcher, random: Random, *, kills: int
+    reference: ReferenceRun, path: Path, launcher: Launcher, random: Random, *, kills: int
 ) -> tuple[int, int]:
     """Run to the end through at most `kills` kills; return the number of kills and of those inside a save."""
     deaths = [0, 0]
     while sum(deaths) < kills:
         inside_a_save = deaths[True] < 0.4 * (sum(deaths) + 1)  # outside kills may hit a save too
-        ended = _run_until_killed(reference, folder, launcher, random, inside_a_save=inside_a_save)
+        ended = _run_until_killed(reference, path, launcher, random, inside_a_save=inside_a_save)
         if not ended.was_killed:
             assert ended.status == 0, ended.output
             break
         deaths[inside_a_save] += 1
     else:
-        ended = launcher.start(_make_request(reference.case, folder)).wait()
+        ended = launcher.start(_make_request(reference.case, path)).wait()
         assert ended.status == 0, ended.output
     return sum(deaths), deaths[True]
 
 
 def _run_until_killed(
-    reference: ReferenceRun, folder: Path, launcher: Launcher, random: Random, *, inside_a_save: bool
+    reference: ReferenceRun, path: Path, launcher: Launcher, random: Random, *, inside_a_save: bool
 ) -> ExitResult:
-    request = _make_request(reference.case, folder)
+    request = _make_request(reference.case, path)
     if inside_a_save:
         return launcher.start(replace(request, kill_at=random.randint(1, int(reference.operations * MAX_SHARE)))).wait()
     running = launcher.start(request)
@@ -134,10 +134,10 @@ def _run_until_killed(
     return running.wait()
 
 
-def _make_request(case: Case, folder: Path) -> Request:
-    run = RunDir(folder)
+def _make_request(case: Case, path: Path) -> Request:
+    run = RunDir(path)
     saves = [str(run.checkpoints_dir), str(run.replay_dir)]
-    return Request(case.command(folder), output=f"{folder}.said", watched_dirs=saves)
+    return Request(case.command(path), output=f"{path}.said", watched_dirs=saves)
 
 
 def _read_lines(results: Path) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def main() -> int:
 
 
 def _run_rounds(
-    case: Case, done: list[dict[str, Any]], wanted: int, most: int, scratch: Path, launcher: Launcher
+    case: Case, done: list[dict[str, Any]], wanted: int, max_kills: int, scratch: Path, launcher: Launcher
 ) -> Iterator[dict[str, Any]]:
     kills, number = sum(line["kills"] for line in done), len(done)
     if kills >= wanted:
@@ -172,10 +172,10 @@ def _run_rounds(
     mismatches = compare_runs(reference.run_dir, run_by_command_line(case, scratch / f"{name}-command"))
     assert not mismatches, f"two uninterrupted runs differ: {mismatches}"
     while kills < wanted:
-        start_s, folder = perf_counter(), scratch / f"{name}-{number}"
+        start_s, path = perf_counter(), scratch / f"{name}-{number}"
         random = Random(number)  # noqa: S311
-        died, in_saves = run_with_kills(reference, folder, launcher, random, kills=min(most, wanted - kills))
-        differences = compare_runs(reference.run_dir, RunDir(folder))
+        died, in_saves = run_with_kills(reference, path, launcher, random, kills=min(max_kills, wanted - kills))
+        differences = compare_runs(reference.run_dir, RunDir(path))
         seconds = round(perf_counter() - start_s, 1)
         counts = {"round": number, "kills": died, "inside a save": in_saves}
         yield {

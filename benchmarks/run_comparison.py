@@ -19,9 +19,9 @@ CLOCK_KEYS = ("elapsed_s", "metrics_bytes", "metrics_sha256")
 """Runner state keys that depend on time: records contain seconds."""
 
 
-def compare_runs(one: RunDir, other: RunDir) -> list[str]:
+def compare_runs(first: RunDir, second: RunDir) -> list[str]:
     """Return the differences of two runs in checkpoints, replay contents and records, and their leftover files."""
-    checkpoints = [checkpoint.list_checkpoints(run.checkpoints_dir) for run in (one, other)]
+    checkpoints = [checkpoint.list_checkpoints(run.checkpoints_dir) for run in (first, second)]
     names = [[path.name for path in paths] for paths in checkpoints]
     if names[0] != names[1]:
         return [f"checkpoints {names[0]} and {names[1]}"]
@@ -30,34 +30,34 @@ def compare_runs(one: RunDir, other: RunDir) -> list[str]:
         for mine, theirs in zip(*checkpoints, strict=True)
         for place in compare_trees(load_comparable_state(mine), load_comparable_state(theirs))
     ]
-    left, right = (read_replay(run, newest[0]) for run, newest in zip((one, other), checkpoints, strict=True))
+    left, right = (read_replay(run, newest[0]) for run, newest in zip((first, second), checkpoints, strict=True))
     differences += [f"replay: {place}" for place in compare_trees(left, right)]
     differences += [
         f"record {place}"
-        for place in compare_trees(list(_read_comparable_records(one)), list(_read_comparable_records(other)))
+        for place in compare_trees(list(_read_comparable_records(first)), list(_read_comparable_records(second)))
     ]
-    return differences + [f"{run.path}: {path}" for run in (one, other) for path in find_leftovers(run)]
+    return differences + [f"{run.path}: {path}" for run in (first, second) for path in find_leftovers(run)]
 
 
-def compare_trees(one: Any, other: Any, *, path: str = "") -> list[str]:
+def compare_trees(first: Any, second: Any, *, path: str = "") -> list[str]:
     """Return the paths at which two trees of values differ in any bit."""
-    if type(one) is not type(other):
-        return [f"{path}: {type(one).__name__} and {type(other).__name__}"]
-    if isinstance(one, dict):
-        if one.keys() != other.keys():
-            return [f"{path}: {sorted(map(str, one.keys() ^ other.keys()))}"]
-        return [diff for name in one for diff in compare_trees(one[name], other[name], path=f"{path}/{name}")]
-    if isinstance(one, list | tuple):
-        if len(one) != len(other):
-            return [f"{path}: {len(one)} and {len(other)} parts"]
-        pairs = enumerate(zip(one, other, strict=True))
+    if type(first) is not type(second):
+        return [f"{path}: {type(first).__name__} and {type(second).__name__}"]
+    if isinstance(first, dict):
+        if first.keys() != second.keys():
+            return [f"{path}: {sorted(map(str, first.keys() ^ second.keys()))}"]
+        return [diff for name in first for diff in compare_trees(first[name], second[name], path=f"{path}/{name}")]
+    if isinstance(first, list | tuple):
+        if len(first) != len(second):
+            return [f"{path}: {len(first)} and {len(second)} parts"]
+        pairs = enumerate(zip(first, second, strict=True))
         return [diff for index, pair in pairs for diff in compare_trees(*pair, path=f"{path}/{index}")]
-    if isinstance(one, torch.Tensor):
-        one, other = one.detach().cpu().numpy(), other.detach().cpu().numpy()
-    if isinstance(one, np.ndarray):
-        is_equal = (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    if isinstance(first, torch.Tensor):
+        first, second = first.detach().cpu().numpy(), second.detach().cpu().numpy()
+    if isinstance(first, np.ndarray):
+        is_equal = (first.dtype, first.shape, first.tobytes()) == (second.dtype, second.shape, second.tobytes())
         return [] if is_equal else [f"{path}: other numbers"]
-    return [] if one == other or (one != one and other != other) else [f"{path}: {one} and {other}"]
+    return [] if first == second or (first != first and second != second) else [f"{path}: {first} and {second}"]
 
 
 def find_leftovers(run: RunDir) -> list[str]:

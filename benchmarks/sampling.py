@@ -200,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = ("batch", "sizes", "insert", "shift")
     parser.add_argument("parts", nargs="*", metavar="PART", help="parts to measure (default: all)")
-    parser.add_argument("--size", type=int, default=SIZE, help="height and width of the pictures")
+    parser.add_argument("--size", type=int, default=SIZE, help="height and width of the images")
     parser.add_argument("--capacity", type=int, default=8000, help="steps in the rings of `batch`, a multiple of 1000")
     parser.add_argument("--rounds", type=int, default=15, help="batches of each side")
     args = parser.parse_args()

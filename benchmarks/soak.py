@@ -83,8 +83,8 @@ def make_endless_config(task: str, **changes: Any) -> RunConfig:
     return apply_overrides(config, merge_overrides(settings, changes))
 
 
-def make_runner(folder: Path) -> Runner:
-    return Runner(make_endless_config("dmc/cheetah_run"), RunDir(folder))
+def make_runner(path: Path) -> Runner:
+    return Runner(make_endless_config("dmc/cheetah_run"), RunDir(path))
 
 
 def run_fixed_work() -> None:

@@ -23,8 +23,8 @@ def make_frame_sampler(
     buffer = _make_buffer(
         capacity, batch * window, SliceSampler(slice_len=window, traj_key="episode", cache_values=True)
     )
-    for begin in range(0, capacity, CHUNK):
-        episode = torch.arange(begin, begin + CHUNK) // episode_steps
+    for start in range(0, capacity, CHUNK):
+        episode = torch.arange(start, start + CHUNK) // episode_steps
         buffer.extend(_make_steps({"frames": _make_noise(views, 3, size, size), "episode": episode}))
     discounts = 0.99 ** torch.arange(n_step)
 
