@@ -16,7 +16,7 @@ def test_a_child_that_does_not_end_is_killed_and_the_next_one_is_told_apart(tmp_
     variables = {"HANG": str(tmp_path / "hang")}
     hung = Request(case.command(tmp_path / "run"), output=said, watched_dirs=[], environment=variables)
     running = launcher.start(hung)
-    with pytest.raises(TimeoutError, match="still there after 1 s"):
+    with pytest.raises(TimeoutError, match="still running after 1 s"):
         running.wait(at_most_s=1)
     assert running.wait().was_killed
     abandoned = launcher.start(hung)  # as by a test that fails before it waits
