@@ -8,11 +8,11 @@ keep_freed_memory()
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
-    """Tests that draw without a generator of their own draw the same every time."""
+def seed_torch() -> None:
+    """Seed torch's global generator before every test."""
     torch.manual_seed(0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: two workers then end together."""
+    """Run slow tests first, so that parallel workers finish at about the same time."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

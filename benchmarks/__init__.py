@@ -1,1 +1,1 @@
-"""Measurements of performance and robustness. Nothing here is shipped."""
+"""Benchmarks of performance and robustness. They are not part of the package."""

@@ -1,12 +1,12 @@
-"""What many actors give and cost, on Ray, side by side in one run.
+"""Measure the throughput and overhead of Ray actors.
 
-    python -m benchmarks.actors collecting   steps a second of 1, 2 and 4 actors, against as many bare loops
-    python -m benchmarks.actors chunks       the same with chunks of 1 step and of 200
-    python -m benchmarks.actors waiting      what share of its time a learner waits for batches
+    python -m benchmarks.actors collecting   steps per second of 1, 2 and 4 actors against as many bare loops
+    python -m benchmarks.actors chunks       steps per second with chunks of 1, 10, 50 and 200 steps
+    python -m benchmarks.actors waiting      share of its time that a learner waits for batches
     python -m benchmarks.actors overhead     a run with one actor against one process, both on one core
-    python -m benchmarks.actors killing      one of four actors is killed every 5 s for a minute (QUALITY L1)
+    python -m benchmarks.actors killing      one of four actors is killed every 5 s for a minute (quality row L1)
 
-A bare loop is a process that steps the environment with random actions and keeps nothing.
+A bare loop is a process that steps the environment with random actions and stores nothing.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import gymnasium as gym
 import ray
 
 import manyview
-from benchmarks.processes import ACTING, below
+from benchmarks.processes import BUSY_ACTOR_NAME, find_descendants
 from manyview.config.overrides import apply_overrides
 from manyview.data import AsyncWriter
 from manyview.scale.actor_pool import ActorLost, ActorPool, Delivery
@@ -39,27 +39,29 @@ from manyview.train.compute import configure_torch
 from manyview.train.trainer import AdvanceResult, Trainer
 
 RENDERED = "dmc/quadruped_run"
-"""Nine tenths of a step of it are spent on drawing, without a graphics card."""
+"""Rendering takes nine tenths of a step without a GPU."""
 QUICK = "toy/identity_continuous"
-ROBOT = "benchmarks.actors:robot"
-"""Twenty steps a second, whatever the machine: where actors share cores, whoever survives gets those of the dead."""
+ROBOT = "benchmarks.actors:make_robot"
+"""Twenty steps per second on any machine. If actors shared cores, survivors would speed up after a kill."""
 MANY = 10**9
 KILL_EVERY_S = 5.0
 KEY = b"the key of a benchmark"
 
 
-class Paced(gym.Wrapper[Any, Any, Any, Any]):
+class FixedRateEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """Environment that takes at least 0.05 s per step."""
+
     def step(self, action: Any) -> Any:
         sleep(0.05)
         return self.env.step(action)
 
 
-def robot() -> gym.Env[Any, Any]:
-    return Paced(manyview.make(QUICK))
+def make_robot() -> gym.Env[Any, Any]:
+    return FixedRateEnv(manyview.make(QUICK))
 
 
-def config_of(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) -> RunConfig:
-    """The policy acts from the first step; nobody learns unless asked to."""
+def make_config(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) -> RunConfig:
+    """Return a config whose policy acts from the first step and which never ends."""
     base = load_preset("cpu" if task.startswith("dmc") else "minute", task=task, method="drqv2+mem", seed=1)
     settings = {
         "schedule": {"random_steps": 0, "frames": MANY},
@@ -70,48 +72,48 @@ def config_of(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any) 
 
 
 @dataclass
-class Watched:
-    """When each actor delivered how many steps."""
+class Deliveries:
+    """Times and step counts of the chunks of each actor."""
 
     at_s: dict[int, list[float]]
     steps: dict[int, list[int]]
 
-    def rates(self) -> list[float]:
-        """Steps a second of each, between its first delivery and its last."""
+    def compute_rates(self) -> list[float]:
+        """Return the steps per second of each actor between its first and its last delivery."""
         return [sum(self.steps[actor][1:]) / (times[-1] - times[0]) for actor, times in self.at_s.items()]
 
 
 @contextmanager
-def fleet_of(config: RunConfig) -> Iterator[tuple[ActorPool, Any]]:
-    """Actors and one shard, without a learner, and weights for them."""
+def open_actor_pool(config: RunConfig) -> Iterator[tuple[ActorPool, Any]]:
+    """Start actors and one shard without a learner; yield the pool and policy weights."""
     env = factory.make_env(config)
     shapes = factory.infer_shapes(config, env)
     env.close()
     shard: Any = ray.remote(ReplayShard).options(num_cpus=0).remote(config, shapes, index=0, count=1, key=KEY)
-    fleet = ActorPool(config, shapes, [shard], key=KEY)
+    pool = ActorPool(config, shapes, [shard], key=KEY)
     try:
-        yield fleet, ray.put(get_policy_weights(factory.build_agent(config, shapes)))
+        yield pool, ray.put(get_policy_weights(factory.build_agent(config, shapes)))
     finally:
-        fleet.close()
+        pool.close()
         ray.kill(shard)
 
 
-def watched(fleet: ActorPool, weights: Any, config: RunConfig, *, seconds: float) -> Watched:
-    """For so long after every actor has delivered once."""
-    found = Watched({}, {})
-    began_s: float | None = None
-    while began_s is None or monotonic() - began_s < seconds:
-        fleet.request_chunks(weights, step=0, max_steps=MANY, chunk_steps=config.scale.chunk_steps)
-        for one in fleet.poll(wait_s=0.05):
-            if isinstance(one, Delivery) and not one.result.rejection:
-                found.at_s.setdefault(one.actor, []).append(monotonic())
-                found.steps.setdefault(one.actor, []).append(config.scale.chunk_steps)
-        if began_s is None and len(found.at_s) == len(fleet.slots):
-            began_s = monotonic()
-    return found
+def watch_deliveries(pool: ActorPool, weights: Any, config: RunConfig, *, seconds: float) -> Deliveries:
+    """Record deliveries for `seconds` after every actor has delivered once."""
+    deliveries = Deliveries({}, {})
+    start_s: float | None = None
+    while start_s is None or monotonic() - start_s < seconds:
+        pool.request_chunks(weights, step=0, max_steps=MANY, chunk_steps=config.scale.chunk_steps)
+        for event in pool.poll(wait_s=0.05):
+            if isinstance(event, Delivery) and not event.result.rejection:
+                deliveries.at_s.setdefault(event.actor, []).append(monotonic())
+                deliveries.steps.setdefault(event.actor, []).append(config.scale.chunk_steps)
+        if start_s is None and len(deliveries.at_s) == len(pool.slots):
+            start_s = monotonic()
+    return deliveries
 
 
-def _bare(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None:
+def _run_bare_loop(config: RunConfig, seconds: float, barrier: Any, queue: Any) -> None:
     configure_torch(config.machine)
     env = factory.make_env(config)
     env.action_space.seed(1)
@@ -119,161 +121,161 @@ def _bare(config: RunConfig, seconds: float, barrier: Any, answers: Any) -> None
     for _ in range(3):
         env.step(env.action_space.sample())
     barrier.wait(timeout=120)
-    began_s, steps = monotonic(), 0
-    while monotonic() - began_s < seconds:
+    start_s, steps = monotonic(), 0
+    while monotonic() - start_s < seconds:
         _, _, terminated, truncated, _ = env.step(env.action_space.sample())
         if terminated or truncated:
             env.reset()
         steps += 1
-    answers.put(steps / (monotonic() - began_s))
+    queue.put(steps / (monotonic() - start_s))
 
 
-def bare_rates(config: RunConfig, *, loops: int, seconds: float) -> list[float]:
+def measure_bare_rates(config: RunConfig, *, loops: int, seconds: float) -> list[float]:
     spawn = multiprocessing.get_context("spawn")
-    barrier, answers = spawn.Barrier(loops), spawn.Queue()
-    processes = [spawn.Process(target=_bare, args=(config, seconds, barrier, answers)) for _ in range(loops)]
+    barrier, queue = spawn.Barrier(loops), spawn.Queue()
+    processes = [spawn.Process(target=_run_bare_loop, args=(config, seconds, barrier, queue)) for _ in range(loops)]
     for process in processes:
         process.start()
-    found = [answers.get(timeout=seconds + 120) for _ in processes]
+    rates = [queue.get(timeout=seconds + 120) for _ in processes]
     for process in processes:
         process.join(60)
-    return found
+    return rates
 
 
-def collecting(*, task: str, seconds: float, rounds: int) -> None:
-    print(f"{task}: steps a second and actor (or loop), medians of {rounds} rounds")
+def measure_collecting(*, task: str, seconds: float, rounds: int) -> None:
+    print(f"{task}: steps per second and actor (or loop), medians of {rounds} rounds")
     for actors in (1, 2, 4):
-        config, ratios = config_of(task, actors=actors), []
+        config, ratios = make_config(task, actors=actors), []
         for _ in range(rounds):
-            bare = sum(bare_rates(config, loops=actors, seconds=seconds)) / actors
-            with connect(None, cpus=actors + 1), fleet_of(config) as (fleet, weights):
-                ours = sum(watched(fleet, weights, config, seconds=seconds).rates()) / actors
+            bare = sum(measure_bare_rates(config, loops=actors, seconds=seconds)) / actors
+            with connect(None, cpus=actors + 1), open_actor_pool(config) as (pool, weights):
+                ours = sum(watch_deliveries(pool, weights, config, seconds=seconds).compute_rates()) / actors
             ratios.append(ours / bare)
             print(f"  {actors} actors: {ours:6.1f}, bare loops {bare:6.1f}, ratio {ours / bare:.3f}", flush=True)
         print(f"  {actors} actors: ratio {median(ratios):.3f}", flush=True)
 
 
-def chunks(*, seconds: float) -> None:
+def measure_chunk_sizes(*, seconds: float) -> None:
     for steps in (1, 10, 50, 200):
-        config = config_of(QUICK, actors=1, chunk_steps=steps, replay={"n_step": 1})
-        with connect(None, cpus=2), fleet_of(config) as (fleet, weights):
-            (rate,) = watched(fleet, weights, config, seconds=seconds).rates()
-        print(f"chunks of {steps:3} steps: {rate:8.1f} steps a second", flush=True)
+        config = make_config(QUICK, actors=1, chunk_steps=steps, replay={"n_step": 1})
+        with connect(None, cpus=2), open_actor_pool(config) as (pool, weights):
+            (rate,) = watch_deliveries(pool, weights, config, seconds=seconds).compute_rates()
+        print(f"chunks of {steps:3} steps: {rate:8.1f} steps per second", flush=True)
 
 
-def waiting(*, updates: int) -> None:
-    config = config_of(QUICK, actors=1, chunk_steps=200)
+def measure_waiting(*, updates: int) -> None:
+    config = make_config(QUICK, actors=1, chunk_steps=200)
     configure_torch(config.machine)
-    with connect(None, cpus=2), logged(ActorLearnerTrainer(config)) as trainer:
-        waited_s, batches = 0.0, trainer.batch_loader.sample
+    with connect(None, cpus=2), open_segment_log(ActorLearnerTrainer(config)) as trainer:
+        waited_s, sample = 0.0, trainer.batch_loader.sample
 
-        def timed() -> Any:
+        def sample_timed() -> Any:
             nonlocal waited_s
-            began_s = perf_counter()
-            batch = batches()
-            waited_s += perf_counter() - began_s
+            start_s = perf_counter()
+            batch = sample()
+            waited_s += perf_counter() - start_s
             return batch
 
-        trainer.batch_loader.sample = timed
-        while trainer.clock.updates < 200:
+        trainer.batch_loader.sample = sample_timed
+        while trainer.counters.updates < 200:
             trainer.advance()
-        began_s, idle_s, waited_s = perf_counter(), 0.0, 0.0
-        while trainer.clock.updates < 200 + updates:
-            before_s, made = perf_counter(), trainer.clock.updates
+        start_s, idle_s, waited_s = perf_counter(), 0.0, 0.0
+        while trainer.counters.updates < 200 + updates:
+            before_s, updates_before = perf_counter(), trainer.counters.updates
             trainer.advance()
-            idle_s += perf_counter() - before_s if trainer.clock.updates == made else 0.0
-        taken_s = perf_counter() - began_s
+            idle_s += perf_counter() - before_s if trainer.counters.updates == updates_before else 0.0
+        taken_s = perf_counter() - start_s
     print(
-        f"of {taken_s:.1f} s for {updates} updates: {100 * waited_s / taken_s:.2f} % waiting for batches, "
-        f"{100 * idle_s / taken_s:.2f} % without steps to learn from"
+        f"{updates} updates in {taken_s:.1f} s: {100 * waited_s / taken_s:.2f} % waiting for batches, "
+        f"{100 * idle_s / taken_s:.2f} % without new steps"
     )
 
 
-def overhead(*, steps: int) -> None:
-    """On one core, so that what Ray does besides is not hidden on another one."""
+def measure_overhead(*, steps: int) -> None:
+    """Compare one actor on Ray with one process, on one core: another core would hide Ray's own work."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
-    alone, many = (config_of(QUICK, actors=actors, chunk_steps=200) for actors in (0, 1))
-    configure_torch(alone.machine)
-    begun, ratios = 600, []
+    local_config, ray_config = (make_config(QUICK, actors=actors, chunk_steps=200) for actors in (0, 1))
+    configure_torch(local_config.machine)
+    first_step, ratios = 600, []
     for _ in range(3):
-        with logged(OffPolicyTrainer(alone)) as trainer:
-            one_s = _seconds_between(trainer, begun, begun + steps)
-        with connect(None, cpus=2), logged(ActorLearnerTrainer(many)) as acted:
-            many_s = _seconds_between(acted, begun, begun + steps)
-        ratios.append(many_s / one_s)
+        with open_segment_log(OffPolicyTrainer(local_config)) as trainer:
+            local_s = _time_steps(trainer, first_step, first_step + steps)
+        with connect(None, cpus=2), open_segment_log(ActorLearnerTrainer(ray_config)) as ray_trainer:
+            ray_s = _time_steps(ray_trainer, first_step, first_step + steps)
+        ratios.append(ray_s / local_s)
         print(
-            f"{steps} steps with their updates: one process {one_s:.2f} s, one actor on Ray {many_s:.2f} s", flush=True
+            f"{steps} steps and their updates: one process {local_s:.2f} s, one actor on Ray {ray_s:.2f} s", flush=True
         )
     os.sched_setaffinity(0, cores)
     print(f"ratio {median(ratios):.3f}")
 
 
 @contextmanager
-def logged(trainer: Trainer) -> Iterator[Any]:
-    """With its steps written down, as a run has it."""
-    with TemporaryDirectory() as folder:
-        scribe = AsyncWriter()
-        log = trainer.open_log(Path(folder), scribe)
+def open_segment_log(trainer: Trainer) -> Iterator[Any]:
+    """Yield the trainer with its steps written to a segment log, as in a run."""
+    with TemporaryDirectory() as directory:
+        writer = AsyncWriter()
+        log = trainer.open_log(Path(directory), writer)
         advance = trainer.advance
 
-        def followed() -> AdvanceResult:
-            advanced = advance()
+        def advance_and_flush() -> AdvanceResult:
+            result = advance()
             log.flush_full_segments()
-            return advanced
+            return result
 
-        trainer.advance = followed  # type: ignore[method-assign]
+        trainer.advance = advance_and_flush  # type: ignore[method-assign]
         try:
             yield trainer
         finally:
             trainer.close()
-            scribe.close()
+            writer.close()
 
 
-def _seconds_between(trainer: Any, first: int, last: int) -> float:
-    while trainer.clock.steps < first:
+def _time_steps(trainer: Any, first: int, last: int) -> float:
+    while trainer.counters.steps < first:
         trainer.advance()
-    began_s = perf_counter()
-    while trainer.clock.steps < last:
+    start_s = perf_counter()
+    while trainer.counters.steps < last:
         trainer.advance()
-    return perf_counter() - began_s
+    return perf_counter() - start_s
 
 
-def killing(*, task: str = ROBOT, seconds: float = 60.0) -> tuple[float, float]:
-    """The share of survivors, and how many seconds the slowest needed to be back.
+def measure_kills(*, task: str = ROBOT, seconds: float = 60.0) -> tuple[float, float]:
+    """Kill one of four actors every 5 s; return the survivors' share and the slowest recovery in seconds.
 
-    A share is what is delivered a second and living actor, against the same time without kills.
+    The share is the number of steps per second and living actor, divided by the same without kills.
     """
-    config = config_of(task, actors=4, chunk_steps=20)
-    with connect(None, cpus=6), fleet_of(config) as (fleet, weights):
-        peace = sum(watched(fleet, weights, config, seconds=seconds).rates())
+    config = make_config(task, actors=4, chunk_steps=20)
+    with connect(None, cpus=6), open_actor_pool(config) as (pool, weights):
+        undisturbed_rate = sum(watch_deliveries(pool, weights, config, seconds=seconds).compute_rates())
         delivered, kills, dead_s = 0, 0, 0.0
         killed_s: dict[int, float] = {}
-        back_s: list[float] = []
-        began_s = last_s = monotonic()
-        while monotonic() - began_s < seconds:
-            fleet.request_chunks(weights, step=0, max_steps=MANY, chunk_steps=config.scale.chunk_steps)
-            for one in fleet.poll(wait_s=0.05):
-                if isinstance(one, ActorLost):
-                    killed_s.setdefault(one.actor, last_s)  # killed again before it was back: dead all along
+        recovery_s: list[float] = []
+        start_s = last_s = monotonic()
+        while monotonic() - start_s < seconds:
+            pool.request_chunks(weights, step=0, max_steps=MANY, chunk_steps=config.scale.chunk_steps)
+            for event in pool.poll(wait_s=0.05):
+                if isinstance(event, ActorLost):
+                    killed_s.setdefault(event.actor, last_s)  # killed again before recovery: one outage
                     continue
-                delivered += 0 if one.result.rejection else config.scale.chunk_steps
-                if one.actor in killed_s:
-                    back_s.append(monotonic() - killed_s.pop(one.actor))
-                    dead_s += back_s[-1] - one.stats.seconds  # it was alive while it made this chunk
+                delivered += 0 if event.result.rejection else config.scale.chunk_steps
+                if event.actor in killed_s:
+                    recovery_s.append(monotonic() - killed_s.pop(event.actor))
+                    dead_s += recovery_s[-1] - event.stats.seconds  # the actor was alive while it collected this chunk
             if monotonic() - last_s >= KILL_EVERY_S:
-                living = [pid for pid, name in below(os.getpid()).items() if ACTING in name]
+                living = [pid for pid, name in find_descendants(os.getpid()).items() if BUSY_ACTOR_NAME in name]
                 os.kill(living[kills % len(living)], signal.SIGKILL)
                 last_s, kills = monotonic(), kills + 1
         dead_s += sum(monotonic() - since_s for since_s in killed_s.values())
-    if not back_s:
-        raise SystemExit(f"{kills} kills in {seconds:g} s, and nobody came back")
-    share = delivered / seconds / (peace * (1 - dead_s / (4 * seconds)))
+    if not recovery_s:
+        raise SystemExit(f"no actor recovered after {kills} kills in {seconds:g} s")
+    share = delivered / seconds / (undisturbed_rate * (1 - dead_s / (4 * seconds)))
     print(
-        f"{kills} kills in {seconds:g} s: {100 * share:.0f} % of the survivors' share (bar 90), back with a chunk of "
-        f"{config.scale.chunk_steps} steps after {median(back_s):.1f} s, at most {max(back_s):.1f} (bar 5)"
+        f"{kills} kills in {seconds:g} s: {100 * share:.0f} % of the survivors' share (bar 90), first chunk of "
+        f"{config.scale.chunk_steps} steps {median(recovery_s):.1f} s after a kill, max {max(recovery_s):.1f} (bar 5)"
     )
-    return share, max(back_s)
+    return share, max(recovery_s)
 
 
 def main() -> None:
@@ -282,17 +284,17 @@ def main() -> None:
     parser.add_argument("--task")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--rounds", type=int, default=2)
-    asked = parser.parse_args()
-    if asked.what == "collecting":
-        collecting(task=asked.task or RENDERED, seconds=asked.seconds, rounds=asked.rounds)
-    elif asked.what == "chunks":
-        chunks(seconds=asked.seconds)
-    elif asked.what == "waiting":
-        waiting(updates=2_000)
-    elif asked.what == "overhead":
-        overhead(steps=1_000)
+    args = parser.parse_args()
+    if args.what == "collecting":
+        measure_collecting(task=args.task or RENDERED, seconds=args.seconds, rounds=args.rounds)
+    elif args.what == "chunks":
+        measure_chunk_sizes(seconds=args.seconds)
+    elif args.what == "waiting":
+        measure_waiting(updates=2_000)
+    elif args.what == "overhead":
+        measure_overhead(steps=1_000)
     else:
-        killing(task=asked.task or ROBOT, seconds=2 * asked.seconds)
+        measure_kills(task=args.task or ROBOT, seconds=2 * args.seconds)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Run every attack on manyview that is kept: hostile files, kills, hung parts, misbehaving environments.
+"""Run the attacks on manyview: hostile files, kills, hung parts, misbehaving environments.
 
-    python -m benchmarks.attacks                     those of the gate, at most 90 s
-    python -m benchmarks.attacks --all               the slow and long ones too
+    python -m benchmarks.attacks                     the attacks of the gate, at most 90 s
+    python -m benchmarks.attacks --all               also the slow and long attacks
     python -m benchmarks.attacks --all --record results/attacks.jsonl
     python -m benchmarks.attacks --list
 
-An attack is a test with the mark `attack("<what must hold>")`; tests that share the sentence are one attack. One line
-each: whether it held, the seconds it took, its quality rows and the sentence. Exit status 1 if one broke something.
+An attack is a test with the mark `attack("<claim>")`; tests with the same claim are one attack. The output has one line
+per attack: verdict, seconds, quality rows and claim. The exit status is 1 if a claim does not hold.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass
 class Attack:
-    """The outcome of all tests that share a sentence."""
+    """Outcome of all tests with the same claim."""
 
     claim: str
     rows: set[str] = field(default_factory=set)
@@ -37,7 +37,7 @@ class Attack:
     def held(self) -> bool:
         return self.passed > 0 and not self.failures
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         verdict = "held" if self.held else "BROKE"
         rows = ",".join(sorted(self.rows)) or "-"
         return f"{verdict:<5} {self.seconds:6.1f} s  {rows:<6} {self.claim}" + "".join(
@@ -46,7 +46,7 @@ class Attack:
 
 
 class AttackPlugin:
-    """Collects the outcomes of a pytest session by attack."""
+    """Pytest plugin that collects outcomes by attack."""
 
     def __init__(self) -> None:
         self.attacks: dict[str, Attack] = {}
@@ -78,35 +78,35 @@ def run(*, everything: bool, list_only: bool, keyword: str = "") -> tuple[int, l
     options = ["-m", marks, "-q", "--tb=short", "-p", "no:cacheprovider"]
     options += ["-k", keyword] if keyword else []
     options += ["--collect-only"] if list_only else []
-    said = StringIO()
-    with redirect_stdout(said):
+    output = StringIO()
+    with redirect_stdout(output):
         status = pytest.main([*options, f"--rootdir={ROOT}", str(ROOT / "tests")], plugins=[plugin])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        print(said.getvalue(), file=sys.stderr)
+        print(output.getvalue(), file=sys.stderr)
     return int(status), list(plugin.attacks.values())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
-    parser.add_argument("--all", action="store_true", help="run the slow and long attacks too")
-    parser.add_argument("--list", action="store_true", help="list the attacks, run nothing")
-    parser.add_argument("-k", default="", metavar="WORD", help="only tests whose name holds this, as in pytest")
+    parser.add_argument("--all", action="store_true", help="also run the slow and long attacks")
+    parser.add_argument("--list", action="store_true", help="list the attacks without running them")
+    parser.add_argument("-k", default="", metavar="WORD", help="run only tests whose name contains this, as in pytest")
     parser.add_argument("--record", type=Path, metavar="JSONL", help="write the outcome of each attack to a file")
-    asked = parser.parse_args(arguments)
-    status, attacks = run(everything=asked.all, list_only=asked.list, keyword=asked.k)
-    if asked.list:
+    args = parser.parse_args(arguments)
+    status, attacks = run(everything=args.all, list_only=args.list, keyword=args.k)
+    if args.list:
         for attack in attacks:
             print(f"{','.join(sorted(attack.rows)) or '-':<6} {attack.claim}")
         return 0
     for attack in attacks:
-        print(attack.line())
+        print(attack.format_line())
     held = sum(attack.held for attack in attacks)
     print(f"{held} of {len(attacks)} attacks held, {sum(attack.seconds for attack in attacks):.0f} s")
-    if asked.record is not None:
+    if args.record is not None:
         rows = (
             {"attack": a.claim, "rows": sorted(a.rows), "held": a.held, "seconds": round(a.seconds, 1)} for a in attacks
         )
-        asked.record.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        args.record.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return 0 if attacks and held == len(attacks) and status == 0 else 1
 
 

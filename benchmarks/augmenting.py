@@ -1,7 +1,8 @@
-"""What each augmentation of 256 screens of 64 x 64 takes on one core of this machine, left alone: in milliseconds, and
-in copies of the same screens made beside it, which says more of another machine.
+"""Time each augmentation of 256 images of 64 x 64 on one idle core.
 
-python -m benchmarks.augmenting
+    python -m benchmarks.augmenting
+
+Times are in milliseconds and in copies of the same images; the second unit carries over to other machines.
 """
 
 from collections.abc import Callable
@@ -19,32 +20,34 @@ from manyview.utils.resources import keep_freed_memory
 ROUNDS = 101
 
 
-def milliseconds(how: Augmentation) -> float:
-    work, _ = _with_copying(how)
-    return 1000 * median(_seconds(work) for _ in range(ROUNDS))
+def measure_ms(how: Augmentation) -> float:
+    """Return the median time in milliseconds."""
+    work, _ = _make_work(how)
+    return 1000 * median(_time(work) for _ in range(ROUNDS))
 
 
-def copies(how: Augmentation, rounds: int) -> float:
-    work, copying = _with_copying(how)
-    return median(_seconds(work) / _seconds(copying) for _ in range(rounds))
+def measure_copies(how: Augmentation, rounds: int) -> float:
+    """Return the median time as a multiple of the time to copy the images."""
+    work, copy = _make_work(how)
+    return median(_time(work) / _time(copy) for _ in range(rounds))
 
 
-def _with_copying(how: Augmentation) -> tuple[Callable[[], object], Callable[[], object]]:
+def _make_work(how: Augmentation) -> tuple[Callable[[], object], Callable[[], object]]:
     images, key = torch.randint(256, (256, 3, 64, 64), dtype=torch.uint8), derive_keys(1, torch.arange(256))
-    return lambda: augment(images, key, how), lambda: _copied(images)
+    return lambda: augment(images, key, how), lambda: _copy(images)
 
 
-def _copied(images: Tensor) -> None:
-    """What every augmentation does at least, in the way the slow ones do it: one image after the other."""
-    pictures = images.numpy()
-    for picture, copied in zip(pictures, np.empty_like(pictures), strict=True):
-        copied[:] = picture
+def _copy(images: Tensor) -> None:
+    """Copy image by image: the minimum work of every augmentation, in the order of the slow ones."""
+    sources = images.numpy()
+    for source, target in zip(sources, np.empty_like(sources), strict=True):
+        target[:] = source
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began = process_time()
+def _time(work: Callable[[], object]) -> float:
+    start_s = process_time()
     work()
-    return process_time() - began
+    return process_time() - start_s
 
 
 def main() -> None:
@@ -52,7 +55,7 @@ def main() -> None:
     keep_freed_memory()
     print("| augmentation | ms | copies |\n| --- | --- | --- |")
     for how in AUGMENTATIONS:
-        print(f"| `{how}` | {milliseconds(how):.1f} | {copies(how, ROUNDS):.1f} |", flush=True)
+        print(f"| `{how}` | {measure_ms(how):.1f} | {measure_copies(how, ROUNDS):.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How fast the views of DeepMind Control are, beside dm_control drawing the same pixels with its own means.
+"""Compare the speed of our DeepMind Control views with bare dm_control rendering the same pixels.
 
     python -m benchmarks.environments speed               # ours against bare, both qualities, every task of the paper
     python -m benchmarks.environments quality             # `fast` against `standard`: ms per view, pixel difference
-    python -m benchmarks.environments picture             # draws docs/images/qualities.png
+    python -m benchmarks.environments picture             # write docs/images/qualities.png
     python -m benchmarks.environments workers             # two spawned workers against one
-    python -m benchmarks.environments memory              # what environments leave behind when they are closed
+    python -m benchmarks.environments memory              # memory leaked by closed environments
 
-Sides alternate in short blocks in one process, and the best block of each counts: on a busy machine everything else
-measures the other programs.
+Both sides alternate in short blocks in one process, and the best block of each counts: other statistics measure the
+other load of the machine.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ MEMORY = Path("/proc/self/statm")
 Step = Callable[[], object]
 
 
-def our_steps(env: gym.Env[Observation, Any], action: Any) -> Step:
+def make_our_step(env: gym.Env[Observation, Any], action: Any) -> Step:
     env.reset(seed=0)
 
     def step() -> None:
@@ -45,8 +45,8 @@ def our_steps(env: gym.Env[Observation, Any], action: Any) -> Step:
     return step
 
 
-def bare_steps(task: str, names: tuple[str, ...], quality: RenderQuality, action: Any) -> Step:
-    """dm_control alone: its environment, its kept cameras, its segmentation; frames stacked as DrQ-v2 does."""
+def make_bare_step(task: str, names: tuple[str, ...], quality: RenderQuality, action: Any) -> Step:
+    """Return a step of bare dm_control with its own cameras and segmentation, frames stacked as in DrQ-v2."""
     from collections import deque
 
     from dm_control import mujoco as engine
@@ -64,7 +64,7 @@ def bare_steps(task: str, names: tuple[str, ...], quality: RenderQuality, action
         visual.global_.offwidth = visual.global_.offheight = SIZE
         overrides = {"shadow": False, "reflection": False}
     cameras = [engine.Camera(physics, SIZE, SIZE, camera_id=name) for name in names]
-    planes = np.append(physics.model.geom_type == 0, True)  # the last stands for no geom at all
+    planes = np.append(physics.model.geom_type == 0, True)  # the last entry means no geom
     frames = [deque[Any](maxlen=3) for _ in range(3)]
     spec = env.action_spec()
     scaled = spec.minimum + (action + 1) / 2 * (spec.maximum - spec.minimum)
@@ -72,87 +72,87 @@ def bare_steps(task: str, names: tuple[str, ...], quality: RenderQuality, action
     def step() -> list[Any]:
         for _ in range(ACTION_REPEAT):
             env.step(scaled)
-        pictures = [camera.render(render_flag_overrides=overrides).copy() for camera in cameras]
+        images = [camera.render(render_flag_overrides=overrides).copy() for camera in cameras]
         segmented = cameras[0].render(segmentation=True)
         is_geom = segmented[..., 1] == 5
         background = np.where(is_geom, planes[segmented[..., 0]], segmented[..., 0] < 0)
-        pictures.append(np.where(background[..., None], np.uint8(0), pictures[0]))
-        for stack, picture in zip(frames, pictures, strict=True):
-            stack.append(picture)
+        images.append(np.where(background[..., None], np.uint8(0), images[0]))
+        for stack, image in zip(frames, images, strict=True):
+            stack.append(image)
         return [np.concatenate(stack, axis=-1) for stack in frames]
 
     return step
 
 
-def alternate(sides: list[Step], *, blocks: int, steps: int) -> list[float]:
-    """Seconds a step of each side, by its best block."""
+def time_alternating(sides: list[Step], *, blocks: int, steps: int) -> list[float]:
+    """Return the seconds per step of each side in its best block."""
     best = [float("inf")] * len(sides)
     for block in range(blocks + 1):
         for index, side in enumerate(sides):
             start = time.perf_counter()
             for _ in range(steps):
                 side()
-            if block:  # the first warms up
+            if block:  # the first block is warm-up
                 best[index] = min(best[index], (time.perf_counter() - start) / steps)
     return best
 
 
-def speed(task: str, quality: RenderQuality, *, blocks: int = 5, steps: int = 20) -> tuple[float, float]:
-    """Milliseconds of an agent step with three views: ours, bare."""
+def measure_speed(task: str, quality: RenderQuality, *, blocks: int = 5, steps: int = 20) -> tuple[float, float]:
+    """Return the milliseconds of an agent step with three views: ours, bare."""
     env = make(f"dmc/{task}", render_quality=quality)
     action = np.zeros(env.action_space.shape or (), np.float32)
     names = tuple(view.name for view in get_views(env) if view.derived_from is None)
-    sides = [our_steps(env, action), bare_steps(task, names, quality, action)]
-    ours, bare = alternate(sides, blocks=blocks, steps=steps)
+    sides = [make_our_step(env, action), make_bare_step(task, names, quality, action)]
+    ours, bare = time_alternating(sides, blocks=blocks, steps=steps)
     env.close()
     return 1e3 * ours, 1e3 * bare
 
 
-def quality_table(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
-    """By task: ms per view at `standard` and at `fast`, and their mean pixel difference over the same states."""
+def measure_qualities(steps: int = 10) -> Iterator[tuple[str, float, float, float]]:
+    """Yield task, ms per view at `standard` and `fast`, and their mean pixel difference over the same states."""
     for task in PAPER_TASKS:
-        pictures, costs = [], []
+        images, costs = [], []
         for quality in ("standard", "fast"):
             env = make(f"dmc/{task}", render_quality=quality, frame_stack=1)
             env.reset(seed=0)
             env.action_space.seed(0)
             seen = [env.step(env.action_space.sample())[0] for _ in range(steps)]
             names = [view.name for view in get_views(env)]
-            pictures.append(np.stack([[observation[name] for name in names] for observation in seen]).astype(float))
+            images.append(np.stack([[observation[name] for name in names] for observation in seen]).astype(float))
             simulated: Any = env.unwrapped
-            costs.append(1e3 * alternate([simulated.render_views], blocks=3, steps=5)[0] / len(names))
+            costs.append(1e3 * time_alternating([simulated.render_views], blocks=3, steps=5)[0] / len(names))
             env.close()
-        yield task, costs[0], costs[1], float(np.abs(pictures[0] - pictures[1]).mean())
+        yield task, costs[0], costs[1], float(np.abs(images[0] - images[1]).mean())
 
 
 def draw_qualities() -> None:
-    """The same state of each task at both qualities, and four times their difference."""
+    """Draw the same state of each task at both qualities, and four times their difference."""
     shown: dict[str, list[Image]] = {"standard": [], "fast": []}
     for task in PAPER_TASKS:
-        for quality, pictures in shown.items():
+        for quality, images in shown.items():
             env = make(f"dmc/{task}", render_quality=cast("RenderQuality", quality), frame_stack=1)
-            picture = record_random_steps(env, 10, seed=0)[-1].images[get_views(env)[1].name]
-            assert picture is not None
-            pictures.append(picture)
+            image = record_random_steps(env, 10, seed=0)[-1].images[get_views(env)[1].name]
+            assert image is not None
+            images.append(image)
             env.close()
     shown["difference\ntimes 4"] = [
-        np.minimum(4 * np.abs(one.astype(int) - other), 255).astype(np.uint8)
-        for one, other in zip(shown["standard"], shown["fast"], strict=True)
+        np.minimum(4 * np.abs(standard.astype(int) - fast), 255).astype(np.uint8)
+        for standard, fast in zip(shown["standard"], shown["fast"], strict=True)
     ]
     parts = [
-        draw_grid([Row(name, pictures[half]) for name, pictures in shown.items()], column_labels=PAPER_TASKS[half])
+        draw_grid([Row(name, images[half]) for name, images in shown.items()], column_labels=PAPER_TASKS[half])
         for half in (slice(6), slice(6, 12))
     ]
     save_image(stack_vertically(parts), Path(__file__).parents[1] / "docs" / "images" / "qualities.png")
 
 
-def workers() -> float:
-    """How many times one worker's steps two give, by the best of short blocks in turns."""
+def measure_worker_speedup() -> float:
+    """Return the throughput of two workers relative to one, by the best of alternating short blocks."""
     vectors = [make_vector("dmc/cheetah_run", count, processes=True, render_quality="fast") for count in (1, 2)]
     for vector in vectors:
         vector.reset(seed=0)
     idle = [np.zeros(vector.action_space.shape or (), np.float32) for vector in vectors]
-    one_s, two_s = alternate(
+    one_s, two_s = time_alternating(
         [partial(vector.step, actions) for vector, actions in zip(vectors, idle, strict=True)], blocks=15, steps=20
     )
     for vector in vectors:
@@ -160,25 +160,28 @@ def workers() -> float:
     return 2 * one_s / two_s
 
 
-def resident_bytes() -> int:
-    """In use by this process, after everything that is free was given back."""
+def measure_resident_bytes() -> int:
+    """Return the resident memory of this process after releasing free memory to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def left_behind(task: str, *, warm_up: int = 10, count: int = 100) -> float:
-    """MB for each environment that was made, drawn and closed: the low point of the later half over the earlier's."""
-    seen = []
+def measure_leak_mb(task: str, *, warm_up: int = 10, count: int = 100) -> float:
+    """Return the MB leaked per environment that is created, rendered and closed.
+
+    The figure is the growth of the minimum from the first to the second half of `count` environments.
+    """
+    resident = []
     for number in range(warm_up + count):
         env = make(task, render_quality="fast")
         env.reset(seed=number)
         env.step(env.action_space.sample())
         env.close()
         del env
-        seen.append(resident_bytes())
+        resident.append(measure_resident_bytes())
     half = count // 2
-    return max(0.0, (min(seen[-half:]) - min(seen[-count:-half])) / (half * 1e6))
+    return max(0.0, (min(resident[-half:]) - min(resident[-count:-half])) / (half * 1e6))
 
 
 if __name__ == "__main__":
@@ -187,16 +190,16 @@ if __name__ == "__main__":
         print("| task | quality | ours, ms | bare, ms | speed against bare |\n|---|---|---|---|---|")
         for task in PAPER_TASKS:
             for quality in ("standard", "fast"):
-                ours, bare = speed(task, quality, steps=4 if quality == "standard" else 20)
+                ours, bare = measure_speed(task, quality, steps=4 if quality == "standard" else 20)
                 print(f"| {task} | {quality} | {ours:.1f} | {bare:.1f} | {bare / ours:.2f} |", flush=True)
     elif wanted == "quality":
-        print("| task | standard, ms a view | fast, ms a view | times faster | mean pixel difference |")
+        print("| task | standard, ms per view | fast, ms per view | times faster | mean pixel difference |")
         print("|---|---|---|---|---|")
-        for task, standard, fast, difference in quality_table():
+        for task, standard, fast, difference in measure_qualities():
             print(f"| {task} | {standard:.1f} | {fast:.2f} | {standard / fast:.0f} | {difference:.1f} |", flush=True)
     elif wanted == "picture":
         draw_qualities()
     elif wanted == "memory":
-        print(f"{left_behind('dmc/cheetah_run'):.3f} MB each")
+        print(f"{measure_leak_mb('dmc/cheetah_run'):.3f} MB each")
     else:
-        print(f"two workers give {workers():.2f} times one worker's steps")
+        print(f"two workers give {measure_worker_speedup():.2f} times one worker's steps")

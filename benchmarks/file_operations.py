@@ -1,4 +1,4 @@
-"""Every file operation below some folders, met before it happens: to count it, to fail it, to die of it."""
+"""Intercept file operations inside given directories: to count them, to make them fail or to kill the process."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -6,43 +6,43 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-BY_NUMBER = ("write", "pwrite", "fsync", "ftruncate")
+BY_DESCRIPTOR = ("write", "pwrite", "fsync", "ftruncate")
 BY_PATH = ("open", "rename", "mkdir", "unlink", "rmdir")
 WRITES = ("write", "pwrite")
 
 
 class Operation(NamedTuple):
     name: str
-    """As `os` has it; an `open` that may make a file is a `create`."""
+    """Name of the function in `os`; an `open` that may create a file is a `create`."""
     path: Path
 
 
-Meet = Callable[[Operation], Callable[[], None] | None]
-"""May raise instead of the operation. What it returns is called when half of a write is done."""
+Handler = Callable[[Operation], Callable[[], None] | None]
+"""Called before the operation; may raise in its place. A returned function is called after half of a write."""
 
 
 @contextmanager
-def watched(folders: list[Path], meet: Meet) -> Iterator[None]:
-    """While this lasts, whatever Python does in these folders, in any thread, is met first."""
-    real = {name: getattr(os, name) for name in (*BY_NUMBER, *BY_PATH)}
-    inside = [str(folder.resolve()) for folder in folders]
+def intercept_operations(directories: list[Path], handle: Handler) -> Iterator[None]:
+    """Call `handle` before every file operation of Python in these directories, in any thread."""
+    real = {name: getattr(os, name) for name in (*BY_DESCRIPTOR, *BY_PATH)}
+    roots = [str(directory.resolve()) for directory in directories]
 
-    def replaced(name: str) -> Callable[..., Any]:
+    def make_replacement(name: str) -> Callable[..., Any]:
         def operation(target: Any, *args: Any, **kwargs: Any) -> Any:
-            path = _path(target, kwargs.get("dir_fd", kwargs.get("src_dir_fd")))
-            if not any(path == folder or path.startswith(folder + os.sep) for folder in inside):
+            path = _resolve(target, kwargs.get("dir_fd", kwargs.get("src_dir_fd")))
+            if not any(path == root or path.startswith(root + os.sep) for root in roots):
                 return real[name](target, *args, **kwargs)
             creates = name == "open" and (args[0] if args else kwargs["flags"]) & os.O_CREAT
-            afterwards = meet(Operation("create" if creates else name, Path(path)))
-            if afterwards is not None and name in WRITES:
+            interrupt = handle(Operation("create" if creates else name, Path(path)))
+            if interrupt is not None and name in WRITES:
                 real[name](target, args[0][: len(args[0]) // 2], *args[1:])
-                afterwards()
+                interrupt()
             return real[name](target, *args, **kwargs)
 
         return operation
 
     for name in real:
-        setattr(os, name, replaced(name))
+        setattr(os, name, make_replacement(name))
     try:
         yield
     finally:
@@ -50,11 +50,11 @@ def watched(folders: list[Path], meet: Meet) -> Iterator[None]:
             setattr(os, name, function)
 
 
-def _path(target: Any, folder: int | None) -> str:
+def _resolve(target: Any, dir_fd: int | None) -> str:
     if isinstance(target, int):
         return os.readlink(f"/proc/self/fd/{target}")  # noqa: PTH115
     path = os.fspath(target)
-    beginning = "" if folder is None else _path(folder, None)
-    # The path of a file that is not there yet: only its folder can be resolved.
-    parent, name = os.path.split(os.path.join(beginning, path))  # noqa: PTH118
+    base = "" if dir_fd is None else _resolve(dir_fd, None)
+    # The file may not exist yet: only its directory can be resolved.
+    parent, name = os.path.split(os.path.join(base, path))  # noqa: PTH118
     return os.path.join(os.path.realpath(parent), name)  # noqa: PTH118

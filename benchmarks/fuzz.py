@@ -1,10 +1,10 @@
-"""Files that no program of ours wrote: every one is read or refused; none crashes, hangs or fills the memory.
+"""Fuzz the readers of segments and checkpoints: inputs load or are rejected, without crash, hang or memory growth.
 
     python -m benchmarks.fuzz --inputs 1000000
 
-Valid segments and checkpoints are changed at random, half of them with checksums that fit what they have become, so
-that what lies behind the checksums is reached too. Input `i` is always the same. Each block of inputs is a line in
-results/fuzz.jsonl; the same command again goes on behind the last one.
+Valid segments and checkpoints are mutated at random. Half of them get matching checksums, so that the code behind the
+checksum test is reached too. Input `i` is always the same. Each block of inputs appends a line to results/fuzz.jsonl;
+the same command continues after the last line.
 """
 
 import argparse
@@ -60,19 +60,19 @@ Random = np.random.Generator
 
 @dataclass
 class Outcome:
-    """Of the inputs from `first` on."""
+    """Outcome of a block of inputs that starts at `first`."""
 
     first: int
     inputs: int = 0
     read: int = 0
-    """As if they were ours; the others were refused."""
+    """Inputs that loaded; all others were rejected."""
     slowest_s: float = 0.0
     cpu_s: float = 0.0
     grown_mb: float = 0.0
 
 
-class Files:
-    """A segment and a checkpoint, as small as they come."""
+class FuzzTargets:
+    """Minimal segment and checkpoint to mutate."""
 
     def __init__(self) -> None:
         self.replay = ReplayBuffer(
@@ -89,17 +89,17 @@ class Files:
             tree, {"format": 1, "versions": {}, "segments": [[0, STEPS, "0" * 64]]}
         )
 
-    def harm(self, rng: Random) -> Callable[[], None]:
-        """Something to read that was changed at random."""
+    def make_reader(self, rng: Random) -> Callable[[], None]:
+        """Mutate a segment or a checkpoint file and return a function that reads the result."""
         fits, name = (
             rng.random() < 0.5,
             (CHECKSUMS_FILE, TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, "segment")[rng.integers(5)],
         )
         if name == "segment":
-            body = harmed(self.segment[:-DIGEST_BYTES], rng)
+            body = mutate(self.segment[:-DIGEST_BYTES], rng)
             packed = body + (hashlib.sha256(body).digest() if fits else self.segment[-DIGEST_BYTES:])
             return lambda: self._read_segment(packed)
-        contents = {**self.checkpoint, name: harmed(self.checkpoint[name], rng)}
+        contents = {**self.checkpoint, name: mutate(self.checkpoint[name], rng)}
         if fits and name != CHECKSUMS_FILE:
             contents[CHECKSUMS_FILE] = checkpoint.format_checksums(contents)
         return lambda: _read_checkpoint(contents)
@@ -109,47 +109,50 @@ class Files:
 
 
 def _read_checkpoint(contents: dict[str, bytes]) -> None:
-    found = checkpoint.deserialize_checkpoint(contents)
+    loaded = checkpoint.deserialize_checkpoint(contents)
     with convert_load_errors():
-        list_changes(found.manifest, {"versions": {}})
-        parse_segments(found.manifest)
-        RunnerState.from_plain(found.state["runner"])
-        Counters().load_state(found.state["counters"])
+        list_changes(loaded.manifest, {"versions": {}})
+        parse_segments(loaded.manifest)
+        RunnerState.from_plain(loaded.state["runner"])
+        Counters().load_state(loaded.state["counters"])
 
 
-def harmed(content: bytes, rng: Random) -> bytes:
-    """One to three changes: bits, numbers, pieces left out, doubled or moved, and words that parsers trip over."""
+def mutate(content: bytes, rng: Random) -> bytes:
+    """Apply one to three changes: flip bits, replace numbers, drop, repeat or move parts, insert parser edge cases."""
     changed = bytearray(content)
     for _ in range(rng.integers(1, 4)):
         if not changed:
             break
-        begin, length = int(rng.integers(len(changed))), int(rng.integers(1, 24))
-        piece = slice(begin, begin + length)
+        start, length = int(rng.integers(len(changed))), int(rng.integers(1, 24))
+        piece = slice(start, start + length)
         match rng.integers(8):
             case 0 | 1:
-                changed[begin] ^= 1 << int(rng.integers(8))
+                changed[start] ^= 1 << int(rng.integers(8))
             case 2:
                 changed[piece] = rng.bytes(length)
             case 3:
-                changed[begin : begin + 8] = NUMBERS[rng.integers(len(NUMBERS))].to_bytes(8, "little")
+                changed[start : start + 8] = NUMBERS[rng.integers(len(NUMBERS))].to_bytes(8, "little")
             case 4:
-                changed[begin : begin + int(rng.integers(8))] = WORDS[rng.integers(len(WORDS))]
+                changed[start : start + int(rng.integers(8))] = WORDS[rng.integers(len(WORDS))]
             case 5:
-                del changed[piece if rng.random() < 0.8 else slice(begin, None)]
+                del changed[piece if rng.random() < 0.8 else slice(start, None)]
             case 6:
-                changed[begin:begin] = changed[piece] * int(rng.integers(1, 40))
+                changed[start:start] = changed[piece] * int(rng.integers(1, 40))
             case _:
                 target = int(rng.integers(len(changed)))
                 changed[target:target] = changed[piece]
     return bytes(changed)
 
 
-def fuzz(first: int, inputs: int, *, most_s: float = float("inf")) -> Outcome:
-    """Read so many inputs, or as many as can be in a time; an error that is not meant for the reader is raised."""
-    files, outcome = Files(), Outcome(first)
+def fuzz(first: int, inputs: int, *, max_cpu_s: float = float("inf")) -> Outcome:
+    """Read `inputs` inputs, or as many as fit into `max_cpu_s` seconds.
+
+    Raises AssertionError if a reader fails with anything but CheckpointError or SegmentError.
+    """
+    targets, outcome = FuzzTargets(), Outcome(first)
     for number in range(first, first + inputs):
-        read = files.harm(np.random.Generator(np.random.Philox(number)))
-        began_s = thread_time()
+        read = targets.make_reader(np.random.Generator(np.random.Philox(number)))
+        start_s = thread_time()
         try:
             read()
             outcome.read += 1
@@ -157,21 +160,21 @@ def fuzz(first: int, inputs: int, *, most_s: float = float("inf")) -> Outcome:
             pass
         except BaseException as error:
             raise AssertionError(f"input {number} breaks the reader") from error
-        took_s = thread_time() - began_s
+        taken_s = thread_time() - start_s
         outcome.inputs += 1
-        outcome.cpu_s += took_s
-        outcome.slowest_s = max(outcome.slowest_s, took_s)
+        outcome.cpu_s += taken_s
+        outcome.slowest_s = max(outcome.slowest_s, taken_s)
         if outcome.inputs == inputs // 10:
             peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if outcome.cpu_s > most_s:
+        if outcome.cpu_s > max_cpu_s:
             break
     if outcome.inputs > inputs // 10:
         outcome.grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb) / 1024
     return outcome
 
 
-def blocks(inputs: int, path: Path) -> Iterator[Outcome]:
-    """Those that a file does not have yet; each is appended to it."""
+def run_blocks(inputs: int, path: Path) -> Iterator[Outcome]:
+    """Run the blocks that are not in the file yet, append each to it, and yield it."""
     lines = path.read_text().splitlines() if path.exists() else []
     done = max((line["first"] + line["inputs"] for line in map(json.loads, lines)), default=0)
     for first in range(done, inputs, BLOCK):
@@ -185,8 +188,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    for outcome in blocks(asked.inputs, asked.results):
+    args = parser.parse_args()
+    for outcome in run_blocks(args.inputs, args.results):
         print(json.dumps(asdict(outcome)), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""A small run, stopped in its middle, to be kept for ever: later versions must be able to go on with it.
+"""Store a small interrupted run of this release as a test fixture that later versions must resume.
 
     python -m benchmarks.keep_release
 
@@ -22,10 +22,10 @@ from manyview.utils.atomic_io import remove
 RELEASES = Path(__file__).parents[1] / "tests" / "fixtures" / "releases"
 STOP_FRAMES, FRAMES = 40, 60
 NEUTRAL = {"host": "somewhere", "platform": "Linux", "pid": 1, "commit": None}
-"""Nobody needs to know where it was made."""
+"""Replacements for manifest values that identify the machine."""
 
 
-def config() -> RunConfig:
+def make_config() -> RunConfig:
     return apply_overrides(
         load_preset("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1),
         {
@@ -40,8 +40,8 @@ def config() -> RunConfig:
     )
 
 
-class StopsThere:
-    """A listener that presses Ctrl-C."""
+class StopAtFrame:
+    """Logger that interrupts the run at `STOP_FRAMES`, like Ctrl-C."""
 
     def record(self, record: Mapping[str, Any]) -> None:
         if record["kind"] == "train" and record["frames"] == STOP_FRAMES:
@@ -51,11 +51,11 @@ class StopsThere:
         pass
 
 
-def scrub(folder: RunDir) -> None:
-    """Leave nothing of the machine in it; the checksums are made anew."""
-    remove(folder.path / "lock")
-    folder.write_manifest({**folder.read_manifest(), **NEUTRAL})
-    for path in checkpoint.list_checkpoints(folder.checkpoints_dir):
+def scrub(run_dir: RunDir) -> None:
+    """Remove all traces of the machine from the run directory and recompute the checksums."""
+    remove(run_dir.path / "lock")
+    run_dir.write_manifest({**run_dir.read_manifest(), **NEUTRAL})
+    for path in checkpoint.list_checkpoints(run_dir.checkpoints_dir):
         contents = {name: (path / name).read_bytes() for name in checkpoint.FILES}
         manifest = {**json.loads(contents[checkpoint.MANIFEST_FILE]), **NEUTRAL}
         contents[checkpoint.MANIFEST_FILE] = json.dumps(manifest, indent=1).encode()
@@ -67,16 +67,16 @@ def scrub(folder: RunDir) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.keep_release", description=__doc__)
     parser.add_argument("--version", default=manyview.__version__.split(".dev")[0])
-    folder = RunDir(RELEASES / parser.parse_args().version)
-    if folder.has_run:
-        raise SystemExit(f"{folder.path} is kept already, and never made again")
-    session = Runner(config(), folder, loggers=[StopsThere()])
+    run_dir = RunDir(RELEASES / parser.parse_args().version)
+    if run_dir.has_run:
+        raise SystemExit(f"{run_dir.path} exists already. A release fixture is written only once.")
+    runner = Runner(make_config(), run_dir, loggers=[StopAtFrame()])
     try:
-        session.run()
+        runner.run()
     finally:
-        session.close()
-    scrub(folder)
-    print(f"{folder.path}: {sum(path.stat().st_size for path in folder.path.rglob('*')) / 1000:.0f} kB")
+        runner.close()
+    scrub(run_dir)
+    print(f"{run_dir.path}: {sum(path.stat().st_size for path in run_dir.path.rglob('*')) / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

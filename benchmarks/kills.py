@@ -1,11 +1,11 @@
-"""Runs that are killed again and again, and given the same command again: are they what they would have been?
+"""Kill runs repeatedly, restart them with the same command, and compare them with an uninterrupted run.
 
     python -m benchmarks.kills --kills 200
 
-A third of the kills hit a save: before or in the middle of one of its file operations. The others come from outside, at
-any moment. A run that has ended is compared with one that nobody disturbed, to the bit: parameters, targets, moments of
-the optimisers, discriminator, generators, replay with its actions, environment, counters, and all records but for the
-seconds in them. A line for each such run is added to the results; what is there counts, so the command can go on too.
+A third of the kills hit a save, before or in the middle of one of its file operations. The others come from outside at
+random moments. Each finished run is compared bit for bit with the reference: parameters, targets, optimizer moments,
+discriminator, generators, replay buffer with its actions, environment, counters, and all records without their seconds.
+Each run appends a line to the results. Lines that exist count, so the same command continues an interrupted benchmark.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from signal import SIGKILL
 from time import perf_counter, sleep
 from typing import Any
 
-from benchmarks.compared import differences
-from benchmarks.launcher import COUNT_ONLY, COUNTED, Ended, Launcher, Request
+from benchmarks.launcher import COUNT_ONLY, COUNTED, ExitResult, Launcher, Request
+from benchmarks.run_comparison import compare_runs
 from manyview.train import RunDir
 
 TINY = {
@@ -49,8 +49,8 @@ TINY = {
 }
 FRAMES = ("schedule.frames", "schedule.seed_frames", "evaluation.every_frames", "log.checkpoint_every_frames")
 DMC_REPEAT = 20
-PIECE = 0.4
-"""A process is killed within this part of the time, or file operations, of the whole run: so a run takes several."""
+MAX_SHARE = 0.4
+"""Share of the reference run's time, or file operations, within which a process is killed: a run takes several."""
 
 
 @dataclass(frozen=True)
@@ -77,104 +77,114 @@ CASES.append(Case("toy/hidden_goal", "ppo+mem"))
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A run that nobody disturbed."""
+class ReferenceRun:
+    """Uninterrupted run."""
 
     case: Case
-    folder: RunDir
+    run_dir: RunDir
     seconds: float
     operations: int
 
 
-def undisturbed(case: Case, folder: Path, launcher: Launcher) -> Whole:
-    began_s = perf_counter()
-    ended = launcher.start(replace(_request(case, folder), dies_at=COUNT_ONLY)).wait()
-    assert ended.status == 0, ended.said
-    operations = int(ended.said.removesuffix(f" {COUNTED}\n").split()[-1])
-    return Whole(case, RunDir(folder), perf_counter() - began_s, operations)
+def run_reference(case: Case, path: Path, launcher: Launcher) -> ReferenceRun:
+    start_s = perf_counter()
+    ended = launcher.start(replace(_make_request(case, path), kill_at=COUNT_ONLY)).wait()
+    assert ended.status == 0, ended.output
+    operations = int(ended.output.removesuffix(f" {COUNTED}\n").split()[-1])
+    return ReferenceRun(case, RunDir(path), perf_counter() - start_s, operations)
 
 
-def by_the_real_command(case: Case, folder: Path) -> RunDir:
-    """In a process of its own, by `python -m manyview`."""
+def run_by_command_line(case: Case, path: Path) -> RunDir:
+    """Run `python -m manyview` in a new process, without the launcher."""
     subprocess.run(
-        [sys.executable, "-m", "manyview", *case.command(folder)], check=True, stdout=subprocess.DEVNULL, timeout=600
+        [sys.executable, "-m", "manyview", *case.command(path)], check=True, stdout=subprocess.DEVNULL, timeout=600
     )
-    return RunDir(folder)
+    return RunDir(path)
 
 
-def killed(whole: Whole, folder: Path, launcher: Launcher, random: Random, *, kills: int) -> tuple[int, int]:
-    """Run it to its end through at most so many kills: how many there were, and how many of them inside a save."""
+def run_with_kills(
+    reference: ReferenceRun, path: Path, launcher: Launcher, random: Random, *, kills: int
+) -> tuple[int, int]:
+    """Run to the end through at most `kills` kills; return the number of kills and of those inside a save."""
     deaths = [0, 0]
     while sum(deaths) < kills:
-        inside_a_save = deaths[True] < 0.4 * (sum(deaths) + 1)  # the others may hit one too
-        ended = _killed_once(whole, folder, launcher, random, inside_a_save=inside_a_save)
-        if not ended.killed:
-            assert ended.status == 0, ended.said
+        inside_a_save = deaths[True] < 0.4 * (sum(deaths) + 1)  # outside kills may hit a save too
+        ended = _run_until_killed(reference, path, launcher, random, inside_a_save=inside_a_save)
+        if not ended.was_killed:
+            assert ended.status == 0, ended.output
             break
         deaths[inside_a_save] += 1
     else:
-        ended = launcher.start(_request(whole.case, folder)).wait()
-        assert ended.status == 0, ended.said
+        ended = launcher.start(_make_request(reference.case, path)).wait()
+        assert ended.status == 0, ended.output
     return sum(deaths), deaths[True]
 
 
-def _killed_once(whole: Whole, folder: Path, launcher: Launcher, random: Random, *, inside_a_save: bool) -> Ended:
-    request = _request(whole.case, folder)
+def _run_until_killed(
+    reference: ReferenceRun, path: Path, launcher: Launcher, random: Random, *, inside_a_save: bool
+) -> ExitResult:
+    request = _make_request(reference.case, path)
     if inside_a_save:
-        return launcher.start(replace(request, dies_at=random.randint(1, int(whole.operations * PIECE)))).wait()
+        return launcher.start(replace(request, kill_at=random.randint(1, int(reference.operations * MAX_SHARE)))).wait()
     running = launcher.start(request)
-    if random.random() < 0.8:  # the others may die before they have begun
+    if random.random() < 0.8:  # otherwise the kill may come before the first output
         running.wait_for_output()
-    sleep(random.uniform(0, whole.seconds * PIECE))
+    sleep(random.uniform(0, reference.seconds * MAX_SHARE))
     running.send(SIGKILL)
     return running.wait()
 
 
-def _request(case: Case, folder: Path) -> Request:
-    run = RunDir(folder)
+def _make_request(case: Case, path: Path) -> Request:
+    run = RunDir(path)
     saves = [str(run.checkpoints_dir), str(run.replay_dir)]
-    return Request(case.command(folder), output=f"{folder}.said", watched=saves)
+    return Request(case.command(path), output=f"{path}.said", watched_dirs=saves)
 
 
-def _lines(results: Path) -> list[dict[str, Any]]:
+def _read_lines(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in results.read_text().splitlines()]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="in total, over all cases")
-    parser.add_argument("--kills-of-a-run", type=int, default=10)
+    parser.add_argument("--kills-per-run", type=int, default=10)
     parser.add_argument("--results", type=Path, default=Path("results/kills.jsonl"))
-    asked = parser.parse_args()
-    asked.results.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch, Launcher() as launcher, asked.results.open("a") as results:
+    args = parser.parse_args()
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, Launcher() as launcher, args.results.open("a") as results:
         for case in CASES:
-            before = _lines(asked.results)
+            before = _read_lines(args.results)
             done = [line for line in before if (line["task"], line["method"]) == (case.task, case.method)]
-            for line in _rounds(case, done, asked.kills // len(CASES), asked.kills_of_a_run, Path(scratch), launcher):
+            for line in _run_rounds(case, done, args.kills // len(CASES), args.kills_per_run, Path(scratch), launcher):
                 print(json.dumps(line), file=results, flush=True)
                 print(json.dumps(line), flush=True)
-    return int(any(line["differences"] for line in _lines(asked.results)))
+    return int(any(line["differences"] for line in _read_lines(args.results)))
 
 
-def _rounds(
-    case: Case, done: list[dict[str, Any]], wanted: int, most: int, scratch: Path, launcher: Launcher
+def _run_rounds(
+    case: Case, done: list[dict[str, Any]], wanted: int, max_kills: int, scratch: Path, launcher: Launcher
 ) -> Iterator[dict[str, Any]]:
     kills, number = sum(line["kills"] for line in done), len(done)
     if kills >= wanted:
         return
     name = f"{case.task.replace('/', '-')}-{case.method}"
-    whole = undisturbed(case, scratch / name, launcher)
-    strange = differences(whole.folder, by_the_real_command(case, scratch / f"{name}-command"))
-    assert not strange, f"two runs that nobody disturbed are not the same: {strange}"
+    reference = run_reference(case, scratch / name, launcher)
+    mismatches = compare_runs(reference.run_dir, run_by_command_line(case, scratch / f"{name}-command"))
+    assert not mismatches, f"two uninterrupted runs differ: {mismatches}"
     while kills < wanted:
-        began_s, folder = perf_counter(), scratch / f"{name}-{number}"
+        start_s, path = perf_counter(), scratch / f"{name}-{number}"
         random = Random(number)  # noqa: S311
-        died, in_saves = killed(whole, folder, launcher, random, kills=min(most, wanted - kills))
-        found = differences(whole.folder, RunDir(folder))
-        seconds = round(perf_counter() - began_s, 1)
-        counts = {"round": number, "kills": died, "inside a save": in_saves, "differences": found, "seconds": seconds}
-        yield {"task": case.task, "method": case.method, **counts}
+        died, in_saves = run_with_kills(reference, path, launcher, random, kills=min(max_kills, wanted - kills))
+        differences = compare_runs(reference.run_dir, RunDir(path))
+        seconds = round(perf_counter() - start_s, 1)
+        counts = {"round": number, "kills": died, "inside a save": in_saves}
+        yield {
+            "task": case.task,
+            "method": case.method,
+            **counts,
+            "differences": differences,
+            "seconds": seconds,
+        }
         kills, number = kills + died, number + 1
 
 

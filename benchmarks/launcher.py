@@ -1,8 +1,7 @@
-"""Processes that run the command `manyview` and may be told to die in the midst of a file operation.
+"""Fork processes that run the command `manyview` and can be killed in the middle of a file operation.
 
-They are forked from one that has everything imported, so that a hundred of them do not take a hundred times the seconds
-of an import. `python -m benchmarks.launcher` is that one: it reads a `Request` a line and answers with two, the number
-of the process and what became of it.
+`python -m benchmarks.launcher` is the parent. It imports everything once, so that the children save the import time.
+It reads one `Request` per line and answers with two lines: the pid of the child, then its exit status.
 """
 
 import json
@@ -19,13 +18,13 @@ from select import select
 from time import monotonic, sleep
 from types import TracebackType
 
-from benchmarks.file_operations import WRITES, Operation, watched
+from benchmarks.file_operations import WRITES, Operation, intercept_operations
 
 COUNT_ONLY, COUNTED = 0, "file operations"
-"""For `Request.dies_at`, and what is said then."""
+"""Value of `Request.kill_at` that only counts, and the unit printed after the count."""
 READY = "ready"
 START_S, ANSWER_S, CHILD_S = 180.0, 300.0, 600
-"""So long the launcher may take to start, a child to end once it is waited for, and a child to live at all."""
+"""Time limits in seconds: start of the launcher, end of a child that is waited for, lifetime of a child."""
 
 
 def read_line(process: "subprocess.Popen[bytes]", *, at_most_s: float) -> str:
@@ -48,73 +47,75 @@ def read_line(process: "subprocess.Popen[bytes]", *, at_most_s: float) -> str:
 @dataclass(frozen=True)
 class Request:
     arguments: list[str]
-    """Of the command."""
+    """Arguments of the command `manyview`."""
     output: str
-    """The file that gets what it prints."""
-    watched: list[str]
-    """The folders in which file operations count."""
-    dies_at: int | None = None
-    """Of which of them it dies: SIGKILL before it happens, or in the middle of it if it is a write."""
+    """File that receives stdout and stderr."""
+    watched_dirs: list[str]
+    """Directories in which file operations count."""
+    kill_at: int | None = None
+    """Number of the operation that SIGKILL prevents, or interrupts halfway if it is a write."""
     patches: str | None = None
-    """A function to be called before the command, as module:name."""
+    """Function to call before the command, as `module:name`."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables it has beside those of the launcher."""
+    """Environment variables in addition to the launcher's."""
 
 
-class Ended:
-    """What became of a process."""
+class ExitResult:
+    """Exit status, negative if a signal ended the process, and output."""
 
     def __init__(self, status: int, output: Path) -> None:
-        self.status, self.said = status, output.read_text()
+        self.status, self.output = status, output.read_text()
 
     @property
-    def killed(self) -> bool:
+    def was_killed(self) -> bool:
         return self.status == -signal.SIGKILL
 
 
-class Running:
-    """A process that was asked for; `wait` gives its status, negative if a signal ended it."""
+class ChildProcess:
+    """Running child of the launcher."""
 
     def __init__(self, pid: int, output: Path, status: Callable[[float], int]) -> None:
         self.pid, self.output, self._status = pid, output, status
         self._ended: int | None = None
 
     def wait_for(self, seen: Callable[[], bool], *, at_most_s: float = 60) -> None:
-        """Until something can be seen, or the process has ended."""
+        """Wait until `seen` returns true or the process has ended; kill it and raise TimeoutError after a timeout."""
         end_s = monotonic() + at_most_s
         while not seen() and self._is_running():
             if monotonic() > end_s:
                 os.kill(self.pid, signal.SIGKILL)
-                raise TimeoutError(f"nothing to see after {at_most_s} s; it said {self.output.read_text()!r}")
+                raise TimeoutError(f"condition not met within {at_most_s} s; output: {self.output.read_text()!r}")
             sleep(0.005)
 
     def wait_for_output(self, text: str = "") -> None:
-        self.wait_for(lambda: self.output.exists() and (text in self.output.read_text() if text else self._said()))
+        self.wait_for(
+            lambda: self.output.exists() and (text in self.output.read_text() if text else self._has_output())
+        )
 
     def send(self, number: signal.Signals) -> None:
         if self._is_running():
             os.kill(self.pid, number)
 
-    def wait(self, *, at_most_s: float = ANSWER_S) -> Ended:
+    def wait(self, *, at_most_s: float = ANSWER_S) -> ExitResult:
         if self._ended is None:
             try:
                 self._ended = self._status(at_most_s)
             except TimeoutError:
                 self.kill()
-                raise TimeoutError(f"still there after {at_most_s} s; it said {self.output.read_text()!r}") from None
-        return Ended(self._ended, self.output)
+                raise TimeoutError(f"still running after {at_most_s} s; output: {self.output.read_text()!r}") from None
+        return ExitResult(self._ended, self.output)
 
     def kill(self) -> None:
-        """End it, if it has not ended, and take its status: the next line is another's."""
+        """Kill the process if it is running and read its status: the next line belongs to another process."""
         if self._ended is None:
             self.send(signal.SIGKILL)
             self._ended = self._status(ANSWER_S)
 
-    def _said(self) -> bool:
+    def _has_output(self) -> bool:
         return self.output.stat().st_size > 0
 
     def _is_running(self) -> bool:
-        """One that has ended stays in the table until its parent asks for its status."""
+        # An ended process stays in the table as a zombie until its parent reads its status.
         try:
             return "\nState:\tZ" not in Path(f"/proc/{self.pid}/status").read_text()
         except FileNotFoundError:
@@ -122,7 +123,7 @@ class Running:
 
 
 class Launcher:
-    """The process that forks the others. Use it in a `with`."""
+    """Context manager around the parent process that forks the children."""
 
     def __enter__(self) -> "Launcher":
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "random"}
@@ -133,7 +134,7 @@ class Launcher:
             bufsize=0,
             env=environment,
         )
-        self._running: Running | None = None
+        self._running: ChildProcess | None = None
         assert read_line(self._process, at_most_s=START_S) == READY
         return self
 
@@ -149,20 +150,20 @@ class Launcher:
             self._process.wait(timeout=30)
         self._process.stdout.close()
 
-    def start(self, request: Request) -> Running:
-        """One at a time: the next may be asked for when this one has ended."""
+    def start(self, request: Request) -> ChildProcess:
+        """Start a child; a previous child that still runs is killed first."""
         assert self._process.stdin
         self._end_last()
         Path(request.output).unlink(missing_ok=True)
         self._process.stdin.write((json.dumps(asdict(request)) + "\n").encode())
         pid = int(read_line(self._process, at_most_s=ANSWER_S))
-        self._running = Running(
+        self._running = ChildProcess(
             pid, Path(request.output), lambda at_most_s: int(read_line(self._process, at_most_s=at_most_s))
         )
         return self._running
 
     def _end_last(self) -> None:
-        """A test that failed may have left one."""
+        """Kill the last child if it runs: a failed test may have left it."""
         if self._running is not None:
             self._running.kill()
 
@@ -187,7 +188,7 @@ def _import_everything() -> None:
         with suppress(ImportError):
             import_module(name)
 
-    # Building one imports what is only imported when it is used.
+    # Building a trainer triggers the lazy imports.
     OffPolicyTrainer(load_preset("minute", task="toy/hidden_goal_continuous", method="drqv2+mem", seed=1)).close()
 
 
@@ -195,44 +196,44 @@ def _run(request: Request) -> int:
     from manyview.cli.main import main
 
     os.setsid()
-    signal.alarm(CHILD_S)  # nobody may be left to end it
-    for number in (signal.SIGTERM, signal.SIGHUP):  # whatever was ignored where the tests were started
+    signal.alarm(CHILD_S)  # the parent may have ended
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the test process may ignore them
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     output = os.open(request.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for place, file in enumerate((nothing, output, output)):
-        os.dup2(file, place)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, file in enumerate((devnull, output, output)):
+        os.dup2(file, descriptor)
     os.environ.update(request.environment)
     if request.patches is not None:
         module, name = request.patches.split(":")
         getattr(import_module(module), name)()
-    with _counting(request):
+    with _kill_or_count(request):
         return main(request.arguments)
 
 
 @contextmanager
-def _counting(request: Request) -> Iterator[None]:
-    """Die at the operation that was asked for, or say at the end how many there were."""
-    if request.dies_at is None:
+def _kill_or_count(request: Request) -> Iterator[None]:
+    """Kill this process at operation `kill_at`, or print the number of operations at the end."""
+    if request.kill_at is None:
         yield
         return
-    met: list[Operation] = []
+    operations: list[Operation] = []
 
-    def meet(operation: Operation) -> Callable[[], None] | None:
-        met.append(operation)
-        if len(met) != request.dies_at:
+    def handle(operation: Operation) -> Callable[[], None] | None:
+        operations.append(operation)
+        if len(operations) != request.kill_at:
             return None
         if operation.name not in WRITES:
-            die()
-        return die
+            kill_self()
+        return kill_self
 
-    with watched([Path(folder) for folder in request.watched], meet):
+    with intercept_operations([Path(path) for path in request.watched_dirs], handle):
         yield
-    print(f"{len(met)} {COUNTED}", flush=True)
+    print(f"{len(operations)} {COUNTED}", flush=True)
 
 
-def die() -> None:
+def kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,10 +1,10 @@
-"""P10: the whole training loop against the sum of its bare parts.
+"""Compare the training loop with the sum of its bare parts (quality row P10).
 
     python -m benchmarks.loop [--task dmc/cartpole_swingup] [--preset cpu]
 
-The bare parts are what nobody can leave out: the environment's step, the policy's forward for acting, a batch of the
-replay, and the agent's update. The loop is all of `Session`, with records and health; evaluations and videos are not
-counted on either side. Both take turns, on one thread.
+The bare parts are the minimum: the environment's step, the policy's forward pass for acting, a batch from the replay
+buffer, and the agent's update. The loop is all of `Runner`, with records and diagnostics. Evaluations and videos count
+on neither side. Both sides alternate on one thread.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from manyview.utils.resources import keep_freed_memory
 STEPS = 40
 
 
-def loop_config(task: str, preset: str) -> RunConfig:
-    """A run that is past its begin, and does not come to an evaluation."""
+def make_loop_config(task: str, preset: str) -> RunConfig:
+    """Return the config of a run without random steps, evaluations and checkpoints."""
     never = 10**9
     return apply_overrides(
         load_preset(preset, task=task, method="drqv2+mem", seed=1),
@@ -40,7 +40,7 @@ def loop_config(task: str, preset: str) -> RunConfig:
 
 
 class Bare:
-    """The parts of a loop, called by hand."""
+    """Parts of the loop, called directly."""
 
     def __init__(self, trainer: OffPolicyTrainer) -> None:
         self.trainer = trainer
@@ -59,38 +59,35 @@ class Bare:
                 trainer.agent.update(trainer.sampler.sample(), 1000)
 
 
-def whole(session: Runner) -> Callable[[], None]:
+def make_loop_block(runner: Runner) -> Callable[[], None]:
     def work() -> None:
         for _ in range(STEPS):
-            session.advance()
+            runner.advance()
 
     return work
 
 
-def ratio(config: RunConfig, *, rounds: int) -> float:
-    """CPU time of the loop over that of its parts: the median of rounds in turns."""
+def measure_ratio(config: RunConfig, *, rounds: int) -> float:
+    """Return the CPU time of the loop divided by that of its parts, as the median of alternating rounds."""
     keep_freed_memory()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as place:
-        session = Runner(config, RunDir(Path(place)))
-        one, other = session.trainer, OffPolicyTrainer(config)
-        looped, bare = whole(session), Bare(other)
-        for trainer in (one, other):
+    with tempfile.TemporaryDirectory() as directory:
+        runner = Runner(config, RunDir(Path(directory)))
+        bare_trainer = OffPolicyTrainer(config)
+        loop, bare = make_loop_block(runner), Bare(bare_trainer)
+        for trainer in (runner.trainer, bare_trainer):
             while trainer.counters.updates < 5:
                 trainer.advance()
-        ratios = []
-        for _ in range(rounds):
-            seconds = [_timed(looped), _timed(bare)]
-            ratios.append(seconds[0] / seconds[1])
-        session.close()
-        other.close()
+        ratios = [_time(loop) / _time(bare) for _ in range(rounds)]
+        runner.close()
+        bare_trainer.close()
     return median(ratios)
 
 
-def _timed(work: Callable[[], None]) -> float:
-    begin = process_time()
+def _time(work: Callable[[], None]) -> float:
+    start_s = process_time()
     work()
-    return process_time() - begin
+    return process_time() - start_s
 
 
 def main() -> None:
@@ -99,8 +96,8 @@ def main() -> None:
     parser.add_argument("--preset", default="cpu")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
-    found = ratio(loop_config(arguments.task, arguments.preset), rounds=arguments.rounds)
-    print(f"{arguments.task}, preset {arguments.preset}: the loop takes {found:.3f} times its bare parts")
+    ratio = measure_ratio(make_loop_config(arguments.task, arguments.preset), rounds=arguments.rounds)
+    print(f"{arguments.task}, preset {arguments.preset}: the loop takes {ratio:.3f} times its bare parts")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a view of Meta-World costs in both qualities, and what it looks like.
+"""Time the views of Meta-World in both render qualities and draw them.
 
     python -m benchmarks.metaworld --sheet docs/images/metaworld.png
 
-Needs the extra `metaworld`, in an environment of its own.
+Needs the extra `metaworld`, installed in a separate Python environment.
 """
 
 import argparse
@@ -26,24 +26,24 @@ SEED = 3
 MARGIN_PIXELS, GAP_PIXELS = (84, 26), 3
 
 
-def both_qualities(task: str) -> Pair:
+def make_envs(task: str) -> Pair:
     return {quality: make(f"metaworld/{task}", render_quality=quality, frame_stack=1) for quality in QUALITIES}
 
 
-def ms_per_view(envs: Pair, repeats: int) -> dict[RenderQuality, float]:
-    """The shortest of several times, both qualities in turn: what else runs on the machine only adds."""
+def measure_ms_per_view(envs: Pair, repeats: int) -> dict[RenderQuality, float]:
+    """Return the shortest of `repeats` alternating times: other load on the machine only adds to a time."""
     taken: dict[RenderQuality, list[float]] = {quality: [] for quality in envs}
     for _ in range(repeats):
         for quality, env in envs.items():
             base: Any = env.unwrapped
-            begin = time.perf_counter()
-            base._look({})
-            taken[quality].append((time.perf_counter() - begin) * 1e3 / len(base.views))
+            start_s = time.perf_counter()
+            base.render_views()
+            taken[quality].append((time.perf_counter() - start_s) * 1e3 / len(base.views))
     return {quality: min(times) for quality, times in taken.items()}
 
 
-def pictures(envs: Pair) -> dict[str, Any]:
-    """The first picture of every view, by its column's title."""
+def collect_images(envs: Pair) -> dict[str, Any]:
+    """Return the first image of every view by column title."""
     shown: dict[str, Any] = {}
     for quality, env in envs.items():
         observation, _ = env.reset(seed=SEED)
@@ -51,33 +51,33 @@ def pictures(envs: Pair) -> dict[str, Any]:
     return shown
 
 
-def sheet(rows: dict[str, dict[str, Any]]) -> Image.Image:
+def draw_sheet(rows: dict[str, dict[str, Any]]) -> Image.Image:
     columns = list(next(iter(rows.values())))
     tile = len(next(iter(rows.values()))[columns[0]]) + GAP_PIXELS
     left, top = MARGIN_PIXELS
-    whole = Image.new("RGB", (left + tile * len(columns), top + tile * len(rows)), "white")
-    draw = ImageDraw.Draw(whole)
+    sheet = Image.new("RGB", (left + tile * len(columns), top + tile * len(rows)), "white")
+    draw = ImageDraw.Draw(sheet)
     for y, (task, shown) in enumerate(rows.items()):
         draw.text((2, top + tile * (y + 0.4)), task, fill="black")
         for x, column in enumerate(columns):
             draw.text((left + tile * x, 0), column, fill="black")
-            whole.paste(Image.fromarray(shown[column]), (left + tile * x, top + tile * y))
-    # Few colours are enough to look at, and a third of the bytes.
-    return whole.quantize(128)
+            sheet.paste(Image.fromarray(shown[column]), (left + tile * x, top + tile * y))
+    # 128 colors suffice for viewing and take a third of the bytes.
+    return sheet.quantize(128)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sheet", type=Path, help="write the pictures here")
+    parser.add_argument("--sheet", type=Path, help="write the images to this file")
     parser.add_argument("--repeats", type=int, default=20)
     arguments = parser.parse_args()
     rows = {}
     print("| task | standard, ms per view | fast, ms per view | mean difference of a pixel |\n|---|---|---|---|")
     for task in TASKS:
-        envs = both_qualities(task)
-        rows[task] = pictures(envs)
+        envs = make_envs(task)
+        rows[task] = collect_images(envs)
         standard, fast = np.split(np.array(list(rows[task].values()), float), len(envs))
-        times = ms_per_view(envs, arguments.repeats)
+        times = measure_ms_per_view(envs, arguments.repeats)
         print(
             f"| {task} | {times['standard']:.0f} | {times['fast']:.1f} | {np.abs(standard - fast).mean():.1f} |",
             flush=True,
@@ -85,7 +85,7 @@ def main() -> None:
         for env in envs.values():
             env.close()
     if arguments.sheet:
-        sheet(rows).save(arguments.sheet, optimize=True)
+        draw_sheet(rows).save(arguments.sheet, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,35 +1,35 @@
-"""What a disk holds after a power loss, at any moment of a run.
+"""Simulate the disk contents after a power loss at any moment of a run.
 
-Of a file the bytes at its last fsync survive, of a folder the names at its last fsync: POSIX promises no more.
-Whatever was written, made, renamed or removed since is lost or, by the toss of a coin for each file and folder, not.
+POSIX guarantees only the bytes of a file and the names in a directory as of their last fsync. Later writes, creations,
+renames and removals are lost or, at random for each file and directory, survive.
 """
 
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import count
-from os import open as open_descriptor  # the real one, while `watched` has put its own in its place
+from os import open as open_descriptor  # the original, while `intercept_operations` replaces it
 from pathlib import Path
 from random import Random
 from threading import RLock
 
-from benchmarks.file_operations import Operation, watched
+from benchmarks.file_operations import Operation, intercept_operations
 
 
 class Disk:
-    """A folder as the disk below it has it, if somebody tells of every fsync."""
+    """Durable contents of a directory; the caller reports every fsync."""
 
     def __init__(self, root: Path) -> None:
         self._descriptors: dict[int, int] = {}
-        """By inode. As long as it is open, its number is not given to another file."""
+        """Descriptors by inode. An open descriptor keeps the inode number from being reused."""
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}
         self._root = self._hold(root)
         self.fsync(root)
 
     def fsync(self, path: Path) -> None:
-        """Take note that a file or folder is flushed."""
-        if path.exists():  # what was removed meanwhile is lost anyway
+        """Record the current contents of a file or directory as durable."""
+        if path.exists():  # a removed file is lost anyway
             inode = self._hold(path)
             if path.is_dir():
                 self._names[inode] = self._current_names(inode)
@@ -37,7 +37,7 @@ class Disk:
                 self._contents[inode] = self._current_content(inode)
 
     def write_to(self, target: Path, luck: Random | None = None) -> None:
-        """Write what is left after a power loss now; with `luck`, some of what was not flushed too."""
+        """Write the contents after a power loss now; with `luck`, some of the unflushed contents survive."""
         self._write(self._root, target, luck)
 
     def close(self) -> None:
@@ -54,22 +54,22 @@ class Disk:
         else:
             target.write_bytes(self._current_content(inode) if survives else self._contents.get(inode, b""))
 
-    def _hold(self, path: Path | str, *, folder: int | None = None) -> int:
-        descriptor = open_descriptor(path, os.O_RDONLY, dir_fd=folder)
+    def _hold(self, path: Path | str, *, dir_fd: int | None = None) -> int:
+        descriptor = open_descriptor(path, os.O_RDONLY, dir_fd=dir_fd)
         inode = os.fstat(descriptor).st_ino
         if inode in self._descriptors:
             os.close(descriptor)
         return self._descriptors.setdefault(inode, descriptor) and inode
 
     def _current_names(self, inode: int) -> dict[str, int]:
-        folder = self._descriptors[inode]
-        found = {}
-        for name in os.listdir(folder):  # noqa: PTH208
+        descriptor = self._descriptors[inode]
+        inodes = {}
+        for name in os.listdir(descriptor):  # noqa: PTH208
             try:
-                found[name] = self._hold(name, folder=folder)
-            except FileNotFoundError:  # another thread has just removed it
+                inodes[name] = self._hold(name, dir_fd=descriptor)
+            except FileNotFoundError:  # removed by another thread
                 continue
-        return found
+        return inodes
 
     def _current_content(self, inode: int) -> bytes:
         descriptor = self._descriptors[inode]
@@ -78,10 +78,10 @@ class Disk:
 
 @contextmanager
 def power_losses(root: Path, moments: Collection[int], images: Path, luck: Random | None = None) -> Iterator[None]:
-    """Write below `images` what a power loss before each of these operations in `root`, and one at the end, leaves."""
+    """Write to `images` the contents of `root` after a power loss before each given operation, and at the end."""
     disk, numbers, lock = Disk(root), count(), RLock()
 
-    def meet(operation: Operation) -> None:
+    def handle(operation: Operation) -> None:
         with lock:
             if (number := next(numbers)) in moments:
                 disk.write_to(images / str(number), luck)
@@ -89,7 +89,7 @@ def power_losses(root: Path, moments: Collection[int], images: Path, luck: Rando
                 disk.fsync(operation.path)
 
     try:
-        with watched([root], meet):
+        with intercept_operations([root], handle):
             yield
         disk.write_to(images / str(next(numbers)), luck)
     finally:

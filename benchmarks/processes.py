@@ -1,36 +1,36 @@
-"""Processes below another, as the system knows them."""
+"""Descendant processes and their resources, read from /proc."""
 
 import os
 from pathlib import Path
 
-ACTING = "RemoteCollector.collect"
-"""What an actor is called while it is busy; one that stands by has a shorter name."""
+BUSY_ACTOR_NAME = "RemoteCollector.collect"
+"""Process name of a busy actor; an idle one has a shorter name."""
 
 
-def below(parent: int) -> dict[int, str]:
-    """All that descend from a process, with the name each has given itself."""
-    found, parents = dict[int, str](), dict[int, int]()
-    for folder in Path("/proc").glob("[0-9]*"):
+def find_descendants(parent: int) -> dict[int, str]:
+    """Return the names of all descendants of a process by pid, without zombies."""
+    names, parents = dict[int, str](), dict[int, int]()
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            stat, name = (folder / "stat").read_text(), (folder / "cmdline").read_text()
+            stat, name = (entry / "stat").read_text(), (entry / "cmdline").read_text()
         except OSError:
-            continue  # gone in the meantime
-        state, above = stat.rpartition(")")[2].split()[:2]
-        parents[int(folder.name)] = int(above)
+            continue  # the process has ended
+        state, parent_pid = stat.rpartition(")")[2].split()[:2]
+        parents[int(entry.name)] = int(parent_pid)
         if state != "Z":
-            found[int(folder.name)] = name.replace("\0", " ").strip()
+            names[int(entry.name)] = name.replace("\0", " ").strip()
 
-    def descends(pid: int) -> bool:
+    def is_descendant(pid: int) -> bool:
         while pid > 1:
             pid = parents.get(pid, 0)
             if pid == parent:
                 return True
         return False
 
-    return {pid: name for pid, name in found.items() if descends(pid)}
+    return {pid: name for pid, name in names.items() if is_descendant(pid)}
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -38,13 +38,13 @@ def alive(pid: int) -> bool:
         return False
 
 
-def own_mb(pid: int) -> float:
-    """Memory that is its alone: pages of Ray's object store would count for everybody who ever read them."""
-    return of_status(pid, "RssAnon") / 1024
+def read_private_mb(pid: int) -> float:
+    """Return the private memory in MB; shared pages of Ray's object store would count for every reader."""
+    return read_status_field(pid, "RssAnon") / 1024
 
 
-def of_status(pid: int, name: str) -> int:
-    """A number of /proc/<pid>/status; 0 of one that is gone."""
+def read_status_field(pid: int, name: str) -> int:
+    """Return a number from /proc/<pid>/status, 0 if the process has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -52,8 +52,8 @@ def of_status(pid: int, name: str) -> int:
     return next((int(line.split()[1]) for line in status if line.startswith(f"{name}:")), 0)
 
 
-def descriptors(pid: int) -> int:
-    """That it has open; 0 if it is gone."""
+def count_descriptors(pid: int) -> int:
+    """Return the number of open file descriptors, 0 if the process has ended."""
     try:
         return len(list(Path(f"/proc/{pid}/fd").iterdir()))
     except OSError:

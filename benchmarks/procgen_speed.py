@@ -1,11 +1,11 @@
-"""Procgen: our vector environment against bare EnvPool, in transitions a second, game by game.
+"""Compare our Procgen vector environment with bare EnvPool in transitions per second, game by game.
 
     python -m benchmarks.procgen_speed [--games bigfish miner] [--rounds 200]
 
-A transition is what an action makes of a game. Bare EnvPool spends the step after each end on the reset: its action is
-ignored, no learner can use it, and it is not counted. All steps of ours count, with the time of everything it does in
-them. Both sides play 64 games with two threads and the same actions, in turns of a few steps each; the ratio is the
-median over the turns, so that a busy machine slows both alike.
+A transition is the result of an action. Bare EnvPool uses the step after each episode end for the reset: it ignores the
+action, no learner can use the step, and it does not count. All our steps count, with all of their time. Both sides play
+64 games with two threads and the same actions, in alternating turns of a few steps; the ratio is the median over the
+turns, so that other load on the machine slows both alike.
 """
 
 import argparse
@@ -23,22 +23,22 @@ from manyview.envs.procgen.suite import PAPER_GAMES
 NUM_ENVS, NUM_THREADS, SEED = 64, 2, 0
 STEPS_PER_TURN = 10
 UNTIMED_TURNS = 15
-"""At first all episodes are equally old and none ends."""
+"""Warm-up: at first all episodes have the same age and none ends."""
 
 Play = Callable[[NDArray[np.int32]], int]
-"""Takes the actions [T, N] of a turn, returns how many transitions came of them."""
+"""Takes the actions [T, N] of a turn and returns the number of transitions."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Medians over the turns, in true transitions a second."""
+    """Medians over the turns, in real transitions per second."""
 
     bare_per_s: float
     ours_per_s: float
     ratio: float
 
 
-def bare(game: str) -> Play:
+def make_bare_player(game: str) -> Play:
     import envpool
 
     pool = envpool.make_gymnasium(
@@ -59,7 +59,7 @@ def bare(game: str) -> Play:
     return play
 
 
-def ours(game: str) -> Play:
+def make_our_player(game: str) -> Play:
     vector = ProcgenVector(f"procgen/{game}", NUM_ENVS, num_threads=NUM_THREADS)
     vector.reset(seed=SEED)
 
@@ -72,7 +72,7 @@ def ours(game: str) -> Play:
 
 
 def measure(game: str, *, rounds: int) -> Speed:
-    sides = (bare(game), ours(game))
+    sides = (make_bare_player(game), make_our_player(game))
     rates: tuple[list[float], list[float]] = ([], [])
     rng = np.random.default_rng(SEED)
     for number in range(UNTIMED_TURNS + rounds):
@@ -81,12 +81,12 @@ def measure(game: str, *, rounds: int) -> Speed:
             start = time.perf_counter()
             transitions = sides[side](turn)
             rates[side].append(transitions / (time.perf_counter() - start))
-    their, our = (taken[UNTIMED_TURNS:] for taken in rates)
-    ratio = statistics.median(one / other for one, other in zip(our, their, strict=True))
-    return Speed(statistics.median(their), statistics.median(our), ratio)
+    bare, ours = (side_rates[UNTIMED_TURNS:] for side_rates in rates)
+    ratio = statistics.median(our / their for our, their in zip(ours, bare, strict=True))
+    return Speed(statistics.median(bare), statistics.median(ours), ratio)
 
 
-def table(speeds: dict[str, Speed]) -> str:
+def format_table(speeds: dict[str, Speed]) -> str:
     lines = [f"{'game':12}{'bare/s':>10}{'ours/s':>10}{'ratio':>8}"]
     lines += [f"{game:12}{s.bare_per_s:10,.0f}{s.ours_per_s:10,.0f}{s.ratio:8.3f}" for game, s in speeds.items()]
     return "\n".join(lines)
@@ -96,5 +96,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=PAPER_GAMES)
     parser.add_argument("--rounds", type=int, default=200)
-    asked = parser.parse_args()
-    print(table({game: measure(game, rounds=asked.rounds) for game in asked.games}))
+    args = parser.parse_args()
+    print(format_table({game: measure(game, rounds=args.rounds) for game in args.games}))

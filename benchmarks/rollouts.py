@@ -1,11 +1,11 @@
-"""PPO with MEM on Procgen, at the paper's size: what an iteration costs beside its bare parts.
+"""Compare an iteration of PPO with MEM on Procgen, at the paper's size, with its bare parts.
 
     python -m benchmarks.rollouts [--rounds 20]
 
-Acting: steps of 64 games with views made, acted on and stored, then rewards and advantages, against bare EnvPool's
-steps and the bare networks' forward pass on as many pictures. Learning: a minibatch, gathered and learned from, against
-the bare forward and backward pass of the same networks. Both in turns of a few steps, as medians over the turns, by the
-clock: EnvPool has threads of its own.
+Acting: steps of 64 games with views derived, encoded and stored, then rewards and advantages, against the steps of bare
+EnvPool and the forward pass of the bare networks on as many images. Learning: gathering a minibatch and updating on it,
+against the bare forward and backward pass of the same networks. Both sides alternate in turns of a few steps; figures
+are medians over the turns, in wall time, because EnvPool has its own threads.
 """
 
 import argparse
@@ -24,26 +24,26 @@ from manyview.utils.resources import keep_freed_memory
 
 TASK = "procgen/bigfish"
 STEPS = 32
-"""Of a rollout here, an eighth of the paper's: what is done once a rollout weighs eight times as much."""
+"""Rollout steps, an eighth of the paper's: work done once per rollout weighs eight times as much."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Ratios, and the share of a whole iteration of 256 steps that the search for neighbours takes."""
+    """Time ratios, and the share of the k-NN search in an iteration of 256 steps."""
 
     acting: float
     learning: float
     knn_share: float
 
 
-def trainer_of(**changes: Any) -> OnPolicyTrainer:
+def make_trainer(**changes: Any) -> OnPolicyTrainer:
     config = load_preset("paper/procgen/ppo", task=TASK, method="ppo+mem", seed=1)
     settings = {"rollout": {"steps": STEPS}, "machine": {"device": "cpu", "threads": torch.get_num_threads()}}
     return OnPolicyTrainer(apply_overrides(config, merge_overrides(settings, changes)))
 
 
-def bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
-    """Steps of bare EnvPool, and of the networks on pictures that are there already."""
+def make_bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
+    """Return steps of bare EnvPool and of the networks on existing images."""
     import envpool
 
     envs, agent = trainer.config.rollout.envs, trainer.agent
@@ -64,7 +64,7 @@ def bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     return act
 
 
-def our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
+def make_our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     def act() -> None:
         while not trainer._minibatches:
             trainer.advance()
@@ -74,9 +74,9 @@ def our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     return act
 
 
-def bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
-    """The same networks forward and backward on the same minibatch, with the simplest of losses."""
-    agent, batch = trainer.agent, _some_minibatch(trainer)
+def make_bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
+    """Return the forward and backward pass of the same networks on the same minibatch, with a sum as loss."""
+    agent, batch = trainer.agent, _get_minibatch(trainer)
 
     def learn() -> None:
         agent.zero_grad(set_to_none=True)
@@ -86,7 +86,7 @@ def bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     return learn
 
 
-def our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
+def make_our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     rows = torch.arange(trainer.config.ppo.batch_size)
 
     def learn() -> None:
@@ -95,54 +95,53 @@ def our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     return learn
 
 
-def _some_minibatch(trainer: OnPolicyTrainer) -> Any:
+def _get_minibatch(trainer: OnPolicyTrainer) -> Any:
     return trainer.rollout.get_minibatch(torch.arange(trainer.config.ppo.batch_size))
 
 
 def measure(*, rounds: int) -> Costs:
     keep_freed_memory()
-    trainer = trainer_of()
-    acting = _ratio(our_acting(trainer), bare_acting(trainer), rounds=rounds)
+    trainer = make_trainer()
+    acting = _measure_ratio(make_our_acting(trainer), make_bare_acting(trainer), rounds=rounds)
     while not trainer._minibatches:
         trainer.advance()
-    learning = _ratio(our_learning(trainer), bare_learning(trainer), rounds=rounds)
-    update_s = median(_seconds(our_learning(trainer)) for _ in range(3))
-    act_s = median(_seconds(our_acting(trainer)) for _ in range(3)) / STEPS
+    learning = _measure_ratio(make_our_learning(trainer), make_bare_learning(trainer), rounds=rounds)
+    update_s = median(_time(make_our_learning(trainer)) for _ in range(3))
+    act_s = median(_time(make_our_acting(trainer)) for _ in range(3)) / STEPS
     trainer.close()
-    return Costs(acting, learning, _knn_share(step_s=act_s, update_s=update_s))
+    return Costs(acting, learning, _measure_knn_share(step_s=act_s, update_s=update_s))
 
 
-def _knn_share(*, step_s: float, update_s: float) -> float:
-    """Of 16,384 rows with the window, against an iteration of as many."""
-    pooled = trainer_of(rollout={"steps": 256}, ppo={"neighbours": "pooled"})
+def _measure_knn_share(*, step_s: float, update_s: float) -> float:
+    """Return the share of the k-NN search over 16,384 rows with the window in an iteration of as many rows."""
+    pooled = make_trainer(rollout={"steps": 256}, ppo={"neighbours": "pooled"})
     config, agent, rollout = pooled.config, pooled.agent, pooled.rollout
     rows = config.rollout.envs * config.rollout.steps
-    some: Any = agent.representation.encode(*rollout.get_observation())
-    grown = type(some)(
+    features: Any = agent.representation.encode(*rollout.get_observation())
+    rollout.features = type(features)(
         *(
             part.detach().unsqueeze(0).expand(257, *part.shape).clone()
             if part.dtype == torch.bool
             else torch.randn(257, *part.shape, generator=torch.Generator().manual_seed(1))
-            for part in some
+            for part in features
         )
     )
-    rollout.features = grown
-    knn_s = median(_seconds(lambda: agent._compute_bonus(rollout)) for _ in range(2))
+    knn_s = median(_time(lambda: agent._compute_bonus(rollout)) for _ in range(2))
     pooled.close()
     updates = config.ppo.epochs * rows / config.ppo.batch_size
     return knn_s / (256 * step_s + updates * update_s)
 
 
-def _ratio(ours: Callable[[], None], bare: Callable[[], None], *, rounds: int) -> float:
+def _measure_ratio(ours: Callable[[], None], bare: Callable[[], None], *, rounds: int) -> float:
     for work in (ours, bare):
         work()
-    return median(_seconds(ours) / _seconds(bare) for _ in range(rounds))
+    return median(_time(ours) / _time(bare) for _ in range(rounds))
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began = perf_counter()
+def _time(work: Callable[[], object]) -> float:
+    start_s = perf_counter()
     work()
-    return perf_counter() - began
+    return perf_counter() - start_s
 
 
 def main() -> None:
@@ -151,7 +150,7 @@ def main() -> None:
     costs = measure(rounds=parser.parse_args().rounds)
     print(f"acting, storing, reward and advantages   {costs.acting:.3f} times the bare parts (bar 1.25)")
     print(f"an update                                {costs.learning:.3f} times bare forward and backward (bar 1.10)")
-    print(f"search for neighbours                    {100 * costs.knn_share:.2f} % of an iteration (bar 3)")
+    print(f"k-NN search                              {100 * costs.knn_share:.2f} % of an iteration (bar 3)")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""An hour of training in one process, with physics that breaks and cameras that fail: what grows, and what slows down?
+"""Train for an hour in one process with failing physics and cameras, and measure resource growth and slowdown.
 
-    python -m benchmarks.soak                       # one hour; a JSON line a minute into results/soak.jsonl
+    python -m benchmarks.soak                       # one hour; a JSON line per minute in results/soak.jsonl
     python -m benchmarks.soak --minutes 5 --out soak.jsonl
 
-Tiny pictures and networks, a replay that wraps every few minutes, checkpoints and evaluations all the time. Speed is
-CPU time against that of a fixed piece of work done in turns with it, so that what else the machine does counts on both
-sides.
+The run has tiny images and networks, a replay buffer that wraps every few minutes, and frequent checkpoints and
+evaluations. Speed is CPU time relative to a fixed workload that alternates with training, so that other load on the
+machine affects both.
 """
 
 import argparse
@@ -34,43 +34,43 @@ from manyview.train.runner import Runner
 
 SAMPLE_S = 60.0
 WARM_UP = 0.2
-"""Of the time: rings, caches and pools fill."""
+"""Share of the time in which rings, caches and pools fill."""
 STEPS_AT_ONCE = 50
 BARS = {"MB an hour": 1.0, "descriptors": 0.0, "threads": 0.0, "speed drift": 0.02}
 
 
 class Breakage:
-    """Physics that breaks once in a thousand steps, and a camera that fails once in a hundred pictures."""
+    """Physics error once per thousand steps, and camera failure once per hundred images."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.physics_errors = 0
-        paint, play = _GLRenderer.render, DeepMindControl.step_simulation
+        render, step_simulation = _GLRenderer.render, DeepMindControl.step_simulation
 
-        def failing_camera(painter: _GLRenderer, model: Any, data: Any, camera: Any, shape: Any) -> Any:
+        def render_or_fail(renderer: _GLRenderer, model: Any, data: Any, camera: Any, shape: Any) -> Any:
             if camera == "side" and rng.random() < 0.01:
                 raise RuntimeError("the cable is out")
-            return paint(painter, model, data, camera, shape)
+            return render(renderer, model, data, camera, shape)
 
-        def failing_physics(env: DeepMindControl, action: Any) -> Any:
+        def step_or_fail(env: DeepMindControl, action: Any) -> Any:
             if rng.random() < 1e-3:
                 self.physics_errors += 1
                 env._env.physics.data.qvel[0] = np.inf
-            return play(env, action)
+            return step_simulation(env, action)
 
-        self.places = [(_GLRenderer, "render", failing_camera), (DeepMindControl, "step_simulation", failing_physics)]
-        """What stands for what, for `setattr`."""
+        self.patches = [(_GLRenderer, "render", render_or_fail), (DeepMindControl, "step_simulation", step_or_fail)]
+        """Arguments of `setattr`: object, attribute name, replacement."""
 
 
 @cache
-def broken(seed: int | None = None) -> None:
-    """Once in a process, whatever is made in it."""
+def install_breakage(seed: int | None = None) -> None:
+    """Install the faults once per process, for all its environments."""
     warnings.simplefilter("ignore", ViewWarning)
-    for replaced in Breakage(np.random.default_rng(seed)).places:
-        setattr(*replaced)
+    for patch in Breakage(np.random.default_rng(seed)).patches:
+        setattr(*patch)
 
 
-def endless(task: str, **changes: Any) -> RunConfig:
-    """A run that never ends, of which every part comes round every few minutes."""
+def make_endless_config(task: str, **changes: Any) -> RunConfig:
+    """Return the config of an endless run in which every part runs every few minutes."""
     settings = {
         "schedule": {"frames": 10**9, "update_every_steps": 2},
         "replay": {"capacity": 3_000, "batch_size": 16},
@@ -83,34 +83,34 @@ def endless(task: str, **changes: Any) -> RunConfig:
     return apply_overrides(config, merge_overrides(settings, changes))
 
 
-def session_in(folder: Path) -> Runner:
-    return Runner(endless("dmc/cheetah_run"), RunDir(folder))
+def make_runner(path: Path) -> Runner:
+    return Runner(make_endless_config("dmc/cheetah_run"), RunDir(path))
 
 
-def fixed_work() -> None:
-    """Of the same kind as training: small operations, some convolutions."""
-    pictures, weights = torch.ones(32, 6, 24, 24), torch.ones(16, 6, 3, 3)
+def run_fixed_work() -> None:
+    """Run a workload similar to training: small operations and some convolutions."""
+    images, weights = torch.ones(32, 6, 24, 24), torch.ones(16, 6, 3, 3)
     for _ in range(60):
-        torch.relu(torch.nn.functional.conv2d(pictures, weights)).sum().item()
+        torch.relu(torch.nn.functional.conv2d(images, weights)).sum().item()
 
 
-def sample(session: Runner, began: float) -> dict[str, float]:
-    """A minute of training in turns with the fixed work, and what the process holds after it."""
+def measure_minute(runner: Runner, start_s: float) -> dict[str, float]:
+    """Train for a minute in alternation with the fixed work; return speed and the resources in use."""
     ours, fixed, rounds = 0.0, 0.0, 0
     ends = perf_counter() + SAMPLE_S
     while perf_counter() < ends:
         before = process_time()
         for _ in range(STEPS_AT_ONCE):
-            session.advance()
+            runner.advance()
         between = process_time()
-        fixed_work()
+        run_fixed_work()
         ours, fixed, rounds = ours + between - before, fixed + process_time() - between, rounds + 1
-    session.writer.wait()
+    runner.writer.wait()
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    counts = session.trainer.counters
+    counts = runner.trainer.counters
     return {
-        "minute": round((perf_counter() - began) / 60, 2),
+        "minute": round((perf_counter() - start_s) / 60, 2),
         "steps": counts.steps,
         "episodes": counts.episodes,
         "resident MB": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
@@ -121,26 +121,26 @@ def sample(session: Runner, began: float) -> dict[str, float]:
     }
 
 
-def verdict(samples: list[dict[str, float]]) -> dict[str, float]:
-    """How much each figure moved after the warm-up.
+def summarize_drift(samples: list[dict[str, float]]) -> dict[str, float]:
+    """Return the drift of each figure after the warm-up.
 
-    The slope of memory is the median over all pairs of samples (Theil and Sen): an allocator takes a whole arena now
-    and then, and one such step is no slope. How much it rose in all is said too.
+    The slope of memory is the median over all pairs of samples (Theil and Sen): an allocator sometimes takes a whole
+    arena, and a single step is no slope. The total growth is included too.
     """
     later = samples[int(WARM_UP * len(samples)) :]
-    minutes, held = ([one[name] for one in later] for name in ("minute", "resident MB"))
-    pairs = combinations(zip(minutes, held, strict=True), 2)
+    minutes, resident = ([entry[name] for entry in later] for name in ("minute", "resident MB"))
+    pairs = combinations(zip(minutes, resident, strict=True), 2)
     half = len(later) // 2
 
-    def halves(name: str) -> tuple[float, float]:
-        """Medians: who is just being replaced has a descriptor or a thread more or less."""
-        figures = [one[name] for one in later]
+    def compute_medians(name: str) -> tuple[float, float]:
+        """Return the median of each half: a process being replaced has a descriptor or thread more or less."""
+        figures = [entry[name] for entry in later]
         return median(figures[:half]), median(figures[half:])
 
-    (few, many), (less, more), (fast, slow) = map(halves, ("descriptors", "threads", "CPU against fixed work"))
+    (few, many), (less, more), (fast, slow) = map(compute_medians, ("descriptors", "threads", "CPU against fixed work"))
     return {
         "MB an hour": 60 * median((mb - before) / (minute - earlier) for (earlier, before), (minute, mb) in pairs),
-        "MB in all": held[-1] - held[0],
+        "MB in all": resident[-1] - resident[0],
         "descriptors": many - few,
         "threads": more - less,
         "speed drift": slow / fast - 1,
@@ -153,20 +153,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/soak.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    broken(seed=0)
+    install_breakage(seed=0)
     samples: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory() as place, arguments.out.open("w") as out:
-        session = session_in(Path(place) / "run")
-        began = perf_counter()
-        while perf_counter() - began < 60 * arguments.minutes:
-            samples.append(sample(session, began))
+    with tempfile.TemporaryDirectory() as directory, arguments.out.open("w") as out:
+        runner = make_runner(Path(directory) / "run")
+        start_s = perf_counter()
+        while perf_counter() - start_s < 60 * arguments.minutes:
+            samples.append(measure_minute(runner, start_s))
             out.write(json.dumps(samples[-1]) + "\n")
             out.flush()
             print(samples[-1], flush=True)
-        session.close()
-        found = verdict(samples)
-        out.write(json.dumps({"verdict": found, "manifest": dict(session.manifest)}) + "\n")
-    for name, value in found.items():
+        runner.close()
+        drift = summarize_drift(samples)
+        out.write(json.dumps({"verdict": drift, "manifest": dict(runner.manifest)}) + "\n")
+    for name, value in drift.items():
         print(f"{name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if name in BARS else ""))
 
 

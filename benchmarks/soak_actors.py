@@ -1,11 +1,11 @@
-"""An hour of training with actors that are killed and that hang: what grows, and what slows down?
+"""Train for an hour with actors that are killed and hang, and measure resource growth and slowdown.
 
-    python -m benchmarks.soak_actors                # one hour; a JSON line a minute into results/soak_actors.jsonl
+    python -m benchmarks.soak_actors                # one hour; a JSON line per minute in results/soak_actors.jsonl
     python -m benchmarks.soak_actors --minutes 5 --out soak.jsonl
 
-Four actors and two shards on Ray. Every ten seconds an actor is killed, and every third time it is stopped instead, so
-that it hangs until its deadline; in all of them physics breaks and a camera fails, as in `benchmarks.soak`. Watched are
-the learner and the shards, which must live through all of it; Ray's own two servers are told beside them.
+The run has four actors and two shards on Ray. Every ten seconds an actor is killed; every third time it is stopped
+instead, so that it hangs until its deadline. All actors have failing physics and a failing camera, as in
+`benchmarks.soak`. The learner and the shards must survive and meet the bars; Ray's two servers are only reported.
 """
 
 import argparse
@@ -25,26 +25,32 @@ import numpy as np
 import torch
 
 import manyview
-from benchmarks.processes import ACTING, below, descriptors, of_status, own_mb
-from benchmarks.soak import BARS, broken, endless, sample, verdict
+from benchmarks.processes import (
+    BUSY_ACTOR_NAME,
+    count_descriptors,
+    find_descendants,
+    read_private_mb,
+    read_status_field,
+)
+from benchmarks.soak import BARS, install_breakage, make_endless_config, measure_minute, summarize_drift
 from manyview.scale.cluster import connect, count_cpus
 from manyview.train import RunDir
 from manyview.train.runner import Runner
 
-TROUBLE_EVERY_S = 10.0
+FAULT_EVERY_S = 10.0
 HANGS_EVERY = 3
-TASK = "benchmarks.soak_actors:breaking"
+TASK = "benchmarks.soak_actors:make_breaking_env"
 SCALE = {"actors": 4, "replay_shards": 2, "chunk_steps": 50, "deadline_s": 5.0}
-FAMILY = {"shards": "ray::ReplayShard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
+PROCESS_GROUPS = {"shards": "ray::ReplayShard", "raylet": "raylet/raylet", "gcs": "gcs_server"}
 
 
-def breaking() -> gym.Env[Any, Any]:
-    broken()
+def make_breaking_env() -> gym.Env[Any, Any]:
+    install_breakage()
     return manyview.make("dmc/cheetah_run", image_size=24, frame_stack=1, action_repeat=8, render_quality="fast")
 
 
-class Trouble(Thread):
-    """Kills and stops actors, one at a time, until it is over."""
+class FaultInjector(Thread):
+    """Thread that kills or stops one actor at a time until `over` is set."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -53,9 +59,9 @@ class Trouble(Thread):
     def run(self) -> None:
         rng = np.random.default_rng(0)
         for turn in count(1):
-            if self.over.wait(TROUBLE_EVERY_S):
+            if self.over.wait(FAULT_EVERY_S):
                 return
-            actors = sorted(pid for pid, name in below(os.getpid()).items() if ACTING in name)
+            actors = sorted(pid for pid, name in find_descendants(os.getpid()).items() if BUSY_ACTOR_NAME in name)
             hang = turn % HANGS_EVERY == 0
             if actors:
                 with suppress(ProcessLookupError):
@@ -63,24 +69,24 @@ class Trouble(Thread):
                     self.hangs, self.kills = self.hangs + hang, self.kills + (not hang)
 
 
-def held_by_family() -> dict[str, float]:
-    """Memory of their own and descriptors of processes of Ray's."""
-    found: dict[str, float] = {}
-    family = below(os.getpid())
-    for who, name in FAMILY.items():
-        pids = [pid for pid, called in family.items() if name in called]
-        found[f"{who} MB"] = sum(map(own_mb, pids))
-        found[f"{who} threads"] = sum(of_status(pid, "Threads") for pid in pids)
-        found[f"{who} descriptors"] = sum(map(descriptors, pids))
-    return found
+def measure_ray_processes() -> dict[str, float]:
+    """Return private memory, threads and descriptors of Ray's processes by group."""
+    figures: dict[str, float] = {}
+    descendants = find_descendants(os.getpid())
+    for group, name in PROCESS_GROUPS.items():
+        pids = [pid for pid, process in descendants.items() if name in process]
+        figures[f"{group} MB"] = sum(map(read_private_mb, pids))
+        figures[f"{group} threads"] = sum(read_status_field(pid, "Threads") for pid in pids)
+        figures[f"{group} descriptors"] = sum(map(count_descriptors, pids))
+    return figures
 
 
-def verdict_of(who: str, samples: list[dict[str, Any]]) -> dict[str, float]:
-    """As if they were the process that is watched; of speed only the learner's is known."""
-    names = {"resident MB": f"{who} MB", "descriptors": f"{who} descriptors", "threads": f"{who} threads"}
-    found = verdict([{**one, **{name: one[theirs] for name, theirs in names.items()}} for one in samples])
-    found.pop("speed drift")
-    return found
+def summarize_group(group: str, samples: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the drift of a process group, without speed: only the learner's is measured."""
+    names = {"resident MB": f"{group} MB", "descriptors": f"{group} descriptors", "threads": f"{group} threads"}
+    drift = summarize_drift([{**entry, **{name: entry[key] for name, key in names.items()}} for entry in samples])
+    drift.pop("speed drift")
+    return drift
 
 
 def main() -> None:
@@ -89,44 +95,47 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/soak_actors.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    config, samples, trouble = endless(TASK, scale=SCALE), list[dict[str, Any]](), Trouble()
+    config, samples, injector = make_endless_config(TASK, scale=SCALE), list[dict[str, Any]](), FaultInjector()
     with (
-        tempfile.TemporaryDirectory() as place,
+        tempfile.TemporaryDirectory() as directory,
         arguments.out.open("w") as out,
         connect(None, cpus=count_cpus(config, spares=1)),
     ):
         from manyview.scale.trainer import ActorLearnerTrainer
 
-        session = Runner(config, RunDir(Path(place) / "run"), build_trainer=ActorLearnerTrainer)
-        trouble.start()
-        began = perf_counter()
-        while perf_counter() - began < 60 * arguments.minutes:
-            updates = session.trainer.counters.updates
-            one = {**sample(session, began), **held_by_family()}
-            one["threads"] = of_status(os.getpid(), "Threads")  # Ray's too
-            one |= {
-                "updates": session.trainer.counters.updates - updates,
-                "kills": trouble.kills,
-                "hangs": trouble.hangs,
+        runner = Runner(config, RunDir(Path(directory) / "run"), build_trainer=ActorLearnerTrainer)
+        injector.start()
+        start_s = perf_counter()
+        while perf_counter() - start_s < 60 * arguments.minutes:
+            updates = runner.trainer.counters.updates
+            entry = {**measure_minute(runner, start_s), **measure_ray_processes()}
+            entry["threads"] = read_status_field(os.getpid(), "Threads")  # Ray's too
+            entry |= {
+                "updates": runner.trainer.counters.updates - updates,
+                "kills": injector.kills,
+                "hangs": injector.hangs,
             }
-            # Of an update: looks at actors are no work.
-            one["CPU against fixed work"] *= one["rounds"] / max(1, one["updates"])
-            samples.append(one)
-            out.write(json.dumps(one) + "\n")
+            # CPU time per update: polling the actors is no work.
+            entry["CPU against fixed work"] *= entry["rounds"] / max(1, entry["updates"])
+            samples.append(entry)
+            out.write(json.dumps(entry) + "\n")
             out.flush()
-            print(one, flush=True)
-        trouble.over.set()
-        clock = session.trainer.counters
-        session.close()
-        found = {"learner": verdict(samples), **{who: verdict_of(who, samples) for who in FAMILY}}
-        ratio = clock.updates * config.schedule.update_every_steps / (clock.steps - config.schedule.seed_frames)
-        last = {"verdict": found, "updates asked for": ratio, "manifest": dict(session.manifest)}
+            print(entry, flush=True)
+        injector.over.set()
+        counters = runner.trainer.counters
+        runner.close()
+        drifts = {
+            "learner": summarize_drift(samples),
+            **{group: summarize_group(group, samples) for group in PROCESS_GROUPS},
+        }
+        ratio = counters.updates * config.schedule.update_every_steps / (counters.steps - config.schedule.seed_frames)
+        last = {"verdict": drifts, "updates asked for": ratio, "manifest": dict(runner.manifest)}
         out.write(json.dumps(last) + "\n")
-    for who, figures in found.items():
+    for group, figures in drifts.items():
         for name, value in figures.items():
-            barred = name in BARS and who in ("learner", "shards")
-            print(f"{who}, {name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if barred else ""))
-    print(f"{trouble.kills} kills, {trouble.hangs} hangs; updates made of those asked for: {ratio:.4f} (bar 1 %)")
+            has_bar = name in BARS and group in ("learner", "shards")
+            print(f"{group}, {name}: {value:.3g}" + (f" (bar {BARS[name]:g})" if has_bar else ""))
+    print(f"{injector.kills} kills, {injector.hangs} hangs; updates made over updates due: {ratio:.4f} (bar 1 %)")
 
 
 if __name__ == "__main__":

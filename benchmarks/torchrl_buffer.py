@@ -1,6 +1,6 @@
-"""TorchRL's replay buffer on the work of `benchmarks.sampling`, in the two ways in which it can be done with its parts.
+"""TorchRL's replay buffer on the work of `benchmarks.sampling`, built in two ways from its parts.
 
-Both are helped where we can: all views lie in one tensor, and trajectories are looked up once, as if none were added.
+Both get an advantage: all views share one tensor, and trajectories are looked up once, as if none were added.
 """
 
 import logging
@@ -15,15 +15,17 @@ CHUNK = 250
 Sample = Callable[[], tuple[Tensor, ...]]
 
 
-def single_frames(
+def make_frame_sampler(
     *, capacity: int, batch: int, views: int, size: int, stack: int, n_step: int, episode_steps: int
 ) -> Sample:
-    """Frames once, as we keep them; its sampler finds windows, which are cut into the two stacks."""
+    """Store each frame once, as our buffer does; `SliceSampler` draws windows, which are split into the two stacks."""
     window = stack + n_step
-    buffer = _buffer(capacity, batch * window, SliceSampler(slice_len=window, traj_key="episode", cache_values=True))
-    for begin in range(0, capacity, CHUNK):
-        episode = torch.arange(begin, begin + CHUNK) // episode_steps
-        buffer.extend(_steps({"frames": _noise(views, 3, size, size), "episode": episode}))
+    buffer = _make_buffer(
+        capacity, batch * window, SliceSampler(slice_len=window, traj_key="episode", cache_values=True)
+    )
+    for start in range(0, capacity, CHUNK):
+        episode = torch.arange(start, start + CHUNK) // episode_steps
+        buffer.extend(_make_steps({"frames": _make_noise(views, 3, size, size), "episode": episode}))
     discounts = 0.99 ** torch.arange(n_step)
 
     def sample() -> tuple[Tensor, ...]:
@@ -36,21 +38,21 @@ def single_frames(
     return sample
 
 
-def whole_stacks(*, capacity: int, batch: int, views: int, size: int, stack: int) -> Sample:
-    """Both stacks of every transition as they are, as its own examples do: sampling is one indexing."""
-    buffer = _buffer(capacity, batch, None)
+def make_stack_sampler(*, capacity: int, batch: int, views: int, size: int, stack: int) -> Sample:
+    """Store both stacks of every transition, as TorchRL's examples do: sampling is one indexing operation."""
+    buffer = _make_buffer(capacity, batch, None)
     for _ in range(0, capacity, CHUNK):
-        now, later = (_noise(views, 3 * stack, size, size) for _ in range(2))
-        buffer.extend(_steps({"views": now, "next_views": later}))
+        now, later = (_make_noise(views, 3 * stack, size, size) for _ in range(2))
+        buffer.extend(_make_steps({"views": now, "next_views": later}))
 
     def sample() -> tuple[Tensor, ...]:
-        found = buffer.sample()
-        return found["views"], found["next_views"], found["action"], found["reward"]
+        drawn = buffer.sample()
+        return drawn["views"], drawn["next_views"], drawn["action"], drawn["reward"]
 
     return sample
 
 
-def _buffer(capacity: int, batch: int, sampler: SliceSampler | None) -> TensorDictReplayBuffer:
+def _make_buffer(capacity: int, batch: int, sampler: SliceSampler | None) -> TensorDictReplayBuffer:
     if capacity % CHUNK:
         raise ValueError(f"capacity must be a multiple of {CHUNK}, got {capacity}")
     logging.getLogger("torchrl").setLevel(logging.WARNING)
@@ -58,9 +60,9 @@ def _buffer(capacity: int, batch: int, sampler: SliceSampler | None) -> TensorDi
     return TensorDictReplayBuffer(storage=LazyTensorStorage(capacity), batch_size=batch, **options)
 
 
-def _noise(*shape: int) -> Tensor:
+def _make_noise(*shape: int) -> Tensor:
     return torch.randint(256, (CHUNK, *shape), dtype=torch.uint8)
 
 
-def _steps(pictures: dict[str, Tensor]) -> TensorDict:
-    return TensorDict({**pictures, "action": torch.rand(CHUNK, 6), "reward": torch.rand(CHUNK)}, batch_size=[CHUNK])
+def _make_steps(images: dict[str, Tensor]) -> TensorDict:
+    return TensorDict({**images, "action": torch.rand(CHUNK, 6), "reward": torch.rand(CHUNK)}, batch_size=[CHUNK])

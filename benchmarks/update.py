@@ -1,9 +1,9 @@
-"""One whole update of DrQ-v2, with MEM and plain, to count and to time; and the same networks run bare.
+"""Count FLOPs and time of a DrQ-v2 update with and without MEM, and compare it with the bare networks.
 
-    python -m benchmarks.update                   # counts, ratios, and what each part takes
-    python -m benchmarks.update --batch 64        # sooner, and the fixed parts weigh more
+    python -m benchmarks.update                   # counts, ratios, and the time of each part
+    python -m benchmarks.update --batch 64        # faster; the fixed parts weigh more
 
-Times are CPU seconds of one thread, medians of sides that take turns.
+Times are CPU seconds of one thread, medians of alternating sides.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def random_batch(*, views: int, batch: int) -> Batch:
 
 
 class MEMUpdate:
-    """`drqv2+mem`. Build once, call as often as wanted; every call is one update on the same random batch."""
+    """Update of `drqv2+mem`; every call is one update on the same random batch."""
 
     def __init__(self, *, views: int, batch: int, reward_frames: RewardFrames = "shifted") -> None:
         torch.manual_seed(0)
@@ -59,7 +59,7 @@ class MEMUpdate:
 
 
 class PlainUpdate:
-    """`drqv2+none`, with one view what DrQ-v2 is."""
+    """Update of `drqv2+none`; with one view it equals DrQ-v2."""
 
     def __init__(self, *, views: int, batch: int, latent_dim: int = 64) -> None:
         torch.manual_seed(0)
@@ -72,12 +72,12 @@ class PlainUpdate:
 
 
 class Bare:
-    """The convolutions and linear layers of an update with MEM, and nothing else.
+    """Only the convolutions and linear layers of an update with MEM.
 
-    Forward of s and of s' (without gradient) through the same modules, from pixels that are float already; actor and
-    target critics on s', critics on s; backward of critics and encoder; actor and critics on s and the actor's
-    backward. No shift, no conversion, no normalisation, no loss or reward of MEM, no discriminator, no optimiser step,
-    no soft update, no metrics.
+    Forward pass of s and of s' (without gradient) through the same modules, from float pixels; actor and target critics
+    on s', critics on s; backward pass of critics and encoder; actor and critics on s and the actor's backward pass.
+    No shift, no conversion, no normalization, no loss or reward of MEM, no discriminator, no optimizer step, no soft
+    update, no metrics.
     """
 
     def __init__(self, update: MEMUpdate) -> None:
@@ -101,13 +101,13 @@ class Bare:
             agent.critic(state, agent.actor(state)).amin(0).mean().backward()
 
     def _state(self, pixels: Tensor) -> Tensor:
-        """As wide as MEM's: as much as there is room for of what the heads of all views give."""
+        """Return a state as wide as MEM's: the outputs of the heads of all views, cut to that width."""
         features: Tensor = self.encoder.heads(self.encoder.trunk(pixels))
         return features.reshape(len(self.action), -1)[:, : self.encoder.state_dim]
 
 
-def parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
-    """What an update does beyond `Bare`, piece by piece."""
+def make_parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
+    """Return the parts of an update that `Bare` leaves out, by name."""
     agent, mem, batch = update.agent, update.mem, update.batch
     with torch.no_grad():
         encoded, later = mem.encode(batch.views, batch.mask), mem.encode(batch.next_views, batch.next_mask)
@@ -122,7 +122,7 @@ def parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
         "random shifts": lambda: [
             random_shift(pixels, 4, agent.generator) for pixels in (batch.views, batch.next_views)
         ],
-        "MEM's losses, both ways": lambda: mem.compute_loss(leaf, later)[0].backward(),
+        "MEM's losses and backward": lambda: mem.compute_loss(leaf, later)[0].backward(),
         "reward and k-NN": lambda: mem.compute_reward(encoded, indices=batch.indices),
         "discriminator": lambda: mem.update_discriminator(encoded),
         "Adam, critic and encoder": agent.critic_optimizer.step,
@@ -131,31 +131,31 @@ def parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
     }
 
 
-def gigaflops(work: Callable[[], object]) -> float:
+def count_gigaflops(work: Callable[[], object]) -> float:
     with FlopCounterMode(display=False) as counter:
         work()
     return float(counter.get_total_flops()) / 1e9
 
 
-def side_by_side(
+def time_alternating(
     *works: Callable[[], object], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
-    """Median seconds of each, taken in turns so that a busy machine slows all alike."""
-    return [statistics.median(taken) for taken in in_turns(*works, rounds=rounds, clock=clock)]
+    """Return the median seconds of each, in alternation so that other load slows all alike."""
+    return [statistics.median(taken) for taken in time_rounds(*works, rounds=rounds, clock=clock)]
 
 
-def ratio(one: Callable[[], object], other: Callable[[], object], *, rounds: int) -> float:
-    """The median over rounds of `one`'s time against the `other`'s just after it; of CPU time, on one thread.
+def measure_ratio(work: Callable[[], object], baseline: Callable[[], object], *, rounds: int) -> float:
+    """Return the median over rounds of the CPU time of `work` divided by that of `baseline`, run right after it.
 
-    What else runs on the machine takes waiting time; of a thread's own time only cache and clock rate are shared.
+    Use one thread: other load adds to wall time, but affects CPU time only through cache and clock rate.
     """
-    times = in_turns(one, other, rounds=rounds, clock=time.process_time)
+    times = time_rounds(work, baseline, rounds=rounds, clock=time.process_time)
     ratios: list[float] = [a / b for a, b in zip(*times, strict=True)]
     return statistics.median(ratios)
 
 
-def in_turns(*works: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
-    """Seconds of each in every round, after a first one that does not count."""
+def time_rounds(*works: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
+    """Return the seconds of each in every round, after an untimed warm-up round."""
     for work in works:
         work()
     seconds: list[list[float]] = [[] for _ in works]
@@ -171,26 +171,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(1)
-    clean = count_and_time(batch=asked.batch, rounds=asked.rounds)
-    pieces: dict[str, Callable[[], object]] = {"a whole update on clean frames": clean, **parts(clean)}
-    seconds = side_by_side(*pieces.values(), rounds=asked.rounds, clock=time.process_time)
+    clean = count_and_time(batch=args.batch, rounds=args.rounds)
+    pieces: dict[str, Callable[[], object]] = {"a whole update on clean frames": clean, **make_parts(clean)}
+    seconds = time_alternating(*pieces.values(), rounds=args.rounds, clock=time.process_time)
     for name, taken in zip(pieces, seconds, strict=True):
         print(f"{name:34} {taken * 1e3:8.1f} ms {100 * taken / seconds[0]:6.1f} %")
 
 
 def count_and_time(*, batch: int, rounds: int) -> MEMUpdate:
-    """Print P1, P2 and P4 for both kinds of frames that the reward may see."""
+    """Print P1, P2 and P4 for both values of `reward_frames`; return the last update with 3 views."""
     plain = PlainUpdate(views=1, batch=batch)
-    print(f"batch {batch}, one thread; GFLOPs of plain DrQ-v2 with one view: {gigaflops(plain):.1f}")
+    print(f"batch {batch}, one thread; GFLOPs of plain DrQ-v2 with one view: {count_gigaflops(plain):.1f}")
     for frames in reversed(get_args(RewardFrames)):
         three, one = (MEMUpdate(views=views, batch=batch, reward_frames=frames) for views in (3, 1))
         print(
-            f"{frames:8} GFLOPs {gigaflops(three):.1f} with 3 views, {gigaflops(one):.1f} with one; "
-            f"3 views against bare {ratio(three, Bare(three), rounds=rounds):.3f}, "
-            f"one view against plain DrQ-v2 {ratio(one, plain, rounds=rounds):.3f}",
+            f"{frames:8} GFLOPs {count_gigaflops(three):.1f} with 3 views, {count_gigaflops(one):.1f} with one; "
+            f"3 views against bare {measure_ratio(three, Bare(three), rounds=rounds):.3f}, "
+            f"one view against plain DrQ-v2 {measure_ratio(one, plain, rounds=rounds):.3f}",
             flush=True,
         )
     return three

@@ -1,4 +1,4 @@
-"""Pytest plugin: tests record figures for quality rows and are held to the bars."""
+"""Pytest plugin: record the figures of quality rows and assert their bars."""
 
 import json
 from collections.abc import Callable
@@ -14,9 +14,9 @@ Figure = Callable[..., None]
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Figure:
-    """`figure(value)` or `figure(value, "name")`: record a measurement for the test's row and hold it to the bar.
+    """Return a function that records a measurement for the test's row and asserts its bar.
 
-    A test of several rows says which one by the figure's name.
+    Call it as `figure(value)` or `figure(value, "name")`. In a test of several rows the figure's name selects the row.
     """
     rows = [ROWS[id_] for id_ in _row_ids(request.node)]
     slack: float = request.config.getoption("--slack")
@@ -25,23 +25,24 @@ def figure(request: pytest.FixtureRequest) -> Figure:
         (row,) = (row for row in rows if name in row.bars)
         bar = row.bars[name]
         request.node.user_properties.append(("figure", [name, float(value)]))
-        held = bar.relaxed(slack)
-        assert held.met_by(value), f"{row.id} {name} {value:.4g}, bar {held.kind} {held.value:g}"
+        relaxed_bar = bar.relax(slack)
+        passes = relaxed_bar.is_met_by(value)
+        assert passes, f"{row.id} {name} {value:.4g}, bar {relaxed_bar.kind} {relaxed_bar.value:g}"
 
     return record
 
 
 @pytest.fixture
 def slack(request: pytest.FixtureRequest) -> float:
-    """What a bar of a time is multiplied by, in tests of no row: 1, or more on a machine that others may use."""
+    """Return the factor for time limits in tests without a row: 1, or more on a shared machine."""
     return 1 + float(request.config.getoption("--slack"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("quality")
     group.addoption("--quality", metavar="ID", help="run only the tests of this quality row")
-    group.addoption("--slack", type=float, default=0.0, metavar="SHARE", help="let figures miss their bars by so much")
-    group.addoption("--quality-report", metavar="FILE", help="append a JSON line for each test of a quality row")
+    group.addoption("--slack", type=float, default=0.0, metavar="SHARE", help="relax the bars by this share")
+    group.addoption("--quality-report", metavar="FILE", help="append one JSON line per test of a quality row")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -49,10 +50,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         unknown = set(_row_ids(item)) - set(ROWS)
         if unknown:
             raise pytest.UsageError(f"{item.nodeid} names unknown quality rows {sorted(unknown)}")
-    asked = config.getoption("--quality")
-    if asked:
-        config.hook.pytest_deselected(items=[item for item in items if asked not in _row_ids(item)])
-        items[:] = [item for item in items if asked in _row_ids(item)]
+    row_id = config.getoption("--quality")
+    if row_id:
+        config.hook.pytest_deselected(items=[item for item in items if row_id not in _row_ids(item)])
+        items[:] = [item for item in items if row_id in _row_ids(item)]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,7 +64,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
         line = {
             "passed": report.passed,
             "figures": [value for key, value in report.user_properties if key == "figure"],
-            "reason": "" if report.passed else _reason(report),
+            "reason": "" if report.passed else _get_reason(report),
         }
         with Path(file).open("a") as out:
             out.write(json.dumps(line) + "\n")
@@ -74,7 +75,7 @@ def _row_ids(item: pytest.Item) -> list[str]:
     return [id_ for mark in item.iter_markers("quality") for id_ in mark.args]
 
 
-def _reason(report: pytest.TestReport) -> str:
+def _get_reason(report: pytest.TestReport) -> str:
     if report.skipped:
         return f"skipped: {report.nodeid}"
     crash = getattr(report.longrepr, "reprcrash", None)

@@ -10,7 +10,7 @@ from quality.plugin import Figure
 pytestmark = pytest.mark.simulator
 pytest.importorskip("dm_control", reason='pip install "manyview[dmc]"')
 
-from benchmarks.environments import MEMORY, left_behind, speed  # noqa: E402
+from benchmarks.environments import MEMORY, measure_leak_mb, measure_speed  # noqa: E402
 
 ATTEMPTS = 3
 TASKS = ("ball_in_cup_catch", "cheetah_run", "quadruped_run", "reach_duplo")
@@ -23,7 +23,7 @@ TASKS = ("ball_in_cup_catch", "cheetah_run", "quadruped_run", "reach_duplo")
 def test_a_step_costs_what_dm_control_needs_for_the_same_pixels(task: str, figure: Figure) -> None:
     """At `fast`, where drawing is cheap and whatever we add would show; `benchmarks.environments` has `smooth` too."""
     for _ in range(ATTEMPTS):
-        ours, bare = speed(task, "fast", blocks=16, steps=5)
+        ours, bare = measure_speed(task, "fast", blocks=16, steps=5)
         if bare / ours >= 0.97:
             break  # otherwise something else may have been running
     figure(bare / ours, "dmc")
@@ -35,4 +35,4 @@ def test_a_step_costs_what_dm_control_needs_for_the_same_pixels(task: str, figur
 def test_environments_leave_nothing_behind(figure: Figure) -> None:
     """In a process of its own: this one still frees and takes what other tests needed."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        figure(process.submit(left_behind, "dmc/cheetah_run").result(timeout=600), "MB each")
+        figure(process.submit(measure_leak_mb, "dmc/cheetah_run").result(timeout=600), "MB each")

@@ -6,7 +6,7 @@ from time import sleep
 import pytest
 import torch
 
-from benchmarks.augmenting import copies
+from benchmarks.augmenting import measure_copies
 from benchmarks.rollouts import measure
 from manyview.data.augmentation import AUGMENTATIONS, Augmentation
 from manyview.utils.resources import keep_freed_memory
@@ -40,7 +40,7 @@ def test_an_augmentation_of_256_screens_costs_a_few_copies_of_them(how: Augmenta
     try:
         best = inf
         for _ in range(20):
-            best = min(best, copies(how, rounds=9))
+            best = min(best, measure_copies(how, rounds=9))
             if best <= MOST_COPIES:
                 break
             sleep(0.5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.procgen_speed import Speed, measure, table
+from benchmarks.procgen_speed import Speed, format_table, measure
 from quality.plugin import Figure
 
 ATTEMPTS = 3
@@ -25,5 +25,5 @@ def settled(game: str) -> Speed:
 @pytest.mark.simulator
 def test_true_transitions_come_as_fast_as_bare_envpools_steps(figure: Figure) -> None:
     speeds = {game: settled(game) for game in GAMES}
-    print(table(speeds))
+    print(format_table(speeds))
     figure(min(speed.ratio for speed in speeds.values()), "procgen")

@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-from benchmarks.saving import log_kb_a_step, recorded, waits
+from benchmarks.saving import compute_log_kb_per_step, measure_waits, record_replay
 from quality.plugin import Figure
 from quality.rows import ROWS
 from tests.support.attempts import least
@@ -17,7 +17,7 @@ STEPS = 256
 @pytest.mark.parametrize("task", ["cheetah_run", "pendulum_swingup"])
 def test_a_step_in_the_log_is_small(task: str, figure: Figure) -> None:
     """The two tasks of five whose pictures change most."""
-    figure(log_kb_a_step(recorded(task, steps=STEPS), steps=STEPS), "kB in the log")
+    figure(compute_log_kb_per_step(record_replay(task, steps=STEPS), steps=STEPS), "kB in the log")
 
 
 @pytest.mark.simulator
@@ -25,4 +25,4 @@ def test_a_step_in_the_log_is_small(task: str, figure: Figure) -> None:
 @pytest.mark.quality("P11")
 def test_the_learner_hardly_waits_for_a_checkpoint(figure: Figure) -> None:
     bar = ROWS["P11"].bars["s"].value
-    figure(least(lambda: median(waits(steps=10_000, saves=5, image_size=84)), enough=bar), "s")
+    figure(least(lambda: median(measure_waits(steps=10_000, saves=5, image_size=84)), enough=bar), "s")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.update import Bare, MEMUpdate, PlainUpdate, gigaflops, ratio, side_by_side
+from benchmarks.update import Bare, MEMUpdate, PlainUpdate, count_gigaflops, measure_ratio, time_alternating
 from quality.plugin import Figure
 from tests.support.attempts import ATTEMPTS, least
 
@@ -26,7 +26,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.quality("P1")
 @pytest.mark.slow
 def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
-    figure(gigaflops(MEMUpdate(views=3, batch=256)), "")
+    figure(count_gigaflops(MEMUpdate(views=3, batch=256)), "")
 
 
 @pytest.mark.quality("P2")
@@ -37,7 +37,7 @@ def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(fig
     """`Bare` says what the other side does and what it leaves out."""
     update = MEMUpdate(views=3, batch=128)
     bare = Bare(update)
-    figure(least(lambda: ratio(update, bare, rounds=5), enough=1.08))
+    figure(least(lambda: measure_ratio(update, bare, rounds=5), enough=1.08))
 
 
 @pytest.mark.quality("P3")
@@ -48,7 +48,7 @@ def test_views_cost_in_proportion(figure: Figure) -> None:
     counts = [1, 2, 3, 4, 6]
     updates = [MEMUpdate(views=n, batch=32) for n in counts]
     for _ in range(ATTEMPTS):
-        seconds = side_by_side(*updates, rounds=4, clock=time.process_time)
+        seconds = time_alternating(*updates, rounds=4, clock=time.process_time)
         straightness = float(np.corrcoef(counts, seconds)[0, 1] ** 2)
         if straightness >= 0.99:
             break  # otherwise something else may have been running
@@ -63,7 +63,7 @@ def test_views_cost_in_proportion(figure: Figure) -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_with_one_view_mem_costs_little_more_than_plain_drqv2(figure: Figure) -> None:
     mem, plain = MEMUpdate(views=1, batch=256), PlainUpdate(views=1, batch=256)
-    figure(least(lambda: ratio(mem, plain, rounds=5), enough=1.04))
+    figure(least(lambda: measure_ratio(mem, plain, rounds=5), enough=1.04))
 
 
 @pytest.mark.quality("P5")
@@ -75,7 +75,7 @@ def test_the_reward_is_nearly_free(figure: Figure) -> None:
     with torch.no_grad():
         features = update.mem.encode(update.batch.views)
     reward = lambda: update.mem.compute_reward(features, indices=update.batch.indices)  # noqa: E731
-    figure(ratio(reward, update, rounds=3))
+    figure(measure_ratio(reward, update, rounds=3))
 
 
 @pytest.mark.quality("P12")

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from benchmarks.processes import below
+from benchmarks.processes import find_descendants
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def ending(process: "subprocess.Popen[bytes]") -> Iterator[None]:
     try:
         yield
     finally:
-        family = list(below(process.pid))
+        family = list(find_descendants(process.pid))
         process.kill()
         process.wait(timeout=30)
         for pid in family:

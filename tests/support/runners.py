@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.file_operations import Operation, watched
+from benchmarks.file_operations import Operation, intercept_operations
 from manyview.config.overrides import merge_overrides
 from manyview.report.metrics_file import read_records
 from manyview.train import RunConfig, RunDir
@@ -77,7 +77,7 @@ def dying(folder: Path, dies: Callable[[Operation], bool], *, torn: bool) -> Ite
             raise Crash
         return die
 
-    with watched([folder], meet):
+    with intercept_operations([folder], meet):
         yield
 
 

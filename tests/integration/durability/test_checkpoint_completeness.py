@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.compared import different
+from benchmarks.run_comparison import compare_trees
 from manyview.envs import Fault, make
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.train import RunDir, factory
@@ -177,7 +177,7 @@ def test_a_state_that_is_being_written_does_not_change_while_training_goes_on(tm
     while session.trainer.counters.frames < 60:
         session.advance()
     abandon(session)
-    assert different(state, then) == []
+    assert compare_trees(state, then) == []
 
 
 @pytest.mark.quality("D1")
@@ -187,4 +187,4 @@ def test_nobody_draws_from_a_generator_of_the_process(tmp_path: Path) -> None:
     before = [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]
     session.run()
     session.close()
-    assert different(before, [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]) == []
+    assert compare_trees(before, [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]) == []

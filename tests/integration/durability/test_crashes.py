@@ -9,8 +9,8 @@ from shutil import copytree
 
 import pytest
 
-from benchmarks.compared import differences
-from benchmarks.file_operations import WRITES, Operation, watched
+from benchmarks.file_operations import WRITES, Operation, intercept_operations
+from benchmarks.run_comparison import compare_runs
 from manyview.train import RunDir, checkpoint, run
 from manyview.train.runner import Runner
 from tests.support.runners import Crash, abandon, advance_to, dying, quick_run
@@ -42,7 +42,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
     abandon(session)
     operations: list[Operation] = []
     copy = Begun(whole, killed.path, operations).fresh_copy(folder / "copy")
-    with watched([copy.path], lambda operation: operations.append(operation)):
+    with intercept_operations([copy.path], lambda operation: operations.append(operation)):
         run(CONFIG, copy)
     return Begun(whole, killed.path, operations)
 
@@ -79,7 +79,7 @@ def test_after_a_crash_at_any_file_operation_there_is_a_checkpoint_to_go_on_from
                 wrong[at] = [f"goes on from {newest.name}"]
             if not folder.is_finished:
                 run(CONFIG, folder)
-            if found := differences(begun.whole, folder):
+            if found := compare_runs(begun.whole, folder):
                 wrong[at] = found
     assert wrong == {}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compared import comparable, different, replay_of
-from benchmarks.file_operations import WRITES, Operation, watched
-from benchmarks.kills import CASES, undisturbed
+from benchmarks.file_operations import WRITES, Operation, intercept_operations
+from benchmarks.kills import CASES, run_reference
 from benchmarks.launcher import Launcher, Request
+from benchmarks.run_comparison import compare_trees, load_comparable_state, read_replay
 from manyview.config.overrides import to_plain
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint, run
@@ -48,7 +48,7 @@ def full(folder: RunDir, when: Callable[[int], bool]) -> Iterator[list[Operation
             no_room()
         return no_room
 
-    with watched([folder.path], meet):
+    with intercept_operations([folder.path], meet):
         yield met
 
 
@@ -67,9 +67,9 @@ def played(folder: RunDir, when: Callable[[int], bool]) -> bool:
 def same_end(one: RunDir, other: RunDir) -> list[str]:
     """Differences in what two runs have become; their segments may be cut elsewhere, and warnings are told."""
     newest = [checkpoint.load_newest_checkpoint(run.checkpoints_dir)[0] for run in (one, other)]
-    trees = [comparable(folder)["tree"] for folder in newest]
-    replays = replay_of(one, newest[0]), replay_of(other, newest[1])
-    return different(*trees) + different(*replays) + different(told(one), told(other))
+    trees = [load_comparable_state(folder)["tree"] for folder in newest]
+    replays = read_replay(one, newest[0]), read_replay(other, newest[1])
+    return compare_trees(*trees) + compare_trees(*replays) + compare_trees(told(one), told(other))
 
 
 def told(folder: RunDir) -> list[object]:
@@ -166,13 +166,13 @@ def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: 
     command = ["train", CONFIG.task, "--config", str(tmp_path / "config.json"), "--out", str(folder.path)]
     (tmp_path / "config.json").write_text(json.dumps(to_plain(CONFIG)))
     said = str(tmp_path / "said")
-    limited = Request(command, output=said, watched=[], patches="tests.support.patches:small_files_only")
+    limited = Request(command, output=said, watched_dirs=[], patches="tests.support.patches:small_files_only")
     ended = launcher.start(limited).wait()
-    assert ended.status == 1, ended.said
-    assert "File too large" in ended.said
-    assert "then resume with the same command" in ended.said
-    assert "60 frames  return" in ended.said, "it trained to the end"
-    assert launcher.start(Request(command, output=said, watched=[])).wait().status == 0
+    assert ended.status == 1, ended.output
+    assert "File too large" in ended.output
+    assert "then resume with the same command" in ended.output
+    assert "60 frames  return" in ended.output, "it trained to the end"
+    assert launcher.start(Request(command, output=said, watched_dirs=[])).wait().status == 0
     assert folder.is_finished
 
 
@@ -190,15 +190,15 @@ def test_a_run_on_a_file_system_that_is_full_trains_on_and_is_saved_once_there_i
     subprocess.run(mount, check=True, timeout=30)
     try:
         case, folder = CASES[0], RunDir(disk / "run")
-        whole = undisturbed(case, tmp_path / "whole", launcher).folder
-        request = Request(case.command(folder.path), output=str(tmp_path / "said"), watched=[])
+        whole = run_reference(case, tmp_path / "whole", launcher).run_dir
+        request = Request(case.command(folder.path), output=str(tmp_path / "said"), watched_dirs=[])
         ended = launcher.start(request).wait()
-        assert ended.status == 1, ended.said
-        assert "No space left on device" in ended.said
+        assert ended.status == 1, ended.output
+        assert "No space left on device" in ended.output
         subprocess.run(["/bin/mount", "-o", "remount,size=64m", str(disk)], check=True, timeout=30)
         ended = launcher.start(request).wait()
-        assert ended.status == 0, ended.said
+        assert ended.status == 0, ended.output
         newest = [checkpoint.list_checkpoints(run.checkpoints_dir)[0] for run in (whole, folder)]
-        assert different(*(comparable(path) for path in newest)) == []
+        assert compare_trees(*(load_comparable_state(path) for path in newest)) == []
     finally:
         subprocess.run(["/bin/umount", "--lazy", str(disk)], check=True, timeout=30)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compared import different
+from benchmarks.run_comparison import compare_trees
 from tests.support.checkpoints import twins
 from tests.support.runs import short_run
 
@@ -25,7 +25,7 @@ def test_an_episode_goes_on_exactly_for_200_steps(task: str, tmp_path: Path) -> 
     for _ in range(200):
         trainer.advance()
         twin.advance()
-        assert different(trainer.replay.get_observation(), twin.replay.get_observation()) == []
-    assert different(trainer.get_state(), twin.get_state()) == []
+        assert compare_trees(trainer.replay.get_observation(), twin.replay.get_observation()) == []
+    assert compare_trees(trainer.get_state(), twin.get_state()) == []
     for each in (trainer, twin):
         each.close()

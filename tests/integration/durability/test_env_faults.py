@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from benchmarks.compared import differences
+from benchmarks.run_comparison import compare_runs
 from benchmarks.soak import Breakage
 from manyview.envs import Fault, make
 from manyview.envs.wrappers.faults import FaultKind
@@ -51,7 +51,7 @@ def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     breakage = Breakage(np.random.default_rng(0))
-    for place in breakage.places:
+    for place in breakage.patches:
         monkeypatch.setattr(*place)
     steps, repeat = 1500, 2
     config = short_run(
@@ -82,4 +82,4 @@ def test_bad_updates_after_a_resume_lead_back_to_the_same_checkpoint(
     abandon(session)
     run(config, folder)
     assert warnings_of(folder)[-1].endswith("back to the agent of 000000030")
-    assert differences(whole, folder) == []
+    assert compare_runs(whole, folder) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.compared import differences
+from benchmarks.run_comparison import compare_runs
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
 from manyview.train.off_policy import OffPolicyTrainer
@@ -43,4 +43,4 @@ def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_pa
     train = [record for record in read_records(folder.metrics_file) if record["kind"] == "train"]
     told = [(record["steps"], record["updates"]) for record in train]
     assert told == [(steps, steps - 29) for steps in range(30, 76)], "an update a step, before and after"
-    assert differences(whole, folder) == []
+    assert compare_runs(whole, folder) == []

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.launcher import Running
+from benchmarks.launcher import ChildProcess
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
 from manyview.train import loggers as records_module
@@ -91,7 +91,7 @@ COMMAND = [
 ]
 
 
-def started(folder: Path, key: str, port: int) -> tuple[Running, Any]:
+def started(folder: Path, key: str, port: int) -> tuple[ChildProcess, Any]:
     """The real command with the real wandb."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     variables = {**kept, "WANDB_BASE_URL": f"http://127.0.0.1:{port}", "HOME": str(folder), "OMP_NUM_THREADS": "1"}
@@ -101,7 +101,7 @@ def started(folder: Path, key: str, port: int) -> tuple[Running, Any]:
         process = subprocess.Popen(
             command, cwd=folder, stdout=said, stderr=said, stdin=subprocess.DEVNULL, env=variables
         )
-    return Running(process.pid, folder / "said", lambda at_most_s: process.wait(timeout=at_most_s)), process
+    return ChildProcess(process.pid, folder / "said", lambda at_most_s: process.wait(timeout=at_most_s)), process
 
 
 @pytest.mark.long
@@ -124,7 +124,7 @@ def test_the_real_wandb_with_a_server_that_never_answers_delays_nothing(
             process.kill()
             process.wait(timeout=30)
     figure(perf_counter() - asked_s, "s from SIGTERM")
-    assert ended.status == 0, ended.said
-    assert "Traceback" not in ended.said
+    assert ended.status == 0, ended.output
+    assert "Traceback" not in ended.output
     warned = [record["text"] for record in read_records(metrics) if record["kind"] == "warning"]
     assert ["no API key" in text for text in warned] == ([] if key else [True])

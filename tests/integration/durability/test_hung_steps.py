@@ -9,9 +9,9 @@ from time import perf_counter
 
 import pytest
 
-from benchmarks.compared import differences
 from benchmarks.kills import Case
-from benchmarks.launcher import Ended, Launcher, Request, Running
+from benchmarks.launcher import ChildProcess, ExitResult, Launcher, Request
+from benchmarks.run_comparison import compare_runs
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir
 from quality.plugin import Figure
@@ -26,17 +26,17 @@ TOY = "toy/hidden_goal_continuous"
 
 def started(
     folder: RunDir, launcher: Launcher, case: Case, *settings: str, patches: str | None = IMPATIENT, toy: str = TOY
-) -> Running:
+) -> ChildProcess:
     variables = {"HANG": str(folder.path.parent / "hang"), "TOY": toy}
     command, said = [*case.command(folder.path), *settings], f"{folder.path}.said"
-    return launcher.start(Request(command, output=said, watched=[], patches=patches, environment=variables))
+    return launcher.start(Request(command, output=said, watched_dirs=[], patches=patches, environment=variables))
 
 
 def of(task: str, method: str = "drqv2+mem") -> Case:
     return Case(f"tests.support.misbehaving_envs:{task}", method)
 
 
-def ended_by_sigterm(running: Running, seen: Path) -> tuple[Ended, float]:
+def ended_by_sigterm(running: ChildProcess, seen: Path) -> tuple[ExitResult, float]:
     """SIGTERM, once this file is there."""
     running.wait_for(seen.exists)
     asked_s = perf_counter()
@@ -64,21 +64,21 @@ def test_sigterm_ends_a_run_that_hangs_in_c_code_and_it_goes_on_bit_for_bit(
     running = started(folder, launcher, of("waits_in_c"), patches=None)  # with the patience that users have
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
-    assert ended.status == 1, ended.said
-    line = ended.said.splitlines()[-1]
+    assert ended.status == 1, ended.output
+    line = ended.output.splitlines()[-1]
     assert line.startswith("tests.support.misbehaving_envs:waits_in_c: env.step has not returned for ")
     assert line.endswith("the same command resumes from checkpoint 000000045")
-    assert "Traceback" not in ended.said
+    assert "Traceback" not in ended.output
     last = list(read_records(folder.metrics_file))[-1]
     assert (last["kind"], last["state"], last["frames"]) == ("end", "stopped", 50)
     assert "in _wait_in_c" in last["traceback"]
 
     hang.unlink()
     ended = started(folder, launcher, of("waits_in_c")).wait()
-    assert "45 frames  resumed as if it had never stopped, bit for bit" in ended.said
+    assert "45 frames  resumed as if it had never stopped, bit for bit" in ended.output
     whole = RunDir(folder.path.with_name("whole"))
     assert started(whole, launcher, of("waits_in_c")).wait().status == 0
-    assert differences(whole, folder) == []
+    assert compare_runs(whole, folder) == []
 
 
 @pytest.mark.attack(HUNG)
@@ -91,7 +91,7 @@ def test_sigterm_ends_a_run_that_hangs_in_python_code(
     running = started(folder, launcher, of("sleeps", method), "rollout.envs=2", toy=toy)
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
-    assert (ended.status, "env.step has not returned for" in ended.said) == (1, True), ended.said
+    assert (ended.status, "env.step has not returned for" in ended.output) == (1, True), ended.output
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_sigterm_ends_an_evaluation_that_hangs(folder: RunDir, hang: Path, launc
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
     assert ended.status == 1
-    assert ended.said.splitlines()[-1].endswith("the same command resumes from the start")
+    assert ended.output.splitlines()[-1].endswith("the same command resumes from the start")
 
 
 @pytest.mark.attack(HUNG)
@@ -115,7 +115,7 @@ def test_sigterm_ends_a_step_that_lets_no_other_thread_run(
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
     assert ended.status == 1
-    assert "in _keep_the_gil" in ended.said  # where it hung
+    assert "in _keep_the_gil" in ended.output  # where it hung
 
 
 @pytest.mark.attack(HUNG)
@@ -140,7 +140,7 @@ def test_a_run_that_is_saved_and_whose_environment_does_not_close_has_stopped_we
     running = started(folder, launcher, of("HangsAtClose"), patches="tests.support.patches:impatient_and_held")
     ended, seconds = ended_by_sigterm(running, folder.checkpoints_dir / "000000060")
     figure(seconds, "s from SIGTERM")
-    assert ended.status == 0, ended.said
+    assert ended.status == 0, ended.output
     assert list(folder.checkpoints_dir.glob("*.stop"))
 
 
@@ -152,10 +152,10 @@ def test_a_deadline_for_steps_ends_a_run_that_hangs(task: str, folder: RunDir, h
     ended = started(folder, launcher, of(task), "env.step_deadline_s=1").wait(at_most_s=30)
     assert ended.status == 1
     if task == "waits_in_c":
-        assert "env.step has not returned for 1 s" in ended.said.splitlines()[-1]
+        assert "env.step has not returned for 1 s" in ended.output.splitlines()[-1]
         assert list(read_records(folder.metrics_file))[-1]["state"] == "failed"
     else:  # only a timer in C still runs
-        assert "in _keep_the_gil_deaf" in ended.said
+        assert "in _keep_the_gil_deaf" in ended.output
 
 
 @pytest.mark.quality("D6")
@@ -166,7 +166,7 @@ def test_a_hangup_saves_and_leaves(folder: RunDir, launcher: Launcher, figure: F
     running.send(signal.SIGHUP)
     ended = running.wait(at_most_s=30)
     figure(perf_counter() - asked_s, "s")
-    assert ended.status == 0, ended.said
+    assert ended.status == 0, ended.output
     assert list(folder.checkpoints_dir.glob("*.stop"))
 
 
@@ -181,7 +181,7 @@ def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(
     running.wait_for((folder.checkpoints_dir / "000000090").exists)
     ended, seconds = ended_by_sigterm(running, folder.checkpoints_dir)
     figure(seconds, "s")
-    assert ended.status == 0, ended.said
+    assert ended.status == 0, ended.output
     (stop,) = folder.checkpoints_dir.glob("*.stop")
     assert stop.name > "000000090"
 
@@ -196,7 +196,7 @@ def test_the_real_nohup_is_heeded(folder: RunDir, figure: Figure, tmp_path: Path
     with (tmp_path / "said").open("wb") as said:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said, env=variables)
     try:
-        running = Running(process.pid, tmp_path / "said", lambda at_most_s: process.wait(timeout=at_most_s))
+        running = ChildProcess(process.pid, tmp_path / "said", lambda at_most_s: process.wait(timeout=at_most_s))
         running.wait_for((folder.checkpoints_dir / "000000060").exists, at_most_s=120)
         running.send(signal.SIGHUP)
         running.wait_for((folder.checkpoints_dir / "000000090").exists)
@@ -205,7 +205,7 @@ def test_the_real_nohup_is_heeded(folder: RunDir, figure: Figure, tmp_path: Path
         process.kill()
         process.wait(timeout=30)
     figure(seconds, "s")
-    assert ended.status == 0, ended.said
+    assert ended.status == 0, ended.output
     (stop,) = folder.checkpoints_dir.glob("*.stop")
     assert stop.name > "000000090"
 

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from benchmarks.compared import differences
-from benchmarks.kills import CASES, Case, by_the_real_command, killed, undisturbed
+from benchmarks.kills import CASES, Case, run_by_command_line, run_reference, run_with_kills
 from benchmarks.launcher import Launcher
+from benchmarks.run_comparison import compare_runs
 from manyview.train import RunDir
 
 KILLS = 5
@@ -34,30 +34,30 @@ MARKS = {
 def test_killed_runs_end_as_if_nothing_had_happened(
     case: Case, tmp_path: Path, launcher: Launcher, other_launcher: Launcher
 ) -> None:
-    whole = undisturbed(case, tmp_path / "whole", other_launcher)
+    whole = run_reference(case, tmp_path / "whole", other_launcher)
     random = Random(case.method)  # noqa: S311
     kills = inside_a_save = 0
     while kills < KILLS:
         folder = tmp_path / f"killed{kills}"
-        died, in_saves = killed(whole, folder, launcher, random, kills=KILLS - kills)
+        died, in_saves = run_with_kills(whole, folder, launcher, random, kills=KILLS - kills)
         kills, inside_a_save = kills + died, inside_a_save + in_saves
-        assert differences(whole.folder, RunDir(folder)) == []
+        assert compare_runs(whole.run_dir, RunDir(folder)) == []
     assert inside_a_save >= KILLS // 3
 
 
 @pytest.mark.quality("D1")
 def test_the_real_command_gives_the_same_as_one_that_is_forked(tmp_path: Path, launcher: Launcher) -> None:
     case = CASES[0]
-    whole = undisturbed(case, tmp_path / "forked", launcher)
-    assert differences(whole.folder, by_the_real_command(case, tmp_path / "command")) == []
+    whole = run_reference(case, tmp_path / "forked", launcher)
+    assert compare_runs(whole.run_dir, run_by_command_line(case, tmp_path / "command")) == []
 
 
 def test_a_difference_is_found(tmp_path: Path, launcher: Launcher) -> None:
     """The comparison above could not fail otherwise."""
     one, other = (
-        undisturbed(Case(CASES[0].task, CASES[0].method, seed), tmp_path / str(seed), launcher).folder
+        run_reference(Case(CASES[0].task, CASES[0].method, seed), tmp_path / str(seed), launcher).run_dir
         for seed in (1, 2)
     )
-    found = "\n".join(differences(one, other))
+    found = "\n".join(compare_runs(one, other))
     for part in ("agent/tensors", "agent/optimizers", "agent/generators", "env/", "replay: /steps/action", "record /"):
         assert part in found

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compared import differences
-from benchmarks.file_operations import Operation, watched
+from benchmarks.file_operations import Operation, intercept_operations
 from benchmarks.kills import CASES
 from benchmarks.launcher import Launcher, Request
+from benchmarks.run_comparison import compare_runs
 from manyview.cli.main import main
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
@@ -47,7 +47,7 @@ def test_a_moved_folder_ends_the_run_and_its_new_place_goes_on(whole: RunDir, tm
     assert sorted(path.name for path in folder.path.glob("*")) == (["lock"] if anew else [])
     assert list(read_records(moved.metrics_file))[-1]["state"] == "failed"
     assert run(CONFIG, moved)
-    assert differences(whole, moved) == []
+    assert compare_runs(whole, moved) == []
 
 
 @MOVED
@@ -61,9 +61,9 @@ def test_the_command_ends_with_status_1_and_one_line(tmp_path: Path, launcher: L
     folder.path.rename(tmp_path / "moved")
     running.send(signal.SIGTERM)
     ended = running.wait()
-    assert ended.status == 1, ended.said
-    assert "run directory was moved" in ended.said
-    assert "Traceback" not in ended.said
+    assert ended.status == 1, ended.output
+    assert "run directory was moved" in ended.output
+    assert "Traceback" not in ended.output
     assert not folder.path.exists()
 
 
@@ -75,8 +75,8 @@ def test_a_copied_folder_goes_on_as_the_original(whole: RunDir, tmp_path: Path) 
         shutil.copytree(folder.path, copy.path)
         assert run(CONFIG, copy)
         assert session.run()
-    assert differences(whole, copy) == []
-    assert differences(whole, folder) == []
+    assert compare_runs(whole, copy) == []
+    assert compare_runs(whole, folder) == []
 
 
 @pytest.mark.attack("A read-only disk is one readable line, and nothing is lost")
@@ -93,7 +93,7 @@ def test_a_read_only_disk_is_a_readable_error(tmp_path: Path, capsys: pytest.Cap
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(operation.path))
 
     command = ["train", CONFIG.task, "--config", str(folder.config_file), "--out", str(folder.path)]
-    with watched([folder.path], meet):
+    with intercept_operations([folder.path], meet):
         assert main(command) == 2
     assert "Read-only file system" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before

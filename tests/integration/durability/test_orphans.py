@@ -7,9 +7,9 @@ from time import monotonic, sleep
 
 import pytest
 
-from benchmarks.compared import leftovers
 from benchmarks.kills import CASES
-from benchmarks.launcher import Launcher, Request, Running
+from benchmarks.launcher import ChildProcess, Launcher, Request
+from benchmarks.run_comparison import find_leftovers
 from manyview.train import RunDir
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
@@ -34,10 +34,10 @@ def is_soon_gone(group: int, *, within_s: float = 5) -> bool:
     return is_gone(group)
 
 
-def started(folder: RunDir, launcher: Launcher) -> Running:
+def started(folder: RunDir, launcher: Launcher) -> ChildProcess:
     film = ["--set", "evaluation.video=true", "log.keep_replay=false"]
     command = [*CASES[0].command(folder.path), *film]
-    return launcher.start(Request(command, output=f"{folder.path}.said", watched=[]))
+    return launcher.start(Request(command, output=f"{folder.path}.said", watched_dirs=[]))
 
 
 @pytest.mark.slow
@@ -53,12 +53,12 @@ def test_a_killed_trainer_leaves_nothing_behind(tmp_path: Path, launcher: Launch
     else:
         running.wait_for(lambda: folder.videos_dir.exists() and any(folder.videos_dir.iterdir()))
     running.send(signal.SIGKILL)
-    assert running.wait().killed
+    assert running.wait().was_killed
     assert is_soon_gone(running.pid)
     assert set(SHARED_MEMORY.iterdir()) <= shared
     ended = started(folder, launcher).wait()
-    assert ended.status == 0, ended.said
-    assert leftovers(folder) == []
+    assert ended.status == 0, ended.output
+    assert find_leftovers(folder) == []
     assert {path.name for path in folder.path.iterdir()} <= OF_A_RUN
     assert not folder.replay_dir.exists() or not any(folder.replay_dir.iterdir())
 
@@ -70,5 +70,5 @@ def test_what_a_kill_at_the_very_end_left_goes_with_the_next_command(tmp_path: P
     assert started(folder, launcher).wait().status == 0
     folder.replay_dir.mkdir(exist_ok=True)
     (folder.replay_dir / "000000000000-000000000015.segment").write_bytes(b"left")
-    assert "has finished" in started(folder, launcher).wait().said
+    assert "has finished" in started(folder, launcher).wait().output
     assert not folder.replay_dir.exists()

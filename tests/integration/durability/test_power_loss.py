@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from benchmarks.compared import differences
-from benchmarks.file_operations import Operation, watched
+from benchmarks.file_operations import Operation, intercept_operations
 from benchmarks.power_loss import Disk, power_losses
+from benchmarks.run_comparison import compare_runs
 from manyview.report.runs import summarize_run
 from manyview.train import RunDir, checkpoint, run
 from tests.support.runners import quick_run
@@ -32,7 +32,7 @@ class Undisturbed:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     disk = tmp_path_factory.mktemp("disk")
     operations: list[Operation] = []
-    with watched([disk], lambda operation: operations.append(operation)):
+    with intercept_operations([disk], lambda operation: operations.append(operation)):
         run(CONFIG, RunDir(disk))
     return Undisturbed(RunDir(disk), len(operations))
 
@@ -54,7 +54,7 @@ def cut_power(undisturbed: Undisturbed, folder: Path, times: int, luck: Random |
             assert summarize_run(left.path).state == "finished"
         else:
             run(CONFIG, left)
-        if found := differences(undisturbed.folder, left):
+        if found := compare_runs(undisturbed.folder, left):
             wrong[image.name] = found
     assert len(list(images.iterdir())) == times
     return wrong
@@ -92,7 +92,7 @@ def test_at_each_checkpoint_all_before_it_and_the_names_above_it_are_on_the_disk
         if operation.name == "fsync":
             disk.fsync(operation.path)
 
-    with watched([root], meet):
+    with intercept_operations([root], meet):
         run(CONFIG, folder)
     disk.close()
     assert lost == []

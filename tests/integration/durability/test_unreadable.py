@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compared import differences
-from benchmarks.file_operations import Operation, watched
+from benchmarks.file_operations import Operation, intercept_operations
+from benchmarks.run_comparison import compare_runs
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, checkpoint, run
 from manyview.train.runner import Runner
@@ -40,7 +40,7 @@ def failing_reads(folder: Path, number: int, *, fails: Callable[[int], bool]) ->
             if fails(len(met) - 1):
                 raise OSError(number, os.strerror(number))
 
-    with watched([folder], meet):
+    with intercept_operations([folder], meet):
         yield
 
 
@@ -56,7 +56,7 @@ def test_an_error_that_is_gone_a_moment_later_is_not_noticed(folder: RunDir, tmp
         run(CONFIG, folder)
     assert resumed_at(folder) == ["000000040"]
     run(CONFIG, whole := RunDir(tmp_path / "whole"))
-    assert differences(whole, folder) == []
+    assert compare_runs(whole, folder) == []
 
 
 @HOLDS

@@ -38,22 +38,22 @@ def test_an_unknown_row_is_refused() -> None:
 
 
 def test_bars_know_which_side_is_worse() -> None:
-    assert at_most(2).met_by(2)
-    assert not at_most(2).met_by(2.1)
-    assert at_least(2).met_by(2)
-    assert not at_least(2).met_by(float("nan"))
-    assert at_most(2).worse(1, 3) == 3
-    assert at_least(2).worse(1, 3) == 1
-    assert at_most(2).worse(1, float("nan")) != at_most(2).worse(1, float("nan"))
+    assert at_most(2).is_met_by(2)
+    assert not at_most(2).is_met_by(2.1)
+    assert at_least(2).is_met_by(2)
+    assert not at_least(2).is_met_by(float("nan"))
+    assert at_most(2).choose_worse(1, 3) == 3
+    assert at_least(2).choose_worse(1, 3) == 1
+    assert at_most(2).choose_worse(1, float("nan")) != at_most(2).choose_worse(1, float("nan"))
 
 
 def test_the_bar_of_a_guard_is_farther_by_a_share() -> None:
-    assert at_most(2).relaxed(0.5).met_by(3)
-    assert not at_most(2).relaxed(0.5).met_by(3.1)
-    assert at_least(3).relaxed(0.5).met_by(2)
-    assert not at_least(3).relaxed(0.5).met_by(1.9)
-    assert at_most(2).relaxed(0) == at_most(2)
-    assert not at_least(3, relaxes=False).relaxed(0.5).met_by(2.9)
+    assert at_most(2).relax(0.5).is_met_by(3)
+    assert not at_most(2).relax(0.5).is_met_by(3.1)
+    assert at_least(3).relax(0.5).is_met_by(2)
+    assert not at_least(3).relax(0.5).is_met_by(1.9)
+    assert at_most(2).relax(0) == at_most(2)
+    assert not at_least(3, relaxes=False).relax(0.5).is_met_by(2.9)
 
 
 def test_a_bar_that_nothing_measured_is_not_met() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.processes import ACTING, alive, below
+from benchmarks.processes import BUSY_ACTOR_NAME, find_descendants, is_alive
 from quality.plugin import Figure
 from tests.support.damage import flip_a_bit
 from tests.support.processes import ending
@@ -56,7 +56,7 @@ class Learner:
         return [record for record in map(json.loads, lines) if record["kind"] == kind]
 
     def actors(self) -> list[int]:
-        return [pid for pid, name in below(self.process.pid).items() if ACTING in name]
+        return [pid for pid, name in find_descendants(self.process.pid).items() if BUSY_ACTOR_NAME in name]
 
     def until(self, reached: Callable[[], object]) -> None:
         deadline_s = monotonic() + 300
@@ -82,7 +82,7 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
 
 def wait_for_the_end_of(processes: list[int], *, seconds: float) -> None:
     gone_by_s = monotonic() + seconds
-    while any(map(alive, processes)):
+    while any(map(is_alive, processes)):
         assert monotonic() < gone_by_s, "processes are left behind"
         sleep(0.1)
 
@@ -113,7 +113,11 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
     learner.until(lambda: learner.episodes() > before + 5)
 
     learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
-    ours = [pid for pid, name in below(learner.process.pid).items() if "RemoteCollector" in name or "Shard" in name]
+    ours = [
+        pid
+        for pid, name in find_descendants(learner.process.pid).items()
+        if "RemoteCollector" in name or "Shard" in name
+    ]
     assert len(ours) >= 3  # one may just be about to be replaced
     learner.process.send_signal(signal.SIGKILL)  # L4
     learner.process.wait(timeout=60)
@@ -138,9 +142,9 @@ def test_a_run_survives_its_actors_and_itself(tmp_path: Path, learner: Learner) 
 @pytest.mark.long
 @pytest.mark.quality("L1")
 def test_whoever_survives_delivers_as_before_and_the_killed_are_soon_back(figure: Figure) -> None:
-    from benchmarks.actors import killing  # and with it Ray
+    from benchmarks.actors import measure_kills  # and with it Ray
 
-    share, back_s = killing()
+    share, back_s = measure_kills()
     figure(share, "share of the survivors'")
     figure(back_s, "seconds until back")
 
@@ -167,7 +171,7 @@ def test_a_run_whose_every_chunk_is_refused_ends_with_the_reason(tmp_path: Path)
 def test_a_damaged_segment_of_a_shard_costs_one_checkpoint(tmp_path: Path) -> None:
     learner, checkpoints = Learner(tmp_path), tmp_path / "run" / "checkpoints"
     learner.until(lambda: (checkpoints / "000001000").exists())
-    family = list(below(learner.process.pid))
+    family = list(find_descendants(learner.process.pid))
     learner.process.kill()
     learner.process.wait(timeout=60)
     wait_for_the_end_of(family, seconds=90)  # two of Ray's own look for it once a minute only
@@ -184,7 +188,7 @@ def test_a_damaged_segment_of_a_shard_costs_one_checkpoint(tmp_path: Path) -> No
 def test_a_shard_that_dies_ends_the_run_with_a_line_and_the_same_command_goes_on(tmp_path: Path) -> None:
     learner = Learner(tmp_path)
     learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
-    os.kill(next(pid for pid, name in below(learner.process.pid).items() if "Shard" in name), signal.SIGKILL)
+    os.kill(next(pid for pid, name in find_descendants(learner.process.pid).items() if "Shard" in name), signal.SIGKILL)
     assert learner.process.wait(timeout=60) == 1
     said = (tmp_path / "said.log").read_text()
     assert "Traceback" not in said
@@ -207,7 +211,7 @@ def test_a_shard_that_hangs_is_named_and_the_same_command_goes_on(
     learner = Learner(tmp_path, python=MANYVIEW if signalled else IMPATIENT)
     with ending(learner.process):
         learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
-        family = below(learner.process.pid)
+        family = find_descendants(learner.process.pid)
         os.kill(next(pid for pid, name in family.items() if "Shard" in name), signal.SIGSTOP)
         sleep(2.0)
         asked_s = monotonic()

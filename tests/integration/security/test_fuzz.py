@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz import blocks, fuzz
+from benchmarks.fuzz import fuzz, run_blocks
 from quality.plugin import Figure
 
 INPUTS, MOST_S = 100_000, 35.0
@@ -14,7 +14,7 @@ INPUTS, MOST_S = 100_000, 35.0
 @pytest.mark.slow
 @pytest.mark.quality("X3")
 def test_no_input_crashes_hangs_or_fills_the_memory(figure: Figure) -> None:
-    outcome = fuzz(0, INPUTS, most_s=MOST_S)
+    outcome = fuzz(0, INPUTS, max_cpu_s=MOST_S)
     figure(outcome.inputs, "inputs")
     figure(outcome.slowest_s, "seconds")
     figure(outcome.grown_mb, "MB grown")
@@ -24,6 +24,6 @@ def test_no_input_crashes_hangs_or_fills_the_memory(figure: Figure) -> None:
 def test_fuzzing_goes_on_behind_the_last_block(tmp_path: Path) -> None:
     path = tmp_path / "fuzz.jsonl"
     for inputs in (200, 300):
-        list(blocks(inputs, path))
+        list(run_blocks(inputs, path))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["first"], line["inputs"]) for line in lines] == [(0, 200), (200, 100)]

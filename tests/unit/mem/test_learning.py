@@ -91,8 +91,8 @@ def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_tru
 def test_the_literal_reading_does_not_survive() -> None:
     """Half of the updates are enough to see it: what is dead by then stays dead (docs/explanation/collapse.md)."""
     figures = survival(*trained("cheetah_run", "literal", updates=UPDATES // 2))
-    assert not ROWS["C7"].bars["std"].met_by(figures["std"])
-    assert not ROWS["C7"].bars["reward against start"].met_by(figures["reward against start"])
+    assert not ROWS["C7"].bars["std"].is_met_by(figures["std"])
+    assert not ROWS["C7"].bars["reward against start"].is_met_by(figures["reward against start"])
 
 
 # The tasks on which a random encoder is under 0.7; on Pendulum Swingup it is at 0.9 (docs/explanation/collapse.md).

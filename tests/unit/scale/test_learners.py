@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor, distributed
 
-from benchmarks.compared import different
-from benchmarks.processes import alive, below
+from benchmarks.processes import find_descendants, is_alive
+from benchmarks.run_comparison import compare_trees
 from manyview.agents import OffPolicyAgent
 from manyview.data import Batch
 from manyview.scale.learners import _broadcast_files
@@ -128,7 +128,7 @@ def test_with_mem_they_stay_in_step_though_each_has_neighbours_of_its_own(two: l
 def test_whoever_follows_becomes_what_the_leader_is(two: list[dict[str, Any]]) -> None:
     """Its optimizer too, which has nothing yet where nothing was learned."""
     leads, follows = (one["agent"] for one in two)
-    assert different(leads, follows) == []
+    assert compare_trees(leads, follows) == []
 
 
 FRAMES = 1_500
@@ -155,7 +155,7 @@ def test_a_group_of_learners_goes_on_from_its_checkpoint_when_one_is_killed(tmp_
     process = started(tmp_path)
     deadline_s = monotonic() + 500
     while process.poll() is None and monotonic() < deadline_s:
-        learners = [pid for pid, name in below(process.pid).items() if "RayTrainWorker" in name]
+        learners = [pid for pid, name in find_descendants(process.pid).items() if "RayTrainWorker" in name]
         if not killed and (tmp_path / "run" / "checkpoints" / "000000600").exists() and len(learners) == 2:
             leader = json.loads((tmp_path / "run" / "manifest.json").read_text())["pid"]
             assert leader in learners
@@ -184,7 +184,7 @@ def stop_one(folder: Path, process: "subprocess.Popen[bytes]", *, leads: bool) -
         assert process.poll() is None, (folder / "said.log").read_text()
         assert monotonic() < deadline_s, (folder / "said.log").read_text()
         sleep(0.1)
-    learners = [pid for pid, name in below(process.pid).items() if "RayTrainWorker" in name]
+    learners = [pid for pid, name in find_descendants(process.pid).items() if "RayTrainWorker" in name]
     leader = json.loads((folder / "run" / "manifest.json").read_text())["pid"]
     (stopped,) = (pid for pid in learners if (pid == leader) == leads)
     os.kill(stopped, signal.SIGSTOP)
@@ -202,7 +202,7 @@ def test_sigterm_while_a_learner_hangs_leaves_soon_and_names_its_rank(
     process = started(tmp_path)
     with ending(process):
         stopped = stop_one(tmp_path, process, leads=leads)
-        family = list(below(process.pid))
+        family = list(find_descendants(process.pid))
         assert stopped in family
         sleep(2)
         asked_s = monotonic()
@@ -213,7 +213,7 @@ def test_sigterm_while_a_learner_hangs_leaves_soon_and_names_its_rank(
     assert last.startswith(f"the learner of rank {0 if leads else 1} (pid {stopped} on ")
     assert last.endswith("Repeat the command to resume from the newest checkpoint")
     gone_by_s = monotonic() + 15
-    while any(map(alive, family)):
+    while any(map(is_alive, family)):
         assert monotonic() < gone_by_s, "processes are left behind"
         sleep(0.1)
     figure(seconds, "s from SIGTERM")
@@ -236,4 +236,4 @@ def test_a_group_goes_on_from_its_checkpoint_when_a_learner_hangs(tmp_path: Path
     assert said.count("does not answer") == 1
     assert f"the learner of rank 1 (pid {stopped} on " in said
     assert "resumed with fresh actors" in said
-    assert not alive(stopped)
+    assert not is_alive(stopped)

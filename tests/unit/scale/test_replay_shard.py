@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.compared import different
+from benchmarks.run_comparison import compare_trees
 from manyview.config.overrides import apply_overrides
 from manyview.data import segment_log
 from manyview.data.chunks import pack_chunk
@@ -364,7 +364,7 @@ def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
     for parcel in made[:4]:
         twin.insert(parcel)
     twin.sample()
-    assert different(twin.sample(), after.sample()) == []
+    assert compare_trees(twin.sample(), after.sample()) == []
     flip_a_bit(next((tmp_path / "shard1").glob("*.segment")))
     assert "checksum" in after.load(segments)
     for shard in (before, after, twin):

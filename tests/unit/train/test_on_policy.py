@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.compared import differences, different
+from benchmarks.run_comparison import compare_runs, compare_trees
 from manyview.config.overrides import apply_overrides
 from manyview.envs import ContractError, make_vector
 from manyview.envs.vector import stack_observations
@@ -134,7 +134,7 @@ def test_a_run_that_dies_anywhere_ends_as_if_it_had_not(tmp_path: Path, method: 
     session.advance()
     abandon(session)
     assert run(config, folder)
-    assert differences(whole, folder) == []
+    assert compare_runs(whole, folder) == []
 
 
 @pytest.mark.quality("D6")
@@ -252,7 +252,7 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
         checkpoint.load_checkpoint(folder.checkpoints_dir / name).state for name in ("000000060", "000000040")
     )
     assert after["counters"]["skipped_in_a_row"] == 0
-    changed = different(after["agent"]["tensors"], good["agent"]["tensors"])
+    changed = compare_trees(after["agent"]["tensors"], good["agent"]["tensors"])
     of_episodes = {"/reward_normalizer.returns: other numbers", "/bonus_returns.returns: other numbers"}
     assert set(changed) <= of_episodes, "and so it was saved; but episodes go on with what they have been paid"
 

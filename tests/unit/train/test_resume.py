@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.compared import different
+from benchmarks.run_comparison import compare_trees
 from tests.support.checkpoints import twins
 from tests.support.runs import short_run
 
@@ -19,7 +19,7 @@ def test_a_trainer_goes_on_from_its_checkpoint_to_the_bit(tmp_path: Path, method
     for _ in range(30):
         trainer.advance()
         twin.advance()
-    assert different(trainer.get_state(), twin.get_state()) == []
+    assert compare_trees(trainer.get_state(), twin.get_state()) == []
     assert trainer.replay.steps.tobytes() == twin.replay.steps.tobytes()
     assert all(map(np.array_equal, trainer.replay.frames, twin.replay.frames))
     for each in (trainer, twin):
