@@ -83,7 +83,9 @@ def test_sigterm_ends_a_run_that_hangs_in_c_code_and_it_goes_on_bit_for_bit(
 
 @pytest.mark.attack(HUNG)
 @pytest.mark.quality("L8")
-@pytest.mark.parametrize(("method", "toy"), [("drqv2+mem", TOY), ("ppo+mem", "toy/hidden_goal")])
+@pytest.mark.parametrize(
+    ("method", "toy"), [("drqv2+mem", TOY), pytest.param("ppo+mem", "toy/hidden_goal", marks=pytest.mark.slow)]
+)
 def test_sigterm_ends_a_run_that_hangs_in_python_code(
     method: str, toy: str, folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
 ) -> None:
@@ -131,6 +133,7 @@ def test_sigterm_ends_a_run_that_hangs_before_it_has_begun(
     assert not folder.has_run
 
 
+@pytest.mark.slow
 @pytest.mark.attack(HUNG)
 @pytest.mark.quality("L8")
 def test_a_run_that_is_saved_and_whose_environment_does_not_close_has_stopped_well(
@@ -146,7 +149,7 @@ def test_a_run_that_is_saved_and_whose_environment_does_not_close_has_stopped_we
 
 @pytest.mark.attack(DEADLINE)
 @pytest.mark.quality("L8")
-@pytest.mark.parametrize("task", ["waits_in_c", "keeps_the_gil_deaf"])
+@pytest.mark.parametrize("task", ["waits_in_c", pytest.param("keeps_the_gil_deaf", marks=pytest.mark.slow)])
 def test_a_deadline_for_steps_ends_a_run_that_hangs(task: str, folder: RunDir, hang: Path, launcher: Launcher) -> None:
     assert hang.exists()
     ended = started(folder, launcher, of(task), "env.step_deadline_s=1").wait(at_most_s=30)
