@@ -101,7 +101,7 @@ def check_known_bad(machine: MachineInfo) -> list[Finding]:
             found = " with ".join(f"{name} {machine.versions[name]}" for name in bad.versions)
             finding = Finding(" with ".join(bad.versions), "bad", f"{found}: {bad.reason}", bad.fix)
             findings.setdefault(bad.fix, finding)
-    return list(findings.values()) or [Finding("known bad versions", "ok", "no combination known to fail")]
+    return list(findings.values()) or [Finding("bad versions", "ok", "no combination known to fail")]
 
 
 def is_matching_version(version: str, specifier: str) -> bool:

@@ -75,17 +75,15 @@ def check_rendered_images(machine: MachineInfo) -> list[Finding]:
         return []
     if render_test.contrast == 0:
         return [
-            Finding(
-                "rendered images", "bad", "an image of the simulator has a single color", _choose_driver_fix(machine)
-            )
+            Finding("render images", "bad", "an image of the simulator has a single color", _choose_driver_fix(machine))
         ]
     if render_test.changed_fraction == 0:
         found = "two different states of the simulator give the same image"
-        return [Finding("rendered images", "bad", found, _choose_driver_fix(machine))]
+        return [Finding("render images", "bad", found, _choose_driver_fix(machine))]
     found = (
         f"two states of the simulator differ in {render_test.changed_fraction:.0%} of the pixels, and no image is flat"
     )
-    return [Finding("rendered images", "ok", found)]
+    return [Finding("render images", "ok", found)]
 
 
 def check_qt(machine: MachineInfo) -> list[Finding]:

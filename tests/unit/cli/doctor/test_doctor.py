@@ -167,7 +167,7 @@ def test_the_json_tells_what_the_exit_status_tells() -> None:
 @pytest.mark.simulator
 def test_with_the_simulators_drawing_is_tested() -> None:
     findings = {finding["check"]: Finding(**finding) for finding in json.loads(run("--json").stdout)}
-    assert findings["rendered images"].status == "ok"
+    assert findings["render images"].status == "ok"
     assert " with " in findings["render driver"].found
     assert "ms" in findings["render driver"].found
     assert findings["Qt"].status == "ok"
