@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import pytest
 
@@ -39,6 +39,7 @@ def of(task: str, method: str = "drqv2+mem") -> Case:
 def ended_by_sigterm(running: ChildProcess, seen: Path) -> tuple[ExitResult, float]:
     """SIGTERM, once this file is there."""
     running.wait_for(seen.exists)
+    sleep(0.5)  # from the file to the call that hangs
     asked_s = perf_counter()
     running.send(signal.SIGTERM)
     return running.wait(at_most_s=30), perf_counter() - asked_s
