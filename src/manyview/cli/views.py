@@ -44,6 +44,14 @@ def views(
         RenderQuality | None,
         arg(metavar="standard|fast|smooth", help="Render quality.", help_behavior_hint=TASK_DEFAULT),
     ] = None,
+    render_scale: Annotated[
+        int | None,
+        arg(
+            metavar="FACTOR",
+            help="Render this many times larger and area-average, for small views.",
+            help_behavior_hint="(default: 1, or 2 with smooth)",
+        ),
+    ] = None,
     steps: Annotated[
         int, arg(metavar="N", help="Number of random actions. The sheet shows at most six of the steps, a video all.")
     ] = 5,
@@ -62,7 +70,14 @@ def views(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            env = make(task, views=views, image_size=image_size, render_quality=render_quality, frame_stack=1)
+            env = make(
+                task,
+                views=views,
+                image_size=image_size,
+                render_quality=render_quality,
+                render_scale=render_scale,
+                frame_stack=1,
+            )
         except (ValueError, TypeError, ImportError) as error:
             return report_error(error)
         try:

@@ -12,7 +12,17 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from manyview.envs.contract import is_foreign, make_env_error
-from manyview.envs.suite import Levels, MakeOptions, RenderQuality, Suite, Task, TaskSettings
+from manyview.envs.suite import (
+    DEFAULT_RENDER_SCALES,
+    MAX_RENDER_SCALE,
+    MAX_RENDERED_SIZE,
+    Levels,
+    MakeOptions,
+    RenderQuality,
+    Suite,
+    Task,
+    TaskSettings,
+)
 from manyview.envs.views import Observation, get_views
 from manyview.envs.wrappers.faults import Fault, FaultInjector
 from manyview.envs.wrappers.observation import FrameStack, SelectViews
@@ -56,6 +66,7 @@ def make(
     frame_stack: int | None = None,
     action_repeat: int | None = None,
     render_quality: RenderQuality | None = None,
+    render_scale: int | None = None,
     levels: Levels | None = None,
     faults: Sequence[Fault] | None = None,
 ) -> gym.Env[Observation, Any]:
@@ -72,7 +83,9 @@ def make(
         frame_stack: Number of frames of each view, stacked along the channels.
         action_repeat: Simulator frames per agent step.
         render_quality: `"standard"` is the simulator's default, `"fast"` omits shadows, reflections and multisampling,
-            `"smooth"` renders `fast` at twice the size and area-averages, for small images.
+            `"smooth"` is `fast` with a render scale of 2.
+        render_scale: Rendered pixels per image pixel and side. The picture is rendered this many times larger and
+            area-averaged, so that thin objects stay visible in small images. None: 1, or 2 with `"smooth"`.
         levels: Procgen's 200 `"train"` levels, or `"test"` for all levels.
         faults: Camera faults to inject.
 
@@ -83,6 +96,7 @@ def make(
         "frame_stack": frame_stack,
         "action_repeat": action_repeat,
         "render_quality": render_quality,
+        "render_scale": render_scale,
         "levels": levels,
         "faults": faults,
     }
@@ -161,7 +175,21 @@ def resolve_settings(task: Task, options: MakeOptions) -> TaskSettings:
             raise ValueError(f"invalid {name}: expected {' or '.join(CHOICES[name])}, got {value!r}")
     if "views" in overrides:
         overrides["views"] = tuple(task.resolve_view(view) for view in overrides["views"])
-    return replace(task.settings, **overrides)
+    if "render_quality" in overrides:
+        overrides.setdefault("render_scale", DEFAULT_RENDER_SCALES[overrides["render_quality"]])
+    settings = replace(task.settings, **overrides)
+    _check_render_scale(settings)
+    return settings
+
+
+def _check_render_scale(settings: TaskSettings) -> None:
+    if settings.render_scale is not None and settings.image_size is not None:
+        limit = max(1, min(MAX_RENDER_SCALE, MAX_RENDERED_SIZE // settings.image_size))
+        if settings.render_scale > limit:
+            raise ValueError(
+                f"invalid render_scale: expected at most {limit} for images of {settings.image_size} pixels, got "
+                f"{settings.render_scale}. Lower render_scale or image_size."
+            )
 
 
 def _make_env(task: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
@@ -213,7 +241,7 @@ def _validate_options(options: MakeOptions) -> dict[str, Any]:
         expected = ", ".join(MakeOptions.__annotations__)
         raise TypeError(f"unknown option of make(): expected one of {expected}, got {', '.join(sorted(unknown))}")
     overrides: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name in overrides.keys() & {"image_size", "frame_stack", "action_repeat"}:
+    for name in overrides.keys() & {"image_size", "frame_stack", "action_repeat", "render_scale"}:
         value = overrides[name]
         if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < 1:
             raise ValueError(f"invalid {name}: expected an integer of at least 1, got {value!r}")

@@ -98,9 +98,12 @@ class SimulatedEnv(MultiViewEnv):
         """Render all views of the current state."""
         if self._renderer is None:
             max_size = max(max(view.height, view.width) for view in self.views)
-            quality = self._settings.render_quality or "standard"
             self._renderer = MujocoRenderer(
-                self.get_model_data, max_size=max_size, quality=quality, rangefinders=self.rangefinders
+                self.get_model_data,
+                max_size=max_size,
+                quality=self._settings.render_quality or "standard",
+                scale=self._settings.render_scale,
+                rangefinders=self.rangefinders,
             )
         return self._renderer.render_views(self.views)
 

@@ -14,8 +14,14 @@ from manyview.envs.wrappers.faults import Fault
 RenderQuality = Literal["standard", "fast", "smooth"]
 """`standard`: the simulator's default. `fast`: no shadows, reflections or multisampling.
 
-`smooth`: `fast`, rendered at twice the size and area-averaged.
+`smooth`: `fast` with a render scale of 2.
 """
+DEFAULT_RENDER_SCALES: dict[RenderQuality, int] = {"standard": 1, "fast": 1, "smooth": 2}
+"""Rendered pixels per image pixel and side, if the render scale is not set."""
+MAX_RENDER_SCALE = 16
+"""The sum of a block of 16 x 16 pixels is the largest that fits 16 bits."""
+MAX_RENDERED_SIZE = 2048
+"""Limit of the side of a picture that is rendered larger than its image, in pixels."""
 FOREGROUND_SUFFIX = "_foreground"
 """Suffix of a derived view that shows its camera with the background removed."""
 Levels = Literal["train", "test"]
@@ -29,6 +35,7 @@ class MakeOptions(TypedDict, total=False):
     frame_stack: int | None
     action_repeat: int | None
     render_quality: RenderQuality | None
+    render_scale: int | None
     levels: Levels | None
     faults: Sequence[Fault] | None
 
@@ -44,6 +51,8 @@ class TaskSettings:
     action_repeat: int | None = None
     """Simulator frames per agent step."""
     render_quality: RenderQuality | None = None
+    render_scale: int | None = None
+    """Rendered pixels per image pixel and side, area-averaged."""
     levels: Levels | None = None
     """Procgen only: the 200 training levels, or all levels."""
 

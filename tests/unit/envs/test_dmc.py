@@ -6,7 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +18,8 @@ from manyview.envs.dmc.env import DeepMindControl
 from manyview.envs.dmc.suite import SUITE
 from manyview.envs.dmc.tasks import CAMERAS, PAPER_TASKS, TASK_NAMES
 from manyview.envs.foreground import pack_foreground, unpack_foreground
-from manyview.envs.rendering.mujoco import _GLRenderer
+from manyview.envs.registration import resolve_settings
+from manyview.envs.rendering.mujoco import _average_blocks, _GLRenderer
 from manyview.envs.suite import MakeOptions
 from manyview.envs.testing import EnvironmentContract, VectorContract, add_observation, are_equal
 from manyview.envs.views import Observation, ViewWarning
@@ -28,6 +29,7 @@ pytest.importorskip("dm_control", reason='pip install "manyview[dmc]"')
 
 Env = gym.Env[Observation, Any]
 RESTORED_TASKS = ("cheetah_run", "walker_run", "quadruped_run", "finger_turn_hard", "reacher_hard", "reach_duplo")
+BALL = "dmc/ball_in_cup_catch"
 RESTORED_OPTIONS: MakeOptions = {"render_quality": "fast", "action_repeat": 1, "image_size": 32}
 
 
@@ -486,23 +488,107 @@ def test_large_images_are_drawn_too() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("task", ["dmc/ball_in_cup_catch", "dmc/cartpole_swingup"])
-def test_smooth_pictures_are_means_of_larger_fast_ones(task: str) -> None:
-    seen = {}
-    for quality, size in (("smooth", 40), ("fast", 80)):
-        env = make(task, image_size=size, render_quality=quality, frame_stack=1)  # type: ignore[arg-type]
-        env.action_space.seed(0)
-        observation, _ = env.reset(seed=3)
-        for _ in range(5):
-            observation, *_ = env.step(env.action_space.sample())
-        seen[quality] = (get_views(env), observation)
+def observe_after_steps(task: str, **options: Unpack[MakeOptions]) -> Observation:
+    options["frame_stack"] = 1
+    env = make(task, **options)
+    env.action_space.seed(0)
+    observation, _ = env.reset(seed=3)
+    for _ in range(5):
+        observation, *_ = env.step(env.action_space.sample())
+    env.close()
+    return observation
+
+
+@pytest.mark.parametrize("task", ["ball_in_cup_catch", "cartpole_swingup"])
+@pytest.mark.parametrize(("size", "scale"), [(40, 2), (24, 3), (24, 4)])
+def test_pictures_rendered_larger_are_averaged(task: str, size: int, scale: int) -> None:
+    name = f"dmc/{task}"
+    small = observe_after_steps(name, render_quality="fast", image_size=size, render_scale=scale)
+    large = observe_after_steps(name, render_quality="fast", image_size=size * scale)
+    for camera in CAMERAS[task.removesuffix("_catch").removesuffix("_swingup")]:
+        blocks = large[camera].reshape(size, scale, size, scale, 3)
+        assert np.array_equal(small[camera], np.floor(blocks.astype(np.float64).mean((1, 3)) + 0.5))
+    camera, *_ = SUITE.tasks[name].settings.views
+    # An image pixel is in the foreground if any of its rendered pixels is.
+    shown = (large[f"{camera}_foreground"].reshape(size, scale, size, scale, 3) != 0).any((1, 3, 4))
+    assert 0 < shown.sum() < size**2 / 2
+    assert np.array_equal(small[f"{camera}_foreground"], np.where(shown[..., None], small[camera], 0))
+
+
+@pytest.mark.parametrize(("smooth_scale", "scale"), [(None, 2), (4, 4)])
+def test_smooth_is_fast_with_a_render_scale_of_2_unless_set(smooth_scale: int | None, scale: int) -> None:
+    smooth = observe_after_steps(BALL, image_size=24, render_quality="smooth", render_scale=smooth_scale)
+    assert are_equal(smooth, observe_after_steps(BALL, image_size=24, render_quality="fast", render_scale=scale))
+
+
+def test_the_string_of_the_ball_shows_in_every_row_if_rendered_larger() -> None:
+    """Between cup and ball: with one rendered pixel per image pixel most rows miss the string."""
+    shown = {}
+    for scale in (1, 4):
+        view = observe_after_steps(BALL, image_size=24, render_quality="fast", render_scale=scale)
+        rows = (view["cam0_foreground"] != 0).any((1, 2)).nonzero()[0]
+        shown[scale] = len(rows) / (rows[-1] - rows[0] + 1)
+    assert shown[1] < 0.7
+    assert shown[4] == 1.0
+
+
+def test_standard_pictures_are_averaged_too() -> None:
+    small, large = (
+        observe_after_steps("dmc/pendulum_swingup", views=["fixed"], image_size=size, render_scale=scale)
+        for size, scale in ((16, 2), (32, 1))
+    )
+    blocks = large["fixed"].reshape(16, 2, 16, 2, 3).astype(np.float64)
+    assert np.array_equal(small["fixed"], np.floor(blocks.mean((1, 3)) + 0.5))
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3, 5, 8, 16])
+def test_block_means_are_exact_up_to_the_largest_scale(scale: int) -> None:
+    rng = np.random.default_rng(scale)
+    for low in (0, 254):  # 254: sums near the limit of 16 bits
+        image = rng.integers(low, 256, (3 * scale, 4 * scale, 3), np.uint8)[::-1]
+        expected = np.empty((3, 4, 3))
+        for row, column in np.ndindex(3, 4):
+            block = image[row * scale : (row + 1) * scale, column * scale : (column + 1) * scale]
+            expected[row, column] = np.floor(block.astype(np.float64).mean((0, 1)) + 0.5)
+        assert np.array_equal(_average_blocks(image, scale), expected)
+
+
+def test_the_resolved_settings_hold_the_render_scale() -> None:
+    def resolve(**options: Unpack[MakeOptions]) -> int | None:
+        return resolve_settings(SUITE.tasks["dmc/cheetah_run"], options).render_scale
+
+    assert (resolve(), resolve(render_quality="fast"), resolve(render_quality="smooth")) == (1, 1, 2)
+    assert (resolve(render_scale=3), resolve(render_quality="smooth", render_scale=3)) == (3, 3)
+    assert resolve(render_scale=8, image_size=256) == 8
+    assert resolve(image_size=4000) == 1  # the driver decides, not the scale
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"render_scale": 0}, "invalid render_scale: expected an integer of at least 1, got 0"),
+        ({"render_scale": 2.0}, "invalid render_scale: expected an integer of at least 1, got 2.0"),
+        ({"render_scale": 17, "image_size": 16}, "expected at most 16 for images of 16 pixels, got 17"),
+        ({"render_scale": 9, "image_size": 256}, "expected at most 8 for images of 256 pixels, got 9"),
+        ({"render_quality": "smooth", "image_size": 1025}, "expected at most 1 for images of 1025 pixels, got 2"),
+    ],
+)
+def test_a_render_scale_out_of_bounds_is_rejected(options: MakeOptions, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        make("dmc/cheetah_run", **options)
+
+
+def test_a_snapshot_of_another_render_scale_is_rejected() -> None:
+    coarse, fine, other = (
+        make("dmc/pendulum_swingup", image_size=16, views=["fixed"], render_quality="fast", render_scale=scale)
+        for scale in (1, 4, 4)
+    )
+    for env in (coarse, fine, other):
+        env.reset(seed=1)
+    assert are_equal(restore(other, snapshot(fine)), fine.reset(seed=1)[0])
+    with pytest.raises(NotRestorable, match="snapshot does not fit this environment"):
+        restore(coarse, snapshot(fine))
+    # Snapshots from before the setting name the quality only.
+    assert "render_scale" not in snapshot(coarse)["spec"]
+    for env in (coarse, fine, other):
         env.close()
-    views, small = seen["smooth"]
-    large = seen["fast"][1]
-    for view in views:
-        blocks = large[view.name].reshape(40, 2, 40, 2, 3)
-        if view.derived_from is None:
-            assert np.array_equal(small[view.name], np.floor(blocks.mean((1, 3)) + 0.5))
-        else:
-            shown = (blocks != view.fill).any((1, 3, 4))
-            assert np.array_equal(small[view.name], np.where(shown[..., None], small[view.derived_from], view.fill))

@@ -343,6 +343,11 @@ def test_another_picture_size_is_refused() -> None:
             made("procgen/maze", image_size=84)
 
 
+def test_a_render_scale_is_rejected_by_name() -> None:
+    with pytest.raises(ValueError, match=r"unsupported option for procgen/maze: .* levels, got render_scale"):
+        make("procgen/maze", render_scale=2)
+
+
 def test_another_view_or_set_of_levels_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown camera: expected one of 0 screen for procgen/maze, got 'side'"):
         make("procgen/maze", views=["side"])

@@ -17,6 +17,7 @@ from manyview.envs import (
     snapshot,
     wrap,
 )
+from manyview.envs.suite import MakeOptions
 from manyview.envs.testing import EnvironmentContract, VectorContract, are_equal
 from manyview.envs.toy import DeepSea, HiddenGoal, Identity
 from manyview.envs.views import Observation
@@ -170,9 +171,10 @@ def test_both_cameras_together_reach_every_goal() -> None:
             assert env.step(row * env.cells + column if env._discrete else centre)[4]["success"]
 
 
-def test_a_setting_that_a_task_does_not_have_is_named() -> None:
-    with pytest.raises(ValueError, match="toy/identity: expected one of views, frame_stack, got render_quality"):
-        make("toy/identity", render_quality="fast")
+@pytest.mark.parametrize("option", [{"render_quality": "fast"}, {"render_scale": 2}])
+def test_a_setting_that_a_task_does_not_have_is_named(option: MakeOptions) -> None:
+    with pytest.raises(ValueError, match=f"toy/identity: expected one of views, frame_stack, got {next(iter(option))}"):
+        make("toy/identity", **option)
 
 
 def test_a_misspelt_task_is_answered_with_the_nearest() -> None:

@@ -18,6 +18,7 @@ def _build_task(name: str, domain: str) -> Task:
         frame_stack=3,
         action_repeat=2,
         render_quality="standard",
+        render_scale=1,
     )
     return Task(id=f"dmc/{name}", cameras=cameras, settings=settings, in_paper=name in PAPER_TASKS)
 

@@ -69,7 +69,7 @@ TASK_NAMES = (
 
 # The paper has no Meta-World experiments: these are its settings for DeepMind Control.
 DEFAULT_SETTINGS = TaskSettings(
-    views=DEFAULT_VIEWS, image_size=84, frame_stack=3, action_repeat=2, render_quality="standard"
+    views=DEFAULT_VIEWS, image_size=84, frame_stack=3, action_repeat=2, render_quality="standard", render_scale=1
 )
 
 

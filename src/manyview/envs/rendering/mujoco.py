@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from manyview.envs.rendering.gl import (
     override_render_quality,
     preserve_current_context,
 )
-from manyview.envs.suite import RenderQuality
+from manyview.envs.suite import DEFAULT_RENDER_SCALES, RenderQuality
 from manyview.envs.views import Image, View
 
 ImageShape = tuple[int, int, int]
@@ -31,8 +32,6 @@ ModelDataFn = Callable[[], tuple[Any, Any]]
 """Returns the current model and data, which some environments replace at a reset."""
 MAX_GEOMS = 2_000
 """Maximum number of geoms in a scene."""
-SUPERSAMPLING = 2
-"""Factor by which `smooth` images are rendered larger before area-averaging, so that thin objects stay visible."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,22 @@ class RenderedViews(NamedTuple):
 class MujocoRenderer:
     """Renders all cameras of an environment in one OpenGL context.
 
-    Images have any size up to `max_size` pixels per side. After an error in the context, the next image is rendered in
-    a new one.
+    Images have any size up to `max_size` pixels per side. They are rendered `scale` times larger and area-averaged, so
+    that thin objects stay visible; None is the scale of the quality. After an error in the context, the next image is
+    rendered in a new one.
     """
 
     def __init__(
-        self, get_model_data: ModelDataFn, *, max_size: int, quality: RenderQuality, rangefinders: bool = True
+        self,
+        get_model_data: ModelDataFn,
+        *,
+        max_size: int,
+        quality: RenderQuality,
+        scale: int | None = None,
+        rangefinders: bool = True,
     ) -> None:
         self._get_model_data = get_model_data
-        self._renderer = _GLRenderer(max_size, quality, rangefinders)
+        self._renderer = _GLRenderer(max_size, quality, scale or DEFAULT_RENDER_SCALES[quality], rangefinders)
         self._finalizer = weakref.finalize(self, self._renderer.free)
         try:
             self._renderer.prepare(get_model_data()[0])
@@ -143,10 +149,9 @@ def resolve_camera(model: Any, camera: str | int | Orbit) -> Any:
 class _GLRenderer:
     """OpenGL state of `MujocoRenderer`, without a reference back to it."""
 
-    def __init__(self, max_size: int, quality: RenderQuality, rangefinders: bool) -> None:
-        self._quality, self._rangefinders = quality, rangefinders
-        self._supersampling = SUPERSAMPLING if quality == "smooth" else 1
-        self._max_size = max_size * self._supersampling
+    def __init__(self, max_size: int, quality: RenderQuality, scale: int, rangefinders: bool) -> None:
+        self._quality, self._scale, self._rangefinders = quality, scale, rangefinders
+        self._max_size = max_size * scale
         self._model: Any = None
         self._gl_context: Any = None
         self._mjr_context: Any = None
@@ -212,7 +217,7 @@ class _GLRenderer:
                 self._cameras[camera] = resolve_camera(model, camera)
             mjv_camera, categories = self._cameras[camera], mujoco.mjtCatBit.mjCAT_ALL
             mujoco.mjv_updateScene(model, data, self._option, None, mjv_camera, categories, self._scene)
-            return _average_blocks(self._read_pixels(shape), self._supersampling)
+            return _average_blocks(self._read_pixels(shape), self._scale)
         except Exception:
             self._model = None  # render the next image in a new context
             raise
@@ -228,11 +233,11 @@ class _GLRenderer:
             self._terrain = terrain
 
     def _read_pixels(self, shape: ImageShape) -> Image:
-        """Render the scene, at `shape` times the supersampling factor."""
+        """Render the scene, at `shape` times the scale."""
         import mujoco
 
         height, width, channels = shape
-        height, width = height * self._supersampling, width * self._supersampling
+        height, width = height * self._scale, width * self._scale
         rectangle = mujoco.MjrRect(0, 0, width, height)
         pixels = np.empty((height, width, channels), np.uint8)
         mujoco.mjr_render(rectangle, self._scene, self._mjr_context)
@@ -242,7 +247,8 @@ class _GLRenderer:
     def _render_foreground_mask(self, shape: ImageShape) -> NDArray[np.bool_]:
         """Return the foreground mask [H, W] of the current scene.
 
-        The background is planes (floors, walls, backdrops) and pixels without an object.
+        The background is planes (floors, walls, backdrops) and pixels without an object. An image pixel is foreground
+        if any of its rendered pixels is.
         """
         import mujoco
 
@@ -266,9 +272,7 @@ class _GLRenderer:
             mask = is_foreground[pixels[..., 0]]
         else:
             mask = is_foreground[pixels.astype(np.uint32) @ np.array([1, 2**8, 2**16], np.uint32)]
-        return np.asarray(
-            mask if self._supersampling == 1 else _split_blocks(mask, self._supersampling).any((1, 3)), np.bool_
-        )
+        return _reduce_blocks(mask, self._scale, np.logical_or)
 
     def _find_planes(self, geoms: Any, count: int) -> list[int]:
         import mujoco
@@ -303,15 +307,17 @@ def _list_names(get_element: Callable[[int], Any], count: int) -> str:
     return ", ".join(f"{number} {get_element(number).name!r}" for number in range(count)) or "none"
 
 
-def _average_blocks(image: Image, factor: int) -> Image:
-    if factor == 1:
+def _average_blocks(image: Image, scale: int) -> Image:
+    if scale == 1:
         return image
     # Adding half of the divisor rounds to the nearest integer.
-    total = _split_blocks(image, factor).sum((1, 3), dtype=np.uint16)
-    return np.asarray((total + factor**2 // 2) // factor**2, np.uint8)
+    total = _reduce_blocks(image.astype(np.uint16), scale, np.add)
+    return np.asarray((total + scale**2 // 2) // scale**2, np.uint8)
 
 
-def _split_blocks(image: NDArray[Any], factor: int) -> NDArray[Any]:
-    """Return a view of shape [H / factor, factor, W / factor, factor, ...]."""
-    height, width = image.shape[:2]
-    return image.reshape(height // factor, factor, width // factor, factor, *image.shape[2:])
+def _reduce_blocks(pixels: NDArray[Any], scale: int, operation: Callable[..., Any]) -> NDArray[Any]:
+    """Reduce each block of `scale` x `scale` pixels [H, W, ...] to one."""
+    # Over strided slices: 10 to 20 times as fast as a sum over two axes of blocks.
+    rows = reduce(operation, (pixels[start::scale] for start in range(scale)))
+    columns: NDArray[Any] = reduce(operation, (rows[:, start::scale] for start in range(scale)))
+    return columns

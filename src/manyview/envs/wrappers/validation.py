@@ -18,6 +18,7 @@ from manyview.envs.contract import (
     validate_observation,
     validate_reward,
 )
+from manyview.envs.suite import DEFAULT_RENDER_SCALES
 from manyview.envs.views import (
     MASK,
     NotRestorable,
@@ -169,6 +170,9 @@ class CallValidator(ViewWrapper):
         description = {"wrappers": [*wrappers, type(env).__name__], "shapes": shapes, "task": self.metadata.get("task")}
         if (settings := self.metadata.get("settings")) is not None:
             description["render_quality"] = settings.render_quality
+            # Left out if it follows from the quality, as in snapshots from before the setting.
+            if settings.render_scale != DEFAULT_RENDER_SCALES.get(settings.render_quality):
+                description["render_scale"] = settings.render_scale
         return description
 
     def snapshot(self) -> State:

@@ -117,6 +117,18 @@ def test_fast_shows_the_same_scene_without_its_shadows() -> None:
         assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.9
 
 
+def test_pictures_rendered_larger_are_averaged() -> None:
+    pictures = []
+    for size, scale in ((24, 3), (72, 1)):
+        env = make("metaworld/reach", image_size=size, render_scale=scale, render_quality="fast", frame_stack=1)
+        pictures.append(env.reset(seed=0)[0])
+        env.close()
+    small, large = pictures
+    for view in ("corner", "corner4", "gripperPOV"):
+        blocks = large[view].reshape(24, 3, 24, 3, 3).astype(np.float64)
+        assert np.array_equal(small[view], np.floor(blocks.mean((1, 3)) + 0.5))
+
+
 def test_closing_one_environment_leaves_the_pictures_of_another() -> None:
     first, second = (make("metaworld/reach", render_quality="fast", frame_stack=1) for _ in range(2))
     expected, _ = first.reset(seed=0)
