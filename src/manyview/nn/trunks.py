@@ -4,16 +4,37 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-Trunk = Literal["paper", "small", "tiny"]
+Trunk = Literal["paper", "small", "tiny", "nature", "impala", "impala_half", "area"]
+Convolutions = tuple[tuple[int, int, int], ...]
+"""Filters, kernel and stride of each convolution."""
 
-# (filters, kernel, stride) of each convolution.
 # PAPER: D1. The text says only "four convolutional layers"; the sizes are those of the code bases it builds on.
-TRUNKS: dict[Trunk, tuple[tuple[int, int, int], ...]] = {
+TRUNKS: dict[Trunk, Convolutions] = {
     "paper": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
     "small": ((16, 4, 3), (32, 3, 2), (32, 3, 1)),  # strides that reach the border of 40- and 64-pixel images
     "tiny": ((16, 3, 2), (16, 3, 2)),
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),  # Mnih et al. (2015)
+    "impala": ((16, 3, 2), (32, 3, 2), (32, 3, 2)),  # Espeholt et al. (2018)
+    "impala_half": ((8, 3, 2), (16, 3, 2), (16, 3, 2)),
+    "area": ((32, 4, 2), (64, 4, 1)),  # Squint (2026), for area-averaged images of 16 to 32 pixels
 }
+RESIDUAL_TRUNKS: tuple[Trunk, ...] = ("impala", "impala_half")
+"""Trunks whose stride is that of a max-pooling, followed by two residual blocks."""
+
+
+class ResidualBlock(nn.Sequential):
+    """Two 3x3 convolutions, each after a ReLU, added to the input."""
+
+    def __init__(self, channels: int) -> None:
+        convolutions = [nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2)]
+        # The first ReLU must not be in place: it would change what is added.
+        super().__init__(nn.ReLU(), convolutions[0], nn.ReLU(inplace=True), convolutions[1])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        residual: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
+        return inputs + residual
 
 
 def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequential, int]:
@@ -22,17 +43,40 @@ def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequ
     Raises ValueError if the images are smaller than a kernel.
     """
     channels, height, width = image_shape
+    is_residual = trunk in RESIDUAL_TRUNKS
     layers: list[nn.Module] = []
-    for filters, kernel, stride in TRUNKS[trunk]:
+    for index, (filters, kernel, stride) in enumerate(_get_convolutions(image_shape, trunk), start=1):
         if min(height, width) < kernel:
             raise ValueError(
                 f"images of {image_shape[1]}x{image_shape[2]} are too small for the trunk {trunk!r}: expected at least "
-                f"{kernel}x{kernel} at convolution {len(layers) // 2 + 1}, got {height}x{width}. Use larger images or "
-                "a smaller trunk."
+                f"{kernel}x{kernel} at convolution {index}, got {height}x{width}. Use larger images or a smaller trunk."
             )
-        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU(inplace=True)]
-        channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        padding = kernel // 2 if is_residual else 0
+        if is_residual:
+            layers += [nn.Conv2d(channels, filters, kernel, padding=padding), nn.MaxPool2d(kernel, stride, padding)]
+            layers += [ResidualBlock(filters), ResidualBlock(filters)]
+        else:
+            layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU(inplace=True)]
+        height, width = ((size + 2 * padding - kernel) // stride + 1 for size in (height, width))
+        channels = filters
+    if is_residual:
+        layers.append(nn.ReLU(inplace=True))
     return nn.Sequential(*layers, nn.Flatten()), channels * height * width
+
+
+def _get_convolutions(image_shape: tuple[int, int, int], trunk: Trunk) -> Convolutions:
+    if trunk == "area" and max(image_shape[1:]) > 25:
+        # Stride 1 gives 1,024 features at 16 pixels, 4,096 at 25 and 9,216 at 32; stride 2 gives 2,304 at 32.
+        return (32, 4, 2), (64, 4, 2)
+    return TRUNKS[trunk]
+
+
+def count_macs(image_shape: tuple[int, int, int], trunk: Trunk) -> int:
+    """Return the multiply-accumulates of a trunk for one image [C, H, W]."""
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes only, no memory, no random numbers
+        make_trunk(image_shape, trunk)[0](torch.empty(1, *image_shape))
+    macs: int = counter.get_total_flops() // 2
+    return macs
 
 
 def normalize_images(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
