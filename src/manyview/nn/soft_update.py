@@ -1,7 +1,8 @@
 """Soft update (Polyak averaging) of target networks: critics, encoders, CURL's keys."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from copy import deepcopy
+from typing import Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -13,7 +14,21 @@ class HasParameters(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
+Network = TypeVar("Network", bound=HasParameters)
+
+
+def make_target(online: Network) -> Network:
+    """Return a copy for `soft_update`, without gradient."""
+    target = deepcopy(online)
+    for parameter in target.parameters():
+        parameter.requires_grad_(False)
+    return target
+
+
 @torch.no_grad()
 def soft_update(online: HasParameters, target: HasParameters, tau: float) -> None:
-    """Move the target network toward the online one: θ' ← θ' + τ (θ - θ')."""
+    """Move the target network toward the online one: θ' ← θ' + τ (θ - θ').
+
+    Buffers do not move: running statistics of the target stay those of the copy, or those it updates itself.
+    """
     torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
