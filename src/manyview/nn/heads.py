@@ -1,7 +1,10 @@
 """Heads of actors and critics: three linear layers on the representation's state."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from manyview.nn.two_hot import TwoHot
 
 
 class Head(nn.Sequential):
@@ -16,26 +19,99 @@ class Head(nn.Sequential):
         return out
 
 
-def mlp(inputs: int, hidden: int, outputs: int, *, gain: float = 1.0, last_gain: float = 1.0) -> Head:
-    """Return three linear layers with ReLU: orthogonal weights with these gains, zero biases."""
+def mlp(
+    inputs: int, hidden: int, outputs: int, *, gain: float = 1.0, last_gain: float = 1.0, layer_norm: bool = False
+) -> Head:
+    """Return three linear layers with ReLU: orthogonal weights with these gains, zero biases.
+
+    With `layer_norm`, a LayerNorm precedes each ReLU.
+    """
     layers = [nn.Linear(inputs, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, outputs)]
     for layer, factor in zip(layers, (gain, gain, last_gain), strict=True):
         nn.init.orthogonal_(layer.weight, factor)
         nn.init.zeros_(layer.bias)
-    return Head(layers[0], nn.ReLU(inplace=True), layers[1], nn.ReLU(inplace=True), layers[2])
+    blocks: list[nn.Module] = []
+    for layer in layers[:-1]:
+        blocks += [layer, *([nn.LayerNorm(hidden)] if layer_norm else []), nn.ReLU(inplace=True)]
+    return Head(*blocks, layers[-1])
 
 
 class TwinCritic(nn.Module):
-    """Two independent Q-functions on the same input."""
+    """Two independent Q-functions on the same input, trained by the squared error.
 
-    def __init__(self, state_dim: int, action_dim: int, hidden: int) -> None:
+    One forward pass serves the loss and the metrics: `predictions = critic.predict(state, action)`, then
+    `critic.compute_loss(predictions, target)` and `critic.decode(predictions)`.
+    """
+
+    def __init__(
+        self,
+        state_dim: int,
+        action_dim: int,
+        hidden: int,
+        *,
+        layer_norm: bool = False,
+        num_outputs: int = 1,
+        last_gain: float = 1.0,
+    ) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(mlp(state_dim + action_dim, hidden, 1) for _ in range(2))
+        self.heads = nn.ModuleList(
+            mlp(state_dim + action_dim, hidden, num_outputs, last_gain=last_gain, layer_norm=layer_norm)
+            for _ in range(2)
+        )
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the two Q-values [2, B] of `state` [B, S] and `action` [B, A]."""
+        return self.decode(self.predict(state, action))
+
+    def predict(self, state: Tensor, action: Tensor) -> Tensor:
+        """Return the outputs of both heads: [2, B], or [2, B, N] for N > 1 outputs."""
         inputs = torch.cat([state, action], dim=1)
-        return torch.stack([head(inputs).squeeze(1) for head in self.heads])
+        return torch.stack([head(inputs) for head in self.heads]).squeeze(2)
+
+    def decode(self, predictions: Tensor) -> Tensor:
+        """Return the Q-values [2, B] of the outputs of `predict`."""
+        return predictions
+
+    def compute_loss(self, predictions: Tensor, target: Tensor) -> Tensor:
+        """Return the mean loss against `target` [B], summed over both critics."""
+        return F.mse_loss(predictions, target.expand_as(predictions), reduction="none").mean(1).sum()
+
+
+class CategoricalTwinCritic(TwinCritic):
+    """Two independent Q-functions with logits over bins, trained by the cross-entropy.
+
+    The last layers start at zero, so that all initial values are exactly 0.
+    """
+
+    def __init__(
+        self, state_dim: int, action_dim: int, hidden: int, two_hot: TwoHot, *, layer_norm: bool = False
+    ) -> None:
+        num_bins = len(two_hot.centers)
+        super().__init__(state_dim, action_dim, hidden, layer_norm=layer_norm, num_outputs=num_bins, last_gain=0.0)
+        self.two_hot = two_hot
+
+    def decode(self, predictions: Tensor) -> Tensor:
+        return self.two_hot.decode(predictions)
+
+    def compute_loss(self, predictions: Tensor, target: Tensor) -> Tensor:
+        return self.two_hot.cross_entropy(predictions, target).mean(1).sum()
+
+
+@torch.no_grad()
+def compute_dormant_fraction(head: nn.Sequential, inputs: Tensor, *, threshold: float = 0.025) -> Tensor:
+    """Return the share of a head's hidden units that are dormant for `inputs` [B, I].
+
+    A unit is dormant if the batch mean of its ReLU output is at most `threshold` times the mean of its layer
+    (Sokar et al., 2023). DrM uses the same threshold, but on the outputs of the linear layers.
+    """
+    dormant, outputs = [], inputs.float()
+    with torch.autocast(inputs.device.type, enabled=False):
+        for layer in head:
+            outputs = layer(outputs)
+            if isinstance(layer, nn.ReLU):
+                activity = outputs.mean(0)  # [H]
+                dormant.append(activity <= threshold * activity.mean())
+    return torch.cat(dormant).float().mean()
 
 
 def saturation_penalty(pre_tanh: Tensor, *, threshold: float = 2.0) -> Tensor:
