@@ -4,6 +4,7 @@
 """
 
 import math
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import torch
@@ -65,7 +66,7 @@ def knn_distance(
         )
         return distance.to(points.device)
     points = points.detach().float()
-    groups, count, dim = points.shape
+    groups, count, _ = points.shape
     if mask is None:
         mask = torch.ones(groups, count, dtype=torch.bool, device=points.device)
     if indices is None:
@@ -84,21 +85,41 @@ def knn_distance(
         queries, query_mask = points[:, block], mask[:, block]
         approximate = approximate_distances(queries, query_mask)  # [G or 1, T, M]
         approximate.masked_fill_(indices[block].unsqueeze(1) == reference.indices, torch.inf)
-
-        candidates = approximate.topk(min(k + _EXTRA_CANDIDATES, approximate.shape[2]), largest=False, sorted=False)
-        candidate_rows = candidates.indices.flatten(1).expand(groups, -1)  # [G, T * C]
-        # Distances by difference are exact however close the points are.
-        neighbors = reference_points.gather(1, candidate_rows.unsqueeze(-1).expand(-1, -1, dim)).unflatten(
-            1, candidates.indices.shape[1:]
-        )
-        exact = (neighbors - queries.unsqueeze(2)).pow(2).sum(-1)  # [G, T, C]
-        exact = _combine_groups(
-            exact, query_mask.unsqueeze(2), reference.mask.gather(1, candidate_rows).view(exact.shape), combine
-        )
-        exact = exact.masked_fill(candidates.values.isinf(), torch.inf)  # [G or 1, T, C]
-        ascending = exact.sort(-1).values.sqrt()
+        ascending = _measure_nearest(approximate, queries, query_mask, reference_points, reference.mask, k, combine)
         distances.append(_average_first(ascending, k) if average else _select_kth(ascending, k))
     return torch.cat(distances, dim=1)
+
+
+def search_neighbors(
+    points: Tensor,
+    k: int,
+    *,
+    mask: Tensor,
+    indices: Tensor,
+    blocks: Iterable[ReferenceSet],
+    combine: Combine = "marginal",
+) -> Tensor:
+    """Return the distances from every point to its k nearest neighbors in a large reference set.
+
+    The arguments and the rules for absent rows and own indices are those of `knn_distance`. The reference set comes in
+    `blocks`, which are read once and not kept. Candidates are selected in float32, around the mean of the points, whose
+    norms are then those of the spread; their distances are exact.
+
+    Returns:
+        Ascending distances [G, N, k], or [1, N, k] with `joint`. With fewer than k neighbors, the distance to the
+        farthest is repeated; with none, or for an absent row, all are 0.
+
+    """
+    center = (points * mask.unsqueeze(-1)).sum(1, keepdim=True) / mask.sum(1).clamp(min=1).view(-1, 1, 1)  # [G, 1, P]
+    approximate_distances = _ApproximateMarginal if combine == "marginal" else _ApproximateJoint
+    groups = len(points) if combine == "marginal" else 1
+    nearest = points.new_full((groups, points.shape[1], k), torch.inf)
+    for block in blocks:
+        approximate = approximate_distances(block.points - center, block.mask, torch.float32)(points - center, mask)
+        approximate.masked_fill_(indices.unsqueeze(1) == block.indices, torch.inf)
+        distances = _measure_nearest(approximate, points, mask, block.points, block.mask, k, combine)
+        nearest = torch.cat([nearest, distances], dim=2).sort(-1).values[..., :k]
+    return nearest.nan_to_num(posinf=0.0).cummax(-1).values
 
 
 def windowed_knn_distance(
@@ -188,12 +209,12 @@ class _ApproximateMarginal:
     (6e-6 at squared norm 64) would hide distances under 2e-3.
     """
 
-    def __init__(self, reference: Tensor, mask: Tensor) -> None:
-        self.reference = reference.double()
+    def __init__(self, reference: Tensor, mask: Tensor, dtype: torch.dtype = torch.float64) -> None:
+        self.reference = reference.to(dtype)
         self.norms = self.reference.pow(2).sum(-1).masked_fill(~mask, torch.inf).unsqueeze(1)
 
     def __call__(self, queries: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # absent queries get 0 at the end
-        return torch.baddbmm(self.norms, queries.double(), self.reference.transpose(1, 2), alpha=-2)
+        return torch.baddbmm(self.norms, queries.to(self.reference), self.reference.transpose(1, 2), alpha=-2)
 
 
 class _ApproximateJoint:
@@ -202,21 +223,46 @@ class _ApproximateJoint:
     One matmul: a²·[b present] + [a present]·b² - 2ab, with absent vectors zero.
     """
 
-    def __init__(self, reference: Tensor, mask: Tensor) -> None:
-        self.mask = mask.T.double()  # [M, G]
-        self.columns = torch.cat([*self._flatten_groups(reference, mask), self.mask], dim=1)
+    def __init__(self, reference: Tensor, mask: Tensor, dtype: torch.dtype = torch.float64) -> None:
+        self.mask = mask.T.to(dtype)  # [M, G]
+        self.columns = torch.cat([*self._flatten_groups(reference.to(dtype), mask), self.mask], dim=1)
 
     def __call__(self, queries: Tensor, mask: Tensor) -> Tensor:
-        vectors, norms = self._flatten_groups(queries, mask)
-        present = mask.T.double()
+        vectors, norms = self._flatten_groups(queries.to(self.mask), mask)
+        present = mask.T.to(self.mask)
         total = torch.cat([-2 * vectors, present, norms], dim=1) @ self.columns.T
         common = present @ self.mask.T  # number of common views; none: 0 / 0, no neighbor
         return (total * present.sum(1, keepdim=True) / common).nan_to_num_(nan=torch.inf).unsqueeze(0)
 
     @staticmethod
     def _flatten_groups(points: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        vectors = points.double().masked_fill(~mask.unsqueeze(-1), 0.0)
+        vectors = points.masked_fill(~mask.unsqueeze(-1), 0.0)
         return vectors.transpose(0, 1).flatten(1), vectors.pow(2).sum(-1).T  # [N, G * P], [N, G]
+
+
+def _measure_nearest(
+    approximate: Tensor,
+    queries: Tensor,
+    query_mask: Tensor,
+    reference: Tensor,
+    reference_mask: Tensor,
+    k: int,
+    combine: Combine,
+) -> Tensor:
+    """Return ascending distances [G or 1, T, C] to the C best of `approximate` [G or 1, T, M], inf if not neighbors."""
+    groups, _, dim = queries.shape
+    candidates = approximate.topk(min(k + _EXTRA_CANDIDATES, approximate.shape[2]), largest=False, sorted=False)
+    candidate_rows = candidates.indices.flatten(1).expand(groups, -1)  # [G, T * C]
+    # Distances by difference are exact however close the points are.
+    neighbors = reference.gather(1, candidate_rows.unsqueeze(-1).expand(-1, -1, dim)).unflatten(
+        1, candidates.indices.shape[1:]
+    )
+    exact = (neighbors - queries.unsqueeze(2)).pow(2).sum(-1)  # [G, T, C]
+    exact = _combine_groups(
+        exact, query_mask.unsqueeze(2), reference_mask.gather(1, candidate_rows).view(exact.shape), combine
+    )
+    exact = exact.masked_fill(candidates.values.isinf(), torch.inf)  # [G or 1, T, C]
+    return exact.sort(-1).values.sqrt()
 
 
 def _combine_groups(squared: Tensor, mask: Tensor, reference_mask: Tensor, combine: Combine) -> Tensor:
