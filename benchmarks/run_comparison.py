@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from manyview.data.segment_format import Segment
 from manyview.data.segment_log import SEGMENT_NAME, SegmentRef
@@ -93,13 +94,15 @@ def read_replay(run: RunDir, path: Path) -> dict[str, Any]:
     record = np.dtype([(name, kind, tuple(shape)) for name, kind, *shape in layout["step"]])
     refs = _read_segment_refs(path)
     steps = np.zeros(refs[-1].end, record)
-    frames = [np.zeros((len(steps), *shape), np.uint8) for shape in layout["frames"].values()]
+    rings: list[NDArray[Any]] = [np.zeros((len(steps), *shape), np.uint8) for shape in layout["frames"].values()]
+    if "features" in layout:
+        rings.append(np.zeros((len(steps), *layout["features"]), np.float32))
     for ref in refs:
-        Segment((run.replay_dir / ref.name).read_bytes()).unpack_into(steps, frames, oldest=0)
+        Segment((run.replay_dir / ref.name).read_bytes()).unpack_into(steps, rings, oldest=0)
     stored = slice(max(0, state["inserted"] - layout["capacity"]), None)
     return {
         "steps": {name: steps[name][stored] for name in record.names or ()},
-        "frames": [ring[stored] for ring in frames],
+        "rings": [ring[stored] for ring in rings],
     }
 
 

@@ -16,10 +16,10 @@ from manyview.data.segment_format import MAX_SEGMENT_STEPS, Segment, SegmentErro
 
 
 class ChunkSteps(NamedTuple):
-    """Unpacked chunk: records and frames of N steps."""
+    """Unpacked chunk: records, frames and features of N steps."""
 
     steps: NDArray[Any]  # [N] records
-    frames: Sequence[NDArray[np.uint8]]  # [N, ...] of each view
+    arrays: Sequence[NDArray[Any]]  # [N, ...], rows of `ReplayBuffer.rings`
 
     @property
     def num_transitions(self) -> int:
@@ -50,7 +50,7 @@ def pack_chunk(replay: ReplayBuffer, start: int) -> bytes:
             f"invalid chunk: expected 1 to {min(MAX_SEGMENT_STEPS, replay.capacity)} steps, got {len(indices)}"
         )
     steps = replay.steps.take(indices, mode="wrap")
-    return pack_segment(start, steps, [ring.take(indices, axis=0, mode="wrap") for ring in replay.frames])[0]
+    return pack_segment(start, steps, [ring.take(indices, axis=0, mode="wrap") for ring in replay.rings])[0]
 
 
 def unpack_chunk(data: bytes, replay: ReplayBuffer) -> ChunkSteps:
@@ -60,11 +60,11 @@ def unpack_chunk(data: bytes, replay: ReplayBuffer) -> ChunkSteps:
     if count > replay.capacity:
         raise SegmentError(f"chunk is too long: expected at most {replay.capacity} steps (the capacity), got {count}")
     chunk = ChunkSteps(
-        np.zeros(count, replay.steps.dtype), [np.zeros((count, *ring.shape[1:]), np.uint8) for ring in replay.frames]
+        np.zeros(count, replay.steps.dtype), [np.zeros((count, *ring.shape[1:]), ring.dtype) for ring in replay.rings]
     )
-    segment.unpack_into(chunk.steps, chunk.frames, oldest=segment.start)
+    segment.unpack_into(chunk.steps, chunk.arrays, oldest=segment.start)
     shift = -segment.start % count  # unpack_into writes step i to slot i % count, as into a ring
-    chunk = ChunkSteps(np.roll(chunk.steps, shift), [np.roll(frames, shift, axis=0) for frames in chunk.frames])
+    chunk = ChunkSteps(np.roll(chunk.steps, shift), [np.roll(array, shift, axis=0) for array in chunk.arrays])
     _check_self_contained(chunk.steps)
     return chunk
 
@@ -73,8 +73,8 @@ def append_chunk(replay: ReplayBuffer, chunk: ChunkSteps) -> None:
     """Append the steps of a chunk to a replay buffer."""
     slots = np.arange(replay.inserted, replay.inserted + len(chunk.steps)) % replay.capacity
     replay.steps[slots] = chunk.steps
-    for ring, frames in zip(replay.frames, chunk.frames, strict=True):
-        ring[slots] = frames
+    for ring, array in zip(replay.rings, chunk.arrays, strict=True):
+        ring[slots] = array
     replay.inserted += len(chunk.steps)
 
 

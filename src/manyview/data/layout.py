@@ -1,7 +1,8 @@
 """Memory layout of the replay buffer, and its size in bytes.
 
-A step is an observation with the action taken there and its outcome: one record of small fields, and one frame per
-view. A camera's frame is stored as pixels, a derived view's as bits that select pixels of its camera's frame.
+A step is an observation with the action taken there and its outcome: one record of small fields, one frame per view,
+and optionally features. A camera's frame is stored as pixels, a derived view's as bits that select pixels of its
+camera's frame. Features are G groups of P numbers, computed once when the step is stored.
 """
 
 import math
@@ -23,6 +24,10 @@ from manyview.utils.text import format_bytes
 
 MAX_AGE = int(np.iinfo(np.uint8).max)
 """Largest value of the `age` field, and so of `frame_stack`."""
+MAX_FEATURE = 1e15
+"""Largest absolute value of a feature: squared distances stay finite in float32."""
+FeatureShape = tuple[int, int]
+"""G groups of P numbers. The groups are one of all views, one per view, or one per view and then one of all views."""
 
 
 def validate_replay_views(views: Sequence[View]) -> tuple[View, ...]:
@@ -73,6 +78,23 @@ def check_records(records: NDArray[Any]) -> None:
             raise ValueError(f"invalid step: {name} is a flag: expected 0 or 1, got another byte")
 
 
+def check_features(features: NDArray[np.float32]) -> None:
+    """Raise ValueError if features are not finite or exceed `MAX_FEATURE`."""
+    if not (np.abs(features) <= MAX_FEATURE).all():
+        raise ValueError(f"invalid step: features: expected finite numbers of at most {MAX_FEATURE:g}")
+
+
+def validate_feature_shape(shape: FeatureShape, num_views: int) -> FeatureShape:
+    """Return the shape. Raises ValueError if its groups do not fit the views."""
+    groups, size = shape
+    if groups not in (1, num_views, num_views + 1) or size < 1:
+        raise ValueError(
+            f"invalid feature_shape: expected 1, {num_views} (views) or {num_views + 1} groups of at least 1 number, "
+            f"got {shape}"
+        )
+    return shape
+
+
 def stored_frame_shape(view: View) -> tuple[int, ...]:
     """Return the stored frame's shape: [C, H, W] of a camera, [H * W / 8] of a derived view."""
     if view.derived_from is None:
@@ -81,21 +103,30 @@ def stored_frame_shape(view: View) -> tuple[int, ...]:
 
 
 def compute_step_bytes(
-    views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike = np.float32
+    views: Sequence[View],
+    action_shape: tuple[int, ...],
+    action_dtype: DTypeLike = np.float32,
+    feature_shape: FeatureShape | None = None,
 ) -> int:
     """Return the bytes of one step.
 
     An episode takes one step more than it has transitions, for its last observation.
     """
     frames = sum(math.prod(stored_frame_shape(view)) for view in views)
-    return make_step_dtype(views, action_shape, action_dtype).itemsize + frames
+    features = 0 if feature_shape is None else math.prod(feature_shape) * np.dtype(np.float32).itemsize
+    return make_step_dtype(views, action_shape, action_dtype).itemsize + frames + features
 
 
 def compute_buffer_bytes(
-    views: Sequence[View], *, action_shape: tuple[int, ...], action_dtype: DTypeLike = np.float32, capacity: int
+    views: Sequence[View],
+    *,
+    action_shape: tuple[int, ...],
+    action_dtype: DTypeLike = np.float32,
+    capacity: int,
+    feature_shape: FeatureShape | None = None,
 ) -> int:
     """Return the bytes of a full replay buffer, in memory or in its directory."""
-    return capacity * compute_step_bytes(views, action_shape, action_dtype)
+    return capacity * compute_step_bytes(views, action_shape, action_dtype, feature_shape)
 
 
 def compute_batch_bytes(views: Sequence[View], *, frame_stack: int, batch_size: int) -> int:

@@ -4,9 +4,10 @@ Frame stacks, next states and n-step returns are assembled by index when a batch
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,17 @@ from numpy.typing import DTypeLike, NDArray
 from manyview.data.derived_views import apply_bits, flatten_pixels
 from manyview.data.layout import (
     MAX_AGE,
+    FeatureShape,
+    check_features,
     check_records,
     check_replay_fits,
     compute_buffer_bytes,
     make_step_dtype,
     stored_frame_shape,
+    validate_feature_shape,
     validate_replay_views,
 )
-from manyview.data.validation import ERROR_SOURCE, TransitionCheck
+from manyview.data.validation import ERROR_SOURCE, TransitionCheck, validate_features
 from manyview.envs.contract import make_contract_error
 from manyview.envs.views import Observation, View
 from manyview.utils.json_io import is_count
@@ -33,6 +37,9 @@ BLOCK_BYTES = 2**20
 Smaller blocks make the two threads of a batch wait for the interpreter lock: 32 kB measured twice as slow.
 """
 
+FeatureFn = Callable[[NDArray[np.uint8], NDArray[np.bool_]], NDArray[np.float32]]
+"""Features [B, G, P] of observations: views [B, V, C, H, W] with stacked frames, mask [B, V]."""
+
 
 class ReplayBuffer:
     """Replay buffer of the last `capacity` steps, in memory or memory-mapped in a `directory`.
@@ -41,8 +48,11 @@ class ReplayBuffer:
     single frames; `get_observation` returns the newest one stacked, as the policy takes it. Episodes may start in the
     middle and break off, as chunks from several actors do: nothing is built across the gap between two.
 
-    The files are unnamed and disappear with the process. `SegmentLog` persists steps: it reads `steps` and `frames`;
-    the remaining state is in `get_state()`.
+    With a `feature_shape`, each step has features beside it: `feature_fn` computes them once, when the step is stored.
+    Set it before the first step. Restored and received steps bring their features along.
+
+    The files are unnamed and disappear with the process. `SegmentLog` persists steps: it reads `steps` and `rings`; the
+    remaining state is in `get_state()`.
     """
 
     def __init__(
@@ -54,6 +64,7 @@ class ReplayBuffer:
         capacity: int,
         frame_stack: int,
         directory: Path | None = None,
+        feature_shape: FeatureShape | None = None,
     ) -> None:
         self.views = validate_replay_views(views)
         if not 1 <= frame_stack <= MAX_AGE:
@@ -62,7 +73,11 @@ class ReplayBuffer:
             raise ValueError(f"invalid capacity: expected at least {frame_stack} (frame_stack), got {capacity}")
         self.capacity, self.frame_stack, self.inserted = capacity, frame_stack, 0
         needed_bytes = compute_buffer_bytes(
-            self.views, action_shape=action_shape, action_dtype=action_dtype, capacity=capacity
+            self.views,
+            action_shape=action_shape,
+            action_dtype=action_dtype,
+            capacity=capacity,
+            feature_shape=feature_shape and validate_feature_shape(feature_shape, len(self.views)),
         )
         check_replay_fits(needed_bytes, capacity=capacity, directory=directory)
         record = make_step_dtype(self.views, action_shape, action_dtype)
@@ -72,6 +87,11 @@ class ReplayBuffer:
             _allocate_ring(directory, (capacity, *stored_frame_shape(view)), np.dtype(np.uint8)) for view in self.views
         ]
         """Per view, one frame per slot: pixels of a camera, bits of a derived view."""
+        self.features: NDArray[np.float32] | None = feature_shape and _allocate_ring(
+            directory, (capacity, *feature_shape), np.dtype(np.float32)
+        )
+        """Features [capacity, G, P], or None."""
+        self.feature_fn: FeatureFn | None = None
         self._transition_check = TransitionCheck(self.views, action=record["action"])
         self._derived_by_camera = [
             (index, [other for other, view in enumerate(self.views) if view.derived_from == camera.name])
@@ -84,9 +104,14 @@ class ReplayBuffer:
         return min(self.inserted, self.capacity)
 
     @property
+    def rings(self) -> list[NDArray[Any]]:
+        """Arrays beside `steps` with one row per slot: the frames of each view, then the features if stored."""
+        return [*self.frames, *([] if self.features is None else [self.features])]
+
+    @property
     def nbytes(self) -> int:
         """Allocated bytes."""
-        return self.steps.nbytes + sum(ring.nbytes for ring in self.frames)
+        return self.steps.nbytes + sum(ring.nbytes for ring in self.rings)
 
     def get_state(self) -> dict[str, Any]:
         """Return the state beside the segment log: number of steps, layout, newest step."""
@@ -97,8 +122,8 @@ class ReplayBuffer:
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore a state of `get_state`.
 
-        The caller restores the earlier steps in `steps` and `frames`. Raises ValueError if the state is invalid or its
-        layout differs.
+        The caller restores the earlier steps in `steps` and `rings`. Raises ValueError if the state is invalid or its
+        layout differs, and then changes nothing.
         """
         if state["layout"] != self._describe():
             raise ValueError(
@@ -107,27 +132,33 @@ class ReplayBuffer:
         inserted, newest = state["inserted"], state["newest"]
         if not is_count(inserted):
             raise ValueError(f"invalid replay buffer state: inserted: expected an integer from 0, got {inserted!r}")
-        for name, part in self._get_step_bytes((inserted - 1) % self.capacity).items():
+        stored = self._get_step_bytes((inserted - 1) % self.capacity)
+        for name, part in stored.items():
             if (newest[name].shape, newest[name].dtype) != (part.shape, part.dtype):
                 raise ValueError(
                     f"newest step does not fit this replay buffer: {name}: expected {[*part.shape, str(part.dtype)]}, "
                     f"got {[*newest[name].shape, str(newest[name].dtype)]}"
                 )
+        check_records(newest["record"].view(self.steps.dtype))
+        if self.features is not None:
+            check_features(newest["features"].view(np.float32))
+        for name, part in stored.items():
             part[...] = newest[name]
-        check_records(self.steps[(inserted - 1) % self.capacity, None])
         self.inserted = inserted
 
     def _get_step_bytes(self, slot: int) -> dict[str, NDArray[np.uint8]]:
-        """Return views of the stored bytes of a step: its record, and one frame per view."""
+        """Return views of the stored bytes of a step: its record, one frame per view, its features."""
         frames = {f"frame/{view.name}": ring[slot] for view, ring in zip(self.views, self.frames, strict=True)}
-        return {"record": self.steps[slot : slot + 1].view(np.uint8), **frames}
+        features = {} if self.features is None else {"features": self.features[slot].view(np.uint8)}
+        return {"record": self.steps[slot : slot + 1].view(np.uint8), **frames, **features}
 
     def _describe(self) -> dict[str, Any]:
         """Return the layout, which must be equal to exchange steps with another replay buffer."""
         steps = self.steps
         record = [[name, str(steps[name].dtype), *steps[name].shape[1:]] for name in steps.dtype.names or ()]
         frames = {view.name: list(ring.shape[1:]) for view, ring in zip(self.views, self.frames, strict=True)}
-        return {"capacity": self.capacity, "frame_stack": self.frame_stack, "step": record, "frames": frames}
+        layout = {"capacity": self.capacity, "frame_stack": self.frame_stack, "step": record, "frames": frames}
+        return layout if self.features is None else {**layout, "features": list(self.features.shape[1:])}
 
     def start_episode(self, observation: Observation) -> None:
         """Start an episode with its first observation, of single frames.
@@ -155,10 +186,8 @@ class ReplayBuffer:
             )
         outcome = self._transition_check.validate_outcome(action, reward, terminated)
         stored = self._transition_check.validate_observation(observation)
-        newest = (self.inserted - 1) % self.capacity
-        for name, value in outcome.items():
-            self.steps[name][newest] = value
-        self._write_step(stored.frames, stored.mask, self._compute_ages(stored.mask), repeated=repeated)
+        ages = self._compute_ages(stored.mask)
+        self._write_step(stored.frames, stored.mask, ages, repeated=repeated, outcome=outcome)
 
     def get_observation(self) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         """Return the newest observation with its frames stacked: views [1, V, C * frame_stack, H, W], mask [1, V]."""
@@ -202,13 +231,27 @@ class ReplayBuffer:
         age: NDArray[np.uint8],
         *,
         repeated: bool = False,
+        outcome: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        slot = self.inserted % self.capacity
+        """Write the next step, and the `outcome` of the action that led to it to the step before."""
+        newest, slot = (self.inserted - 1) % self.capacity, self.inserted % self.capacity
         for ring, frame in zip(self.frames, frames, strict=True):
             ring[slot] = frame
-        for name, value in (("mask", mask), ("age", age), ("acted", False), ("repeated", repeated)):
+        for name, value in (("mask", mask), ("age", age), ("repeated", repeated)):
             self.steps[name][slot] = value
+        if self.features is not None:  # before the outcome: an error must not leave an action without its next step
+            self.features[slot] = self._compute_features()
+        for name, value in outcome.items():
+            self.steps[name][newest] = value
+        self.steps["acted"][slot] = False
         self.inserted += 1
+
+    def _compute_features(self) -> NDArray[np.float32]:
+        """Return the features [G, P] of the step that is being written."""
+        if self.features is None or self.feature_fn is None:
+            raise RuntimeError("feature_fn is missing: expected a function, got None. Set it before the first step.")
+        _, groups, size = self.features.shape
+        return validate_features(self.feature_fn(*self.stack_frames(np.array([self.inserted]))), (groups, size))
 
     def allocate_stacks(self, batch_size: int) -> NDArray[np.uint8]:
         """Allocate the output of `stack_frames`, [V, B, S, C, H, W] with S frames per stack."""

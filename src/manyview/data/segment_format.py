@@ -1,16 +1,16 @@
 """Segment format: steps of a replay buffer, compressed with zstd and checksummed.
 
     magic, first step, step after the last, number of parts, compressed size of each part
-    parts: the records of the steps, then the frames of each view
+    parts: the records of the steps, the frames of each view, the features if stored
     SHA-256 of everything before it
 
-Each frame is stored as its difference to the previous one. The uncompressed size of a part follows from the replay
-buffer that reads it, never from the file.
+Frames and features are stored as the byte-wise difference to the previous step's. The uncompressed size of a part
+follows from the replay buffer that reads it, never from the file.
 """
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from manyview.data.layout import check_records
+from manyview.data.layout import check_features, check_records
 
 MAGIC = b"mvseg\x00\x00\x01"
 HEADER = struct.Struct("<8sQQI")
@@ -34,13 +34,13 @@ class SegmentError(ValueError):
     """Invalid, unexpected or incomplete segment."""
 
 
-def pack_segment(start: int, steps: NDArray[Any], frames: Sequence[NDArray[np.uint8]]) -> tuple[bytes, str]:
+def pack_segment(start: int, steps: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> tuple[bytes, str]:
     """Return the bytes of a segment and their SHA-256, for steps from index `start` on.
 
-    `steps` [N] are the records, `frames` [N, ...] the stored frames of each view.
+    `steps` [N] are the records, `arrays` [N, ...] their rows of `ReplayBuffer.rings`.
     """
     compressor = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL)
-    parts = [compressor.compress(steps.tobytes()), *(compressor.compress(_diff_frames(view).data) for view in frames)]
+    parts = [compressor.compress(steps.tobytes()), *(compressor.compress(_diff_rows(array).data) for array in arrays)]
     header = HEADER.pack(MAGIC, start, start + len(steps), len(parts))
     body = b"".join([header, *(PART_SIZE.pack(len(part)) for part in parts), *parts])
     digest = hashlib.sha256(body)
@@ -75,31 +75,31 @@ class Segment:
     def __len__(self) -> int:
         return int(self.end - self.start)
 
-    def unpack_into(self, steps: NDArray[Any], frames: Sequence[NDArray[np.uint8]], *, oldest: int) -> None:
+    def unpack_into(self, steps: NDArray[Any], rings: Sequence[NDArray[Any]], *, oldest: int) -> None:
         """Write the steps from `oldest` on to rings, step `i` to slot `i % capacity`.
 
         Raises `SegmentError` if they do not fit the rings.
         """
-        if len(self._parts) != 1 + len(frames) or len(self) > len(steps):
+        if len(self._parts) != 1 + len(rings) or len(self) > len(steps):
             raise SegmentError(
-                f"segment does not fit this replay buffer: expected at most {len(steps)} steps in {1 + len(frames)} "
+                f"segment does not fit this replay buffer: expected at most {len(steps)} steps in {1 + len(rings)} "
                 f"parts, got {len(self)} steps in {len(self._parts)} parts"
             )
         slots = [(offset, index % len(steps)) for offset, index in enumerate(range(self.start, self.end))]
         retained = [(offset, slot) for offset, slot in slots if self.start + offset >= oldest]
         records = np.frombuffer(self._decompress(0, steps), steps.dtype)
-        try:
-            check_records(records)
-        except ValueError as error:
-            raise SegmentError(str(error)) from None
+        _check(check_records, records)
         for offset, slot in retained:
             steps[slot] = records[offset]
-        for part, ring in enumerate(frames, start=1):
-            frame = np.zeros(ring.shape[1:], np.uint8)
-            differences = np.frombuffer(self._decompress(part, ring), np.uint8).reshape(len(self), *ring.shape[1:])
+        for part, ring in enumerate(rings, start=1):
+            target = ring.view(np.uint8)
+            row = np.zeros(target.shape[1:], np.uint8)
+            differences = np.frombuffer(self._decompress(part, ring), np.uint8).reshape(len(self), *row.shape)
             first = retained[0][0] if retained else len(self)
             for offset, slot in slots:
-                frame = np.add(frame, differences[offset], out=ring[slot] if offset >= first else None)
+                row = np.add(row, differences[offset], out=target[slot] if offset >= first else None)
+            if ring.dtype == np.float32:
+                _check(check_features, ring[[slot for _, slot in retained]])
 
     def _decompress(self, part: int, ring: NDArray[Any]) -> bytes:
         data, expected = self._parts[part], len(self) * ring[:1].nbytes
@@ -114,7 +114,16 @@ class Segment:
         return raw
 
 
-def _diff_frames(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    differences = frames.copy()
-    differences[1:] -= frames[:-1]
+def _check(check: Callable[[NDArray[Any]], None], values: NDArray[Any]) -> None:
+    """Raise the ValueError of a check as `SegmentError`."""
+    try:
+        check(values)
+    except ValueError as error:
+        raise SegmentError(str(error)) from None
+
+
+def _diff_rows(array: NDArray[Any]) -> NDArray[np.uint8]:
+    rows = array.view(np.uint8)
+    differences = rows.copy()
+    differences[1:] -= rows[:-1]
     return differences

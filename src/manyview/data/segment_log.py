@@ -142,7 +142,7 @@ class SegmentLog:
                 raise SegmentError(
                     f"{ref.name} is out of order: expected it to start at step {expected}, got {ref.start}"
                 )
-            self._read_segment(ref).unpack_into(self._replay.steps, self._replay.frames, oldest=oldest)
+            self._read_segment(ref).unpack_into(self._replay.steps, self._replay.rings, oldest=oldest)
             expected = ref.end
         if expected != self._num_final:
             raise SegmentError(
@@ -189,8 +189,8 @@ class SegmentLog:
         ring = self._replay
         # Copies: the replay buffer may overwrite the steps before the job runs.
         steps = ring.steps.take(slots, mode="wrap")
-        frames = [view.take(slots, axis=0, mode="wrap") for view in ring.frames]
-        return SegmentJob(self._directory, self._progress, start, steps, frames)
+        arrays = [array.take(slots, axis=0, mode="wrap") for array in ring.rings]
+        return SegmentJob(self._directory, self._progress, start, steps, arrays)
 
 
 class NullLog:
@@ -218,12 +218,12 @@ class SegmentJob:
     progress: _WriteProgress
     start: int
     steps: Any
-    frames: list[Any]
+    arrays: list[Any]
 
     def __call__(self) -> None:
         if self.progress.failed:
             return
-        data, sha256 = pack_segment(self.start, self.steps, self.frames)
+        data, sha256 = pack_segment(self.start, self.steps, self.arrays)
         ref = SegmentRef(self.start, self.start + len(self.steps), sha256)
         try:
             make_directory(self.directory)

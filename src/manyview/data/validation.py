@@ -8,6 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from manyview.data.derived_views import apply_bits, flatten_pixels, pack_bits
+from manyview.data.layout import FeatureShape, check_features
 from manyview.envs.contract import (
     ContractError,
     describe,
@@ -28,6 +29,18 @@ class StoredObservation(NamedTuple):
 
     mask: NDArray[np.bool_]  # [V]
     frames: list[NDArray[np.uint8]]  # of each view [C, H, W]; bits [H * W / 8] of a derived view
+
+
+def validate_features(features: Any, shape: FeatureShape) -> NDArray[np.float32]:
+    """Return the features of one step [G, P] from those of a batch of one [1, G, P]."""
+    value = np.asarray(features)
+    if value.shape != (1, *shape) or value.dtype != np.float32:
+        raise make_contract_error(ERROR_SOURCE, "features", f"float32 numbers of shape {(1, *shape)}", describe(value))
+    try:
+        check_features(value)
+    except ValueError as error:
+        raise make_contract_error(ERROR_SOURCE, "features", "finite numbers", str(error)) from None
+    return cast("NDArray[np.float32]", value[0])
 
 
 class TransitionCheck:

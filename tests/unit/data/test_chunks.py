@@ -138,7 +138,7 @@ def test_a_piece_that_does_not_stand_for_itself_is_refused(spoil: Callable[[NDAr
     steps = piece.steps.copy()
     spoil(steps)
     with pytest.raises(SegmentError, match=reason):
-        unpack_chunk(pack_segment(0, steps, piece.frames)[0], replay)
+        unpack_chunk(pack_segment(0, steps, piece.arrays)[0], replay)
 
 
 @pytest.mark.quality("S2")
