@@ -41,6 +41,7 @@ def random_batch(*, views: int, batch: int) -> Batch:
         next_views=pixels[1],
         next_mask=mask,
         indices=torch.arange(batch),
+        next_indices=torch.arange(batch) + 1,
     )
 
 

@@ -84,7 +84,7 @@ class Steps:
             reward += np.where(same, weight * self.rewards[rows + ahead], 0)
             weight, last = np.where(same, weight * np.float32(discount), weight), np.where(same, rows + ahead, last)
         here = torch.ones(size, 1, dtype=torch.bool)
-        parts = (self.states[rows], here, self.actions[rows], reward, weight, self.later[last], here, rows)
+        parts = (self.states[rows], here, self.actions[rows], reward, weight, self.later[last], here, rows, last + 1)
         return Batch(*map(torch.as_tensor, parts))
 
 

@@ -26,6 +26,7 @@ def batch(count: int = 16, *, seed: int = 0) -> Batch:
         next_views=pixels[1],
         next_mask=mask.clone(),
         indices=torch.arange(count),
+        next_indices=torch.arange(count) + 1,
     )
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from manyview.data import Batch, ReplayBuffer
+from manyview.data.layout import FeatureShape
 from manyview.envs import MASK, MultiViewEnv, View, get_views
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Image, Observation
@@ -73,17 +75,40 @@ class Lived:
 
 
 def replay_for(
-    env: gym.Env[Observation, Any], *, capacity: int, frame_stack: int, folder: Path | None = None
+    env: gym.Env[Observation, Any],
+    *,
+    capacity: int,
+    frame_stack: int,
+    folder: Path | None = None,
+    feature_shape: FeatureShape | None = None,
 ) -> ReplayBuffer:
     space: Any = env.action_space
-    return ReplayBuffer(
+    replay = ReplayBuffer(
         get_views(env),
         action_shape=space.shape,
         action_dtype=space.dtype,
         capacity=capacity,
         frame_stack=frame_stack,
         directory=folder,
+        feature_shape=feature_shape,
     )
+    replay.feature_fn = feature_shape and ProjectPixels(feature_shape)
+    return replay
+
+
+class ProjectPixels:
+    """Features by fixed random projections: of one view each, and of the mean of the present views."""
+
+    def __init__(self, shape: FeatureShape) -> None:
+        self.shape = shape
+
+    def __call__(self, views: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        groups, size = self.shape
+        pixels = views.reshape(*views.shape[:2], -1) / 255 * mask[..., None]  # [B, V, C * H * W]
+        mean = pixels.sum(1, keepdims=True) / mask.sum(1).clip(1)[:, None, None]
+        inputs = mean if groups == 1 else np.concatenate([pixels, mean], axis=1)[:, :groups]
+        weights = np.random.default_rng(0).normal(size=(inputs.shape[2], size))
+        return np.einsum("bgi,ip->bgp", inputs, weights).astype(np.float32)
 
 
 def newest_frames(observation: Observation, views: Sequence[View]) -> Observation:
@@ -125,9 +150,10 @@ def experience(
 
 
 def equal_batches(one: Batch, other: Batch) -> bool:
-    return all(left.equal(right) for left, right in zip(one, other, strict=True))
+    pairs = zip(one, other, strict=True)
+    return all(left is right if left is None or right is None else left.equal(right) for left, right in pairs)
 
 
 def copied(batch: Batch) -> Batch:
     """To keep: the sampler uses the memory of its batches again."""
-    return Batch(*(part.clone() for part in batch))
+    return batch.map(torch.Tensor.clone)

@@ -1,5 +1,6 @@
 """Batches for the learner: `Batch` of a replay buffer, `Minibatch` of a rollout buffer."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +21,18 @@ class Batch(NamedTuple):
     next_views: Tensor  # [B, V, C, H, W] uint8, s_{t+n}
     next_mask: Tensor  # [B, V] bool
     indices: Tensor  # [B] int64, index of each transition in the replay buffer, counted from the first ever added
+    next_indices: Tensor  # [B] int64, index of s_{t+n}
+    neighbor_distances: Tensor | None = None
+    """Distances [B, G, k] to the nearest stored features, ascending; None without a neighbor search."""
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        """Return the batch with `function` applied to every tensor."""
+        return Batch._make(tensor if tensor is None else function(tensor) for tensor in self)
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on `device`."""
         # Asynchronous copies only for CUDA: there the sampler pins the memory and waits before it reuses it.
-        return Batch(*(tensor.to(device, non_blocking=device.type == "cuda") for tensor in self))
+        return self.map(lambda tensor: tensor.to(device, non_blocking=device.type == "cuda"))
 
 
 class Minibatch(NamedTuple):

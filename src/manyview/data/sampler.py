@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from manyview.data.batch import Batch
 from manyview.data.n_step import count_reserve_steps, min_capacity, sample_windows
+from manyview.data.neighbors import NeighborSearch
 from manyview.data.replay_buffer import ReplayBuffer
 from manyview.utils.json_io import is_count
 
@@ -22,6 +23,8 @@ class Sampler:
     without `prefetch`: prefetching does not change it. If `n_step.count_reserve_steps` or more steps are added before
     it is taken, they could overwrite sampled rows: the horizon then advances by a multiple of that number, and a batch
     made for the old horizon is made again. One other thread may add steps while a batch is made.
+
+    A `neighbor_search` sees the same steps, and sets the batch's `neighbor_distances`.
 
     On the CPU, the images of a batch are in reused memory: they are valid until the next `sample()`. For a CUDA
     `device` that memory is pinned, and the batch is a copy on the device that belongs to the caller.
@@ -39,6 +42,7 @@ class Sampler:
         seed: int,
         prefetch: bool = False,
         device: torch.device = CPU,
+        neighbor_search: NeighborSearch | None = None,
     ) -> None:
         if batch_size < 1 or n_step < 1:
             raise ValueError(f"invalid batch_size or n_step: expected at least 1, got {batch_size} and {n_step}")
@@ -51,6 +55,7 @@ class Sampler:
                 f"frame_stack={replay.frame_stack}, got {replay.capacity}"
             )
         self._replay, self._batch_size, self._seed, self._device = replay, batch_size, seed, device
+        self._neighbor_search = neighbor_search
         self._offsets, self._discounts = np.arange(n_step), discount ** np.arange(n_step + 1)
         self._reserve_steps = count_reserve_steps(replay.capacity)
         self.num_sampled = 0
@@ -133,9 +138,12 @@ class Sampler:
         reward = (np.where(in_window, steps["reward"], 0) * self._discounts[:-1]).sum(1)
         terminated = (in_window & steps["terminated"]).any(1)
         # s and s' in parallel: numpy releases the interpreter lock while it copies.
-        next_stacks = self._next_views_executor.submit(replay.stack_frames, starts + length, out=buffers.next_views)
+        next_indices = starts + length
+        next_stacks = self._next_views_executor.submit(replay.stack_frames, next_indices, out=buffers.next_views)
         views, mask = replay.stack_frames(starts, out=buffers.views)
         next_views, next_mask = next_stacks.result()
+        search = self._neighbor_search
+        distances = None if search is None else search(replay, starts, next_indices, horizon=horizon, rng=rng)
         return Batch(
             views=torch.from_numpy(views),
             mask=_to_tensor(mask),
@@ -145,6 +153,8 @@ class Sampler:
             next_views=torch.from_numpy(next_views),
             next_mask=_to_tensor(next_mask),
             indices=_to_tensor(starts),
+            next_indices=_to_tensor(next_indices),
+            neighbor_distances=distances,
         )
 
 

@@ -33,7 +33,9 @@ class BatchLoader:
             self._inflight.append((shard, self._shards[shard].sample.remote()))
         shards, references = zip(*(self._inflight.popleft() for _ in range(count)), strict=True)
         parts = [self._to_batch(arrays) for arrays in get_results(list(references), shards=shards)]
-        return parts[0] if count == 1 else Batch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+        if count == 1:
+            return parts[0]
+        return Batch._make(None if tensors[0] is None else torch.cat(tensors) for tensors in zip(*parts, strict=True))
 
     def _to_batch(self, arrays: Mapping[str, NDArray[Any]]) -> Batch:
         with warnings.catch_warnings():

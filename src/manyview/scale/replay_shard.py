@@ -202,8 +202,9 @@ class ReplayShard:
     def sample(self) -> dict[str, NDArray[Any]]:
         """Return this shard's part of a batch; indices are unique across shards."""
         batch = self.sampler.sample()._asdict()
-        batch["indices"] = batch["indices"] * self._count + self._index
-        return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in batch.items()}
+        for name in ("indices", "next_indices"):
+            batch[name] = batch[name] * self._count + self._index
+        return {name: np.ascontiguousarray(part.numpy()) for name, part in batch.items() if part is not None}
 
     def open_log(self, directory: Path, *, marker: Path) -> None:
         """Open the segment log below `directory`; `marker` proves that this machine shares it."""

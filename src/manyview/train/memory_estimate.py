@@ -130,5 +130,6 @@ def _make_dummy_batch(config: RunConfig, shapes: Shapes) -> Batch:
         next_views=images[1],
         next_mask=mask,
         indices=torch.arange(rows),
+        next_indices=torch.arange(rows),
     )
     return batch.to(resolve_device(config.machine))

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ def sampler(replay: ReplayBuffer, *, seed: int = 0, prefetch: bool = False, batc
 def test_a_batch_has_the_shapes_and_types_it_promises() -> None:
     replay = filled()
     batch = sampler(replay).sample()
-    assert {name: (tuple(part.shape), part.dtype) for name, part in batch._asdict().items()} == {
+    assert batch.neighbor_distances is None
+    parts = batch._replace(neighbor_distances=torch.empty(0))._asdict()
+    assert {name: (tuple(part.shape), part.dtype) for name, part in parts.items()} == {
         "views": ((16, 3, 9, 5, 7), torch.uint8),
         "mask": ((16, 3), torch.bool),
         "action": ((16,), torch.int64),
@@ -39,10 +42,15 @@ def test_a_batch_has_the_shapes_and_types_it_promises() -> None:
         "next_views": ((16, 3, 9, 5, 7), torch.uint8),
         "next_mask": ((16, 3), torch.bool),
         "indices": ((16,), torch.int64),
+        "next_indices": ((16,), torch.int64),
+        "neighbor_distances": ((0,), torch.float32),
     }
     views, mask = replay.stack_frames(batch.indices.numpy())
     assert np.array_equal(batch.views.numpy(), views)
     assert np.array_equal(batch.mask.numpy(), mask)
+    next_views, next_mask = replay.stack_frames(batch.next_indices.numpy())
+    assert np.array_equal(batch.next_views.numpy(), next_views)
+    assert np.array_equal(batch.next_mask.numpy(), next_mask)
 
 
 def test_a_batch_depends_on_its_seed_and_number_alone() -> None:
@@ -160,7 +168,7 @@ def test_what_is_added_meanwhile_by_another_thread_tears_no_batch() -> None:
     for batch, inserted in seen:
         # The end of an episode that was still running then may have moved on.
         later = (truth.last[batch.indices.numpy()] < inserted - 50).nonzero()[0]
-        old = Batch(*(part[later] for part in batch))
+        old = batch.map(itemgetter(later))
         truth.assert_holds(old, replay=counted.replay, n_step=3, inserted=0)
 
 

@@ -58,6 +58,7 @@ def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
             next_views=pictures(),
             next_mask=mask,
             indices=torch.arange(ROWS) + number * ROWS,
+            next_indices=torch.arange(ROWS) + number * ROWS + 1,
         )
 
     return agent, [batch(number) for number in range(UPDATES)]
@@ -67,7 +68,7 @@ def learned(config: RunConfig, *, rank: int = 0, ranks: int = 1) -> tuple[dict[s
     """Parameters and critic losses after some updates with every `ranks`-th row."""
     agent, batches = agent_and_batches(config)
     losses = [
-        float(agent.update(Batch(*(part[rank::ranks] for part in batch)), step)["critic_loss"])
+        float(agent.update(batch.map(lambda part: part[rank::ranks]), step)["critic_loss"])
         for step, batch in enumerate(batches)
     ]
     return dict(agent.get_state()["tensors"]), losses

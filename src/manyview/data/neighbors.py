@@ -1,0 +1,95 @@
+"""Search of neighbors among the features in a replay buffer.
+
+A step can be a neighbor if it has an action. So an observation that is stored twice counts once: the last step of a
+chunk, the frames that the next chunk starts with, and a step that repeats the one before have none. As for windows, the
+newest step is left out, and the oldest ones that may be overwritten while a batch is made.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manyview.data.n_step import find_oldest_start
+from manyview.data.replay_buffer import ReplayBuffer
+
+BLOCK_STEPS = 4096
+"""Steps of a block: its distances to a batch stay near the core's cache."""
+
+
+class FeatureRows(NamedTuple):
+    """Stored features of N steps."""
+
+    features: NDArray[np.float32]  # [N, G, P], a view of the ring where the steps are contiguous
+    mask: NDArray[np.bool_]  # [N, G], true where a group is present
+    indices: NDArray[np.int64]  # [N]
+
+
+class NeighborSearch(Protocol):
+    """Search of a batch's nearest neighbors in a replay buffer."""
+
+    def __call__(
+        self,
+        replay: ReplayBuffer,
+        indices: NDArray[np.int64],
+        next_indices: NDArray[np.int64],
+        *,
+        horizon: int,
+        rng: np.random.Generator,
+    ) -> Tensor:
+        """Return ascending distances [B, G, k] from s_t (`indices`) or s_{t+n} (`next_indices`).
+
+        Steps from `horizon` on are ignored. `rng` depends on the number of the batch alone.
+        """
+
+
+def get_feature_rows(replay: ReplayBuffer, indices: NDArray[np.int64]) -> FeatureRows:
+    """Return copies of the features of steps."""
+    slots = indices % replay.capacity
+    return FeatureRows(
+        _get_ring(replay).take(slots, axis=0), _get_group_mask(replay, replay.steps.take(slots)), indices
+    )
+
+
+def iter_neighbor_rows(
+    replay: ReplayBuffer, *, horizon: int, max_rows: int | None, rng: np.random.Generator
+) -> Iterator[FeatureRows]:
+    """Yield the features of all steps that can be neighbors, in blocks; other rows are masked.
+
+    With more than `max_rows` steps, yield that many of them, drawn uniformly without replacement.
+    """
+    oldest, end = find_oldest_start(replay, horizon), horizon - 1
+    if max_rows is None or end - oldest <= max_rows:
+        blocks = _iter_contiguous_rows(replay, oldest, end)
+    else:
+        drawn = oldest + np.sort(rng.choice(end - oldest, max_rows, replace=False, shuffle=False))
+        blocks = (get_feature_rows(replay, part) for part in np.split(drawn, range(BLOCK_STEPS, max_rows, BLOCK_STEPS)))
+    for rows in blocks:
+        acted = replay.steps.take(rows.indices % replay.capacity)["acted"]
+        yield rows._replace(mask=rows.mask & acted[:, None])
+
+
+def _iter_contiguous_rows(replay: ReplayBuffer, start: int, end: int) -> Iterator[FeatureRows]:
+    """Yield the features of steps `start` to `end` (exclusive) without copying them."""
+    while start < end:
+        slot = start % replay.capacity
+        count = min(BLOCK_STEPS, end - start, replay.capacity - slot)
+        part = slice(slot, slot + count)
+        mask = _get_group_mask(replay, replay.steps[part])
+        yield FeatureRows(_get_ring(replay)[part], mask, np.arange(start, start + count))
+        start += count
+
+
+def _get_group_mask(replay: ReplayBuffer, steps: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return which groups of features are present [N, G]: those of a present view, that of all views if any is."""
+    mask = np.concatenate([steps["mask"], steps["mask"].any(1, keepdims=True)], axis=1)  # [N, V + 1]
+    groups = _get_ring(replay).shape[1]
+    return mask[:, -1:] if groups == 1 else mask[:, :groups]
+
+
+def _get_ring(replay: ReplayBuffer) -> NDArray[np.float32]:
+    if replay.features is None:
+        raise ValueError("no features to search: expected a replay buffer with a feature_shape, got one without")
+    return replay.features

@@ -1,0 +1,72 @@
+"""k-NN search among the features stored in a replay buffer, as RE3's published code rewards novelty."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manyview.data import ReplayBuffer
+from manyview.data.neighbors import FeatureRows, get_feature_rows, iter_neighbor_rows
+from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
+from manyview.utils.validation import check_at_least, check_choices
+
+RewardedState = Literal["current", "next"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredNeighborSearch:
+    """`data.neighbors.NeighborSearch` in the whole replay buffer, or in a random part of it."""
+
+    k: int
+    """Number of neighbors."""
+    combine: Combine = "marginal"
+    """Search each group of features separately (`marginal`), or all groups as one vector (`joint`)."""
+    rewarded_state: RewardedState = "current"
+    """State whose neighbors are searched: s_t (`current`) or s_{t+n} (`next`)."""
+    max_rows: int | None = None
+    """Search at most this many steps, drawn anew for every batch. Distances in M of N steps of intrinsic dimension d
+    are longer by about (N / M)^(1/d); their ranks change little."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_at_least(self, 1, "k")
+        if self.max_rows is not None:
+            check_at_least(self, 1, "max_rows")
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        replay: ReplayBuffer,
+        indices: NDArray[np.int64],
+        next_indices: NDArray[np.int64],
+        *,
+        horizon: int,
+        rng: np.random.Generator,
+    ) -> Tensor:
+        """Return ascending distances [B, G, k], or [B, 1, k] with `joint`."""
+        queries = _to_reference_set(
+            get_feature_rows(replay, indices if self.rewarded_state == "current" else next_indices)
+        )
+        rows = iter_neighbor_rows(replay, horizon=horizon, max_rows=self.max_rows, rng=rng)
+        distances = search_neighbors(
+            queries.points,
+            self.k,
+            mask=queries.mask,
+            indices=queries.indices,
+            blocks=_iter_reference_sets(rows),
+            combine=self.combine,
+        )
+        return distances.transpose(0, 1).contiguous()
+
+
+def _iter_reference_sets(blocks: Iterator[FeatureRows]) -> Iterator[ReferenceSet]:
+    return map(_to_reference_set, blocks)
+
+
+def _to_reference_set(rows: FeatureRows) -> ReferenceSet:
+    points, mask = torch.from_numpy(rows.features).transpose(0, 1), torch.from_numpy(rows.mask).T  # [G, N, P], [G, N]
+    return ReferenceSet(points, mask, torch.from_numpy(rows.indices))

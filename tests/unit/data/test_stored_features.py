@@ -1,0 +1,188 @@
+"""Features are computed once, when a step is stored, and stay beside it wherever the step goes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from manyview.data import AsyncWriter, ReplayBuffer, SegmentError, SegmentLog, compute_buffer_bytes
+from manyview.data.chunks import append_chunk, pack_chunk, unpack_chunk
+from manyview.data.segment_format import pack_segment
+from manyview.envs import View, wrap
+from manyview.envs.contract import ContractError
+from tests.support.replay import Lived, Noise, ProjectPixels, live, newest_frames, replay_for
+from tests.unit.data.test_replay_buffer import FAULTS
+
+STACK, CAPACITY = 3, 50
+SHAPE = (4, 5)  # of the three views, and of all
+Snapshot = tuple[int, list[bytes]]
+
+
+def make_env() -> Any:
+    return wrap(Noise(), faults=FAULTS, frame_stack=STACK)
+
+
+def make_replay(*, capacity: int = CAPACITY, folder: Path | None = None) -> ReplayBuffer:
+    return replay_for(make_env(), capacity=capacity, frame_stack=STACK, folder=folder, feature_shape=SHAPE)
+
+
+def make_filled(*, steps: int = 170, folder: Path | None = None) -> tuple[ReplayBuffer, Lived]:
+    replay = make_replay(folder=folder)
+    return replay, live(make_env(), replay, steps=steps)
+
+
+def get_features(replay: ReplayBuffer) -> NDArray[np.float32]:
+    assert replay.features is not None
+    return replay.features
+
+
+def take_snapshot(replay: ReplayBuffer) -> Snapshot:
+    return replay.inserted, [replay.steps.tobytes(), *(ring.tobytes() for ring in replay.rings)]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_features_are_those_of_the_observation_as_the_policy_saw_it(on_disk: bool, tmp_path: Path) -> None:
+    """The environment stacks the frames of the truth, not the replay buffer; the ring wraps three times."""
+    replay, lived = make_filled(folder=tmp_path if on_disk else None)
+    names = [view.name for view in replay.views]
+    expected = ProjectPixels(SHAPE)(lived.views(names), lived.masks())
+    kept = [
+        (number, row) for number, row in zip(lived.numbers, expected, strict=True) if number >= replay.inserted - 50
+    ]
+    assert len(kept) == CAPACITY
+    assert len({row.tobytes() for _, row in kept}) > 40
+    for number, row in kept:
+        assert np.array_equal(get_features(replay)[number % CAPACITY], row)
+
+
+def test_a_split_episode_starts_with_the_features_it_ended_with() -> None:
+    replay, _ = make_filled(steps=20)
+    before = get_features(replay)[(replay.inserted - 1) % CAPACITY].copy()
+    get_features(replay)[replay.inserted % CAPACITY :] = 7  # stale
+    replay.split_episode()
+    assert np.array_equal(get_features(replay)[(replay.inserted - 1) % CAPACITY], before)
+
+
+def test_features_arrive_in_chunks_as_they_were_sent() -> None:
+    sender, receiver = make_replay(capacity=40), make_replay(capacity=60)
+    receiver.feature_fn = None  # the sender computed them
+    stream = live(make_env(), sender, steps=25)
+    start, sent = sender.inserted, []
+    sender.split_episode()
+    for turn in range(8):
+        live(wrap(Noise(), frame_stack=STACK), sender, steps=4 + turn, seed=turn)
+        sent.append(get_features(sender).take(range(start, sender.inserted), axis=0, mode="wrap"))
+        append_chunk(receiver, unpack_chunk(pack_chunk(sender, start), receiver))
+        start = sender.inserted
+        sender.split_episode()
+    everything = np.concatenate(sent)
+    assert len(stream.numbers) < receiver.inserted == len(everything)
+    assert receiver.inserted > receiver.capacity
+    newest = get_features(receiver).take(range(receiver.inserted - 60, receiver.inserted), axis=0, mode="wrap")
+    assert newest.tobytes() == everything[-60:].tobytes()
+
+
+@pytest.mark.parametrize("steps", [30, 170])
+def test_features_come_back_from_state_and_log_bit_for_bit(steps: int, tmp_path: Path) -> None:
+    replay, restored = make_replay(), make_replay()
+    restored.feature_fn = None  # restoring computes nothing
+    writer = AsyncWriter()
+    log, reading = (SegmentLog(tmp_path, each, writer) for each in (replay, restored))
+    for part in range(4):
+        live(make_env(), replay, steps=steps // 4, seed=part)
+        log.flush()
+    writer.wait()
+    restored.load_state(replay.get_state())
+    reading.load(log.list_segments(inserted=replay.inserted))
+    writer.close()
+    kept = np.arange(max(0, replay.inserted - CAPACITY), replay.inserted) % CAPACITY
+    assert restored.inserted == replay.inserted
+    for ring, source in zip(restored.rings, replay.rings, strict=True):
+        assert ring[kept].tobytes() == source[kept].tobytes()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2e15])
+def test_corrupted_features_of_a_segment_are_refused(bad: float) -> None:
+    replay = make_replay(capacity=40)
+    live(make_env(), replay, steps=12)
+    arrays = [ring[: replay.inserted].copy() for ring in replay.rings]
+    arrays[-1][3, 1, 2] = bad
+    receiver = make_replay()
+    before = take_snapshot(receiver)
+    with pytest.raises(SegmentError, match="features: expected finite numbers of at most 1e"):
+        unpack_chunk(pack_segment(0, replay.steps[: replay.inserted], arrays)[0], receiver)
+    assert take_snapshot(receiver) == before
+
+
+def corrupt_flag(newest: dict[str, NDArray[np.uint8]]) -> None:
+    newest["record"][-8:] = 77  # flags of the masks, and ages
+
+
+def corrupt_features(newest: dict[str, NDArray[np.uint8]]) -> None:
+    newest["features"][:] = 255  # NaN
+
+
+def reshape_features(newest: dict[str, NDArray[np.uint8]]) -> None:
+    newest["features"] = newest["features"][:2]
+
+
+@pytest.mark.parametrize("corrupt", [corrupt_flag, corrupt_features, reshape_features])
+def test_a_corrupted_newest_step_is_refused_and_changes_nothing(corrupt: Any) -> None:
+    replay, _ = make_filled()
+    other, _ = make_filled(steps=60)
+    state, before = replay.get_state(), take_snapshot(other)
+    corrupt(state["newest"])
+    with pytest.raises(ValueError, match=r"invalid step: |newest step does not fit"):
+        other.load_state(state)
+    assert take_snapshot(other) == before
+
+
+def test_steps_with_and_without_features_do_not_mix() -> None:
+    replay, _ = make_filled(steps=10)
+    bare = replay_for(make_env(), capacity=CAPACITY, frame_stack=STACK)
+    live(make_env(), bare, steps=10)
+    for source, target in ((replay, bare), (bare, replay)):
+        with pytest.raises(ValueError, match="state does not fit this replay buffer"):
+            target.load_state(source.get_state())
+        with pytest.raises(SegmentError, match=r"segment does not fit this replay buffer: .* in [45] parts, got"):
+            unpack_chunk(pack_chunk(source, 0), target)
+    assert "features" not in bare.get_state()["layout"]
+    assert "features" not in bare.get_state()["newest"]
+
+
+def test_invalid_features_stop_the_step_before_anything_refers_to_it() -> None:
+    replay, _ = make_filled(steps=20)
+    env = make_env()
+    observation = newest_frames(env.reset(seed=1)[0], replay.views)
+    replay.start_episode(observation)
+    newest = (replay.inserted - 1) % CAPACITY
+    inserted, record = replay.inserted, replay.steps[newest].copy()
+    row = np.zeros((1, *SHAPE), np.float32)
+    wrong = {"shape": row[0], "type": row.astype(np.float64), "NaN": row + np.nan, "huge": row + 1e20}
+    for features in wrong.values():
+        replay.feature_fn = lambda views, mask, features=features: features  # type: ignore[misc]  # noqa: ARG005
+        with pytest.raises(ContractError, match="features"):
+            replay.add(0, 1.0, False, observation)
+    replay.feature_fn = None
+    with pytest.raises(RuntimeError, match="feature_fn is missing"):
+        replay.add(0, 1.0, False, observation)
+    assert (replay.inserted, replay.steps[newest]) == (inserted, record)
+    replay.feature_fn = ProjectPixels(SHAPE)
+    replay.add(0, 1.0, False, observation)
+    assert replay.steps["acted"][newest]
+
+
+def test_features_count_in_the_size_of_the_buffer() -> None:
+    view = View("side", 6, 7)
+    sizes: dict[str, Any] = {"action_shape": (2,), "capacity": 30}
+    replay = ReplayBuffer([view], frame_stack=1, feature_shape=(2, 9), **sizes)
+    assert compute_buffer_bytes([view], feature_shape=(2, 9), **sizes) == replay.nbytes
+    assert replay.nbytes - compute_buffer_bytes([view], **sizes) == 30 * 2 * 9 * 4
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (0, 5), (5, 5), (3, 0)])
+def test_groups_that_fit_no_views_are_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=r"expected 1, 3 \(views\) or 4 groups of at least 1 number, got \("):
+        replay_for(make_env(), capacity=CAPACITY, frame_stack=STACK, feature_shape=shape)

@@ -1,0 +1,273 @@
+"""The search in stored features finds what a search by hand finds, whenever the batch is made."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from benchmarks.run_comparison import compare_trees
+from manyview.data import Batch, ReplayBuffer, Sampler
+from manyview.data.layout import FeatureShape
+from manyview.data.neighbors import NeighborSearch, iter_neighbor_rows
+from manyview.envs import wrap
+from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
+from manyview.methods.bonuses.stored_search import RewardedState, StoredNeighborSearch
+from manyview.scale import ray_runtime
+from manyview.scale.batch_loader import BatchLoader
+from manyview.scale.replay_shard import ReplayShard
+from manyview.train import factory
+from tests.support.replay import Noise, ProjectPixels, copied, equal_batches, experience, live, replay_for
+from tests.unit.data.test_replay_buffer import ALL_GONE, FAULTS
+from tests.unit.scale.test_replay_shard import KEY, Here, parcels, setting, written
+
+STACK, N_STEP = 3, 3
+
+
+def make_filled(*, capacity: int = 100, steps: int = 220, shape: FeatureShape = (4, 5)) -> ReplayBuffer:
+    env = wrap(Noise(), faults=FAULTS + ALL_GONE, frame_stack=STACK)
+    replay = replay_for(env, capacity=capacity, frame_stack=STACK, feature_shape=shape)
+    live(env, replay, steps=steps)
+    return replay
+
+
+def make_sampler(replay: ReplayBuffer, search: NeighborSearch | None, *, prefetch: bool = False) -> Sampler:
+    settings: dict[str, Any] = {"batch_size": 16, "n_step": N_STEP, "discount": 0.9, "seed": 0}
+    return Sampler(replay, prefetch=prefetch, neighbor_search=search, **settings)
+
+
+def search_by_hand(replay: ReplayBuffer, index: int, *, k: int, combine: Combine, horizon: int) -> NDArray[np.float64]:
+    """Distances [G or 1, k] of one step in float64, with a loop over all others."""
+
+    def get_groups(number: int) -> NDArray[np.bool_]:
+        mask = replay.steps["mask"][number % replay.capacity]
+        both = np.append(mask, mask.any())
+        return both[[-1]] if features.shape[1] == 1 else both[: features.shape[1]]
+
+    assert replay.features is not None
+    features = replay.features.astype(np.float64)
+    reserve = max(1, min(1024, replay.capacity // 64))
+    oldest = 0 if horizon <= replay.capacity - reserve else horizon + reserve - replay.capacity + STACK - 1
+    present, found = get_groups(index), [[] for _ in range(features.shape[1] if combine == "marginal" else 1)]
+    for other in range(oldest, horizon - 1):
+        if other == index or not replay.steps["acted"][other % replay.capacity]:
+            continue
+        squared = ((features[index % replay.capacity] - features[other % replay.capacity]) ** 2).sum(1)
+        common = present & get_groups(other)
+        if combine == "joint" and common.any():
+            found[0].append(float(squared[common].sum() * present.sum() / common.sum()) ** 0.5)
+        for group in np.flatnonzero(common) if combine == "marginal" else ():
+            found[group].append(float(squared[group]) ** 0.5)
+    rows = [sorted(row)[:k] or [0.0] for row in found]
+    return np.array([row + [row[-1]] * (k - len(row)) for row in rows])
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (3, 5), (4, 5)])
+@pytest.mark.parametrize("combine", ["marginal", "joint"])
+@pytest.mark.parametrize("rewarded_state", ["current", "next"])
+@pytest.mark.parametrize("steps", [60, 220])
+def test_the_distances_of_a_batch_are_those_found_by_hand(
+    shape: FeatureShape, combine: Combine, rewarded_state: RewardedState, steps: int
+) -> None:
+    """In a ring that has and one that has not wrapped, with absent views and repeated observations."""
+    replay = make_filled(steps=steps, shape=shape)
+    k, horizon = 4, replay.inserted
+    search = StoredNeighborSearch(k=k, combine=combine, rewarded_state=rewarded_state)
+    batch = make_sampler(replay, search).sample()
+    indices = batch.indices if rewarded_state == "current" else batch.next_indices
+    assert batch.neighbor_distances is not None
+    assert batch.neighbor_distances.shape == (16, 1 if combine == "joint" else shape[0], k)
+    expected = [search_by_hand(replay, int(i), k=k, combine=combine, horizon=horizon) for i in indices]
+    torch.testing.assert_close(
+        batch.neighbor_distances.double(), torch.from_numpy(np.stack(expected)), rtol=1e-5, atol=0
+    )
+
+
+def test_blocks_of_the_ring_are_searched_once_each_without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manyview.data.neighbors.BLOCK_STEPS", 30)
+    replay = make_filled()
+    rows = list(iter_neighbor_rows(replay, horizon=replay.inserted, max_rows=None, rng=np.random.default_rng()))
+    indices = np.concatenate([block.indices for block in rows])
+    assert replay.inserted % 100 > 30, "the ring wraps inside the rows"
+    assert len(rows) == 4 + 1, "one block is cut where the ring wraps"
+    assert np.array_equal(indices, np.arange(replay.inserted - 100 + 1 + STACK - 1, replay.inserted - 1))
+    assert all(np.shares_memory(block.features, replay.features) for block in rows if replay.features is not None)
+    batch = make_sampler(replay, StoredNeighborSearch(k=2)).sample()
+    monkeypatch.undo()
+    assert equal_batches(batch, make_sampler(replay, StoredNeighborSearch(k=2)).sample())
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1e-2, 1e-1, 1.0])
+def test_selection_in_float32_finds_near_duplicates(spread: float) -> None:
+    """As many as a resting robot gives, of LayerNormed features with their large norm."""
+    generator = torch.Generator().manual_seed(0)
+    center = torch.nn.functional.layer_norm(torch.randn(1, 50, generator=generator), (50,))
+    points = center + spread * torch.randn(1, 3000, 50, generator=generator)
+    mask, indices = torch.ones(1, 3000, dtype=torch.bool), torch.arange(3000)
+    blocks = (ReferenceSet(points[:, part], mask[:, part], indices[part]) for part in (slice(1000), slice(1000, 3000)))
+    found = search_neighbors(points[:, :64], 3, mask=mask[:, :64], indices=indices[:64], blocks=blocks)
+    exact = np.sort(cdist(points[0, :64].double().numpy(), points[0].double().numpy()))[:, 1:4]
+    np.testing.assert_allclose(found[0].numpy(), exact, rtol=1e-4)
+
+
+def test_too_few_neighbors_repeat_the_farthest_and_none_gives_zero() -> None:
+    points, mask = torch.tensor([[[0.0], [1.0], [3.0]]]), torch.tensor([[True, True, False]])
+    block = ReferenceSet(points, mask, torch.arange(3))
+    found = search_neighbors(points, 2, mask=mask, indices=torch.arange(3), blocks=[block])
+    assert found.tolist() == [[[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]]
+    assert search_neighbors(points, 2, mask=mask, indices=torch.arange(3), blocks=[]).tolist() == [[[0.0] * 2] * 3]
+
+
+def iter_batches(*, prefetch: bool, capacity: int, pauses: list[int]) -> Iterator[Batch]:
+    """Yield a batch after every so many steps, from a ring that wraps."""
+    env = wrap(Noise())
+    replay = replay_for(env, capacity=capacity, frame_stack=STACK, feature_shape=(1, 4))
+    env.action_space.seed(0)
+    steps = experience(env, steps=10**6)
+    sampler = make_sampler(replay, StoredNeighborSearch(k=3, max_rows=40), prefetch=prefetch)
+    for pause in [40, *pauses]:
+        for _ in range(pause):
+            action, reward, terminated, observation, _ = next(steps)
+            if action is None:
+                replay.start_episode(observation)
+            else:
+                replay.add(action, reward, terminated, observation)
+        yield sampler.sample()
+    sampler.close()
+
+
+@pytest.mark.parametrize("capacity", [30, 200])
+def test_making_batches_ahead_does_not_change_their_neighbors(capacity: int) -> None:
+    pauses = np.random.default_rng(capacity).choice([0, 1, 1, 2, 3, 8, 40], size=60).tolist()
+    ahead = iter_batches(prefetch=True, capacity=capacity, pauses=pauses)
+    in_time = iter_batches(prefetch=False, capacity=capacity, pauses=pauses)
+    assert all(equal_batches(one, other) for one, other in zip(ahead, in_time, strict=True))
+
+
+def test_steps_after_the_horizon_are_not_neighbors() -> None:
+    """The step that was the newest has no action yet at one call, and has one at the other."""
+    replay = make_filled(steps=60)
+    indices, horizon, search = np.arange(10, 30), replay.inserted, StoredNeighborSearch(k=3)
+    sight: dict[str, Any] = {"horizon": horizon, "rng": np.random.default_rng()}
+    before = search(replay, indices, indices, **sight)
+    live(wrap(Noise(), frame_stack=STACK), replay, steps=1)
+    assert replay.features is not None
+    replay.features[horizon - 1 :] = replay.features[15]  # as near as can be
+    replay.steps["mask"][horizon - 1 :] = True
+    replay.steps["acted"][horizon - 1] = True
+    assert torch.equal(search(replay, indices, indices, **sight), before)
+    later = search(replay, indices, indices, horizon=horizon + 1, rng=np.random.default_rng())
+    assert not torch.equal(later, before)
+
+
+def test_an_observation_that_a_split_stores_again_counts_once() -> None:
+    env = wrap(Noise(longest=1000), frame_stack=STACK)
+    pieces, whole = (replay_for(env, capacity=200, frame_stack=STACK, feature_shape=(1, 5)) for _ in range(2))
+    for action, reward, terminated, observation, _ in experience(wrap(Noise(longest=1000)), steps=60):
+        for replay in (pieces, whole):
+            if action is None:
+                replay.start_episode(observation)
+            else:
+                replay.add(action, reward, terminated, observation)
+        if whole.inserted % 10 == 0:
+            pieces.split_episode()
+    counted = [
+        np.concatenate([rows.features[rows.mask[:, 0]] for rows in iter_rows(replay)]) for replay in (pieces, whole)
+    ]
+    assert len(whole.steps) > pieces.inserted > whole.inserted
+    assert np.array_equal(*counted)
+
+
+def iter_rows(replay: ReplayBuffer, *, max_rows: int | None = None, seed: int = 0) -> Any:
+    return iter_neighbor_rows(replay, horizon=replay.inserted, max_rows=max_rows, rng=np.random.default_rng(seed))
+
+
+def test_a_part_of_the_rows_is_drawn_uniformly_without_replacement() -> None:
+    replay = make_filled()
+    counts = np.zeros(replay.inserted, int)
+    for seed in range(400):
+        drawn = np.concatenate([rows.indices for rows in iter_rows(replay, max_rows=24, seed=seed)])
+        assert len(set(drawn.tolist())) == 24
+        counts[drawn] += 1
+    oldest = replay.inserted - 100 + 1 + STACK - 1
+    assert not counts[:oldest].any()
+    assert counts[-1] == 0
+    assert np.abs(counts[oldest:-1] / 400 - 24 / 96).max() < 4.5 * (0.25 * 0.75 / 400) ** 0.5
+
+
+def test_a_search_of_a_part_depends_on_the_number_of_the_batch_alone() -> None:
+    replay = make_filled()
+    part, whole = (make_sampler(replay, StoredNeighborSearch(k=1, max_rows=rows)) for rows in (40, None))
+    first, exact = copied(part.sample()), whole.sample()
+    assert first.neighbor_distances is not None
+    assert exact.neighbor_distances is not None
+    assert torch.equal(first.indices, exact.indices)
+    assert (first.neighbor_distances >= exact.neighbor_distances).all()
+    assert not torch.equal(first.neighbor_distances, exact.neighbor_distances)
+    again = make_sampler(replay, StoredNeighborSearch(k=1, max_rows=40))
+    again.load_state({"drawn": 1, "horizon": replay.inserted})
+    assert equal_batches(part.sample(), again.sample())
+
+
+def use_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build replay buffers with features and samplers with a search, as a bonus that needs them would."""
+
+    def build_replay_buffer(config: Any, shapes: Any) -> ReplayBuffer:
+        shape = (len(shapes.views), 6)
+        replay = ReplayBuffer(
+            shapes.views,
+            action_shape=(shapes.actions.size,),
+            capacity=config.replay.capacity,
+            frame_stack=shapes.frame_stack,
+            feature_shape=shape,
+        )
+        replay.feature_fn = ProjectPixels(shape)
+        return replay
+
+    def build_sampler(config: Any, replay: ReplayBuffer) -> Sampler:
+        rows = {"batch_size": config.replay.batch_size, "n_step": 3, "seed": config.seed}
+        return Sampler(replay, discount=0.9, neighbor_search=StoredNeighborSearch(k=2), **rows)
+
+    monkeypatch.setattr(factory, "build_replay_buffer", build_replay_buffer)
+    monkeypatch.setattr(factory, "build_sampler", build_sampler)
+
+
+def test_shards_search_themselves_and_go_on_from_their_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_features(monkeypatch)
+    config, shapes = setting(actors=2)
+    shards = [ReplayShard(config, shapes, index=index, count=2, key=KEY) for index in range(2)]
+    for index, shard in enumerate(shards):
+        shard.open_log(tmp_path, marker=tmp_path)
+        assert not any(shard.insert(chunk).rejection for chunk in parcels(config, shapes, actor=index, count=4))
+    monkeypatch.setattr(ray_runtime.ray, "get", lambda answers, **_: answers)
+    batch = BatchLoader([Here(shard) for shard in shards], torch.device("cpu"), shard_sizes=[1, 1]).sample()
+    assert batch.neighbor_distances is not None
+    assert (batch.next_indices % 2).equal(batch.indices % 2)
+    for row, index in enumerate(batch.indices.tolist()):
+        replay = shards[index % 2].replay
+        expected = search_by_hand(replay, index // 2, k=2, combine="marginal", horizon=replay.inserted)
+        np.testing.assert_allclose(batch.neighbor_distances[row].numpy(), expected, rtol=1e-4)
+    restored, state = ReplayShard(config, shapes, index=1, count=2, key=KEY), shards[1].mark()
+    restored.open_log(tmp_path, marker=tmp_path)
+    restored.load_state(state)
+    assert restored.load(written(shards[1], state)) == ""
+    assert compare_trees(restored.sample(), shards[1].sample()) == []
+    for shard in (*shards, restored):
+        shard.close()
+
+
+@pytest.mark.parametrize(("wrong", "says"), [({"k": 0}, "k >= 1"), ({"max_rows": 0}, "max_rows >= 1")])
+def test_a_search_for_nothing_is_refused(wrong: dict[str, int], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        StoredNeighborSearch(**{"k": 3, **wrong})
+
+
+def test_a_search_without_features_is_refused() -> None:
+    replay = replay_for(wrap(Noise(), frame_stack=STACK), capacity=100, frame_stack=STACK)
+    live(wrap(Noise(), frame_stack=STACK), replay, steps=40)
+    with pytest.raises(ValueError, match="expected a replay buffer with a feature_shape, got one without"):
+        make_sampler(replay, StoredNeighborSearch(k=3)).sample()
