@@ -102,8 +102,8 @@ def search_neighbors(
     """Return the distances from every point to its k nearest neighbors in a large reference set.
 
     The arguments and the rules for absent rows and own indices are those of `knn_distance`. The reference set comes in
-    `blocks`, which are read once and not kept. Candidates are selected in float32, around the mean of the points, whose
-    norms are then those of the spread; their distances are exact.
+    `blocks` with ascending indices, which are read once and not kept. Candidates are selected in float32, around the
+    mean of the points, where norms are those of the spread; their distances are exact.
 
     Returns:
         Ascending distances [G, N, k], or [1, N, k] with `joint`. With fewer than k neighbors, the distance to the
@@ -116,7 +116,9 @@ def search_neighbors(
     nearest = points.new_full((groups, points.shape[1], k), torch.inf)
     for block in blocks:
         approximate = approximate_distances(block.points - center, block.mask, torch.float32)(points - center, mask)
-        approximate.masked_fill_(indices.unsqueeze(1) == block.indices, torch.inf)
+        own = torch.searchsorted(block.indices, indices).clamp(max=len(block.indices) - 1)  # column of each row's index
+        rows = (block.indices[own] == indices).nonzero().squeeze(1)
+        approximate[:, rows, own[rows]] = torch.inf
         distances = _measure_nearest(approximate, points, mask, block.points, block.mask, k, combine)
         nearest = torch.cat([nearest, distances], dim=2).sort(-1).values[..., :k]
     return nearest.nan_to_num(posinf=0.0).cummax(-1).values

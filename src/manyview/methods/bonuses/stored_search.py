@@ -28,8 +28,9 @@ class StoredNeighborSearch:
     rewarded_state: RewardedState = "current"
     """State whose neighbors are searched: s_t (`current`) or s_{t+n} (`next`)."""
     max_rows: int | None = None
-    """Search at most this many steps, drawn anew for every batch. Distances in M of N steps of intrinsic dimension d
-    are longer by about (N / M)^(1/d); their ranks change little."""
+    """Search at most this many steps, drawn anew for every batch (default: all). Distances in M of N steps of intrinsic
+    dimension d are longer by about (N / M)^(1/d). Their ranks change too, most where a step's nearest neighbors are the
+    steps just before and after it: see `benchmarks.neighbor_search`."""
 
     def __post_init__(self) -> None:
         check_choices(self)
