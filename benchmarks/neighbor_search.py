@@ -1,6 +1,6 @@
 """Time the search in stored features, and rank states by a part of the rows as by all.
 
-    python -m benchmarks.neighbor_search              # both tables, in about three minutes
+    python -m benchmarks.neighbor_search              # both tables, in about two minutes of CPU time
     python -m benchmarks.neighbor_search --rows 25000 # a smaller buffer
 
 One thread, batch 256, 3 views of 50 features, k = 3. The search alternates with one update of `sac+mem` (3 views of 24
@@ -34,12 +34,15 @@ EPISODE_STEPS, STATE_DIM = 500, 6
 RECORDED = ("cheetah_run", "pendulum_swingup")
 
 
-def make_trajectory_features(rows: int, *, seed: int = 0) -> NDArray[np.float32]:
-    """Return features [N, V, P] of episodes of a smooth random walk, through one random network per view."""
+def make_trajectory_features(rows: int, *, start_spread: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
+    """Return features [N, V, P] of episodes of a smooth random walk, through one random network per view.
+
+    With a small `start_spread`, all episodes start near one state, and far states are rare.
+    """
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(-(-rows // EPISODE_STEPS), EPISODE_STEPS, STATE_DIM, generator=generator)
     velocity = torch.zeros_like(noise[:, 0])
-    state = torch.randn(velocity.shape, generator=generator)
+    state = start_spread * torch.randn(velocity.shape, generator=generator)
     states = torch.empty_like(noise)
     for step in range(EPISODE_STEPS):
         velocity = 0.95 * velocity + 0.03 * noise[:, step] - 0.01 * state
@@ -59,7 +62,8 @@ def make_recorded_features(task: str) -> NDArray[np.float32]:
     re3 = RE3(recording.image_shape).eval()
     parts = torch.arange(len(recording.frames)).split(500)
     embedding = torch.cat([re3.encode(recording.stack_frames(part)).embedding for part in parts])
-    return embedding.unflatten(1, (VIEWS, -1)).numpy()
+    features: NDArray[np.float32] = embedding.view(len(embedding), VIEWS, -1).numpy()
+    return features
 
 
 def make_replay(features: NDArray[np.float32]) -> ReplayBuffer:
@@ -129,7 +133,11 @@ def print_times(sizes: Sequence[int], *, rounds: int) -> None:
 def print_ranks(sizes: Sequence[int]) -> None:
     """Print how a search of a part ranks and lengthens the distances of all rows."""
     print("\n| features | rows | drawn | combine | Spearman | ratio of means |\n|---|---|---|---|---|---|")
-    sources = [(f"random walk in {STATE_DIM} dimensions", make_trajectory_features(size)) for size in sizes]
+    sources = [
+        (f"walks from starts of spread {spread:g}", make_trajectory_features(size, start_spread=spread))
+        for size in sizes
+        for spread in (1.0, 0.1)
+    ]
     sources += [(f"RE3 on recorded {task}", make_recorded_features(task)) for task in RECORDED]
     for label, features in sources:
         replay, rows = make_replay(features), len(features)

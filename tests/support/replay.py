@@ -108,7 +108,8 @@ class ProjectPixels:
         mean = pixels.sum(1, keepdims=True) / mask.sum(1).clip(1)[:, None, None]
         inputs = mean if groups == 1 else np.concatenate([pixels, mean], axis=1)[:, :groups]
         weights = np.random.default_rng(0).normal(size=(inputs.shape[2], size))
-        return np.einsum("bgi,ip->bgp", inputs, weights).astype(np.float32)
+        features: NDArray[np.float32] = np.einsum("bgi,ip->bgp", inputs, weights).astype(np.float32)
+        return features
 
 
 def newest_frames(observation: Observation, views: Sequence[View]) -> Observation:

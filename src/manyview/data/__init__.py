@@ -3,6 +3,7 @@
 from manyview.data.batch import Batch, Minibatch
 from manyview.data.derived_views import DerivedViews
 from manyview.data.layout import check_replay_fits, compute_batch_bytes, compute_buffer_bytes, compute_step_bytes
+from manyview.data.neighbors import NeighborSearch
 from manyview.data.replay_buffer import ReplayBuffer
 from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.data.sampler import Sampler
@@ -17,6 +18,7 @@ __all__ = [
     "DerivedViews",
     "InsufficientSpaceError",
     "Minibatch",
+    "NeighborSearch",
     "NullLog",
     "ReplayBuffer",
     "ReplayLog",

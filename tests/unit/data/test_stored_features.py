@@ -162,7 +162,7 @@ def test_invalid_features_stop_the_step_before_anything_refers_to_it() -> None:
     row = np.zeros((1, *SHAPE), np.float32)
     wrong = {"shape": row[0], "type": row.astype(np.float64), "NaN": row + np.nan, "huge": row + 1e20}
     for features in wrong.values():
-        replay.feature_fn = lambda views, mask, features=features: features  # type: ignore[misc]  # noqa: ARG005
+        replay.feature_fn = lambda views, mask, features=features: features  # noqa: ARG005
         with pytest.raises(ContractError, match="features"):
             replay.add(0, 1.0, False, observation)
     replay.feature_fn = None

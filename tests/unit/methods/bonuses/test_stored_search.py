@@ -52,7 +52,8 @@ def search_by_hand(replay: ReplayBuffer, index: int, *, k: int, combine: Combine
     features = replay.features.astype(np.float64)
     reserve = max(1, min(1024, replay.capacity // 64))
     oldest = 0 if horizon <= replay.capacity - reserve else horizon + reserve - replay.capacity + STACK - 1
-    present, found = get_groups(index), [[] for _ in range(features.shape[1] if combine == "marginal" else 1)]
+    present = get_groups(index)
+    found: list[list[float]] = [[] for _ in range(features.shape[1] if combine == "marginal" else 1)]
     for other in range(oldest, horizon - 1):
         if other == index or not replay.steps["acted"][other % replay.capacity]:
             continue
@@ -101,12 +102,12 @@ def test_blocks_of_the_ring_are_searched_once_each_without_copies(monkeypatch: p
     assert equal_batches(batch, make_sampler(replay, StoredNeighborSearch(k=2)).sample())
 
 
-@pytest.mark.parametrize("spread", [1e-3, 1e-2, 1e-1, 1.0])
-def test_selection_in_float32_finds_near_duplicates(spread: float) -> None:
+@pytest.mark.parametrize(("clusters", "spread"), [(1, 1e-5), (1, 1e-3), (1, 1.0), (8, 3e-3), (8, 1e-2), (8, 1.0)])
+def test_selection_in_float32_finds_near_duplicates(clusters: int, spread: float) -> None:
     """As many as a resting robot gives, of LayerNormed features with their large norm."""
     generator = torch.Generator().manual_seed(0)
-    center = torch.nn.functional.layer_norm(torch.randn(1, 50, generator=generator), (50,))
-    points = center + spread * torch.randn(1, 3000, 50, generator=generator)
+    centers = torch.nn.functional.layer_norm(torch.randn(clusters, 50, generator=generator), (50,))
+    points = centers.repeat(3000 // clusters, 1) + spread * torch.randn(1, 3000, 50, generator=generator)
     mask, indices = torch.ones(1, 3000, dtype=torch.bool), torch.arange(3000)
     blocks = (ReferenceSet(points[:, part], mask[:, part], indices[part]) for part in (slice(1000), slice(1000, 3000)))
     found = search_neighbors(points[:, :64], 3, mask=mask[:, :64], indices=indices[:64], blocks=blocks)
@@ -175,11 +176,11 @@ def test_an_observation_that_a_split_stores_again_counts_once() -> None:
                 replay.add(action, reward, terminated, observation)
         if whole.inserted % 10 == 0:
             pieces.split_episode()
-    counted = [
+    in_pieces, in_whole = (
         np.concatenate([rows.features[rows.mask[:, 0]] for rows in iter_rows(replay)]) for replay in (pieces, whole)
-    ]
+    )
     assert len(whole.steps) > pieces.inserted > whole.inserted
-    assert np.array_equal(*counted)
+    assert np.array_equal(in_pieces, in_whole)
 
 
 def iter_rows(replay: ReplayBuffer, *, max_rows: int | None = None, seed: int = 0) -> Any:
@@ -261,7 +262,7 @@ def test_shards_search_themselves_and_go_on_from_their_log(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("wrong", "says"), [({"k": 0}, "k >= 1"), ({"max_rows": 0}, "max_rows >= 1")])
-def test_a_search_for_nothing_is_refused(wrong: dict[str, int], says: str) -> None:
+def test_a_search_for_nothing_is_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         StoredNeighborSearch(**{"k": 3, **wrong})
 
