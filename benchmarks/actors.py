@@ -66,7 +66,7 @@ def make_config(task: str, *, actors: int, chunk_steps: int = 50, **changes: Any
     settings = {
         "schedule": {"random_steps": 0, "frames": MANY},
         "scale": {"actors": actors, "chunk_steps": chunk_steps},
-        "machine": {"device": "cpu", "threads": 1},
+        "compute": {"device": "cpu", "threads": 1},
     }
     return apply_overrides(apply_overrides(base, settings), changes)
 
@@ -114,7 +114,7 @@ def watch_deliveries(pool: ActorPool, weights: Any, config: RunConfig, *, second
 
 
 def _run_bare_loop(config: RunConfig, seconds: float, barrier: Any, queue: Any) -> None:
-    configure_torch(config.machine)
+    configure_torch(config.compute)
     env = factory.make_env(config)
     env.action_space.seed(1)
     env.reset(seed=1)
@@ -165,7 +165,7 @@ def measure_chunk_sizes(*, seconds: float) -> None:
 
 def measure_waiting(*, updates: int) -> None:
     config = make_config(QUICK, actors=1, chunk_steps=200)
-    configure_torch(config.machine)
+    configure_torch(config.compute)
     with connect(None, cpus=2), open_segment_log(ActorLearnerTrainer(config)) as trainer:
         waited_s, sample = 0.0, trainer.batch_loader.sample
 
@@ -196,7 +196,7 @@ def measure_overhead(*, steps: int) -> None:
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     local_config, ray_config = (make_config(QUICK, actors=actors, chunk_steps=200) for actors in (0, 1))
-    configure_torch(local_config.machine)
+    configure_torch(local_config.compute)
     first_step, ratios = 600, []
     for _ in range(3):
         with open_segment_log(OffPolicyTrainer(local_config)) as trainer:

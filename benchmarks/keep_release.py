@@ -32,10 +32,10 @@ def make_config() -> RunConfig:
             "schedule": {"frames": FRAMES, "random_steps": 15, "seed_frames": 20},
             "replay": {"capacity": 100, "batch_size": 8},
             "evaluation": {"every_frames": 100, "episodes": 1, "video": False},
-            "log": {"every_steps": 1, "checkpoint_every_frames": 100, "tensorboard": False},
-            "machine": {"device": "cpu"},
-            "drqv2": {"hidden": 16},
-            "mem": {"latent_dim": 4},
+            "logging": {"every_steps": 1, "checkpoint_every_frames": 100, "tensorboard": False},
+            "compute": {"device": "cpu"},
+            "agent": {"hidden": 16},
+            "representation": {"latent_dim": 4},
         },
     )
 

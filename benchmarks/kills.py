@@ -34,20 +34,17 @@ TINY = {
     "evaluation.every_frames": 60,
     "evaluation.episodes": 1,
     "evaluation.video": False,
-    "log.every_steps": 5,
-    "log.checkpoint_every_frames": 15,
-    "log.keep_replay": True,
-    "log.tensorboard": False,
+    "logging.every_steps": 5,
+    "logging.checkpoint_every_frames": 15,
+    "logging.keep_replay": True,
+    "logging.tensorboard": False,
     "rollout.envs": 4,
     "rollout.steps": 5,
-    "ppo.batch_size": 8,
-    "ppo.epochs": 2,
-    "drqv2.hidden": 16,
-    "sac.hidden": 16,
-    "ppo.hidden": 16,
-    "mem.latent_dim": 4,
+    "agent.hidden": 16,
+    "representation.latent_dim": 4,
 }
-FRAMES = ("schedule.frames", "schedule.seed_frames", "evaluation.every_frames", "log.checkpoint_every_frames")
+TINY_PPO = {"agent.batch_size": 8, "agent.epochs": 2}
+FRAMES = ("schedule.frames", "schedule.seed_frames", "evaluation.every_frames", "logging.checkpoint_every_frames")
 DMC_REPEAT = 20
 MAX_SHARE = 0.4
 """Share of the reference run's time, or file operations, within which a process is killed: a run takes several."""
@@ -60,7 +57,7 @@ class Case:
     seed: int = 1
 
     def command(self, out: Path) -> list[str]:
-        settings = dict(TINY)
+        settings = TINY | (TINY_PPO if self.method.startswith("ppo+") else {})
         if self.task.startswith("dmc/"):
             settings |= {name: TINY[name] * DMC_REPEAT for name in FRAMES} | {"env.action_repeat": DMC_REPEAT}
         chosen = [f"{name}={json.dumps(value)}" for name, value in settings.items()]

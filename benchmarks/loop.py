@@ -33,8 +33,8 @@ def make_loop_config(task: str, preset: str) -> RunConfig:
             "schedule": {"frames": never, "random_steps": 0, "seed_frames": 100},
             "replay": {"capacity": 2_000},
             "evaluation": {"every_frames": never, "video": False},
-            "log": {"checkpoint_every_frames": never, "tensorboard": False},
-            "machine": {"threads": 1},
+            "logging": {"checkpoint_every_frames": never, "tensorboard": False},
+            "compute": {"threads": 1},
         },
     )
 

@@ -22,9 +22,9 @@ from experiments.unrewarded import spearman
 from manyview.agents import SAC, SACConfig
 from manyview.data import Batch, ReplayBuffer
 from manyview.envs import View
-from manyview.mem import MEM, MEMConfig
+from manyview.mem import MEMRepresentation, MEMRepresentationConfig
 from manyview.mem.knn import Combine
-from manyview.methods import RE3
+from manyview.methods import RE3, MEMBonus, MEMBonusConfig
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
 from manyview.utils.resources import keep_freed_memory
 
@@ -59,7 +59,7 @@ def make_recorded_features(task: str) -> NDArray[np.float32]:
     """Return RE3's features [N, V, P] of recorded frames of a random policy."""
     torch.manual_seed(0)
     recording = Recording.load(task)
-    re3 = RE3(recording.image_shape).eval()
+    re3 = RE3(VIEWS, recording.image_shape).eval()
     parts = torch.arange(len(recording.frames)).split(500)
     embedding = torch.cat([re3.encode(recording.stack_frames(part)).embedding for part in parts])
     features: NDArray[np.float32] = embedding.view(len(embedding), VIEWS, -1).numpy()
@@ -85,7 +85,7 @@ class Search:
     def __init__(
         self, replay: ReplayBuffer, *, combine: Combine, max_rows: int | None = None, batch: int = BATCH
     ) -> None:
-        self._replay, self._search = replay, StoredNeighborSearch(k=K, combine=combine, max_rows=max_rows)
+        self._replay, self._search = replay, StoredNeighborSearch(groups=VIEWS, k=K, combine=combine, max_rows=max_rows)
         self._indices = np.random.default_rng(0).integers(replay.capacity // 2, replay.capacity - 1, batch)
 
     def __call__(self) -> Tensor:
@@ -101,8 +101,10 @@ class Update:
     def __init__(self) -> None:
         torch.manual_seed(0)
         shape = (CHANNELS, SIZE, SIZE)
-        mem = MEM([f"camera{number}" for number in range(VIEWS)], shape, MEMConfig(trunk="tiny", latent_dim=32))
-        self._agent = SAC(mem, ACTIONS, SACConfig(hidden=256), bonus=mem, beta=lambda _: 0.05)
+        config = MEMRepresentationConfig(trunk="tiny", latent_dim=32)
+        mem = MEMRepresentation([f"camera{number}" for number in range(VIEWS)], shape, config)
+        bonus = MEMBonus(mem, MEMBonusConfig())
+        self._agent = SAC(mem, ACTIONS, SACConfig(hidden=256), bonus=bonus, beta=lambda _: 0.05)
         pixels = torch.randint(256, (2, BATCH, VIEWS, *shape), dtype=torch.uint8)
         mask, rows = torch.ones(BATCH, VIEWS, dtype=torch.bool), torch.arange(BATCH)
         action, ones = torch.rand(BATCH, ACTIONS) * 2 - 1, torch.ones(BATCH)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks.sampling import drqv2_shift
 from benchmarks.update import ACTIONS, CHANNELS, SIZE, PlainUpdate, random_batch, time_alternating
-from manyview.data.augmentation import random_shift
+from manyview.data.batch_augmentation import random_shift
 from manyview.nn.heads import TwinCritic, mlp
 from manyview.nn.optim import freeze
 from manyview.nn.soft_update import soft_update

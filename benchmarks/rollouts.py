@@ -38,7 +38,7 @@ class Costs:
 
 def make_trainer(**changes: Any) -> OnPolicyTrainer:
     config = load_preset("paper/procgen/ppo", task=TASK, method="ppo+mem", seed=1)
-    settings = {"rollout": {"steps": STEPS}, "machine": {"device": "cpu", "threads": torch.get_num_threads()}}
+    settings = {"rollout": {"steps": STEPS}, "compute": {"device": "cpu", "threads": torch.get_num_threads()}}
     return OnPolicyTrainer(apply_overrides(config, merge_overrides(settings, changes)))
 
 
@@ -47,7 +47,7 @@ def make_bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     import envpool
 
     envs, agent = trainer.config.rollout.envs, trainer.agent
-    threads = trainer.config.machine.threads
+    threads = trainer.config.compute.threads
     pool = envpool.make_gymnasium("BigfishEasy-v0", num_envs=envs, num_threads=threads, seed=0, num_levels=200)
     pool.reset()
     rng = np.random.default_rng(0)
@@ -87,7 +87,7 @@ def make_bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
 
 
 def make_our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
-    rows = torch.arange(trainer.config.ppo.batch_size)
+    rows = torch.arange(trainer.config.agent.batch_size)
 
     def learn() -> None:
         trainer.agent.update(trainer.rollout.get_minibatch(rows))
@@ -96,7 +96,7 @@ def make_our_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
 
 
 def _get_minibatch(trainer: OnPolicyTrainer) -> Any:
-    return trainer.rollout.get_minibatch(torch.arange(trainer.config.ppo.batch_size))
+    return trainer.rollout.get_minibatch(torch.arange(trainer.config.agent.batch_size))
 
 
 def measure(*, rounds: int) -> Costs:
@@ -114,7 +114,7 @@ def measure(*, rounds: int) -> Costs:
 
 def _measure_knn_share(*, step_s: float, update_s: float) -> float:
     """Return the share of the k-NN search over 16,384 rows with the window in an iteration of as many rows."""
-    pooled = make_trainer(rollout={"steps": 256}, ppo={"neighbours": "pooled"})
+    pooled = make_trainer(rollout={"steps": 256}, agent={"neighbors": "pooled"})
     config, agent, rollout = pooled.config, pooled.agent, pooled.rollout
     rows = config.rollout.envs * config.rollout.steps
     features: Any = agent.representation.encode(*rollout.get_observation())
@@ -128,7 +128,7 @@ def _measure_knn_share(*, step_s: float, update_s: float) -> float:
     )
     knn_s = median(_time(lambda: agent._compute_bonus(rollout)) for _ in range(2))
     pooled.close()
-    updates = config.ppo.epochs * rows / config.ppo.batch_size
+    updates: float = config.agent.epochs * rows / config.agent.batch_size
     return knn_s / (256 * step_s + updates * update_s)
 
 

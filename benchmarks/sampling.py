@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.update import time_alternating
 from manyview.data import ReplayBuffer, Sampler
-from manyview.data.augmentation import shift_views
+from manyview.data.batch_augmentation import shift_views
 from manyview.envs import View
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Observation

@@ -33,7 +33,7 @@ RUN_SAVES_EVERY_STEPS = 2_500
 TASKS = ("ball_in_cup_catch", "cheetah_run", "finger_turn_hard", "pendulum_swingup", "reacher_hard")
 QUIET: dict[str, dict[str, Any]] = {
     "evaluation": {"every_frames": 10**9, "video": False},
-    "log": {"tensorboard": False},
+    "logging": {"tensorboard": False},
 }
 
 
@@ -97,9 +97,9 @@ def measure_loop_ratio(*, block_steps: int, rounds: int, saves_every_steps: int)
     """Return the CPU time with log and checkpoints over that without, and the seconds of a step without."""
     torch.set_num_threads(1)
     schedule = {"random_steps": 50, "seed_frames": 400}
-    often = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
-    never = {**QUIET["log"], "checkpoint_every_frames": 10**9}
-    with open_runner(schedule=schedule, log=often) as saving, open_runner(schedule=schedule, log=never) as bare:
+    often = {**QUIET["logging"], "checkpoint_every_frames": 4 * saves_every_steps}
+    never = {**QUIET["logging"], "checkpoint_every_frames": 10**9}
+    with open_runner(schedule=schedule, logging=often) as saving, open_runner(schedule=schedule, logging=never) as bare:
         bare.segment_log.flush_full_segments = lambda: None  # type: ignore[method-assign]
         for runner in (saving, bare):
             for _ in range(110):
@@ -133,8 +133,8 @@ def measure_saving_share(*, steps: int, saves_every_steps: int) -> tuple[float, 
 
         return run
 
-    log = {**QUIET["log"], "checkpoint_every_frames": 4 * saves_every_steps}
-    with open_runner(schedule={"random_steps": 50, "seed_frames": 400}, log=log) as runner:
+    logging = {**QUIET["logging"], "checkpoint_every_frames": 4 * saves_every_steps}
+    with open_runner(schedule={"random_steps": 50, "seed_frames": 400}, logging=logging) as runner:
         writer, submit = runner.writer, runner.writer.submit
         writer.submit = lambda job: submit(add_timer(job, "segment" if isinstance(job, SegmentJob) else "checkpoint"))  # type: ignore[method-assign]
         runner.segment_log.flush_full_segments = add_timer(runner.segment_log.flush_full_segments, "flush")  # type: ignore[method-assign]

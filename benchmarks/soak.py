@@ -75,9 +75,9 @@ def make_endless_config(task: str, **changes: Any) -> RunConfig:
         "schedule": {"frames": 10**9, "update_every_steps": 2},
         "replay": {"capacity": 3_000, "batch_size": 16},
         "evaluation": {"every_frames": 40_000, "episodes": 1, "video": False},
-        "log": {"checkpoint_every_frames": 4_000, "every_steps": 200, "tensorboard": False},
-        "drqv2": {"hidden": 32},
-        "mem": {"latent_dim": 8},
+        "logging": {"checkpoint_every_frames": 4_000, "every_steps": 200, "tensorboard": False},
+        "agent": {"hidden": 32},
+        "representation": {"latent_dim": 8},
     }
     config = load_preset("minute", task=task, method="drqv2+mem", seed=1)
     return apply_overrides(config, merge_overrides(settings, changes))

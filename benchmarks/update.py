@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyview.agents import DrQv2, DrQv2Config
-from manyview.agents.base import RewardFrames
 from manyview.data import Batch
-from manyview.data.augmentation import random_shift
-from manyview.mem import MEM, BetaSchedule
-from manyview.methods import PixelEncoder, PixelEncoderConfig
+from manyview.data.batch_augmentation import random_shift
+from manyview.mem import MEMRepresentation, MEMRepresentationConfig
+from manyview.methods import MEMBonus, MEMBonusConfig, PixelEncoder, PixelEncoderConfig
+from manyview.methods.bonuses.mem import RewardFrames
 from manyview.nn.optim import freeze
 from manyview.nn.soft_update import soft_update
 from manyview.utils.resources import keep_freed_memory
@@ -41,18 +41,19 @@ def random_batch(*, views: int, batch: int) -> Batch:
         next_views=pixels[1],
         next_mask=mask,
         indices=torch.arange(batch),
-        next_indices=torch.arange(batch) + 1,
+        next_indices=torch.arange(batch) + 3,
     )
 
 
 class MEMUpdate:
     """Update of `drqv2+mem`; every call is one update on the same random batch."""
 
-    def __init__(self, *, views: int, batch: int, reward_frames: RewardFrames = "shifted") -> None:
+    def __init__(self, *, views: int, batch: int, reward_frames: RewardFrames = "augmented") -> None:
         torch.manual_seed(0)
-        self.mem = MEM([f"camera {i}" for i in range(views)], (CHANNELS, SIZE, SIZE))
-        config = DrQv2Config(reward_frames=reward_frames)
-        self.agent = DrQv2(self.mem, ACTIONS, config, bonus=self.mem, beta=BetaSchedule())
+        names = [f"camera {i}" for i in range(views)]
+        self.mem = MEMRepresentation(names, (CHANNELS, SIZE, SIZE), MEMRepresentationConfig())
+        self.bonus = MEMBonus(self.mem, MEMBonusConfig(reward_frames=reward_frames))
+        self.agent = DrQv2(self.mem, ACTIONS, DrQv2Config(), bonus=self.bonus, beta=self.bonus.config)
         self.batch = random_batch(views=views, batch=batch)
 
     def __call__(self) -> None:
@@ -124,7 +125,7 @@ def make_parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
             random_shift(pixels, 4, agent.generator) for pixels in (batch.views, batch.next_views)
         ],
         "MEM's losses and backward": lambda: mem.compute_loss(leaf, later)[0].backward(),
-        "reward and k-NN": lambda: mem.compute_reward(encoded, indices=batch.indices),
+        "reward and k-NN": lambda: update.bonus.entropy.compute_reward(encoded, indices=batch.indices),
         "discriminator": lambda: mem.update_discriminator(encoded),
         "Adam, critic and encoder": agent.critic_optimizer.step,
         "Adam, actor": agent.actor_optimizer.step,
@@ -186,10 +187,10 @@ def count_and_time(*, batch: int, rounds: int) -> MEMUpdate:
     """Print P1, P2 and P4 for both values of `reward_frames`; return the last update with 3 views."""
     plain = PlainUpdate(views=1, batch=batch)
     print(f"batch {batch}, one thread; GFLOPs of plain DrQ-v2 with one view: {count_gigaflops(plain):.1f}")
-    for frames in reversed(get_args(RewardFrames)):
+    for frames in get_args(RewardFrames):
         three, one = (MEMUpdate(views=views, batch=batch, reward_frames=frames) for views in (3, 1))
         print(
-            f"{frames:8} GFLOPs {count_gigaflops(three):.1f} with 3 views, {count_gigaflops(one):.1f} with one; "
+            f"{frames:9} GFLOPs {count_gigaflops(three):.1f} with 3 views, {count_gigaflops(one):.1f} with one; "
             f"3 views against bare {measure_ratio(three, Bare(three), rounds=rounds):.3f}, "
             f"one view against plain DrQ-v2 {measure_ratio(one, plain, rounds=rounds):.3f}",
             flush=True,

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from experiments.tables import Row, append_rows, format_table, parse_method, read_runs, select_settings
-from manyview.config.overrides import apply_overrides, merge_overrides, to_plain
-from manyview.config.presets import load_preset
+from experiments.tables import Row, append_rows, format_table, read_runs, select_settings
+from manyview.config.method import parse_method
+from manyview.config.overrides import to_plain
+from manyview.config.presets import apply_sections, load_preset
 from manyview.config.schema import RunConfig
 from manyview.train import factory
 from manyview.train.evaluation import evaluate_policy
@@ -30,60 +31,63 @@ SEEDS = range(1, 11)
 EVALUATE_EVERY_FRAMES, EVALUATIONS_IN_A_ROW = 200, 2
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "mem marginal": ("drqv2+mem", {"mem": {"entropy": "marginal"}}),
-    "mem joint": ("drqv2+mem", {"mem": {"entropy": "joint"}}),
+    "mem marginal": ("drqv2+mem", {"bonus": {"mem": {"entropy": "marginal"}}}),
+    "mem joint": ("drqv2+mem", {"bonus": {"mem": {"entropy": "joint"}}}),
     "re3": ("drqv2+re3", {}),
     "none": ("drqv2+none", {}),
-    "ppo mem marginal": ("ppo+mem", {"mem": {"entropy": "marginal"}}),
-    "ppo mem joint": ("ppo+mem", {"mem": {"entropy": "joint"}}),
+    "ppo mem marginal": ("ppo+mem", {"bonus": {"mem": {"entropy": "marginal"}}}),
+    "ppo mem joint": ("ppo+mem", {"bonus": {"mem": {"entropy": "joint"}}}),
     "ppo re3": ("ppo+re3", {}),
     "ppo none": ("ppo+none", {}),
 }
 OFF_POLICY: dict[str, Any] = {
-    "machine": {"device": "cpu", "threads": 1},
+    "compute": {"device": "cpu", "threads": 1},
     "schedule": {"frames": 1_500, "random_steps": 200, "seed_frames": 200},
-    # The treasure is ten steps away: a lower discount would hide it.
-    "replay": {"batch_size": 64, "discount": 0.99},
-    "bonus": {"beta0": 0.05},
-    "drqv2": {
-        "hidden": 128,
-        "lr": 1e-3,
-        "target_rate": 0.05,
-        # With more noise (0.6 to 0.4) 4 of 5 seeds found the treasure without a bonus.
-        "std_start": 0.2,
-        "std_end": 0.2,
-        "std_steps": 1_000,
-        # Without it the policy saturates its tanh in every cell, and noise never flips the sign of an action.
-        "saturation_coef": 0.1,
-        # The sign of an action decides: the sampled actions of the update must reach the other side of 0.
-        "std_clip": 1.0,
+    "replay": {
+        "batch_size": 64,
+        # The treasure is ten steps away: a lower discount would hide it.
+        "discount": 0.99,
         # Bars are two pixels wide: a shift by one would show the next cell.
-        "shift_pixels": 0,
+        "augmentation": "none",
     },
+    "agent": {
+        "drqv2": {
+            "hidden": 128,
+            "lr": 1e-3,
+            "critic_tau": 0.05,
+            # With more noise (0.6 to 0.4) 4 of 5 seeds found the treasure without a bonus.
+            "std_start": 0.2,
+            "std_end": 0.2,
+            "std_steps": 1_000,
+            # Without it the policy saturates its tanh in every cell, and noise never flips the sign of an action.
+            "saturation_coef": 0.1,
+            # The sign of an action decides: the sampled actions of the update must reach the other side of 0.
+            "std_clip": 1.0,
+        }
+    },
+    "representation": {"all": {"latent_dim": 16}},
     # A batch of 64 holds most cells once or never, so rare cells do not stand out within it.
-    "mem": {"latent_dim": 16, "bank": 2_048},
-    "re3": {"latent_dim": 16},
-    "none": {"latent_dim": 16},
+    "bonus": {"all": {"beta0": 0.05, "latent_dim": 16}, "mem": {"bank": 2_048}},
 }
 ON_POLICY: dict[str, Any] = {
-    "machine": {"device": "cpu", "threads": 1},
+    "compute": {"device": "cpu", "threads": 1},
     "schedule": {"frames": 2_560},  # eight rollouts; by then a uniform policy finds it on one of four seeds
     "rollout": {"envs": 8, "steps": 40},
-    "ppo": {
-        "hidden": 64,
-        "lr": 1e-3,
-        "batch_size": 80,
-        "discount": 0.99,
-        # The first returns are the small costs of moving right; normalized by them, these costs would dominate.
-        "scale_rewards": False,
-        "entropy_coef": 0.003,
-        "neighbours": "pooled",
-        "greedy_evaluation": True,
+    "agent": {
+        "ppo": {
+            "hidden": 64,
+            "lr": 1e-3,
+            "batch_size": 80,
+            "discount": 0.99,
+            # The first returns are the small costs of moving right; normalized by them, these costs would dominate.
+            "normalize_rewards": False,
+            "entropy_coef": 0.003,
+            "neighbors": "pooled",
+            "greedy_evaluation": True,
+        }
     },
-    "bonus": {"beta0": 0.2},
-    "mem": {"latent_dim": 16},
-    "re3": {"latent_dim": 16, "k": 3},
-    "none": {"latent_dim": 16},
+    "representation": {"all": {"latent_dim": 16}},
+    "bonus": {"all": {"beta0": 0.2, "latent_dim": 16}, "re3": {"k": 3}},
 }
 
 
@@ -102,12 +106,16 @@ def make_config(method: str, seed: int) -> RunConfig:
     on_policy = name.startswith("ppo")
     task = "toy/deep_sea" if on_policy else "toy/deep_sea_continuous"
     config = load_preset("minute", task=task, method=name, seed=seed)
-    return apply_overrides(config, merge_overrides(ON_POLICY if on_policy else OFF_POLICY, changes))
+    return apply_sections(config, ON_POLICY if on_policy else OFF_POLICY, changes)
 
 
 def run_attempt(method: str, seed: int) -> Attempt:
+    return run_until_solved(make_config(method, seed), method)
+
+
+def run_until_solved(config: RunConfig, name: str) -> Attempt:
+    """Train until the policy without noise reaches the treasure at two evaluations in a row, or the run ends."""
     torch.set_num_threads(1)
-    config = make_config(method, seed)
     trainer, env = make_trainer(config), factory.make_env(config)
     found, solved, in_a_row, evaluated = None, None, 0, 0
     while solved is None and not trainer.is_done:
@@ -124,7 +132,7 @@ def run_attempt(method: str, seed: int) -> Attempt:
             solved = frames if in_a_row == EVALUATIONS_IN_A_ROW else None
     trainer.close()
     env.close()
-    return Attempt(method, seed, solved, found, trainer.counters.frames)
+    return Attempt(name, config.seed, solved, found, trainer.counters.frames)
 
 
 def run_attempts(wanted: Iterable[tuple[str, int]], *, processes: int) -> Iterable[Attempt]:

@@ -21,11 +21,14 @@ from torch import Tensor, nn
 from experiments.tables import Row, append_rows, format_table, read_runs, select_settings
 from manyview.agents.base import zero_beta
 from manyview.agents.drqv2 import DrQv2
-from manyview.config.overrides import apply_overrides, to_plain
+from manyview.config.overrides import to_plain
 from manyview.config.presets import load_preset
 from manyview.config.schema import RunConfig
-from manyview.data.batch import Batch
+from manyview.data.batch import Batch, Minibatch
+from manyview.data.batch_augmentation import ImageAugmentation
+from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.mem.knn import ReferenceSet, knn_distance
+from manyview.methods import MEMBonusConfig
 from manyview.nn.normalization import make_reward_moments
 from manyview.nn.trunks import init_orthogonal
 
@@ -43,10 +46,13 @@ SPREADS = {
 
 class StateFeatures(NamedTuple):
     state: Tensor
+    mask: Tensor
 
 
 class StateEncoder(nn.Module):
     """Two layers in the place of the image encoder, then LayerNorm and tanh as DrQ-v2 has before its heads."""
+
+    uses_next_features = False
 
     def __init__(self, numbers: int, state_dim: int) -> None:
         super().__init__()
@@ -57,7 +63,7 @@ class StateEncoder(nn.Module):
         self.apply(init_orthogonal)
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> StateFeatures:  # noqa: ARG002
-        return StateFeatures(self.layers(views))
+        return StateFeatures(self.layers(views), torch.ones(len(views), 1, dtype=torch.bool))
 
     def compute_loss(self, features: StateFeatures, next_features: StateFeatures) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
         return features.state.new_zeros(()), {}
@@ -91,24 +97,28 @@ class Steps:
 class TrueNovelty(nn.Module):
     """Bonus log(distance + 1) to the k-th nearest of the batch and of as many other steps as MEM's bank, `centered`."""
 
-    def __init__(self, steps: Steps, rng: np.random.Generator, *, k: int, among: int) -> None:
+    feature_source = None
+
+    def __init__(self, steps: Steps, rng: np.random.Generator, config: MEMBonusConfig) -> None:
         super().__init__()
-        self.steps, self.rng, self.k, self.among = steps, rng, k, among
+        self.steps, self.rng, self.config = steps, rng, config
         self.reward_moments = make_reward_moments("centered")
 
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        return views
-
     @torch.no_grad()
-    def compute_reward(self, features: Tensor, *, indices: Tensor | None = None, **_: Any) -> Tensor:
-        assert indices is not None
-        others = self.rng.integers(0, self.steps.count, self.among)
-        points = torch.cat([features, torch.as_tensor(self.steps.states[others])])
-        all_rows = torch.cat([indices, torch.as_tensor(others)])
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
+        others = self.rng.integers(0, self.steps.count, self.config.bank)
+        points = torch.cat([batch.views, torch.as_tensor(self.steps.states[others])])
+        all_rows = torch.cat([batch.indices, torch.as_tensor(others)])
         among = ReferenceSet(points[None], torch.ones(1, len(points), dtype=torch.bool), all_rows)
-        reward = knn_distance(features[None], self.k, indices=indices, reference=among)[0].log1p()
+        reward = knn_distance(batch.views[None], self.config.k, indices=batch.indices, reference=among)[0].log1p()
         self.reward_moments.update(reward.unsqueeze(1))
         return self.reward_moments.scale_reward(reward, "centered")
+
+    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:
+        raise NotImplementedError
+
+    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:  # noqa: ARG002
+        return {}
 
 
 class Control:
@@ -140,8 +150,7 @@ class Control:
 
 
 def make_config(task: str, seed: int) -> RunConfig:
-    config = load_preset("cpu", task=task, method="drqv2+mem", seed=seed)
-    return apply_overrides(config, {"drqv2": {"shift_pixels": 0}})  # whatever the preset has: there are no images
+    return load_preset("cpu", task=task, method="drqv2+mem", seed=seed)
 
 
 def train_run(task: str, bonus: str, seed: int) -> list[Row]:
@@ -154,11 +163,12 @@ def train_run(task: str, bonus: str, seed: int) -> list[Row]:
     rng, steps = np.random.default_rng(seed), Steps(schedule.frames // repeat, env.numbers, env.actions)
     paid = bonus == "true_state"
     agent = DrQv2(
-        StateEncoder(env.numbers, config.mem.latent_dim),
+        StateEncoder(env.numbers, config.representation.latent_dim),
         env.actions,
-        config.drqv2,
-        bonus=TrueNovelty(steps, rng, k=config.mem.k, among=config.mem.bank) if paid else None,
+        config.agent,
+        bonus=TrueNovelty(steps, rng, config.bonus) if paid else None,
         beta=config.bonus if paid else zero_beta,
+        augmentation=ImageAugmentation("none"),
         seed=seed,
     )
 

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.tables import Row, append_rows, append_run, parse_method, read_runs
+from experiments.tables import Row, append_rows, append_run, read_runs
+from manyview.config.method import parse_method
 from manyview.envs import make_vector
 from manyview.envs.vector import extract_finished_episodes
 from manyview.train.run_dir import RunDir
@@ -54,17 +55,17 @@ ABLATED, ABLATION_FRAMES, ABLATION_SEEDS = ("dmc/ball_in_cup_catch", "drqv2+mem"
 ABLATION = {
     "no_bonus": ("bonus.beta0=0",),
     "beta0_0.2": ("bonus.beta0=0.2",),
-    "lambdas_0": ("mem.diff_coef=0", "mem.con_coef=0", "mem.adv_coef=0"),
-    "marginal": ("mem.entropy=marginal",),
-    "literal_gradient": ("drqv2.critic_trains_encoder=false",),
+    "lambdas_0": ("representation.diff_coef=0", "representation.con_coef=0", "representation.adv_coef=0"),
+    "marginal": ("bonus.entropy=marginal",),
+    "literal_gradient": ("agent.critic_trains_encoder=false",),
 }
 """Changes of the preset. A shorter run is the start of a longer one: no schedule here ends with the run."""
 
 CHANGED_GAMES = (
-    ("ppo+none", "env.further_view=cutout", SEEDS),  # MEM's two views without MEM
-    ("ppo+none", "ppo.discount=0.999", (1,)),  # as OpenAI's
+    ("ppo+none", "env.further_view=cutout", "env.augmented_view=cutout", SEEDS),  # MEM's two views without MEM
+    ("ppo+none", "ppo.discount=0.999", "agent.discount=0.999", (1,)),  # as OpenAI's
 )
-"""Changes on Starpilot."""
+"""Changes on Starpilot: method, variant in the table (by earlier names of the settings), setting and seeds."""
 DIAGNOSTICS = (
     *("critic_loss", "critic_grad_norm", "target_std", "value", "action_spread"),
     *("diff_loss", "con_loss", "adv_loss", "discriminator_loss", "floor_loss"),
@@ -109,8 +110,8 @@ def list_ablation() -> list[Run]:
 
 def list_changed_games() -> list[Run]:
     return [
-        Run("procgen_changed", changed, "procgen/starpilot", method, seed, (changed,))
-        for method, changed, seeds in CHANGED_GAMES
+        Run("procgen_changed", variant, "procgen/starpilot", method, seed, (setting,))
+        for method, variant, setting, seeds in CHANGED_GAMES
         for seed in seeds
     ]
 

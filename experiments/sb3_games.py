@@ -107,7 +107,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     run = load_preset("cpu", task=f"procgen/{arguments.game}", method="ppo+none", seed=arguments.seed)
-    ppo, envs = run.ppo, run.rollout.envs
+    ppo, envs = run.agent, run.rollout.envs
     games = VecNormalize(Games(run.task, envs, arguments.seed), norm_obs=False, gamma=ppo.discount)
     model = PPO(
         "CnnPolicy",
@@ -117,15 +117,15 @@ def main() -> None:
         n_epochs=ppo.epochs,
         learning_rate=ppo.lr,
         gamma=ppo.discount,
-        gae_lambda=ppo.gae_decay,
-        clip_range=ppo.clip,
-        clip_range_vf=ppo.clip,
+        gae_lambda=ppo.gae_lambda,
+        clip_range=ppo.clip_coef,
+        clip_range_vf=ppo.clip_coef,
         ent_coef=ppo.entropy_coef,
         vf_coef=ppo.value_coef / 2,  # ours halves the squared error
         max_grad_norm=ppo.max_grad_norm,
         policy_kwargs={
             "features_extractor_class": OurNetwork,
-            "features_extractor_kwargs": {"config": run.none},
+            "features_extractor_kwargs": {"config": run.representation},
             "net_arch": {"pi": [ppo.hidden, ppo.hidden], "vf": [ppo.hidden, ppo.hidden]},
             "activation_fn": nn.ReLU,
             "normalize_images": False,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from manyview.config.overrides import apply_overrides
-from manyview.data.augmentation import random_shift
+from manyview.data.batch_augmentation import random_shift
 from manyview.train import factory, load_preset
 
 PRESETS = {"cpu": (1, 2, 4), "paper/dmc/drqv2": (4,)}

@@ -25,7 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.config.schema import AGENTS, METHODS
+from manyview.config.method import format_method, parse_method
+from manyview.config.overrides import NAME
+from manyview.config.presets import PARTS
+from manyview.methods import AGENTS
 from manyview.report.metrics_file import read_records
 from manyview.report.runs import METRICS_FILE, read_config
 from manyview.report.statistics import bootstrap_interval
@@ -37,7 +40,7 @@ TABLE_FILE, CONFIGS_DIR = "table.csv.gz", "configs"
 TRAINING_POINTS = 50
 """Training episodes are averaged over this many equal parts of a run, as `manyview plot --of episodes` does."""
 MIN_INTERVAL_SEEDS = 3
-IGNORED_SETTINGS = ("schedule.frames", "evaluation.video", "replay.folder", "replay.prefetch", "machine.threads")
+IGNORED_SETTINGS = ("schedule.frames", "evaluation.video", "replay.directory", "replay.prefetch", "compute.threads")
 """Settings that cannot change a curve, and the length of a run, which its rows show."""
 
 FloatArray = NDArray[np.float64]
@@ -110,19 +113,6 @@ class TableRun:
     def last(self, metric: str) -> float:
         """Return the last value of a metric. Raises KeyError if the run has none of it."""
         return float(self.metrics[metric][1][-1])
-
-
-def parse_method(method: str) -> tuple[str, str, str]:
-    """Split a method such as `drqv2+mem` into agent, representation and bonus."""
-    agent, *parts = method.split("+")
-    representation = next((name for name in ("mem", "curl") if name in parts), "pixel")
-    return agent, representation, "+".join(name for name in parts if name in ("mem", "re3", "ride")) or "none"
-
-
-def format_method(agent: str, representation: str, bonus: str) -> str:
-    """Join agent, representation and bonus to the shorthand that `parse_method` reads."""
-    parts = dict.fromkeys(part for part in (representation, *bonus.split("+")) if part not in ("pixel", "none"))
-    return "+".join([agent, *(parts or ["none"])])
 
 
 def read_table(study: str, *, results: Path = RESULTS) -> list[Row]:
@@ -212,13 +202,16 @@ def append_rows(
 def select_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run config that can change a curve, by dotted name.
 
-    Left out are task, method and seed, which are columns, and groups of agents and methods that the run does not use.
+    Those of a part are named as in presets, such as `bonus.mem.k`: a variant has runs of several methods. Left out are
+    task, method and seed, which are columns, and groups that the run does not use.
     """
-    agent, representation, bonus = parse_method(config["method"])
-    used = {agent, representation, *bonus.split("+")} | ({"none"} if representation == "pixel" else set())
-    unused = {*AGENTS, *METHODS} - used | {"task", "method", "seed", "log", "logging"}
-    unused |= {"replay" if agent == "ppo" else "rollout"} | ({"bonus"} if bonus == "none" else set())
-    flat = flatten({name: value for name, value in config.items() if name not in unused})
+    (data,) = AGENTS[config["agent"][NAME]].data
+    unused = {"task", "method", "seed", "logging", "replay" if data == "rollout" else "rollout"}
+    used = {name: value for name, value in config.items() if name not in unused}
+    for kind in PARTS:
+        settings = dict(used[kind])
+        used[kind] = {settings.pop(NAME): settings}
+    flat = flatten(used)
     return {name: value for name, value in flat.items() if name not in IGNORED_SETTINGS}
 
 

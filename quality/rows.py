@@ -363,5 +363,11 @@ ROWS = {
             {"": at_most(1.10)},
         ),
         Row("P12", "P", "Importing manyview takes little more time than importing torch.", {"": at_most(1.2)}),
+        Row(
+            "P13",
+            "P",
+            "At 24 pixels, with the trunk area, an update of sac+mem takes little longer than its networks.",
+            {"": at_most(1.25)},
+        ),
     )
 }

@@ -21,20 +21,24 @@ from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
 from manyview.cli.main import COMMANDS
 from manyview.config.overrides import to_plain
-from manyview.config.presets import PRESETS, load_preset
+from manyview.config.presets import BUILT_IN_PRESETS, load_preset, make_config, read_preset
 from manyview.config.schema import RunConfig
+from manyview.methods import BonusConfig
+from manyview.methods.registry import Registry
 
 DOCS = Path(__file__).parents[1] / "docs"
 COMMANDS_PAGE, SETTINGS_PAGE = DOCS / "reference" / "commands.md", DOCS / "reference" / "settings.md"
 REGION = re.compile(r"<!-- generated: (?P<name>\S+) -->\n.*?<!-- end generated -->", re.S)
 TOP_LEVEL = "run"
 """Region of the settings that belong to no group."""
+COMMON = {"bonus": BonusConfig}
+"""Settings that all parts of a kind share; they are listed once."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class PresetTable:
         return self._select(load_preset(preset, task=self.task, method=self.method, seed=RunConfig.seed))
 
     def resolve_defaults(self) -> dict[str, Any]:
-        return self._select(RunConfig(task=self.task, method=self.method))
+        return self._select(make_config(self.task, method=self.method))
 
     def _select(self, config: RunConfig) -> dict[str, Any]:
         settings = dict(flatten(to_plain(config)))
@@ -64,27 +68,29 @@ class PresetTable:
 
 
 PRESET_TABLES = (
-    PresetTable(
-        region="presets-off-policy",
-        presets=("paper/dmc/drqv2", "paper/dmc/sac", "cpu", "minute"),
-        task="dmc/cheetah_run",
-        method="drqv2+mem",
-        unused=("rollout.", "ppo.", "ride.", "env.further_view"),
+    *(
+        PresetTable(
+            region=f"presets-{agent}",
+            presets=(f"paper/dmc/{agent}", "cpu", "minute"),
+            task="dmc/cheetah_run",
+            method=f"{agent}+mem",
+            unused=("rollout.", "env.augmented_view"),
+        )
+        for agent in ("drqv2", "sac")
     ),
     PresetTable(
-        region="presets-on-policy",
+        region="presets-drqv2-published",
+        presets=("drqv2",),
+        task="dmc/cheetah_run",
+        method="drqv2+none",
+        unused=("rollout.", "env.augmented_view"),
+    ),
+    PresetTable(
+        region="presets-ppo",
         presets=("paper/procgen/ppo", "cpu", "minute"),
         task="procgen/bigfish",
         method="ppo+mem",
-        unused=(
-            "replay.",
-            "drqv2.",
-            "sac.",
-            "schedule.random",
-            "schedule.seed",
-            "schedule.update",
-            "log.every_steps",
-        ),
+        unused=("replay.", "schedule.random", "schedule.seed", "schedule.update", "logging.every_steps"),
     ),
 )
 
@@ -165,25 +171,55 @@ def split_help(text: str) -> tuple[str, str]:
 
 
 def render_setting_regions() -> dict[str, str]:
-    hints = get_type_hints(RunConfig)
-    groups = [field.name for field in fields(RunConfig) if is_dataclass(hints[field.name])]
-    top_level = [field for field in fields(RunConfig) if field.name not in groups]
-    sections = [render_group(name, hints[name], read_field_docs(RunConfig).get(name)) for name in groups]
+    hints = get_type_hints(RunConfig, include_extras=True)
+    registries = {name: get_args(hint)[1] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    groups = [name for name, hint in hints.items() if is_dataclass(hint)]
+    top_level = [field for field in fields(RunConfig) if field.name not in (*groups, *registries)]
+    built_in = [(name, read_preset(name)) for name in BUILT_IN_PRESETS]
     return {
         TOP_LEVEL: render_settings_table("", RunConfig, top_level),
-        "groups": "\n\n".join(sections),
+        **{kind: render_parts(kind, registry) for kind, registry in registries.items()},
+        "groups": "\n\n".join(render_group(f"### {name}", f"{name}.", hints[name]) for name in groups),
         "presets": render_table(
-            ("preset", "purpose"), [(f"`{name}`", escape(preset.summary)) for name, preset in PRESETS.items()]
+            ("preset", "purpose"), [(f"`{name}`", escape(preset.summary)) for name, preset in built_in]
         ),
         **{table.region: render_preset_table(table) for table in PRESET_TABLES},
     }
 
 
-def render_group(name: str, kind: type, doc: str | None) -> str:
-    """Return heading, introduction and table of a group; the field's docstring wins over the class's."""
-    text = doc or read_class_doc(kind)
-    introduction = [escape(text)] if text else []
-    return "\n\n".join([f"### {name}", *introduction, render_settings_table(f"{name}.", kind, fields(kind))])
+def render_parts(kind: str, registry: Registry) -> str:
+    """Return a table for each registered part, after one of the settings that all of them share."""
+    common = COMMON.get(kind)
+    shared = (
+        [f"{read_class_doc(common)}\n\n{render_settings_table(f'{kind}.', common, fields(common))}"] if common else []
+    )
+    parts = [registry[name] for name in registry.list_names()]
+    return "\n\n".join(
+        [*shared, *(render_group(f"#### {kind}={part.name}", f"{kind}.", part.config, common) for part in parts)]
+    )
+
+
+def render_group(heading: str, prefix: str, kind: type, common: type | None = None) -> str:
+    """Return heading, introduction and table of a group, and tables of the groups in it.
+
+    Fields that it has unchanged from `common` are left out.
+    """
+    known = {} if common is None else {field.name: field.default for field in fields(common)}
+    hints = get_type_hints(kind)
+    chosen = [
+        field
+        for field in fields(kind)
+        if not is_dataclass(hints[field.name]) and (field.name not in known or known[field.name] != field.default)
+    ]
+    introduction = [escape(text)] if (text := read_class_doc(kind)) else []
+    table = [render_settings_table(prefix, kind, chosen)] if chosen else []
+    nested = [
+        render_group(f"##### {prefix}{name}", f"{prefix}{name}.", group)
+        for name, hint in hints.items()
+        for group in (hint, *get_args(hint))
+        if is_dataclass(group) and isinstance(group, type)
+    ]
+    return "\n\n".join([heading, *introduction, *table, *nested])
 
 
 def render_settings_table(prefix: str, kind: type, chosen: Iterable["Field[Any]"]) -> str:
@@ -244,6 +280,8 @@ def format_type(hint: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in get_args(hint))
     if get_origin(hint) is tuple:
         return f"list of {format_type(get_args(hint)[0])}"
+    if is_dataclass(hint):
+        return "group below"
     return "`null`" if hint is NoneType else str(hint.__name__)
 
 

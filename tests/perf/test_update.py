@@ -74,7 +74,7 @@ def test_the_reward_is_nearly_free(figure: Figure) -> None:
     update = MEMUpdate(views=3, batch=256)
     with torch.no_grad():
         features = update.mem.encode(update.batch.views)
-    reward = lambda: update.mem.compute_reward(features, indices=update.batch.indices)  # noqa: E731
+    reward = lambda: update.bonus.entropy.compute_reward(features, indices=update.batch.indices)  # noqa: E731
     figure(measure_ratio(reward, update, rounds=3))
 
 

@@ -108,15 +108,15 @@ BROKEN: dict[str, Trap] = {
 """Runs that are listed as broken, and of which `plot` says why they are left out or draws what it can."""
 
 LISTED: dict[str, Trap] = {
-    "odd settings": put(CONFIG_FILE, machine=[], evaluation=7, schedule="x", drqv2=[[[]]], mem={"lr": float("nan")}),
+    "odd settings": put(CONFIG_FILE, compute=[], evaluation=7, schedule="x", agent=[[[]]], bonus={"lr": float("nan")}),
     "schedule is true": put(CONFIG_FILE, schedule={"frames": True}),
     "schedule of 400 digits": put(CONFIG_FILE, schedule={"frames": 10**400}),
     "long names": long_names,
     "repeated method": put(CONFIG_FILE, method="+".join(["env"] * 50), env=dict.fromkeys(map(str, range(50_000)), 1)),
-    "formula": put(CONFIG_FILE, task=r"$\frac{", method=r"$\undefined$", drqv2={"lr": "$"}),
+    "formula": put(CONFIG_FILE, task=r"$\frac{", method=r"$\undefined$", agent={"lr": "$"}),
     "only a dollar": put(CONFIG_FILE, task="$", method="_"),
-    "escapes": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", drqv2={FORGED: FORGED}),
-    "escapes again": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", drqv2={FORGED: "x"}),
+    "escapes": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", agent={FORGED: FORGED}),
+    "escapes again": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", agent={FORGED: "x"}),
     "reason": append(record("end", 2000, state="failed", reason=FORGED)),
     "reason of lists": append(record("end", 2000, state="failed", reason=[[FORGED] * 1000])),
     "host": lambda run: (put(MANIFEST_FILE, host=FORGED)(run), append(record("train", 2000))(run)),

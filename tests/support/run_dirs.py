@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from manyview.config.method import parse_method
 from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
 
 TASK = "toy/identity_continuous"
@@ -28,7 +29,9 @@ def kept(
     """A run's folder without checkpoints: an evaluation every so many frames, with records of training between."""
     path.mkdir(parents=True)
     schedule = {"frames": 100_000, **branches.pop("schedule", {})}
-    config = {"task": task, "method": method, "seed": seed, "schedule": schedule, **branches}
+    kinds = zip(("agent", "representation", "bonus"), parse_method(method), strict=True)
+    parts = {kind: {"name": name, **branches.pop(kind, {})} for kind, name in kinds}
+    config = {"task": task, "seed": seed, "schedule": schedule, **parts, **branches}
     (path / CONFIG_FILE).write_text(json.dumps(config))
     here = {"started": datetime.now(UTC).isoformat(), "host": socket.gethostname(), "pid": os.getpid()}
     (path / MANIFEST_FILE).write_text(json.dumps(here if manifest is None else dict(manifest)))
@@ -52,7 +55,7 @@ def record(kind: str, frames: int, **figures: Any) -> str:
 TINY: dict[str, Any] = {
     "schedule": {"frames": 120, "random_steps": 60, "seed_frames": 60},
     "evaluation": {"every_frames": 60, "episodes": 3, "video": False},
-    "log": {"every_steps": 20, "checkpoint_every_frames": 60, "tensorboard": False},
+    "logging": {"every_steps": 20, "checkpoint_every_frames": 60, "tensorboard": False},
     "replay": {"capacity": 200, "batch_size": 8},
 }
 """Changes to the preset `minute` that make a run of seconds."""

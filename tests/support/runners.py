@@ -16,7 +16,7 @@ QUICK: dict[str, Any] = {
     "schedule": {"frames": 60, "random_steps": 30, "seed_frames": 56},
     "replay": {"capacity": 25},
     "evaluation": {"every_frames": 60, "episodes": 1},
-    "log": {"checkpoint_every_frames": 20, "keep_replay": True, "every_steps": 2},
+    "logging": {"checkpoint_every_frames": 20, "keep_replay": True, "every_steps": 2},
 }
 """A replay that wraps, four saves with segments between them, and updates only at the end: they take the time."""
 

@@ -5,20 +5,22 @@ from typing import Any
 import gymnasium as gym
 
 from manyview.config.overrides import apply_overrides, merge_overrides
+from manyview.config.presets import apply_sections
 from manyview.train import RunConfig, load_preset
 
 SHORT: dict[str, Any] = {
     "schedule": {"frames": 60, "random_steps": 20, "seed_frames": 30},
     "replay": {"capacity": 200, "batch_size": 8},
     "evaluation": {"every_frames": 30, "episodes": 2, "video": False},
-    "log": {"every_steps": 5, "checkpoint_every_frames": 30, "tensorboard": False},
-    **{agent: {"hidden": 16} for agent in ("drqv2", "sac", "ppo")},
-    **{method: {"latent_dim": 4} for method in ("mem", "re3", "ride", "curl", "none")},
+    "logging": {"every_steps": 5, "checkpoint_every_frames": 30, "tensorboard": False},
+    "agent": {"all": {"hidden": 16}},
+    "representation": {"all": {"latent_dim": 4}},
+    "bonus": {"all": {"latent_dim": 4}, "mem": {"encoder": {"latent_dim": 4}}},
 }
 SHORT_ROLLOUTS: dict[str, Any] = {
     "schedule": {"frames": 120},
     "rollout": {"envs": 4, "steps": 5},
-    "ppo": {"batch_size": 8, "epochs": 2},
+    "agent": {"batch_size": 8, "epochs": 2},
 }
 
 
@@ -32,7 +34,8 @@ def short_rollouts(
 def short_run(
     method: str = "drqv2+mem", *, task: str = "toy/hidden_goal_continuous", seed: int = 1, **changes: Any
 ) -> RunConfig:
-    return apply_overrides(load_preset("minute", task=task, method=method, seed=seed), merge_overrides(SHORT, changes))
+    config = apply_sections(load_preset("minute", task=task, method=method, seed=seed), SHORT)
+    return apply_overrides(config, changes)
 
 
 class Watched(gym.Wrapper[Any, Any, Any, Any]):

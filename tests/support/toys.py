@@ -3,17 +3,16 @@
 from typing import Any
 
 from manyview.config.overrides import apply_overrides, merge_overrides
-from manyview.config.presets import load_preset
+from manyview.config.presets import apply_sections, load_preset
 from manyview.train import factory
 from manyview.train.evaluation import evaluate_policy
 from manyview.train.runner import make_trainer
 
 EPISODES = 100
 TOYS: dict[str, Any] = {
-    "machine": {"device": "cpu", "threads": 1},
+    "compute": {"device": "cpu", "threads": 1},
     "schedule": {"random_steps": 200, "seed_frames": 200},
-    "drqv2": {"lr": 1e-3},
-    "sac": {"lr": 1e-3},
+    "agent": {"drqv2": {"lr": 1e-3}, "sac": {"lr": 1e-3}},
 }
 """Over the preset `minute`: on one thread of the CPU, and in a hurry."""
 
@@ -21,9 +20,8 @@ TOYS: dict[str, Any] = {
 def score(task: str, method: str, *, frames: int, changes: dict[str, Any] | None = None) -> float:
     """Mean reward a step, once so many frames are over; the toys pay at most 1."""
     config = load_preset("minute", task=task, method=method, seed=1)
-    config = apply_overrides(
-        config, merge_overrides(TOYS, merge_overrides({"schedule": {"frames": frames}}, changes or {}))
-    )
+    config = apply_sections(config, TOYS)
+    config = apply_overrides(config, merge_overrides({"schedule": {"frames": frames}}, changes or {}))
     trainer, env = make_trainer(config), factory.make_env(config)
     try:
         while not trainer.is_done:

@@ -1,10 +1,10 @@
 """Agents: DrQ-v2, SAC and PPO, one file each, on any representation and with any bonus."""
 
 from manyview.agents.base import Agent, OffPolicyAgent
-from manyview.agents.distributions import ActionSpec
 from manyview.agents.drqv2 import DrQv2, DrQv2Config
 from manyview.agents.ppo import PPO, PPOConfig
 from manyview.agents.sac import SAC, SACConfig
+from manyview.data.action_spec import ActionSpec
 from manyview.nn.optim import NonFiniteError
 
 __all__ = [

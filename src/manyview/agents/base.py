@@ -1,24 +1,39 @@
 """Base classes of the agents.
 
 `Agent` holds a representation, an optional bonus with its weight β, and the checkpoint state. `OffPolicyAgent` adds
-what DrQ-v2 and SAC share: image augmentation, the bonus of a replay batch and statistics of the critic's targets.
+what DrQ-v2 and SAC share: image augmentation, target networks, the bonus of a replay batch and statistics of the
+critic's targets.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from manyview.data.augmentation import ShiftMode, random_shift
+from manyview.agents.drift import DriftMeter
 from manyview.data.batch import Batch
-from manyview.methods.interfaces import Bonus, EpisodicBonus, Representation
+from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
+from manyview.methods.interfaces import Bonus, HasFeatureBank, Representation
+from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
 from manyview.nn.module_state import get_module_state, load_module_state
 from manyview.nn.normalization import RunningMoments
-from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
+from manyview.nn.optim import make_adam
+from manyview.nn.soft_update import make_target, soft_update
+from manyview.nn.two_hot import TwoHot
+from manyview.utils.validation import (
+    MAX_UNITS,
+    check_at_least,
+    check_at_most,
+    check_choices,
+    check_positive,
+    check_unit_interval,
+)
 
-RewardFrames = Literal["clean", "shifted"]
+CriticKind = Literal["scalar", "two_hot"]
+MAX_ABS_VALUE, NUM_BINS = 20_000.0, 101
+"""Support of the two-hot critic, on a symlog scale: beyond the discounted return of any task of the suites."""
 
 
 def zero_beta(_: int) -> float:
@@ -36,17 +51,25 @@ class Agent(nn.Module):
         self,
         representation: Representation,
         *,
-        bonus: Bonus | EpisodicBonus | None = None,
-        beta: Callable[[int], float] = zero_beta,
+        bonus: Bonus | None = None,
+        beta: Callable[[int], float] | None = None,
     ) -> None:
         super().__init__()
-        self.representation, self.bonus, self.beta = representation, bonus, beta
+        self.representation, self.bonus, self.beta = representation, bonus, beta or zero_beta
 
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
         """Return actions [B, ...] for `views` [B, V, C, H, W] uint8 and `mask` [B, V].
 
         `step` is the agent step; `explore=False` gives the actions of an evaluation.
         """
+        raise NotImplementedError
+
+    def prepare_views(self, views: Tensor) -> Tensor:
+        """Return the images that the representation takes, without randomness."""
+        return views
+
+    def compute_meters(self, views: Tensor, mask: Tensor, action: Tensor, indices: Tensor | None) -> dict[str, Tensor]:
+        """Return health meters of the networks on a batch with replay `indices`, without changing any state."""
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
@@ -62,9 +85,11 @@ class Agent(nn.Module):
         self.load_state(state)
 
     @property
-    def has_shared_encoder(self) -> bool:
-        """True if the bonus is computed on the representation's features, as MEM's is."""
-        return id(self.bonus) == id(self.representation)
+    def stores_features(self) -> bool:
+        """True if the features of every step of a rollout are needed later: by the bonus or the auxiliary loss."""
+        return self.representation.uses_next_features or (
+            self.bonus is not None and self.bonus.feature_source is not None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +98,18 @@ class OffPolicyConfig:
 
     hidden: int = 1024
     """Hidden width of actor and critics."""
-    shift_pixels: int = 4
-    """Maximum random shift of the image augmentation, in pixels; 0 turns it off."""
-    reward_frames: RewardFrames = "shifted"
-    """Frames of MEM's r̂. `shifted`: those of the critic, with one shift per view and batch so that equal states stay
-    equal. `clean`: without augmentation, which encodes s_t a second time."""
+    layer_norm: bool = False
+    """LayerNorm after each hidden layer of actor and critics."""
+    critic: CriticKind = "scalar"
+    """Output of the critics: a `scalar` trained by squared error, or `two_hot`, a distribution over values on a symlog
+    scale trained by cross entropy."""
+    encoder_lr: float | None = None
+    """Learning rate of the representation; None uses `lr`."""
+    encoder_tau: float = 1.0
+    """Soft-update rate τ of the target encoder, which encodes s_{t+n} for the critic's targets; 1 uses the encoder
+    itself."""
+    view_dropout: float = 0.0
+    """Probability with which an update hides each view of s_t from the agent; one view is always kept."""
     critic_trains_encoder: bool = True
     """Train the encoder by the critic's loss too. `false` leaves only the representation's loss, as in line 15 of the
     paper's Algorithm 1; the token of an absent view is then never trained."""
@@ -86,13 +118,29 @@ class OffPolicyConfig:
         check_choices(self)
         check_at_least(self, 1, "hidden")
         check_at_most(self, MAX_UNITS, "hidden")
-        check_at_least(self, 0, "shift_pixels")
+        check_unit_interval(self, "encoder_tau", "view_dropout")
+        if self.encoder_lr is not None:
+            check_positive(self, "encoder_lr")
+
+
+class EncodedBatch(NamedTuple):
+    """Augmented views of a replay batch and the representation's features of them."""
+
+    views: Tensor  # [B, V, C, H, W] uint8
+    mask: Tensor  # [B, V], after view dropout
+    features: Any
+    """Features of s_t, with gradient."""
+    next_features: Any
+    """Features of s_{t+n}, without gradient."""
+    target_next_features: Any
+    """Features of s_{t+n} by the target encoder."""
 
 
 class OffPolicyAgent(Agent):
     """Agent that learns from batches of a replay buffer."""
 
-    bonus: Bonus | None
+    actor: Head
+    critic: TwinCritic
 
     def __init__(
         self,
@@ -100,11 +148,14 @@ class OffPolicyAgent(Agent):
         config: OffPolicyConfig,
         *,
         bonus: Bonus | None = None,
-        beta: Callable[[int], float] = zero_beta,
+        beta: Callable[[int], float] | None = None,
+        augmentation: ImageAugmentation = RANDOM_SHIFT,
         seed: int = 0,
     ) -> None:
         super().__init__(representation, bonus=bonus, beta=beta)
-        self.config = config
+        self.config, self.augmentation = config, augmentation
+        self.target_representation = make_target(representation) if config.encoder_tau < 1 else representation
+        self.drift_meter = self._make_drift_meter()
         self.generator = torch.Generator().manual_seed(seed)
         self.target_moments = RunningMoments(1)
 
@@ -115,36 +166,78 @@ class OffPolicyAgent(Agent):
         """
         raise NotImplementedError
 
-    @property
-    def rewards_shifted_frames(self) -> bool:
-        """True if r̂ is computed on the critic's augmented frames."""
-        return self.has_shared_encoder and self.config.reward_frames == "shifted"
+    def prepare_views(self, views: Tensor) -> Tensor:
+        return self.augmentation.crop_center(views)
+
+    @torch.no_grad()
+    def compute_meters(self, views: Tensor, mask: Tensor, action: Tensor, indices: Tensor | None) -> dict[str, Tensor]:
+        """Return the shares of dormant units and, with a feature bank, the drift."""
+        cropped = self.prepare_views(views)
+        state = self.representation.encode(cropped, mask).state
+        inputs, critic_heads = self.critic.join(state, action), cast("list[Head]", self.critic.heads)
+        critic_shares = [compute_dormant_fraction(head, inputs) for head in critic_heads]
+        meters = {
+            "dormant_actor": compute_dormant_fraction(self.actor, state),
+            "dormant_critic": torch.stack(critic_shares).mean(),
+        }
+        if self.bonus is not None and self.drift_meter is not None:
+            drift_views = views if self.bonus.feature_source is None else cropped
+            meters["drift"] = self.drift_meter.measure(drift_views, mask, indices)
+        return meters
+
+    def _make_drift_meter(self) -> DriftMeter | None:
+        bonus: Any = self.bonus
+        if not isinstance(bonus, HasFeatureBank) or not bonus.bank_size:
+            return None
+        is_target = self.bonus is not None and self.bonus.feature_source == "target"
+        return DriftMeter(self.target_representation if is_target else bonus.encoder, bonus)
+
+    def encode_batch(self, batch: Batch) -> EncodedBatch:
+        """Augment a batch and encode s_t, with gradient, and s_{t+n}, without."""
+        views, next_views = (
+            self.augmentation.apply(images, self.generator, self.shift_mode)
+            for images in (batch.views, batch.next_views)
+        )
+        mask = batch.mask
+        if self.config.view_dropout:
+            mask = drop_views(mask, self.config.view_dropout, self.generator)
+        features = self.representation.encode(views, mask)
+        with torch.no_grad():
+            next_features = target_next_features = self.representation.encode(next_views, batch.next_mask)
+            if self.target_representation is not self.representation:
+                target_next_features = self.target_representation.encode(next_views, batch.next_mask)
+        return EncodedBatch(views, mask, features, next_features, target_next_features)
 
     @property
     def shift_mode(self) -> ShiftMode:
-        """Mode of `random_shift` for this agent's batches."""
+        """Mode of the random shift for this agent's batches."""
         # PAPER: D13. One shift per view where r̂ is computed on it: a shift per image makes equal states differ.
-        return "common" if self.rewards_shifted_frames else "each"
+        return "common" if self.bonus is not None and self.bonus.feature_source else "each"
 
-    def augment(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the randomly shifted images of s_t and s_{t+n}, [B, V, C, H, W] uint8 each."""
-        views, next_views = (
-            random_shift(pixels, self.config.shift_pixels, self.generator, self.shift_mode)
-            for pixels in (batch.views, batch.next_views)
-        )
-        return views, next_views
-
-    def compute_bonus(self, batch: Batch, augmented_views: Tensor, features: Any) -> Tensor:
-        """Return r̂ [B] of s_t (MEM: Eq. 9), zeros without a bonus.
-
-        `features` are the representation's of `augmented_views`.
-        """
+    @torch.no_grad()
+    def compute_bonus(self, batch: Batch, encoded: EncodedBatch, values: Tensor) -> Tensor:
+        """Return r̂ [B] (MEM: Eq. 9), zeros without a bonus. `values` [2, B] are the critics' of (s_t, a_t)."""
         if self.bonus is None:
             return torch.zeros_like(batch.reward_ext)
-        if self.rewards_shifted_frames or (self.has_shared_encoder and augmented_views is batch.views):
-            return self.bonus.compute_reward(features, indices=batch.indices)
-        # PAPER: D13. Clean frames. A bonus with a separate encoder always takes them, at no extra cost.
-        return self.bonus.compute_reward(self.bonus.encode(batch.views, batch.mask), indices=batch.indices)
+        from_target = self.bonus.feature_source == "target"
+        if self.bonus.config.rewarded_state == "next":
+            features = encoded.target_next_features if from_target else encoded.next_features
+        elif from_target:
+            features = self.target_representation.encode(encoded.views, encoded.mask)
+        else:
+            features = encoded.features
+        return self.bonus.compute(batch, features, values.detach().amin(0))
+
+    @torch.no_grad()
+    def compute_stored_features(self, views: Tensor, mask: Tensor) -> Tensor:
+        """Return the features [B, groups, dimension] that the bonus keeps beside a step."""
+        bonus: Any = self.bonus
+        features = None
+        if bonus.feature_source is not None:
+            encoder = self.representation if bonus.feature_source == "online" else self.target_representation
+            features = encoder.encode(self.prepare_views(views), mask)
+        stored: Tensor = bonus.features_to_store(views, mask, features)
+        return stored
 
     def critic_input(self, state: Tensor) -> Tensor:
         """Return `state` for the critic's loss, detached unless the critic trains the encoder."""
@@ -155,10 +248,11 @@ class OffPolicyAgent(Agent):
     def representation_loss_scale(self) -> Tensor:
         """Weight of the representation's loss: the running variance of the targets, at least 1.
 
-        PAPER: D30. With large rewards the critic's loss would otherwise dominate, and the features could collapse.
+        PAPER: D30. With large rewards the critic's loss would otherwise dominate, and the features could collapse. A
+        two-hot critic's loss does not grow with the rewards.
         """
-        if not self.config.critic_trains_encoder:
-            return self.target_moments.std.new_ones(())  # the critic's loss does not reach the encoder
+        if not self.config.critic_trains_encoder or self.config.critic == "two_hot":
+            return self.target_moments.std.new_ones(())
         return self.target_moments.std.square().clamp(min=1).squeeze(0)
 
     def update_target_stats(self, target: Tensor) -> None:
@@ -167,6 +261,28 @@ class OffPolicyAgent(Agent):
         Call it after the optimizer step, which raises if they are not.
         """
         self.target_moments.update(target.unsqueeze(1))
+
+    def update_targets(self, critic: nn.Module, target_critic: nn.Module, *, critic_tau: float) -> None:
+        """Move the target networks of critics and encoder toward the online ones."""
+        soft_update(critic, target_critic, critic_tau)
+        if self.target_representation is not self.representation:
+            soft_update(self.representation, self.target_representation, self.config.encoder_tau)
+
+    def make_critic(self, action_dim: int, *, projection_dim: int | None = None) -> TwinCritic:
+        """Build the twin critics; with `projection_dim` they project the state themselves."""
+        config, sizes = self.config, (self.representation.state_dim, action_dim, self.config.hidden)
+        if config.critic == "scalar":
+            return TwinCritic(*sizes, layer_norm=config.layer_norm, projection_dim=projection_dim)
+        two_hot = TwoHot(MAX_ABS_VALUE, NUM_BINS)
+        return CategoricalTwinCritic(*sizes, two_hot, layer_norm=config.layer_norm, projection_dim=projection_dim)
+
+    def make_critic_optimizer(self, critic: nn.Module, lr: float) -> torch.optim.Adam:
+        """Build the optimizer of the representation, at `encoder_lr`, and the critics."""
+        groups: list[dict[str, Any]] = [
+            {"params": list(self.representation.parameters()), "lr": self.config.encoder_lr or lr},
+            {"params": list(critic.parameters())},
+        ]
+        return make_adam(groups, lr=lr)
 
     def sample_noise(self, like: Tensor) -> Tensor:
         """Return standard normal noise of the shape of `like`, drawn on the CPU: equal on every device."""

@@ -4,21 +4,24 @@ DDPG with n-step returns, clipped double Q-learning, a target network for the cr
 """
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from manyview.agents.base import OffPolicyAgent, OffPolicyConfig, zero_beta
+from manyview.agents.base import OffPolicyAgent, OffPolicyConfig
 from manyview.data.batch import Batch
+from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward
-from manyview.methods.interfaces import Bonus, HasDiscriminator, Representation
-from manyview.nn.heads import TwinCritic, mlp, saturation_penalty
+from manyview.methods.interfaces import Bonus, BuildContext, HasDiscriminator, Representation
+from manyview.methods.registry import register_agent
+from manyview.nn.heads import Head, make_projection, mlp, saturation_penalty
 from manyview.nn.optim import freeze, make_adam, optimizer_step
-from manyview.nn.soft_update import soft_update
-from manyview.utils.validation import check_at_least, check_positive, check_unit_interval
+from manyview.nn.soft_update import make_target
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_positive, check_unit_interval
+
+Structure = Literal["shared", "official"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,12 @@ class DrQv2Config(OffPolicyConfig):
 
     lr: float = 1e-4
     """Learning rate of actor, critics and representation."""
-    target_rate: float = 0.01
+    structure: Structure = "shared"
+    """Place of the projection of the convolutions' output: in the representation, `shared` by actor and critics, or, as
+    `official` in DrQ-v2's published code, one each in actor, critics and target critics."""
+    projection_dim: int = 50
+    """Size of the projections of `official`."""
+    critic_tau: float = 0.01
     """Soft-update rate τ of the target critics, per update."""
     std_start: float = 1.0
     """Initial standard deviation of the exploration noise."""
@@ -42,10 +50,11 @@ class DrQv2Config(OffPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 1, "std_steps")
+        check_at_least(self, 1, "std_steps", "projection_dim")
+        check_at_most(self, MAX_UNITS, "projection_dim")
         check_at_least(self, 0, "std_start", "std_end", "std_clip", "saturation_coef")
         check_positive(self, "lr")
-        check_unit_interval(self, "target_rate")
+        check_unit_interval(self, "critic_tau")
 
     def compute_std(self, step: int) -> float:
         """Return the standard deviation of the exploration noise at agent step `step`."""
@@ -65,40 +74,42 @@ class DrQv2(OffPolicyAgent):
         config: DrQv2Config,
         *,
         bonus: Bonus | None = None,
-        beta: Callable[[int], float] = zero_beta,
+        beta: Callable[[int], float] | None = None,
+        augmentation: ImageAugmentation = RANDOM_SHIFT,
         seed: int = 0,
     ) -> None:
-        super().__init__(representation, config, bonus=bonus, beta=beta, seed=seed)
-        self.actor = mlp(representation.state_dim, config.hidden, action_dim)
-        self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
-        self.target_critic = deepcopy(self.critic).requires_grad_(False)
-        self.critic_optimizer = make_adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
+        super().__init__(representation, config, bonus=bonus, beta=beta, augmentation=augmentation, seed=seed)
+        self.actor = self._make_actor(action_dim)
+        projection_dim = config.projection_dim if config.structure == "official" else None
+        self.critic = self.make_critic(action_dim, projection_dim=projection_dim)
+        self.target_critic = make_target(self.critic)
+        self.critic_optimizer = self.make_critic_optimizer(self.critic, config.lr)
         self.actor_optimizer = make_adam(self.actor.parameters(), lr=config.lr)
 
     @torch.no_grad()
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        mean: Tensor = self.actor(self.representation.encode(views, mask).state).tanh()
+        mean: Tensor = self.actor(self.representation.encode(self.prepare_views(views), mask).state).tanh()
         return (mean + self.config.compute_std(step) * self.sample_noise(mean)).clamp(-1, 1) if explore else mean
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Take one update at agent step `step`: critics and representation, actor, target network."""
         config, std = self.config, self.config.compute_std(step)
-        views, next_views = self.augment(batch)
+        encoded = self.encode_batch(batch)
+        features = encoded.features
+        predictions = self.critic.predict(self.critic_input(features.state), batch.action)
+        values = self.critic.decode(predictions)  # [2, B]
 
         # n-step TD target of the total reward (Eq. 10), with clipped double Q from the target network.
-        features = self.representation.encode(views, batch.mask)
         with torch.no_grad():
-            next_features = self.representation.encode(next_views, batch.next_mask)
-            reward_int = self.compute_bonus(batch, views, features)
+            reward_int = self.compute_bonus(batch, encoded, values)
             reward = total_reward(batch.reward_ext, reward_int, self.beta(step))
-            next_action = self._add_noise(self.actor(next_features.state).tanh(), std)
-            next_value = self.target_critic(next_features.state, next_action).amin(0)
+            next_action = self._add_noise(self.actor(encoded.next_features.state).tanh(), std)
+            next_value = self.target_critic(encoded.target_next_features.state, next_action).amin(0)
             target = reward + batch.discount * next_value
 
         # Critics and representation in one backward pass.
-        values = self.critic(self.critic_input(features.state), batch.action)  # [2, B]
-        critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
-        representation_loss, metrics = self.representation.compute_loss(features, next_features)
+        critic_loss = self.critic.compute_loss(predictions, target)
+        representation_loss, metrics = self.representation.compute_loss(features, encoded.next_features)
         critic_grad_norm = optimizer_step(
             critic_loss + self.representation_loss_scale * representation_loss, self.critic_optimizer
         )
@@ -116,7 +127,10 @@ class DrQv2(OffPolicyAgent):
             actor_loss = actor_loss + config.saturation_coef * saturation_penalty(pre_tanh)
         optimizer_step(actor_loss, self.actor_optimizer)
 
-        soft_update(self.critic, self.target_critic, config.target_rate)  # target network
+        if self.bonus is not None:
+            metrics |= self.bonus.update(batch)
+
+        self.update_targets(self.critic, self.target_critic, critic_tau=config.critic_tau)
         agent_metrics = {
             "critic_loss": critic_loss,
             "critic_grad_norm": critic_grad_norm,
@@ -128,9 +142,30 @@ class DrQv2(OffPolicyAgent):
         }
         return metrics | {name: value.detach() for name, value in agent_metrics.items()}
 
+    def _make_actor(self, action_dim: int) -> Head:
+        config, state_dim = self.config, self.representation.state_dim
+        if config.structure == "shared":
+            return mlp(state_dim, config.hidden, action_dim, layer_norm=config.layer_norm)
+        head = mlp(config.projection_dim, config.hidden, action_dim, layer_norm=config.layer_norm)
+        return Head(*make_projection(state_dim, config.projection_dim), *head)
+
     def _add_noise(self, mean: Tensor, std: float) -> Tensor:
         """Return `mean` plus clipped noise, bounded to (-1, 1)."""
         noise = (std * self.sample_noise(mean)).clamp(-self.config.std_clip, self.config.std_clip)
         # Straight-through bound: a saturated policy keeps its gradient.
         action = mean + noise
         return action + (action.clamp(-1 + 1e-6, 1 - 1e-6) - action).detach()
+
+
+@register_agent("drqv2", DrQv2Config, data="replay")
+def build_drqv2(config: DrQv2Config, context: BuildContext) -> DrQv2:
+    """Build DrQ-v2."""
+    return DrQv2(
+        context.representation,
+        context.actions.size,
+        config,
+        bonus=context.bonus,
+        beta=context.beta,
+        augmentation=context.augmentation,
+        seed=context.seed,
+    )

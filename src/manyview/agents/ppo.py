@@ -11,13 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from manyview.agents.advantages import EpisodeReturns, RewardNormalizer, explained_variance, gae
-from manyview.agents.base import Agent, zero_beta
-from manyview.agents.distributions import ActionDistribution, ActionSpec, Categorical, Gaussian
+from manyview.agents.base import Agent
+from manyview.agents.distributions import ActionDistribution, Categorical, Gaussian
+from manyview.data.action_spec import ActionSpec
 from manyview.data.batch import Minibatch
-from manyview.data.rollout_buffer import RolloutBuffer, map_features
+from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.mem.reward import total_reward
-from manyview.methods.interfaces import Bonus, EpisodicBonus, HasDiscriminator, Representation
-from manyview.nn.heads import mlp
+from manyview.methods.interfaces import Bonus, BuildContext, HasDiscriminator, Representation
+from manyview.methods.registry import register_agent
+from manyview.nn.heads import compute_dormant_fraction, mlp
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.utils.counter_rng import derive_keys
 from manyview.utils.validation import (
@@ -29,7 +31,7 @@ from manyview.utils.validation import (
     check_unit_interval,
 )
 
-Neighbours = Literal["env", "pooled"]
+Neighbors = Literal["env", "pooled"]
 ACT_STREAM, EVAL_STREAM = 0, 1
 """Noise streams of training and of evaluation."""
 
@@ -42,7 +44,7 @@ class PPOConfig:
     """Hidden width of policy and value function."""
     lr: float = 5e-4
     """Learning rate of policy, value function and representation."""
-    clip: float = 0.2
+    clip_coef: float = 0.2
     """Clip coefficient ε of the probability ratio and of the value."""
     entropy_coef: float = 0.01
     """Weight of the policy's entropy in the loss."""
@@ -52,17 +54,20 @@ class PPOConfig:
     """Maximum gradient norm; longer gradients are clipped."""
     discount: float = 0.99
     """Discount factor γ."""
-    gae_decay: float = 0.95
+    gae_lambda: float = 0.95
     """λ of the GAE advantages."""
     epochs: int = 3
     """Passes over each rollout."""
     batch_size: int = 256
     """Rows per minibatch."""
-    neighbours: Neighbours = "env"
+    neighbors: Neighbors = "env"
     """Search set of r̂'s nearest neighbors: the rollout of the same environment (`env`) or of all (`pooled`)."""
     window: int = 2_048
     """Rows to search for each row with `pooled`."""
-    scale_rewards: bool = True
+    view_dropout: float = 0.0
+    """Probability with which each view of an environment is hidden for a rollout, from policy, losses and bonus; one
+    view is always kept."""
+    normalize_rewards: bool = True
     """Divide extrinsic rewards by the running standard deviation of the discounted returns."""
     greedy_evaluation: bool = False
     """Evaluate with the most likely action; by default actions are sampled, as is usual on Procgen."""
@@ -73,8 +78,8 @@ class PPOConfig:
         check_at_most(self, MAX_UNITS, "hidden")
         check_at_least(self, 2, "batch_size")  # one row has no standard deviation
         check_at_least(self, 0, "entropy_coef", "value_coef")
-        check_positive(self, "lr", "clip", "max_grad_norm")
-        check_unit_interval(self, "discount", "gae_decay")
+        check_positive(self, "lr", "clip_coef", "max_grad_norm")
+        check_unit_interval(self, "discount", "gae_lambda", "view_dropout")
 
 
 class PPO(Agent):
@@ -87,8 +92,8 @@ class PPO(Agent):
         config: PPOConfig,
         *,
         num_envs: int,
-        bonus: Bonus | EpisodicBonus | None = None,
-        beta: Callable[[int], float] = zero_beta,
+        bonus: Bonus | None = None,
+        beta: Callable[[int], float] | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(representation, bonus=bonus, beta=beta)
@@ -132,6 +137,19 @@ class PPO(Agent):
         return self._predict_value(self.representation.encode(views, mask).state)
 
     @torch.no_grad()
+    def compute_meters(
+        self,
+        views: Tensor,
+        mask: Tensor,
+        action: Tensor,  # noqa: ARG002
+        indices: Tensor | None,  # noqa: ARG002
+    ) -> dict[str, Tensor]:
+        """Return the shares of dormant units of policy and value function."""
+        state = self.representation.encode(views, mask).state
+        heads = {"dormant_actor": self.policy, "dormant_critic": self.value}
+        return {name: compute_dormant_fraction(head, state) for name, head in heads.items()}
+
+    @torch.no_grad()
     def compute_advantages(self, rollout: RolloutBuffer, elapsed: int) -> dict[str, Tensor]:
         """Store bonus and GAE advantages in a full rollout and return metrics.
 
@@ -139,7 +157,7 @@ class PPO(Agent):
         """
         config, reward_int = self.config, self._compute_bonus(rollout)
         reward_ext = (
-            self.reward_normalizer(rollout.reward_ext, rollout.done) if config.scale_rewards else rollout.reward_ext
+            self.reward_normalizer(rollout.reward_ext, rollout.done) if config.normalize_rewards else rollout.reward_ext
         )
         # PAPER: D33. ř is normalized, r̂ is not: β alone sets its weight.
         beta = self.beta(elapsed)
@@ -151,7 +169,7 @@ class PPO(Agent):
             rollout.compute_next_value(),
             rollout.done,
             discount=config.discount,
-            gae_lambda=config.gae_decay,
+            gae_lambda=config.gae_lambda,
         )
         means = {"reward_ext": rollout.reward_ext, "reward_int": reward_int, "reward": reward}
         episode_bonuses = self.bonus_returns(reward_int, rollout.done)
@@ -190,13 +208,13 @@ class PPO(Agent):
         distribution = self._make_distribution(features.state)
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         ratio, advantage = log_ratio.exp(), _standardize(batch.advantage)
-        clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
+        clipped_ratio = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
         policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
         entropy = distribution.entropy().mean()
 
         # Clipped value loss.
         value = self._predict_value(features.state)
-        clipped_value = batch.value + (value - batch.value).clamp(-config.clip, config.clip)
+        clipped_value = batch.value + (value - batch.value).clamp(-config.clip_coef, config.clip_coef)
         errors = torch.maximum((value - batch.returns).square(), (clipped_value - batch.returns).square())
         value_loss = 0.5 * errors.mean()
 
@@ -206,7 +224,7 @@ class PPO(Agent):
         grad_norm = optimizer_step(loss, self.optimizer, max_grad_norm=config.max_grad_norm)
         if isinstance(self.representation, HasDiscriminator):
             metrics |= self.representation.update_discriminator(features)
-        if isinstance(self.bonus, EpisodicBonus):
+        if self.bonus is not None:
             metrics |= self.bonus.update(batch)
 
         agent_metrics = {
@@ -224,17 +242,9 @@ class PPO(Agent):
         """Return r̂ [T, E], searched in each environment's rollout or, `pooled`, in all of them."""
         if self.bonus is None:
             return torch.zeros_like(rollout.reward_ext)
-        stored, encode = rollout.features, self.bonus.encode
-        features = stored if stored is not None and self.has_shared_encoder else rollout.encode_all(encode)
-        if isinstance(self.bonus, EpisodicBonus):
-            return self.bonus.compute_episodic_reward(features, rollout.done)
-        steps, envs = rollout.reward_ext.shape
-        all_features = map_features(features, lambda part: part[:steps].flatten(0, 1))
-        if self.config.neighbours == "pooled":
-            return self.bonus.compute_reward(all_features, window=self.config.window, num_batches=envs).view(
-                steps, envs
-            )
-        return self.bonus.compute_reward(all_features, num_rollouts=envs, num_batches=envs).view(steps, envs)
+        window = self.config.window if self.config.neighbors == "pooled" else None
+        features = rollout.features if self.bonus.feature_source else None
+        return self.bonus.compute_rollout(rollout, features, window=window)
 
     def _make_distribution(self, state: Tensor) -> ActionDistribution:
         outputs = self.policy(state)
@@ -254,3 +264,17 @@ def _standardize(advantage: Tensor) -> Tensor:
     if len(advantage) < 2:  # the last minibatch may have a single row, which has no standard deviation
         return torch.zeros_like(advantage)
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+
+@register_agent("ppo", PPOConfig, data="rollout")
+def build_ppo(config: PPOConfig, context: BuildContext) -> PPO:
+    """Build PPO."""
+    return PPO(
+        context.representation,
+        context.actions,
+        config,
+        num_envs=context.num_envs,
+        bonus=context.bonus,
+        beta=context.beta,
+        seed=context.seed,
+    )

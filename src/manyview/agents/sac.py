@@ -6,20 +6,21 @@ soft-update rate.
 
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.agents.base import OffPolicyAgent, OffPolicyConfig, zero_beta
+from manyview.agents.base import OffPolicyAgent, OffPolicyConfig
 from manyview.data.batch import Batch
+from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward
-from manyview.methods.interfaces import Bonus, HasDiscriminator, Representation
-from manyview.nn.heads import TwinCritic, mlp
+from manyview.methods.interfaces import Bonus, BuildContext, HasDiscriminator, Representation
+from manyview.methods.registry import register_agent
+from manyview.nn.heads import mlp
 from manyview.nn.optim import freeze, make_adam, optimizer_step
-from manyview.nn.soft_update import soft_update
+from manyview.nn.soft_update import make_target
 from manyview.utils.validation import check_at_least, check_positive, check_unit_interval
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
@@ -36,10 +37,11 @@ class SACConfig(OffPolicyConfig):
     """Initial entropy temperature α."""
     temperature_lr: float = 1e-4
     """Learning rate of the temperature."""
-    critic_rate: float = 0.01
+    critic_tau: float = 0.01
     """Soft-update rate τ of the target critics."""
-    encoder_rate: float = 0.05
-    """Soft-update rate τ of the target encoder."""
+    encoder_tau: float = 0.05
+    """Soft-update rate τ of the target encoder, which encodes s_{t+n} for the critic's targets; 1 uses the encoder
+    itself."""
     target_every_updates: int = 2
     """Updates between two soft updates of the target networks."""
 
@@ -47,7 +49,7 @@ class SACConfig(OffPolicyConfig):
         super().__post_init__()
         check_at_least(self, 1, "target_every_updates")
         check_positive(self, "lr", "temperature_lr", "init_temperature")
-        check_unit_interval(self, "critic_rate", "encoder_rate")
+        check_unit_interval(self, "critic_tau")
 
 
 class SAC(OffPolicyAgent):
@@ -63,46 +65,46 @@ class SAC(OffPolicyAgent):
         config: SACConfig,
         *,
         bonus: Bonus | None = None,
-        beta: Callable[[int], float] = zero_beta,
+        beta: Callable[[int], float] | None = None,
+        augmentation: ImageAugmentation = RANDOM_SHIFT,
         seed: int = 0,
     ) -> None:
-        super().__init__(representation, config, bonus=bonus, beta=beta, seed=seed)
-        self.actor = mlp(representation.state_dim, config.hidden, 2 * action_dim)
-        self.critic = TwinCritic(representation.state_dim, action_dim, config.hidden)
-        self.target_critic = deepcopy(self.critic).requires_grad_(False)
-        self.target_representation = deepcopy(representation).requires_grad_(False)
+        super().__init__(representation, config, bonus=bonus, beta=beta, augmentation=augmentation, seed=seed)
+        self.actor = mlp(representation.state_dim, config.hidden, 2 * action_dim, layer_norm=config.layer_norm)
+        self.critic = self.make_critic(action_dim)
+        self.target_critic = make_target(self.critic)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(config.init_temperature)))
         self.target_entropy = -float(action_dim)
-        self.critic_optimizer = make_adam([*representation.parameters(), *self.critic.parameters()], lr=config.lr)
+        self.critic_optimizer = self.make_critic_optimizer(self.critic, config.lr)
         self.actor_optimizer = make_adam(self.actor.parameters(), lr=config.lr)
         self.temperature_optimizer = make_adam([self.log_temperature], lr=config.temperature_lr, betas=(0.5, 0.999))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # noqa: ARG002
-        state = self.representation.encode(views, mask).state
+        state = self.representation.encode(self.prepare_views(views), mask).state
         return self._sample_action(state)[0] if explore else self.actor(state).chunk(2, dim=1)[0].tanh()
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Take one update at agent step `step`: critics, representation, actor, temperature, targets."""
         config, temperature = self.config, self.log_temperature.exp().detach()
-        views, next_views = self.augment(batch)
+        encoded = self.encode_batch(batch)
+        features = encoded.features
+        predictions = self.critic.predict(self.critic_input(features.state), batch.action)
+        values = self.critic.decode(predictions)  # [2, B]
 
         # Soft n-step TD target of the total reward (Eq. 10), with clipped double Q from the target networks.
-        features = self.representation.encode(views, batch.mask)
         with torch.no_grad():
-            next_features = self.representation.encode(next_views, batch.next_mask)
-            next_action, next_log_prob = self._sample_action(next_features.state)
-            next_state = self.target_representation.encode(next_views, batch.next_mask).state
-            next_value = self.target_critic(next_state, next_action).amin(0) - temperature * next_log_prob
-            reward_int = self.compute_bonus(batch, views, features)
+            next_action, next_log_prob = self._sample_action(encoded.next_features.state)
+            next_value = self.target_critic(encoded.target_next_features.state, next_action).amin(0)
+            next_value = next_value - temperature * next_log_prob
+            reward_int = self.compute_bonus(batch, encoded, values)
             reward = total_reward(batch.reward_ext, reward_int, self.beta(step))
             target = reward + batch.discount * next_value
 
         # Critics and representation in one backward pass.
-        values = self.critic(self.critic_input(features.state), batch.action)  # [2, B]
-        critic_loss = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
-        representation_loss, metrics = self.representation.compute_loss(features, next_features)
+        critic_loss = self.critic.compute_loss(predictions, target)
+        representation_loss, metrics = self.representation.compute_loss(features, encoded.next_features)
         critic_grad_norm = optimizer_step(
             critic_loss + self.representation_loss_scale * representation_loss, self.critic_optimizer
         )
@@ -120,11 +122,12 @@ class SAC(OffPolicyAgent):
         temperature_loss = -self.log_temperature.exp() * (log_prob.detach() + self.target_entropy).mean()
         optimizer_step(temperature_loss, self.temperature_optimizer)
 
-        # Target networks.
+        if self.bonus is not None:
+            metrics |= self.bonus.update(batch)
+
         self.updates += 1
         if int(self.updates) % config.target_every_updates == 0:
-            soft_update(self.critic, self.target_critic, config.critic_rate)
-            soft_update(self.representation, self.target_representation, config.encoder_rate)
+            self.update_targets(self.critic, self.target_critic, critic_tau=config.critic_tau)
         agent_metrics = {
             "critic_loss": critic_loss,
             "critic_grad_norm": critic_grad_norm,
@@ -147,3 +150,17 @@ class SAC(OffPolicyAgent):
         # log(1 - tanh²), in a form that is numerically stable for large inputs.
         log_det_tanh = 2 * (math.log(2) - pre_tanh - F.softplus(-2 * pre_tanh))
         return pre_tanh.tanh(), (normal_log_prob - log_det_tanh).sum(1)
+
+
+@register_agent("sac", SACConfig, data="replay")
+def build_sac(config: SACConfig, context: BuildContext) -> SAC:
+    """Build SAC."""
+    return SAC(
+        context.representation,
+        context.actions.size,
+        config,
+        bonus=context.bonus,
+        beta=context.beta,
+        augmentation=context.augmentation,
+        seed=context.seed,
+    )

@@ -1,16 +1,22 @@
 """Arguments, exit statuses and printing shared by the subcommands."""
 
+import json
+import re
 import sys
+from collections.abc import Sequence
 from typing import IO, Annotated
 
 import tyro
 
+from manyview.utils.json_io import parse_value
 from manyview.utils.text import sanitize_text
 
 JsonFlag = Annotated[
     bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json", help="Print a JSON list instead of a table.")
 ]
 MAX_LINE_CHARS = 2_000
+SETTING_FLAG = re.compile(r"--(?P<no>no-)?(?P<name>\w[\w-]*(?:\.[\w-]+)+)(?:=(?P<value>.*))?", re.S)
+"""Flag of a setting; the dot tells it from other options."""
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 """Exit statuses of a failed command and of one ended by Ctrl-C, by shell convention."""
 
@@ -24,3 +30,30 @@ def report_error(reason: object) -> int:
     """Print an error as one line to stderr and return 2, tyro's exit status of invalid arguments."""
     print_line(reason, file=sys.stderr)
     return 2
+
+
+def convert_setting_flags(arguments: Sequence[str]) -> list[str]:
+    """Convert flags such as `--replay.batch-size 512` to assignments, `--set replay.batch_size=512`.
+
+    A flag takes all values up to the next option, several as a list; without a value it is true, as `--no-` is false.
+    """
+    converted: list[str] = []
+    remaining = list(arguments)
+    while remaining:
+        argument = remaining.pop(0)
+        flag = SETTING_FLAG.fullmatch(argument)
+        if flag is None or (flag["no"] and flag["value"] is not None):
+            converted.append(argument)
+            continue
+        values = [] if flag["value"] is None else [flag["value"]]
+        while not flag["no"] and flag["value"] is None and remaining and not _is_option(remaining[0]):
+            values.append(remaining.pop(0))
+        text = values[0] if len(values) == 1 else json.dumps([parse_value(value) for value in values])
+        if not values:
+            text = "false" if flag["no"] else "true"
+        converted += ["--set", f"{flag['name'].replace('-', '_')}={text}"]
+    return converted
+
+
+def _is_option(argument: str) -> bool:
+    return argument.startswith("--") or argument == "-h"  # `-1` is a value

@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from tyro.extras import SubcommandApp
 
 from manyview import __version__
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, convert_setting_flags, print_line
 
 COMMANDS = {
     "doctor": "Check the installation and show commands that repair it.",
@@ -27,8 +27,11 @@ COMMANDS = {
     "runs": "List runs with their state and last return.",
     "tasks": "List the tasks with their cameras and settings.",
     "views": "Show the views of a task during random actions.",
+    "config": "Show the settings of a run, or list presets and methods.",
 }
 """Subcommands with their lines in `manyview --help`."""
+SETTINGS_COMMANDS = ("train", "config")
+"""Subcommands that take settings with `--set` and as flags."""
 
 DESCRIPTION = """Reinforcement learning from several cameras with sparse rewards.
 `manyview <subcommand> --help` describes a subcommand; `manyview --version` prints the version."""
@@ -65,6 +68,8 @@ def _run(args: Sequence[str] | None) -> int:
     if arguments == ["--version"]:
         print(f"manyview {__version__}")
         return 0
+    if arguments[0] in SETTINGS_COMMANDS:
+        arguments = convert_setting_flags(arguments)
     app = SubcommandApp()
     for name, summary in COMMANDS.items():
         if arguments[0] == name:

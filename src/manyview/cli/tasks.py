@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from manyview.cli.arguments import JsonFlag, report_error
-from manyview.envs.registration import SUITES, load_suite
+from manyview.envs.registration import list_suites, load_suite
 from manyview.envs.suite import Suite, Task, TaskSettings
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ VIEWS = "views (further cameras)"
 HEADINGS = (*SETTINGS, VIEWS)
 
 SuiteName = Annotated[
-    str | None, tyro.conf.arg(metavar="NAME", help=f"List only this suite: {', '.join(SUITES)}.", help_behavior_hint="")
+    str | None,
+    tyro.conf.arg(metavar="NAME", help=f"List only this suite: {', '.join(list_suites())}.", help_behavior_hint=""),
 ]
 
 
@@ -29,9 +30,12 @@ def tasks(*, suite: SuiteName = None, as_json: JsonFlag = False) -> int:
     The settings are the defaults of `manyview train` and `manyview.make`.
     For tasks of the paper they are the paper's.
     """
-    if suite is not None and suite not in SUITES:
-        return report_error(f"unknown suite {suite!r}: expected one of {', '.join(SUITES)}")
-    suites = [load_suite(name) for name in (SUITES if suite is None else (suite,))]
+    if suite is not None and suite not in list_suites():
+        return report_error(f"unknown suite {suite!r}: expected one of {', '.join(list_suites())}")
+    try:
+        suites = [load_suite(name) for name in (list_suites() if suite is None else (suite,))]
+    except ValueError as error:  # of a broken package
+        return report_error(error)
     if as_json:
         print(json.dumps([entry for suite_spec in suites for entry in describe_tasks(suite_spec)], indent=2))
     else:

@@ -12,15 +12,24 @@ from itertools import chain
 from pathlib import Path
 from threading import Event, Thread
 from time import sleep
-from typing import Annotated
+from typing import Annotated, Any
 
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
 from manyview.cli.display import make_display
+from manyview.cli.settings import (
+    AgentOption,
+    BonusOption,
+    ConfigOption,
+    MethodOption,
+    PresetOption,
+    RepresentationOption,
+    SeedOption,
+    SetOption,
+)
 from manyview.cli.tail import stream_records
-from manyview.config.overrides import apply_overrides, to_plain
-from manyview.config.presets import PRESETS
+from manyview.config.overrides import to_plain
 from manyview.config.resolve import resolve_config
 from manyview.data import InsufficientSpaceError
 from manyview.envs.contract import ContractError, EnvError
@@ -42,42 +51,31 @@ def train(
         Annotated[str, arg(metavar="TASK", help="Task, such as dmc/hopper_hop; `manyview tasks` lists all.")]
     ],
     *,
-    method: Annotated[
-        str | None,
-        arg(
-            metavar="AGENT+METHOD",
-            help="Agent drqv2, sac or ppo with method mem, re3, curl or none; ppo also with ride.",
-            help_behavior_hint=f"(default: {RunConfig.method})",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        arg(
-            metavar="NAME[,NAME]",
-            help="Settings to start from. "
-            + "; ".join(f"{name}: {preset.summary}" for name, preset in PRESETS.items()),
-            help_behavior_hint="(default: the paper's with an accelerator, otherwise minute for toys, else cpu)",
-        ),
-    ] = None,
-    seed: Annotated[
+    method: MethodOption = None,
+    agent: AgentOption = None,
+    representation: RepresentationOption = None,
+    bonus: BonusOption = None,
+    preset: PresetOption = None,
+    seed: SeedOption = None,
+    frames: Annotated[
         int | None,
-        arg(metavar="N", help="Seed of all random numbers.", help_behavior_hint=f"(default: {RunConfig.seed})"),
+        arg(
+            metavar="N", help="Length of the run in simulator frames.", help_behavior_hint="(default: schedule.frames)"
+        ),
     ] = None,
-    set: Annotated[  # noqa: A002
-        UseAppendAction[tuple[tuple[str, ...], ...]],
-        arg(metavar="NAME=VALUE ...", help="Override settings, such as replay.batch_size=128; --dry-run shows all."),
-    ] = (),
-    config: Annotated[
-        Path | None,
-        arg(metavar="JSON", help="Use the config.json of an earlier run instead of a preset.", help_behavior_hint=""),
+    views: Annotated[
+        tuple[str, ...] | None,
+        arg(metavar="NAME ...", help="Views of the agent.", help_behavior_hint="(default: env.views)"),
     ] = None,
+    set: SetOption = (),  # noqa: A002
+    config: ConfigOption = None,
     out: Annotated[
         Path | None,
         arg(metavar="DIRECTORY", help="Run directory.", help_behavior_hint="(default: runs/TASK/METHOD/seedN)"),
     ] = None,
     device: Annotated[
         str | None,
-        arg(metavar="auto|cpu|cuda", help="Device of the networks.", help_behavior_hint="(default: machine.device)"),
+        arg(metavar="auto|cpu|cuda", help="Device of the networks.", help_behavior_hint="(default: compute.device)"),
     ] = None,
     actors: Annotated[
         int | None,
@@ -127,19 +125,27 @@ def train(
     Ctrl-C, SIGTERM or SIGHUP save a checkpoint and exit.
     """
     scale_options = {"actors": actors, "replay_shards": replay_shards, "learners": learners}
-    scale = {name: value for name, value in scale_options.items() if value is not None}
+    overrides: dict[str, Any] = {"scale": {name: n for name, n in scale_options.items() if n is not None}}
+    if frames is not None:
+        overrides["schedule"] = {"frames": frames}
+    if views is not None:
+        overrides["env"] = {"views": list(views)}
+    if device is not None:
+        overrides["compute"] = {"device": device}
     with exit_on_sigterm(), ExitStack() as engine:
         try:
             run_config = resolve_config(
                 task,
                 method=method,
+                agent=agent,
+                representation=representation,
+                bonus=bonus,
                 preset=preset,
                 seed=seed,
                 file=config,
                 assignments=list(chain(*set)),
-                device=device,
+                overrides=overrides,
             )
-            run_config = apply_overrides(run_config, {"scale": scale})
             run_dir = RunDir(out or default_run_path(run_config))
             if dry_run:
                 _print_estimate(estimate_run(run_config), run_dir)
@@ -166,7 +172,7 @@ def train(
         except (ValueError, TypeError, ImportError, OSError, InsufficientSpaceError, EngineError) as error:
             return report_error(error)
         status = _run(runner)
-    if run_config.log.wandb:
+    if run_config.logging.wandb:
         _bound_exit(status)
     return status
 

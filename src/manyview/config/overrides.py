@@ -1,14 +1,22 @@
-"""Overrides of nested config dataclasses, and their conversion to and from plain values."""
+"""Overrides of nested config dataclasses, and their conversion to and from plain values.
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, fields, is_dataclass, replace
+A field annotated with a `Registry` holds the config of one of its parts; the plain form names the part as `name`.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, fields, is_dataclass, replace
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from manyview.methods.registry import Registry
+from manyview.utils.validation import SettingError
 
 ConfigT = TypeVar("ConfigT")
 PlainMapping = Mapping[str, Any]
+NAME = "name"
+"""Key of a part's name in its plain form."""
 TYPE_NAMES = {type(None): "None", tuple[str, ...]: "a list"}
 """Names of types in error messages, where they differ from `__name__`."""
 
@@ -16,29 +24,29 @@ TYPE_NAMES = {type(None): "None", tuple[str, ...]: "a list"}
 def apply_overrides(config: ConfigT, overrides: PlainMapping, *, path: str = "") -> ConfigT:
     """Return a copy of `config` with the values of `overrides`.
 
-    A nested mapping overrides values of the settings group it names; `path` prefixes names in error messages.
+    A nested mapping overrides values of the settings group it names; `path` prefixes names in error messages. A `name`
+    in the group of a part selects another part, with its defaults.
 
     Raises:
         ValueError: A name is unknown, or a value has the wrong type.
 
     """
-    names = {field.name for field in fields(config)}  # type: ignore[arg-type]
-    if unknown := overrides.keys() - names:
-        raise ValueError(
-            f"unknown setting {path}{sorted(unknown)[0]}: expected one of {', '.join(sorted(names))}. "
-            "`manyview train --dry-run` lists all settings"
-        )
-    hints, values = get_type_hints(type(config)), {}
+    hints = _get_hints(type(config))
+    check_names(overrides, hints, path)
+    values = {}
     for name, value in overrides.items():
-        branch = getattr(config, name)
-        if is_dataclass(branch) != isinstance(value, Mapping):
-            expected = "a group of settings" if is_dataclass(branch) else "a single value"
-            raise ValueError(f"invalid {path}{name}: expected {expected}, got {value!r}")
-        if is_dataclass(branch):
-            values[name] = apply_overrides(branch, value, path=f"{path}{name}.")
+        full_name, current = f"{path}{name}", getattr(config, name)
+        registry = _find_registry(hints[name])
+        if registry is not None and isinstance(value, Mapping) and NAME in value:
+            current = _switch_part(registry, current, value[NAME])
+            value = {key: part for key, part in value.items() if key != NAME}
+        if is_dataclass(current) and value is not None:
+            check_group(value, full_name)
+            values[name] = apply_overrides(current, value, path=f"{full_name}.")
         else:
-            values[name] = _validate_value(hints[name], value, f"{path}{name}")
-    return replace(config, **values)  # type: ignore[type-var]
+            values[name] = _validate_value(hints[name], value, full_name)
+    with _add_prefix(path):
+        return replace(config, **values)  # type: ignore[type-var]
 
 
 def merge_overrides(first: PlainMapping, second: PlainMapping) -> dict[str, Any]:
@@ -65,8 +73,16 @@ def nest_overrides(assignments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def to_plain(config: Any) -> dict[str, Any]:
-    """Convert a config to dicts, lists, strings and numbers, for JSON."""
-    plain: dict[str, Any] = asdict(config)
+    """Convert a config to dicts, lists, strings and numbers, for JSON and TOML."""
+    hints, plain = _get_hints(type(config)), dict[str, Any]()
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if is_dataclass(value):
+            registry = _find_registry(hints[field.name])
+            plain[field.name] = {} if registry is None else {NAME: registry.find_name(value)}
+            plain[field.name] |= to_plain(value)
+        else:
+            plain[field.name] = list(value) if isinstance(value, tuple) else value
     return plain
 
 
@@ -76,27 +92,93 @@ def from_plain(kind: type[ConfigT], plain: PlainMapping, *, path: str = "") -> C
     Names and types are checked, because files can be edited or come from other versions.
 
     Raises:
-        ValueError: A name is unknown in this version, or a value has the wrong type.
+        ValueError: A name is unknown in this version, a part is not installed, or a value has the wrong type.
 
     """
-    hints = get_type_hints(kind)
-    if unknown := plain.keys() - hints.keys():
-        raise ValueError(f"unknown setting {path}{sorted(unknown)[0]}: not defined in this version of manyview")
+    hints = _get_hints(kind)
+    check_names(plain, hints, path)
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name not in plain and field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"missing setting {path}{field.name}: expected a value, got none")
     values = {name: _validate_value(hints[name], value, f"{path}{name}") for name, value in plain.items()}
-    return kind(**values)
+    with _add_prefix(path):
+        return kind(**values)
+
+
+def check_overrides(kind: type[Any], overrides: PlainMapping, *, path: str = "") -> None:
+    """Check names and types of overrides of a config of type `kind`.
+
+    Raises:
+        ValueError: A name is unknown, or a value has the wrong type.
+
+    """
+    check_group(overrides, path.removesuffix("."))
+    hints = _get_hints(kind)
+    check_names(overrides, hints, path)
+    for name, value in overrides.items():
+        options = _get_options(hints[name])
+        group = next((option for option in options if isinstance(option, type) and is_dataclass(option)), None)
+        if group is not None and value is not None:
+            check_overrides(group, value, path=f"{path}{name}.")
+        else:
+            _validate_value(hints[name], value, f"{path}{name}")
+
+
+def check_group(value: Any, path: str) -> None:
+    """Raise `ValueError` if a value is not a mapping of settings."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"invalid {path}: expected a group of settings, got {value!r}")
+
+
+def _get_hints(kind: type[Any]) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def check_names(plain: PlainMapping, hints: Collection[str], path: str = "") -> None:
+    """Raise `ValueError` for a name that is not in `hints`."""
+    for name in sorted(plain.keys() - set(hints)):
+        close = get_close_matches(str(name), hints, n=1)
+        hint = f"; did you mean {path}{close[0]}?" if close else ""
+        expected = ", ".join(sorted(hints)) or "no settings"
+        raise ValueError(
+            f"unknown setting {path}{name}: expected one of {expected}{hint}. `manyview config show` lists all settings"
+        )
+
+
+def _find_registry(hint: Any) -> Registry | None:
+    """Return the registry that a field is annotated with."""
+    if get_origin(hint) is not Annotated:
+        return None
+    return next((extra for extra in hint.__metadata__ if isinstance(extra, Registry)), None)
+
+
+def _switch_part(registry: Registry, current: Any, name: Any) -> Any:
+    return current if registry.find_name(current) == name else registry[str(name)].config()
+
+
+@contextmanager
+def _add_prefix(path: str) -> Iterator[None]:
+    """Add the group's name to the setting's name in a `SettingError`."""
+    try:
+        yield
+    except SettingError as error:
+        raise error.add_prefix(path) from None
 
 
 def _validate_value(kind: Any, value: Any, path: str) -> Any:
-    if is_dataclass(kind):
-        if not isinstance(value, Mapping):
-            raise ValueError(f"invalid {path}: expected a group of settings, got {value!r}")
-        return from_plain(kind, value, path=f"{path}.")  # type: ignore[arg-type]
-    options = get_args(kind) if get_origin(kind) in (UnionType, Union) else (kind,)
+    registry = _find_registry(kind)
+    if registry is not None:
+        return _validate_part(registry, value, path)
+    options = _get_options(kind)
     if value is None and type(None) in options:
         return None
     for option in options:
-        if get_origin(option) is tuple and isinstance(value, list | tuple):
-            return tuple(value)
+        if is_dataclass(option):
+            check_group(value, path)
+            return from_plain(option, value, path=f"{path}.")  # type: ignore[arg-type]
+        if get_origin(option) is tuple and (items := _validate_items(get_args(option)[0], value)) is not None:
+            return items
         if get_origin(option) is not None and value in get_args(option):  # a Literal
             return value
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -106,8 +188,30 @@ def _validate_value(kind: Any, value: Any, path: str) -> Any:
             return int(value)
         if isinstance(option, type) and type(value) is option:
             return value
+    raise _make_type_error(options, value, path)
+
+
+def _validate_items(kind: Any, value: Any) -> tuple[Any, ...] | None:
+    """Return the items of a list or a single item as a tuple, None if they are invalid; cameras may be numbers."""
+    items = value if isinstance(value, list | tuple) else [value]
+    items = [str(item) if kind is str and type(item) is int else item for item in items]
+    return tuple(items) if all(type(item) is kind for item in items) else None
+
+
+def _get_options(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (UnionType, Union) else (kind,)
+
+
+def _validate_part(registry: Registry, value: Any, path: str) -> Any:
+    if not isinstance(value, Mapping) or not isinstance(value.get(NAME), str):
+        raise ValueError(f"invalid {path}: expected the settings of a {registry.kind} with its name, got {value!r}")
+    settings = {name: setting for name, setting in value.items() if name != NAME}
+    return from_plain(registry[value[NAME]].config, settings, path=f"{path}.")
+
+
+def _make_type_error(options: Iterable[Any], value: Any, path: str) -> ValueError:
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     kinds = [TYPE_NAMES.get(option) or option.__name__ for option in options if get_origin(option) is not Literal]
     close_matches = get_close_matches(str(value), choices, n=1)
     hint = f"; did you mean {close_matches[0]}?" if close_matches else ""
-    raise ValueError(f"{path} must be {' or '.join([*choices, *kinds])}, got {value!r}{hint}")
+    return ValueError(f"{path} must be {' or '.join([*choices, *kinds])}, got {value!r}{hint}")

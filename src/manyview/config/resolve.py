@@ -1,62 +1,61 @@
-"""Resolution of the run config from a preset or a config file, and assignments."""
+"""Resolution of the run config from a preset or a config file, parts and assignments."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from manyview.config.overrides import apply_overrides, from_plain, nest_overrides
-from manyview.config.presets import choose_preset, load_preset
+from manyview.config.files import read_config_file
+from manyview.config.method import DEFAULT_METHOD, parse_method
+from manyview.config.overrides import NAME, apply_overrides, merge_overrides, nest_overrides
+from manyview.config.presets import PARTS, choose_preset, load_preset
 from manyview.config.schema import RunConfig
-from manyview.utils.json_io import read_json
+from manyview.utils.json_io import parse_value
+
+DEFAULT_TASK = "dmc/cheetah_run"
 
 
 def resolve_config(
-    task: str,
+    task: str | None,
     *,
     method: str | None = None,
+    agent: str | None = None,
+    representation: str | None = None,
+    bonus: str | None = None,
     preset: str | None = None,
     seed: int | None = None,
     file: Path | None = None,
     assignments: Sequence[str] = (),
-    device: str | None = None,
+    overrides: dict[str, Any] | None = None,
 ) -> RunConfig:
     """Return the run config of a preset or a config file, with assignments such as `replay.n_step=1` applied.
 
-    Without `preset` and `file`, the preset depends on the task, the method and whether torch finds an accelerator.
-    With `file`, `task` replaces its task, and `method` and `seed` replace its own if they are given.
+    `method` names all parts, `agent`, `representation` and `bonus` single ones; the others stay as they are. Without
+    `preset` and `file`, the preset depends on the task, the method and whether torch finds an accelerator. With `file`,
+    the other arguments replace its own if they are given. `overrides` win over `assignments`.
 
     Raises:
         ValueError: A name or value is invalid, or both `preset` and `file` are given.
         OSError: `file` cannot be read.
 
     """
+    changes = nest_overrides(parse_assignment(assignment) for assignment in assignments)
+    changes = merge_overrides(changes, overrides or {})
+    names = dict(zip(PARTS, (agent, representation, bonus), strict=True))
+    if method is not None:
+        names = {kind: names[kind] or name for kind, name in zip(PARTS, parse_method(method), strict=True)}
+    parts = {kind: {NAME: name} for kind, name in names.items() if name is not None}
+    changes = merge_overrides(parts, changes)
     if file is None:
-        accelerator = torch.accelerator.is_available() and device != "cpu"
-        method, seed = method or RunConfig.method, RunConfig.seed if seed is None else seed
-        name = preset or choose_preset(task, method, accelerator=accelerator)
-        config = load_preset(name, task=task, method=method, seed=seed)
-    elif preset is not None:
+        return _load_preset(task or DEFAULT_TASK, preset, RunConfig.seed if seed is None else seed, changes)
+    if preset is not None:
         raise ValueError(
             f"--config and --preset exclude each other: expected one of them, got {file} and {preset}. "
             "The file holds every setting"
         )
-    else:
-        loaded = read_config_file(file)
-        config = replace(loaded, task=task, method=method or loaded.method, seed=loaded.seed if seed is None else seed)
-    config = apply_overrides(config, nest_overrides(parse_assignment(assignment) for assignment in assignments))
-    return config if device is None else apply_overrides(config, {"machine": {"device": device}})
-
-
-def read_config_file(file: Path) -> RunConfig:
-    """Read the config.json of a run; a `ValueError` names the file."""
-    try:
-        return from_plain(RunConfig, read_json(file))
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+    replacements = {name: value for name, value in (("task", task), ("seed", seed)) if value is not None}
+    return apply_overrides(read_config_file(file, **replacements), changes)
 
 
 def parse_assignment(assignment: str) -> tuple[str, Any]:
@@ -66,7 +65,18 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
         raise ValueError(
             f"invalid assignment of --set: expected NAME=VALUE, such as replay.batch_size=128, got {assignment!r}"
         )
-    try:
-        return name, json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        return name, text
+    return name, parse_value(text)
+
+
+def _load_preset(task: str, preset: str | None, seed: int, changes: dict[str, Any]) -> RunConfig:
+    """Return the config of a preset for the parts that `changes` name, with the changes applied."""
+    defaults = zip(PARTS, parse_method(DEFAULT_METHOD), strict=True)
+    method = "+".join(str(_get(changes, kind, NAME) or name) for kind, name in defaults)
+    accelerator = torch.accelerator.is_available() and _get(changes, "compute", "device") != "cpu"
+    preset = preset or choose_preset(task, method, accelerator=accelerator)
+    return apply_overrides(load_preset(preset, task=task, method=method, seed=seed), changes)
+
+
+def _get(changes: dict[str, Any], group: str, name: str) -> Any:
+    settings = changes.get(group)
+    return settings.get(name) if isinstance(settings, dict) else None  # `apply_overrides` refuses other values

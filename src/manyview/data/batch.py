@@ -51,3 +51,15 @@ class Minibatch(NamedTuple):
     """Views of the next step, or None; the row's own views where its episode ended."""
     next_mask: Tensor | None
     has_next: Tensor  # [B] bool, true if the next step is in the same episode
+
+
+def get_next(batch: Batch | Minibatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return views and mask of the next state, and a mask [B] of the rows that have one.
+
+    Raises ValueError if a minibatch was made without next views.
+    """
+    if isinstance(batch, Batch):
+        return batch.next_views, batch.next_mask, torch.ones_like(batch.mask[:, 0])
+    if batch.next_views is None or batch.next_mask is None:
+        raise ValueError("minibatch without next views: expected RolloutBuffer.get_minibatch(with_next=True)")
+    return batch.next_views, batch.next_mask, batch.has_next

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyview.data.augmentation import Augmentation, augment
+from manyview.data.batch_augmentation import drop_views_by_key
 from manyview.utils.counter_rng import derive_keys
 
 
@@ -28,15 +29,20 @@ class DerivedViews:
     seed: int
     augmentations: Sequence[tuple[int, Augmentation]] = ()
     """Pairs of camera index and augmentation, one per derived view."""
+    dropout: float = 0.0
+    """Probability with which each view is marked as absent, cameras included; one is always kept."""
 
     def __call__(self, views: Tensor, mask: Tensor, *, draw_ids: Tensor, env_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Append the derived views to the cameras' `views` [B, V, C, H, W] and `mask` [B, V].
 
         Rows with equal `draw_ids` and `env_ids` [B] get equal randomness. A derived view is absent if its camera is.
         """
-        if not self.augmentations:
-            return views, mask
         key = derive_keys(self.seed, draw_ids, env_ids)
+        if self.augmentations:
+            views, mask = self._append_views(views, mask, key)
+        return views, drop_views_by_key(mask, self.dropout, key) if self.dropout else mask
+
+    def _append_views(self, views: Tensor, mask: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         augmented = [
             augment(views[:, camera].contiguous(), key + index, augmentation)
             for index, (camera, augmentation) in enumerate(self.augmentations)

@@ -30,6 +30,9 @@ class FeatureRows(NamedTuple):
 class NeighborSearch(Protocol):
     """Search of a batch's nearest neighbors in a replay buffer."""
 
+    @property
+    def distances_shape(self) -> tuple[int, int]: ...  # G, k
+
     def __call__(
         self,
         replay: ReplayBuffer,

@@ -8,7 +8,7 @@ from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera
 from manyview.envs.contract import ContractError
 from manyview.envs.registration import list_tasks, make, make_vector, wrap
 from manyview.envs.rendering.mujoco import Orbit
-from manyview.envs.suite import Task, TaskSettings
+from manyview.envs.suite import Suite, Task, TaskSettings
 from manyview.envs.views import MASK, MultiViewEnv, NotRestorable, View, ViewWarning, get_views, restore, snapshot
 from manyview.envs.wrappers.faults import Fault, FaultInjector
 from manyview.envs.wrappers.sanity import SanityCheck
@@ -26,6 +26,7 @@ __all__ = [
     "NotRestorable",
     "Orbit",
     "SanityCheck",
+    "Suite",
     "Task",
     "TaskSettings",
     "View",

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from operator import index
-from typing import Any, SupportsIndex, Unpack, get_args
+from typing import Any, SupportsIndex, Unpack, cast, get_args
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -28,34 +28,51 @@ from manyview.envs.wrappers.faults import Fault, FaultInjector
 from manyview.envs.wrappers.observation import FrameStack, SelectViews
 from manyview.envs.wrappers.sanity import SanityCheck
 from manyview.envs.wrappers.validation import CallValidator, OutputValidator
+from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
 from manyview.utils.user_modules import import_user_module
 
 SUITES = ("toy", "dmc", "procgen", "metaworld")
 """Packages `manyview.envs.<name>` with a `suite.SUITE`; a simulator is imported only when a task is made."""
+SUITE_GROUP = "manyview.suites"
+"""Entry points of installed packages: the name of a suite and its `Suite`."""
 CHOICES = {"render_quality": get_args(RenderQuality), "levels": get_args(Levels)}
 
 
+def list_suites() -> tuple[str, ...]:
+    """Return the names of all suites: the built-in ones, then those of installed packages."""
+    return (*SUITES, *sorted(find_entry_points(SUITE_GROUP).keys() - {*SUITES}))
+
+
 def load_suite(name: str) -> Suite:
-    """Import the suite `name` without its simulator."""
-    suite: Suite = import_module(f"manyview.envs.{name}.suite").SUITE
-    return suite
+    """Import the suite `name` without its simulator; `ValueError` names the package of a broken one."""
+    if name in SUITES:
+        return cast("Suite", import_module(f"manyview.envs.{name}.suite").SUITE)
+    entry_point = find_entry_points(SUITE_GROUP)[name]
+    suite = load_entry_point(entry_point)
+    is_named = isinstance(suite, Suite) and suite.name == name
+    if not is_named or any(key != task.id or not key.startswith(f"{name}/") for key, task in suite.tasks.items()):
+        raise ValueError(
+            f"{describe_entry_point(entry_point)} is invalid: expected a Suite {name!r} with tasks by id, such as "
+            f"{name}/task, got {suite!r:.200}"
+        )
+    return cast("Suite", suite)
 
 
 def list_tasks() -> dict[str, Task]:
     """Return the tasks of all suites by id, whether the suite is installed or not."""
-    return {task.id: task for name in SUITES for task in load_suite(name).tasks.values()}
+    return {task.id: task for name in list_suites() for task in load_suite(name).tasks.values()}
 
 
 def find_task(task_id: str) -> Task:
     """Return the task with this id; `ValueError` with the closest ids if there is none."""
-    known = list_tasks()
-    if task_id not in known:
-        close = get_close_matches(task_id, known, n=3) or [f"{name}/..." for name in SUITES]
-        raise ValueError(
-            f"unknown task {task_id!r}; did you mean {' or '.join(close)}? `manyview tasks` lists all tasks. For a "
-            "custom environment give 'module:function', a function that returns a multi-view environment."
-        )
-    return known[task_id]
+    suite = task_id.split("/")[0]
+    if suite in list_suites() and task_id in (tasks := load_suite(suite).tasks):  # imports no other suite
+        return tasks[task_id]
+    close = get_close_matches(task_id, list_tasks(), n=3) or [f"{name}/..." for name in list_suites()]
+    raise ValueError(
+        f"unknown task {task_id!r}; did you mean {' or '.join(close)}? `manyview tasks` lists all tasks. For a "
+        "custom environment give 'module:function', a function that returns a multi-view environment."
+    )
 
 
 def make(

@@ -11,17 +11,21 @@
 | Eq. 7: state                              | `encoder.Encoder.forward`                          |
 | Eq. 9: intrinsic reward r̂                 | `reward.compute_distances`, `reward.intrinsic_reward` |
 | Eq. 10: total reward and β                | `reward.total_reward`, `reward.BetaSchedule`       |
+| encoder with losses                       | `representation.MEMRepresentation`                 |
+| r̂ with feature bank and scales            | `bonus.EntropyBonus`                               |
 | all together                              | `model.MEM`                                        |
 
 The mark PAPER in the code refers to a decision in `docs/explanation/decisions.md`, where the paper leaves a question
 open or this implementation differs from it.
 """
 
-from manyview.mem.config import MEMConfig
+from manyview.mem.bonus import EntropyBonus
+from manyview.mem.config import EntropyBonusConfig, MEMConfig, MEMRepresentationConfig
 from manyview.mem.diagnostics import Diagnostics
 from manyview.mem.encoder import Encoder, Features, stack_views
 from manyview.mem.knn import knn_distance, knn_entropy
 from manyview.mem.model import MEM
+from manyview.mem.representation import MEMRepresentation
 from manyview.mem.reward import BetaSchedule, total_reward
 
 __all__ = [
@@ -29,8 +33,12 @@ __all__ = [
     "BetaSchedule",
     "Diagnostics",
     "Encoder",
+    "EntropyBonus",
+    "EntropyBonusConfig",
     "Features",
     "MEMConfig",
+    "MEMRepresentation",
+    "MEMRepresentationConfig",
     "knn_distance",
     "knn_entropy",
     "stack_views",

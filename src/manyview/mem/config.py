@@ -8,17 +8,14 @@ from manyview.mem.losses import L1, Adversary, MarginUnit, OtherViews
 from manyview.mem.regularizers import Temporal
 from manyview.nn.normalization import RewardScale
 from manyview.nn.trunks import Trunk
-from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices, check_positive
 
 DistanceScale = Literal["raw", "relative"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MEMConfig:
-    """Settings of MEM.
-
-    The defaults are chosen by measurement; `MEMConfig.literal()` follows the text of the paper.
-    """
+class MEMRepresentationConfig:
+    """Settings of MEM's encoder and losses."""
 
     latent_dim: int = 64
     """Dimension p of a shared or specific feature vector."""
@@ -59,6 +56,19 @@ class MEMConfig:
     temporal_temperature: float = 0.1
     """Temperature of the temporal `contrast`."""
 
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_at_least(self, 1, "latent_dim")
+        check_at_most(self, MAX_UNITS, "latent_dim")
+        check_positive(self, "temporal_temperature", "discriminator_lr")
+        check_at_least(self, 0, "diff_coef", "con_coef", "adv_coef", "margin")
+        check_at_least(self, 0, "floor", "floor_coef", "decorrelation_coef", "temporal_coef")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyBonusConfig:
+    """Settings of MEM's intrinsic reward r̂ (Eq. 9)."""
+
     k: int = 3
     """k of the k-nearest neighbor in Eq. 9."""
     entropy: Combine = "marginal"
@@ -72,13 +82,20 @@ class MEMConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_at_least(self, 1, "k", "latent_dim")
-        check_at_most(self, MAX_UNITS, "latent_dim")
-        for name in ("temporal_temperature", "discriminator_lr"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"expected {name} > 0, got {getattr(self, name)}")
-        check_at_least(self, 0, "diff_coef", "con_coef", "adv_coef", "margin", "bank")
-        check_at_least(self, 0, "floor", "floor_coef", "decorrelation_coef", "temporal_coef")
+        check_at_least(self, 1, "k")
+        check_at_least(self, 0, "bank")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MEMConfig(MEMRepresentationConfig, EntropyBonusConfig):
+    """Settings of MEM: encoder, losses and intrinsic reward.
+
+    The defaults are chosen by measurement; `MEMConfig.literal()` follows the text of the paper.
+    """
+
+    def __post_init__(self) -> None:
+        MEMRepresentationConfig.__post_init__(self)
+        EntropyBonusConfig.__post_init__(self)
 
     @classmethod
     def literal(cls) -> "MEMConfig":

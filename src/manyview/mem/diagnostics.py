@@ -51,8 +51,9 @@ class Diagnostics:
     """Mean of r̂ of Eq. 9, before `reward_scale`: goes to 0 when the features collapse."""
     reward_std: float
     """Standard deviation of r̂ of Eq. 9, before `reward_scale`."""
-    contrast: float
-    """β times the standard deviation of r̂ after `reward_scale`: the part of the bonus that steers the policy."""
+    contrast: float | None
+    """β times the standard deviation of r̂ after `reward_scale`: the part of the bonus that steers the policy;
+    None without a bonus."""
 
     def to_metrics(self) -> dict[str, float]:
         """Return all meters by flat name (`std/front`), for a logger."""
@@ -61,9 +62,9 @@ class Diagnostics:
             for meter in ("present", "std", "rank", "share", "cosine")
             for name, value in getattr(self, meter).items()
         }
-        for field in ("finite", "discriminator_accuracy", "chance", "reward_mean", "reward_std", "contrast"):
+        for field in ("finite", "discriminator_accuracy", "chance", "reward_mean", "reward_std"):
             flat[field] = getattr(self, field)
-        return flat
+        return flat if self.contrast is None else flat | {"contrast": self.contrast}
 
     def list_warnings(self) -> list[str]:
         """Return one sentence per problem, each with a remedy; empty if there is none."""
@@ -100,7 +101,7 @@ class Diagnostics:
                 warnings.append(
                     f"shared and specific features of view `{name}` overlap (cosine {value:.2f}): raise diff_coef."
                 )
-        if self.contrast < MIN_CONTRAST:
+        if self.contrast is not None and self.contrast < MIN_CONTRAST:
             warnings.append(
                 f"the bonus no longer steers the policy: β · std(r̂) is {self.contrast:.1g}. Expected late in training; "
                 'otherwise raise beta0 or set reward_scale="std".'
@@ -119,7 +120,7 @@ def compute_diagnostics(
     distances: Tensor,
     logits: Tensor,
     reward: Tensor,
-    scaled_reward: Tensor,
+    scaled_reward: Tensor | None,
     beta: float,
 ) -> Diagnostics:
     """Compute the health meters of a batch.
@@ -130,7 +131,7 @@ def compute_diagnostics(
         distances: [B, V + 1], the k-NN distances of Eq. 9.
         logits: [B, V, V], of the discriminator.
         reward: [B], r̂ before `reward_scale`.
-        scaled_reward: [B], r̂ after it.
+        scaled_reward: [B], r̂ after it; None without a bonus.
         beta: current weight β of the bonus.
 
     """
@@ -152,7 +153,7 @@ def compute_diagnostics(
         chance=(1 / mask.sum(1).float())[:, None].expand_as(mask)[mask].mean().item(),
         reward_mean=reward.mean().item(),
         reward_std=reward.std(correction=0).item(),
-        contrast=beta * scaled_reward.std(correction=0).item(),
+        contrast=None if scaled_reward is None else beta * scaled_reward.std(correction=0).item(),
     )
 
 

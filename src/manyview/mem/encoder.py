@@ -57,8 +57,9 @@ class Encoder(nn.Module):
         # Both heads of the paper in one matrix: the large convolution output is read once.
         self.heads = nn.Linear(flat_dim, 2 * latent_dim)
         # PAPER: D2. No affine gain by default: the sparsity term could shrink it, and with it the reward, to zero.
-        self.shared_norm = nn.LayerNorm(latent_dim, elementwise_affine=affine_norm)
-        self.specific_norm = nn.LayerNorm(latent_dim, elementwise_affine=affine_norm)
+        self.norm = nn.LayerNorm(latent_dim, elementwise_affine=False)  # of both heads in one call
+        self.gain = nn.Parameter(torch.ones(2, latent_dim)) if affine_norm else None
+        self.offset = nn.Parameter(torch.zeros(2, latent_dim)) if affine_norm else None
         self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
         self.apply(partial(init_orthogonal, heads=2))
 
@@ -88,8 +89,10 @@ class Encoder(nn.Module):
         Both are float32, even under autocast.
         """
         pixels = normalize_images(images, self.heads.weight.dtype)
-        shared, specific = self.heads(self.trunk(pixels)).float().chunk(2, dim=-1)
-        return self.shared_norm(shared), self.specific_norm(specific)
+        features = self.norm(self.heads(self.trunk(pixels)).float().unflatten(-1, (2, self.latent_dim)))  # [N, 2, P]
+        if self.gain is not None and self.offset is not None:
+            features = features * self.gain + self.offset
+        return features[:, 0], features[:, 1]
 
     def _check_inputs(self, views: Tensor, mask: Tensor | None) -> None:
         expected = (self.num_views, *self.image_shape)

@@ -45,7 +45,7 @@ class FeatureBank(nn.Module):
         """Append a batch; it overwrites the oldest rows."""
         points, mask = features.terms[-self.size :].transpose(0, 1), features.terms_mask[-self.size :].T
         slots = (self.head + torch.arange(points.shape[1], device=points.device)) % self.size
-        self.points[:, slots] = points.to(self.points.dtype)
-        self.mask[:, slots] = mask
-        self.indices[slots] = indices[-self.size :]
+        self.points.index_copy_(1, slots, points.to(self.points.dtype))
+        self.mask.index_copy_(1, slots, mask)
+        self.indices.index_copy_(0, slots, indices[-self.size :])
         self.head.copy_((self.head + len(slots)) % self.size)

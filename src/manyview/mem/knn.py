@@ -5,24 +5,28 @@
 
 import math
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-Combine = Literal["marginal", "joint"]
+from manyview.mem.neighbor_selection import (
+    ApproximateJoint,
+    ApproximateMarginal,
+    Combine,
+    ExactSearch,
+    ReferenceSet,
+    compute_center,
+    measure_nearest,
+)
 
-# A matmul selects k plus this many candidates, whose distances are then computed exactly by difference: this corrects
-# the order of near-duplicates that rounding has swapped. Five suffice for spreads of 1e-6 at norm 8 (QUALITY S6).
-_EXTRA_CANDIDATES = 5
-
-
-class ReferenceSet(NamedTuple):
-    """Points to search for neighbors, if other than the queries."""
-
-    points: Tensor  # [G, M, P]
-    mask: Tensor  # [G, M] bool, true where the point is present
-    indices: Tensor  # [M] row index; a point with the query's index is not its neighbor
+__all__ = [
+    "Combine",
+    "ReferenceSet",
+    "knn_distance",
+    "knn_entropy",
+    "search_neighbors",
+    "windowed_knn_distance",
+]
 
 
 def knn_distance(
@@ -73,21 +77,18 @@ def knn_distance(
         indices = torch.arange(count, device=points.device)
     if reference is None:
         reference = ReferenceSet(points, mask, indices)
-    reference_points = reference.points.detach().float()
-    approximate_distances = (_ApproximateMarginal if combine == "marginal" else _ApproximateJoint)(
-        reference_points, reference.mask
-    )
-
-    tile = max(1, tile_bytes // (8 * groups * max(1, reference_points.shape[1])))
-    distances = []
-    for first in range(0, count, tile):
-        block = slice(first, min(first + tile, count))
-        queries, query_mask = points[:, block], mask[:, block]
-        approximate = approximate_distances(queries, query_mask)  # [G or 1, T, M]
-        approximate.masked_fill_(indices[block].unsqueeze(1) == reference.indices, torch.inf)
-        ascending = _measure_nearest(approximate, queries, query_mask, reference_points, reference.mask, k, combine)
-        distances.append(_average_first(ascending, k) if average else _select_kth(ascending, k))
-    return torch.cat(distances, dim=1)
+    reference = reference._replace(points=reference.points.detach().float())
+    # Compiled, all is in float64: a proof of float32 depends on the data and would break the graph.
+    is_compiling = torch.compiler.is_compiling()
+    if combine == "joint" and not is_compiling and bool(mask.all() & reference.mask.all()):
+        points, mask, reference = _join_groups(points, mask, reference)
+        combine = "marginal"
+    center = None if is_compiling or combine == "joint" else compute_center(points, mask)
+    search = ExactSearch(reference, k, combine, average=average, center=center)
+    tile = max(1, tile_bytes // (8 * groups * max(1, reference.points.shape[1])))
+    blocks = zip(points.split(tile, dim=1), mask.split(tile, dim=1), indices.split(tile), strict=True)
+    with torch.autocast(points.device.type, enabled=False):
+        return torch.cat([search(*block) for block in blocks], dim=1) if count else points.new_zeros(len(points), 0)
 
 
 def search_neighbors(
@@ -111,16 +112,13 @@ def search_neighbors(
         farthest is repeated; with none, or for an absent row, all are 0.
 
     """
-    center = (points * mask.unsqueeze(-1)).sum(1, keepdim=True) / mask.sum(1).clamp(min=1).view(-1, 1, 1)  # [G, 1, P]
-    approximate_distances = _ApproximateMarginal if combine == "marginal" else _ApproximateJoint
+    center = compute_center(points, mask)
+    approximate_distances = ApproximateMarginal if combine == "marginal" else ApproximateJoint
     groups = len(points) if combine == "marginal" else 1
     nearest = points.new_full((groups, points.shape[1], k), torch.inf)
     for block in blocks:
         approximate = approximate_distances(block.points - center, block.mask, torch.float32)(points - center, mask)
-        own = torch.searchsorted(block.indices, indices).clamp(max=len(block.indices) - 1)  # column of each row's index
-        rows = (block.indices[own] == indices).nonzero().squeeze(1)
-        approximate[:, rows, own[rows]] = torch.inf
-        distances = _measure_nearest(approximate, points, mask, block.points, block.mask, k, combine)
+        distances, _ = measure_nearest(approximate, points, mask, indices, block, k, combine)
         nearest = torch.cat([nearest, distances], dim=2).sort(-1).values[..., :k]
     return nearest.nan_to_num(posinf=0.0).cummax(-1).values
 
@@ -205,90 +203,7 @@ def _project_on_principal_axis(points: Tensor, mask: Tensor, combine: Combine) -
     return projection.masked_fill(~mask, torch.inf) if combine == "marginal" else projection  # absent rows sort last
 
 
-class _ApproximateMarginal:
-    """Ranking score |b|² - 2ab, [G, T, M].
-
-    It orders the neighbors b of a as |a - b|² does, in one pass; inf where b is absent. In float64: float32 rounding
-    (6e-6 at squared norm 64) would hide distances under 2e-3.
-    """
-
-    def __init__(self, reference: Tensor, mask: Tensor, dtype: torch.dtype = torch.float64) -> None:
-        self.reference = reference.to(dtype)
-        self.norms = self.reference.pow(2).sum(-1).masked_fill(~mask, torch.inf).unsqueeze(1)
-
-    def __call__(self, queries: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # absent queries get 0 at the end
-        return torch.baddbmm(self.norms, queries.to(self.reference), self.reference.transpose(1, 2), alpha=-2)
-
-
-class _ApproximateJoint:
-    """Squared distance [1, T, M] over common views, scaled to the number of the query's views.
-
-    One matmul: a²·[b present] + [a present]·b² - 2ab, with absent vectors zero.
-    """
-
-    def __init__(self, reference: Tensor, mask: Tensor, dtype: torch.dtype = torch.float64) -> None:
-        self.mask = mask.T.to(dtype)  # [M, G]
-        self.columns = torch.cat([*self._flatten_groups(reference.to(dtype), mask), self.mask], dim=1)
-
-    def __call__(self, queries: Tensor, mask: Tensor) -> Tensor:
-        vectors, norms = self._flatten_groups(queries.to(self.mask), mask)
-        present = mask.T.to(self.mask)
-        total = torch.cat([-2 * vectors, present, norms], dim=1) @ self.columns.T
-        common = present @ self.mask.T  # number of common views; none: 0 / 0, no neighbor
-        return (total * present.sum(1, keepdim=True) / common).nan_to_num_(nan=torch.inf).unsqueeze(0)
-
-    @staticmethod
-    def _flatten_groups(points: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        vectors = points.masked_fill(~mask.unsqueeze(-1), 0.0)
-        return vectors.transpose(0, 1).flatten(1), vectors.pow(2).sum(-1).T  # [N, G * P], [N, G]
-
-
-def _measure_nearest(
-    approximate: Tensor,
-    queries: Tensor,
-    query_mask: Tensor,
-    reference: Tensor,
-    reference_mask: Tensor,
-    k: int,
-    combine: Combine,
-) -> Tensor:
-    """Return ascending distances [G or 1, T, C] to the C best of `approximate` [G or 1, T, M], inf if not neighbors."""
-    groups, _, dim = queries.shape
-    candidates = approximate.topk(min(k + _EXTRA_CANDIDATES, approximate.shape[2]), largest=False, sorted=False)
-    candidate_rows = candidates.indices.flatten(1).expand(groups, -1)  # [G, T * C]
-    # Distances by difference are exact however close the points are.
-    neighbors = reference.gather(1, candidate_rows.unsqueeze(-1).expand(-1, -1, dim)).unflatten(
-        1, candidates.indices.shape[1:]
-    )
-    exact = (neighbors - queries.unsqueeze(2)).pow(2).sum(-1)  # [G, T, C]
-    exact = _combine_groups(
-        exact, query_mask.unsqueeze(2), reference_mask.gather(1, candidate_rows).view(exact.shape), combine
-    )
-    exact = exact.masked_fill(candidates.values.isinf(), torch.inf)  # [G or 1, T, C]
-    return exact.sort(-1).values.sqrt()
-
-
-def _combine_groups(squared: Tensor, mask: Tensor, reference_mask: Tensor, combine: Combine) -> Tensor:
-    """Set squared distances [G, T, M] of absent rows to inf; `joint` sums them to [1, T, M]."""
-    both = mask & reference_mask
-    if combine == "marginal":
-        return squared.masked_fill(~both, torch.inf)
-    common = both.sum(0, keepdim=True)
-    total = squared.masked_fill(~both, 0.0).sum(0, keepdim=True) * mask.sum(0, keepdim=True)
-    return torch.where(common > 0, total / common.clamp(min=1), torch.inf)
-
-
-def _select_kth(ascending: Tensor, k: int) -> Tensor:
-    """Return the k-th finite value of each row, the last if there are fewer, 0 if none."""
-    if ascending.shape[-1] == 0:
-        return ascending.new_zeros(ascending.shape[:-1])
-    available = ascending.isfinite().sum(-1, keepdim=True)
-    value = ascending.gather(-1, (available.clamp(max=k) - 1).clamp(min=0)).squeeze(-1)
-    return torch.where(available.squeeze(-1) > 0, value, 0.0)
-
-
-def _average_first(ascending: Tensor, k: int) -> Tensor:
-    """Return the mean of the first k finite values of each row, or of fewer, 0 if none."""
-    first = ascending[..., :k]
-    finite = first.isfinite()
-    return torch.where(finite, first, 0.0).sum(-1) / finite.sum(-1).clamp(min=1)
+def _join_groups(points: Tensor, mask: Tensor, reference: ReferenceSet) -> tuple[Tensor, Tensor, ReferenceSet]:
+    """Return queries, mask and reference set with the vectors of all groups, which must be present, as one."""
+    joined, others = (part.transpose(0, 1).flatten(1).unsqueeze(0) for part in (points, reference.points))
+    return joined, mask[:1], ReferenceSet(others, reference.mask[:1], reference.indices)

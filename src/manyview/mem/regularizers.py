@@ -4,7 +4,7 @@ PAPER: D8. Nothing in Eq. 3 to 6 preserves information about the state: without 
 features a hundredfold and the bonus vanishes. `docs/explanation/collapse.md` shows this and what each regularizer does.
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,27 +13,37 @@ from torch import Tensor
 Temporal = Literal["closeness", "contrast"]
 
 
-def variance_floor_loss(features: Tensor, mask: Tensor, *, floor: float = 0.5) -> Tensor:
-    """Return the hinge loss max(floor - std, 0) of each view's feature dimensions.
+class Covariance(NamedTuple):
+    """Covariances of the feature dimensions of each view, over its present rows."""
 
-    `features` [B, V, P]; the standard deviation is over the present rows of a view.
-    """
-    centered, count = _center_features(features, mask)
-    variance = centered.pow(2).sum(0) / (count - 1).clamp(min=1)  # [V, P]
-    shortfall = (floor - (variance + 1e-8).sqrt()).clamp(min=0).mean(-1)
-    return _mean_over_views(shortfall, count)
+    matrices: Tensor  # [V, P, P]
+    is_measurable: Tensor  # [V], 1 for views with at least two rows: one row has no variance; else 0
 
 
-def decorrelation_loss(features: Tensor, mask: Tensor) -> Tensor:
-    """Return the squared off-diagonal covariances of `features` [B, V, P].
+def compute_covariance(features: Tensor, mask: Tensor) -> Covariance:
+    """Return the covariances of `features` [B, V, P] over the rows present in `mask` [B, V]."""
+    rows, weights = features.transpose(0, 1), mask.to(features).T.unsqueeze(-1)  # [V, B, P], [V, B, 1]
+    counts = weights.sum(1, keepdim=True)  # [V, 1, 1]
+    # The covariance has no gradient with respect to the mean: the centered rows sum to 0.
+    mean = weights.mT @ rows.detach() / counts.clamp(min=1)  # [V, 1, P]
+    centered = (rows - mean) * weights
+    return Covariance(centered.mT @ centered / (counts - 1).clamp(min=1), (counts > 1).to(features).flatten())
+
+
+def variance_floor_loss(covariance: Covariance, *, floor: float = 0.5) -> Tensor:
+    """Return the hinge loss max(floor - std, 0) of each view's feature dimensions."""
+    variance = covariance.matrices.diagonal(dim1=1, dim2=2)  # [V, P]
+    return _mean_over_views((floor - (variance + 1e-8).sqrt()).clamp(min=0).mean(-1), covariance.is_measurable)
+
+
+def decorrelation_loss(covariance: Covariance) -> Tensor:
+    """Return the squared off-diagonal covariances.
 
     Summed over pairs of dimensions, divided by P, mean over views.
     """
-    centered, count = _center_features(features, mask)
-    covariance = torch.einsum("bvp,bvq->vpq", centered, centered) / (count - 1).clamp(min=1).unsqueeze(-1)
-    all_squared = covariance.pow(2).sum((1, 2))
-    diagonal_squared = covariance.diagonal(dim1=1, dim2=2).pow(2).sum(1)
-    return _mean_over_views((all_squared - diagonal_squared) / features.shape[-1], count)
+    matrices = covariance.matrices
+    off_diagonal = matrices.square().sum((1, 2)) - matrices.diagonal(dim1=1, dim2=2).square().sum(1)
+    return _mean_over_views(off_diagonal / matrices.shape[-1], covariance.is_measurable)
 
 
 def temporal_closeness_loss(features: Tensor, next_features: Tensor, mask: Tensor) -> Tensor:
@@ -42,8 +52,8 @@ def temporal_closeness_loss(features: Tensor, next_features: Tensor, mask: Tenso
     With the variance floor, which excludes the constant solution, this is slow feature analysis. `next_features` is a
     target and gets no gradient; `mask` [B, G] is true where both are present.
     """
-    squared = (features - next_features.detach()).pow(2).mean(-1)
-    return torch.where(mask, squared, 0.0).sum() / mask.sum().clamp(min=1)
+    squared, weights = (features - next_features.detach()).square().mean(-1), mask.to(features)
+    return (squared * weights).sum() / weights.sum().clamp(min=1)
 
 
 def temporal_contrast_loss(
@@ -64,15 +74,6 @@ def temporal_contrast_loss(
     return torch.where(present, negative_log_prob, 0.0).sum() / present.sum().clamp(min=1)
 
 
-def _center_features(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return features minus their view's mean (0 where absent), and the counts [V, 1]."""
-    present = mask.unsqueeze(-1)
-    count = present.sum(0)
-    mean = (features * present).sum(0) / count.clamp(min=1)
-    return (features - mean) * present, count
-
-
-def _mean_over_views(values: Tensor, count: Tensor) -> Tensor:
-    """Return the mean of [V] over views with at least two rows: one row has no variance."""
-    measurable = count.squeeze(-1) > 1
-    return (values * measurable).sum() / measurable.sum().clamp(min=1)
+def _mean_over_views(values: Tensor, is_measurable: Tensor) -> Tensor:
+    """Return the mean of [V] over measurable views, 0 without any."""
+    return (values * is_measurable).sum() / is_measurable.sum().clamp(min=1)

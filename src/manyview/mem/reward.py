@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyview.mem.encoder import Features
 from manyview.mem.knn import Combine, ReferenceSet, knn_distance, windowed_knn_distance
-from manyview.utils.validation import check_choices
+from manyview.utils.validation import SettingError, check_at_least, check_choices
 
 BetaUnit = Literal["agent_steps", "episodes", "frames", "updates", "rollouts"]
 
@@ -88,11 +88,9 @@ class BetaSchedule:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.beta0 < 0 or not 0 <= self.beta_decay < 1:
-            raise ValueError(
-                "invalid β schedule: expected beta0 >= 0 and 0 <= beta_decay < 1, "
-                f"got {self.beta0} and {self.beta_decay}"
-            )
+        check_at_least(self, 0, "beta0")
+        if not 0 <= self.beta_decay < 1:
+            raise SettingError("beta_decay", f"expected at least 0 and less than 1, got {self.beta_decay}")
 
     def __call__(self, elapsed: int) -> float:
         """Return β after `elapsed` units."""

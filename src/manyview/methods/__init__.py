@@ -1,31 +1,66 @@
-"""Representations and bonuses. MEM, which is both, is the package `mem`."""
+"""Representations, bonuses and the registries of all parts; the modules of MEM itself are the package `mem`."""
 
+from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, OwnEncoderConfig
+from manyview.methods.bonuses.none import NoBonusConfig
 from manyview.methods.bonuses.re3 import RE3, RE3Config
 from manyview.methods.bonuses.ride import RIDE, RIDEConfig
+from manyview.methods.bonuses.rnd import RND, RNDConfig
 from manyview.methods.interfaces import (
     Bonus,
+    BonusConfig,
+    BuildContext,
     EncoderOutput,
-    EpisodicBonus,
     HasDiagnostics,
     HasDiscriminator,
+    HasFeatureBank,
     Representation,
+    RewardsStates,
+    StoresFeatures,
+    get_rewarded_views,
+)
+from manyview.methods.registry import (
+    AGENTS,
+    BONUSES,
+    REPRESENTATIONS,
+    register_agent,
+    register_bonus,
+    register_representation,
 )
 from manyview.methods.representations.curl import CURL, CURLConfig
+from manyview.methods.representations.mem import build_mem
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 
 __all__ = [
+    "AGENTS",
+    "BONUSES",
     "CURL",
     "RE3",
+    "REPRESENTATIONS",
     "RIDE",
+    "RND",
     "Bonus",
+    "BonusConfig",
+    "BuildContext",
     "CURLConfig",
     "EncoderOutput",
-    "EpisodicBonus",
     "HasDiagnostics",
     "HasDiscriminator",
+    "HasFeatureBank",
+    "MEMBonus",
+    "MEMBonusConfig",
+    "NoBonusConfig",
+    "OwnEncoderConfig",
     "PixelEncoder",
     "PixelEncoderConfig",
     "RE3Config",
     "RIDEConfig",
+    "RNDConfig",
     "Representation",
+    "RewardsStates",
+    "StoresFeatures",
+    "build_mem",
+    "get_rewarded_views",
+    "register_agent",
+    "register_bonus",
+    "register_representation",
 ]

@@ -1,21 +1,47 @@
 """Interfaces between agents, representations and bonuses.
 
-An agent's update is `features = representation.encode(views, mask)`, act on `features.state`, add
-`representation.compute_loss(features, next_features)` to the critic's loss in the same backward pass, and train on
-`reward_ext + beta(t) * bonus.compute_reward(...)`. The protocols are structural: MEM fits both without importing them.
+An agent's update is one loop::
+
+    features = representation.encode(views, mask)                  # act and learn on features.state
+    reward_int = bonus.compute(batch, features, values)            # r̂ of the rewarded state
+    reward = reward_ext + beta(t) * reward_int
+    loss = critic_loss + representation.compute_loss(features, next_features)  # one backward pass
+    bonus.update(batch)                                            # the bonus's own networks
+
+The protocols are structural: MEM's classes fit without importing them. `docs/explanation/composition.md` explains them.
 """
 
-from collections.abc import Iterator
-from typing import Any, Protocol, Self, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from torch import Tensor, nn
 
+from manyview.data.action_spec import ActionSpec
+from manyview.data.batch import Batch, Minibatch
+from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
+from manyview.data.neighbors import NeighborSearch
+from manyview.data.rollout_buffer import RolloutBuffer
+from manyview.mem.reward import BetaSchedule
+from manyview.utils.validation import check_choices
+
+DataSource = Literal["replay", "rollout"]
+"""Data that an agent learns from: batches of a replay buffer, or rollouts."""
+RewardedState = Literal["current", "next"]
+FeatureSource = Literal["online", "target"]
+
 
 class EncoderOutput(Protocol):
-    """Minimal output of an encoder; each method adds fields."""
+    """Minimal output of an encoder: a `NamedTuple` of tensors [B, ...]; each representation adds fields.
+
+    Rollout buffers stack and index the fields, and clear `mask` where an episode ended.
+    """
 
     @property
     def state(self) -> Tensor: ...  # [B, S], input of the policy
+
+    @property
+    def mask(self) -> Tensor: ...  # [B, V] bool, present views
 
 
 class Representation(Protocol):
@@ -24,14 +50,17 @@ class Representation(Protocol):
     @property
     def state_dim(self) -> int: ...  # S
 
+    @property
+    def uses_next_features(self) -> bool:
+        """True if `compute_loss` needs `next_features`; PPO then stores the features of every step."""
+
     def encode(self, views: Tensor, mask: Tensor | None = None) -> EncoderOutput:
         """Encode `views` [B, V, C, H, W] uint8; `mask` [B, V] bool marks present views (default: all)."""
 
     def compute_loss(self, features: Any, next_features: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the auxiliary loss, added to the critic's, and its metrics.
+        """Return the auxiliary loss, added to the agent's, and its metrics.
 
-        `next_features` are those of s_{t+n}, without gradient. PPO passes the features of the next step if the
-        representation is also the bonus, and None otherwise.
+        `next_features` are those of s_{t+n}, without gradient; None if they are not used.
         """
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
@@ -40,47 +69,84 @@ class Representation(Protocol):
 
 
 class Bonus(Protocol):
-    """Intrinsic reward of a state, by its novelty among other states."""
+    """Intrinsic reward r̂. A bonus for replay batches has `compute`, one for rollouts `compute_rollout`."""
 
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
-        """Encode views to the features that `compute_reward` takes."""
+    @property
+    def config(self) -> "BonusConfig": ...
 
-    def compute_reward(
-        self,
-        features: Any,
-        *,
-        indices: Tensor | None = None,
-        window: int | None = None,
-        num_rollouts: int = 1,
-        num_batches: int = 1,
-    ) -> Tensor:
-        """Return the intrinsic reward r̂ [B], without gradient.
+    @property
+    def feature_source(self) -> FeatureSource | None:
+        """Encoder of the features that r̂ is computed on: the policy's, its target network, or None for another."""
+
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:
+        """Return r̂ [B] of a replay batch, without gradient.
 
         Args:
-            features: of B states.
-            indices: [B] replay buffer indices: copies of a transition are not its neighbors.
-            window: for rollouts, search only this many rows near each row.
-            num_rollouts: for rollouts, number of environments whose rows alternate; each is searched separately.
-            num_batches: number of batches by which running scales advance.
+            batch: s_t, a_t, s_{t+n} and their places in the replay buffer, without augmentation.
+            features: the representation's features of the rewarded state, augmented as the critic sees it.
+            values: [B], the smaller of the two critics' values of (s_t, a_t).
 
+        """
+
+    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:
+        """Return r̂ [T, E] of a complete rollout, without gradient.
+
+        Args:
+            rollout: T steps of E environments, with the observation after the last step.
+            features: the representation's features [T + 1, E, ...] if `feature_source` is not None.
+            window: search neighbors among this many rows of all environments; None searches each environment alone.
+
+        """
+
+    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
+        """Take one optimizer step of the bonus's own networks and return metrics; {} without networks."""
+
+
+@runtime_checkable
+class StoresFeatures(Protocol):
+    """Bonus with features that are computed once, when a step is stored, and kept beside it.
+
+    `compute` gets the distances to their nearest neighbors in the whole replay buffer as `batch.neighbor_distances`.
+    """
+
+    @property
+    def feature_shape(self) -> tuple[int, int] | None:
+        """Groups and dimension of the stored features; None if this config stores none."""
+
+    @property
+    def neighbor_search(self) -> NeighborSearch | None:
+        """Search that samplers run; None if this config stores no features."""
+
+    def features_to_store(self, views: Tensor, mask: Tensor, features: Any) -> Tensor:
+        """Return the features [B, groups, dimension] of `views` [B, V, C, H, W], to keep beside the step.
+
+        `features` are the representation's if `feature_source` is not None.
         """
 
 
 @runtime_checkable
-class EpisodicBonus(Protocol):
-    """Intrinsic reward of a step by its novelty within the episode, for rollouts."""
+class RewardsStates(Protocol):
+    """Bonus that can reward the states of an evaluation, without actions and next states."""
 
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any:
-        """Encode views to the features that `compute_episodic_reward` takes."""
+    @property
+    def feature_source(self) -> FeatureSource | None: ...
 
-    def compute_episodic_reward(self, features: Any, done: Tensor) -> Tensor:
-        """Return r̂ [T, E] for features [T + 1, E, ...] and `done` [T, E].
+    def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
+        """Return r̂ [B] of `views` [B, V, C, H, W] among each other, without changing any state."""
 
-        The last features are those after the last step.
-        """
 
-    def update(self, batch: Any) -> dict[str, Tensor]:
-        """Take one step of the bonus's networks on a minibatch of a rollout and return metrics."""
+@runtime_checkable
+class HasFeatureBank(Protocol):
+    """Bonus that compares the features of `encoder` with those of earlier updates, in a feature bank."""
+
+    @property
+    def encoder(self) -> Any: ...
+
+    @property
+    def bank_size(self) -> int: ...  # rows; 0 without a bank
+
+    def compute_drift(self, features: Any, past_features: Any, *, indices: Tensor | None = None) -> Tensor:
+        """Return the motion between features of equal images, in units of the distance to the k-th neighbor."""
 
 
 @runtime_checkable
@@ -93,7 +159,76 @@ class HasDiscriminator(Protocol):
 
 @runtime_checkable
 class HasDiagnostics(Protocol):
-    """Representation with health meters of features and bonus, as `mem.Diagnostics`."""
+    """Representation or bonus with health meters, as `mem.Diagnostics`."""
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Any: ...
 
     def diagnose(self, features: Any, *, beta: float, indices: Tensor | None = None) -> Any:
         """Compute the health meters of a batch, without changing any state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BonusConfig(BetaSchedule):
+    """Settings that every bonus has: its weight β and the state that it rewards."""
+
+    rewarded_state: RewardedState = "current"
+    """State whose r̂ an n-step transition gets: `current`, s_t as in the paper, or `next`, s_{t+n}, which is encoded
+    anyway."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(self)
+
+    def fit_representation(self, representation: Any) -> Self:  # noqa: ARG002
+        """Return the config to use with the config `representation`; a bonus may share its encoder."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildContext:
+    """Context that a part is built from, besides its config."""
+
+    view_names: tuple[str, ...]
+    image_shape: tuple[int, int, int]  # C, H, W; stacked frames along C, the newest last
+    frame_stack: int
+    actions: ActionSpec
+    seed: int
+    """Seed for generators of the part; weights are initialized from torch's global generator, which is seeded."""
+    augmentation: ImageAugmentation = RANDOM_SHIFT
+    """Augmentation of replay batches."""
+    num_envs: int = 1
+    """Environments of an on-policy run."""
+    representation: Any = None
+    """The built representation; None while the representation itself is built."""
+    bonus: Any = None
+    """The built bonus, given to agents; None without a bonus."""
+    beta: Callable[[int], float] | None = None
+    """Weight β of the bonus by elapsed units, given to agents; None without a bonus."""
+
+    @property
+    def frame_shape(self) -> tuple[int, int, int]:
+        """Shape [C, H, W] of a single frame."""
+        channels, height, width = self.image_shape
+        return channels // self.frame_stack, height, width
+
+    @property
+    def num_views(self) -> int:
+        return len(self.view_names)
+
+    def find_views(self, names: Sequence[str] | None) -> list[int] | None:
+        """Return the indices of the named views; None for all. Raises ValueError for an unknown name."""
+        if names is None:
+            return None
+        unknown = [name for name in names if name not in self.view_names]
+        if unknown or not names:
+            raise ValueError(
+                f"bonus.views: expected some of {', '.join(self.view_names)}, got {', '.join(unknown) or 'none'}"
+            )
+        return [self.view_names.index(name) for name in names]
+
+
+def get_rewarded_views(batch: Batch, state: RewardedState) -> tuple[Tensor, Tensor, Tensor]:
+    """Return views, mask and replay indices of the rewarded state of a replay batch."""
+    if state == "next":
+        return batch.next_views, batch.next_mask, batch.next_indices
+    return batch.views, batch.mask, batch.indices

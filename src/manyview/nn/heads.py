@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from manyview.nn.trunks import init_orthogonal
 from manyview.nn.two_hot import TwoHot
 
 
@@ -36,11 +37,19 @@ def mlp(
     return Head(*blocks, layers[-1])
 
 
+def make_projection(inputs: int, outputs: int) -> Head:
+    """Return DrQ-v2's projection of convolution features: a linear layer, LayerNorm and tanh."""
+    projection = Head(nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.Tanh())
+    init_orthogonal(projection[0])
+    return projection
+
+
 class TwinCritic(nn.Module):
     """Two independent Q-functions on the same input, trained by the squared error.
 
     One forward pass serves the loss and the metrics: `predictions = critic.predict(state, action)`, then
-    `critic.compute_loss(predictions, target)` and `critic.decode(predictions)`.
+    `critic.compute_loss(predictions, target)` and `critic.decode(predictions)`. With `projection_dim`, both functions
+    share a projection of the state, which is a part of the critic.
     """
 
     def __init__(
@@ -50,12 +59,20 @@ class TwinCritic(nn.Module):
         hidden: int,
         *,
         layer_norm: bool = False,
+        projection_dim: int | None = None,
         num_outputs: int = 1,
         last_gain: float = 1.0,
     ) -> None:
         super().__init__()
+        self.projection = nn.Identity() if projection_dim is None else make_projection(state_dim, projection_dim)
         self.heads = nn.ModuleList(
-            mlp(state_dim + action_dim, hidden, num_outputs, last_gain=last_gain, layer_norm=layer_norm)
+            mlp(
+                (projection_dim or state_dim) + action_dim,
+                hidden,
+                num_outputs,
+                last_gain=last_gain,
+                layer_norm=layer_norm,
+            )
             for _ in range(2)
         )
 
@@ -65,8 +82,12 @@ class TwinCritic(nn.Module):
 
     def predict(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the outputs of both heads: [2, B], or [2, B, N] for N > 1 outputs."""
-        inputs = torch.cat([state, action], dim=1)
+        inputs = self.join(state, action)
         return torch.stack([head(inputs) for head in self.heads]).squeeze(2)
+
+    def join(self, state: Tensor, action: Tensor) -> Tensor:
+        """Return the input of both heads: the state, projected if the critic has a projection, and the action."""
+        return torch.cat([self.projection(state), action], dim=1)
 
     def decode(self, predictions: Tensor) -> Tensor:
         """Return the Q-values [2, B] of the outputs of `predict`."""
@@ -84,10 +105,24 @@ class CategoricalTwinCritic(TwinCritic):
     """
 
     def __init__(
-        self, state_dim: int, action_dim: int, hidden: int, two_hot: TwoHot, *, layer_norm: bool = False
+        self,
+        state_dim: int,
+        action_dim: int,
+        hidden: int,
+        two_hot: TwoHot,
+        *,
+        layer_norm: bool = False,
+        projection_dim: int | None = None,
     ) -> None:
-        num_bins = len(two_hot.centers)
-        super().__init__(state_dim, action_dim, hidden, layer_norm=layer_norm, num_outputs=num_bins, last_gain=0.0)
+        super().__init__(
+            state_dim,
+            action_dim,
+            hidden,
+            layer_norm=layer_norm,
+            projection_dim=projection_dim,
+            num_outputs=len(two_hot.centers),
+            last_gain=0.0,
+        )
         self.two_hot = two_hot
 
     def decode(self, predictions: Tensor) -> Tensor:

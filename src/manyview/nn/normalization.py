@@ -62,6 +62,42 @@ class RunningMoments(nn.Module):
         return (self.variance_sum / self.weight.clamp(min=1e-8)).sqrt()
 
 
+class CumulativeMoments(nn.Module):
+    """Mean and standard deviation of all values so far, each with equal weight."""
+
+    count: Tensor
+    mean: Tensor
+    squared_deviations: Tensor
+
+    def __init__(self, num_columns: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        for name in ("mean", "squared_deviations"):
+            self.register_buffer(name, torch.zeros(num_columns))
+
+    @torch.no_grad()
+    def update(self, values: Tensor) -> None:
+        """Add a batch [B, columns]. All learners of a run share the statistics."""
+        # The parallel form of Welford's algorithm (Chan et al., 1979).
+        new = all_reduce_sum(torch.full_like(self.count, len(values)))
+        mean = all_reduce_sum(values.sum(0)) / new
+        deviations = all_reduce_sum((values - mean).square().sum(0))
+        total, delta = self.count + new, mean - self.mean
+        self.squared_deviations += deviations + delta.square() * self.count * new / total
+        self.mean += delta * new / total
+        self.count.copy_(total)
+
+    def scale_reward(self, reward: Tensor, mode: RewardScale) -> Tensor:
+        """Return `reward` [B] `raw`, divided by the `std`, or also `centered` on the mean."""
+        if mode == "raw" or self.count == 0:
+            return reward
+        return (reward - self.mean if mode == "centered" else reward) / self.std.clamp(min=MIN_STD)
+
+    @property
+    def std(self) -> Tensor:
+        return (self.squared_deviations / self.count.clamp(min=1)).sqrt()
+
+
 def make_reward_moments(mode: RewardScale) -> RunningMoments:
     """Return the moments that scale r̂: running for `std`, of the batch for `centered`.
 

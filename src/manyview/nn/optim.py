@@ -1,10 +1,11 @@
 """Optimizer steps with gradient clipping and non-finite checks, and frozen parameters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
 
 from manyview.utils.distributed import average_gradients
 
@@ -23,7 +24,7 @@ def optimizer_step(loss: Tensor, optimizer: torch.optim.Optimizer, *, max_grad_n
     loss.backward()
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     average_gradients(parameters)  # all learners must see the same norm and skip the same steps
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+    norm = compute_grad_norm(parameters)
     if not norm.isfinite():
         optimizer.zero_grad(set_to_none=True)
         raise NonFiniteError(f"non-finite gradient: norm {norm.item()}, loss {loss.item()}. The step was skipped.")
@@ -33,10 +34,17 @@ def optimizer_step(loss: Tensor, optimizer: torch.optim.Optimizer, *, max_grad_n
     return norm
 
 
+def compute_grad_norm(parameters: list[Tensor]) -> Tensor:
+    """Return the norm of all gradients, which must be on one device; 0 without parameters."""
+    # `torch.nn.utils.get_total_norm` takes twice as long on small networks: it groups them by device first.
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    return torch.stack(torch._foreach_norm(gradients)).norm() if gradients else torch.zeros(())
+
+
 def make_adam(
-    parameters: Iterable[nn.Parameter], *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
+    parameters: ParamsT, *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
 ) -> torch.optim.Adam:
-    """Return a fused Adam: one pass over memory instead of six, a third of the time on a CPU."""
+    """Return a fused Adam of parameters or groups: one pass over memory, a third of the time on a CPU."""
     return torch.optim.Adam(parameters, lr=lr, betas=betas, eps=eps, fused=True)
 
 

@@ -36,7 +36,7 @@ MAX_NAME_CHARS = 200
 
 IGNORED_SETTINGS = (
     "schedule.frames",
-    "replay.folder",
+    "replay.directory",
     "replay.prefetch",
     "scale.deadline_s",
     "scale.start_deadline_s",
@@ -202,14 +202,11 @@ def _get_task_and_method(curve: Curve) -> tuple[str, str]:
 
 def _select_relevant_settings(config: Mapping[str, Any], source: ReturnSource) -> dict[str, Any]:
     """Return the settings of the parts that the method uses, by dotted name."""
-    parts = config["method"].split("+")
-    data = "rollout" if parts[0] == "ppo" else "replay"
-    bonus = ["bonus"] if {"mem", "re3", "ride"} & set(parts) else []
-    encoder = [] if {"mem", "curl", "none"} & set(parts) else ["none"]  # the encoder if the method has none
+    data = "rollout" if config["method"].startswith("ppo+") else "replay"
     settings: dict[str, Any] = {}
-    for branch in ("env", "schedule", data, "scale", *bonus, *dict.fromkeys(parts), *encoder):
+    for branch in ("env", "schedule", data, "scale", "agent", "representation", "bonus"):
         _flatten(config.get(branch, {}), branch, settings)
-    single = (("machine", "precision"), *([("evaluation", "episodes")] if source != "episodes" else []))
+    single = (("compute", "precision"), *([("evaluation", "episodes")] if source != "episodes" else []))
     for branch, name in single:
         group = config.get(branch)
         settings[f"{branch}.{name}"] = group.get(name) if isinstance(group, Mapping) else None

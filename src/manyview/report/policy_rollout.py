@@ -9,13 +9,13 @@ from typing import Any
 import gymnasium as gym
 
 from manyview.agents import Agent
-from manyview.config.schema import MachineConfig
+from manyview.config.groups import ComputeConfig
 from manyview.envs import Fault, View, get_views
 from manyview.envs.contract import EnvError
 from manyview.envs.suite import Levels
 from manyview.envs.views import Observation
 from manyview.train import RunConfig, RunDir, checkpoint, factory
-from manyview.train.compute import autocast, configure_torch, resolve_machine
+from manyview.train.compute import autocast, configure_torch, resolve_compute
 from manyview.train.counters import Counters
 from manyview.train.evaluation import Evaluation, choose_starts, evaluate_policy
 from manyview.train.signals import EnvCallTracker
@@ -78,8 +78,8 @@ def play_episodes(
         )
     if not checkpoint.list_checkpoints(run_dir.checkpoints_dir):
         raise FileNotFoundError(f"{run_path} holds no checkpoint: expected a run that has saved at least one")
-    config = replace(config, machine=_resolve_available_machine(config.machine))
-    configure_torch(config.machine)
+    config = replace(config, compute=_resolve_available_compute(config.compute))
+    configure_torch(config.compute)
     env, calls = _make_env(config, cameras, levels), EnvCallTracker(config.task)
     try:
         shapes = factory.infer_shapes(config, env)
@@ -89,7 +89,7 @@ def play_episodes(
         _load_agent(factory.build_agent_outline(config, shapes), checkpoint_path, saved)
         agent = factory.build_agent(config, shapes)
         counters = _load_agent(agent, checkpoint_path, saved)
-        with autocast(config.machine):
+        with autocast(config.compute):
             starts = choose_starts(counters.frames, seed=config.seed, has_levels=evaluated_levels is not None)
             evaluation = evaluate_policy(
                 agent,
@@ -115,7 +115,7 @@ def play_episodes(
         views=shapes.views,
         present_views=tuple(view.name for view in shapes.views if view.name not in absent),
         frames=counters.frames,
-        beta=agent.beta(counters.count(config.bonus.unit)),
+        beta=agent.beta(counters.count(config.beta_unit)),
         levels=evaluated_levels,
     )
 
@@ -167,9 +167,9 @@ def _get_source_camera(view: View) -> str:
     return view.name if view.derived_from is None else view.derived_from
 
 
-def _resolve_available_machine(machine: MachineConfig) -> MachineConfig:
+def _resolve_available_compute(config: ComputeConfig) -> ComputeConfig:
     """Resolve the device of the training if it is available here, otherwise `auto`."""
     try:
-        return resolve_machine(machine)
+        return resolve_compute(config)
     except ValueError:
-        return resolve_machine(replace(machine, device="auto"))
+        return resolve_compute(replace(config, device="auto"))

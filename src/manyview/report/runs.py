@@ -12,6 +12,7 @@ from pathlib import Path
 from time import time
 from typing import Any, Literal
 
+from manyview.config.method import format_method
 from manyview.report.metrics_file import read_records_reversed
 from manyview.utils.files import open_regular
 from manyview.utils.json_io import is_count, is_number, read_json
@@ -88,6 +89,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
     """
     config = _read_json_object(path / CONFIG_FILE)
+    config.setdefault("method", _derive_method(config))
     for name in ("task", "method"):
         if not isinstance(config.get(name), str):
             raise BrokenRunError(
@@ -102,6 +104,13 @@ def read_config(path: Path) -> dict[str, Any]:
     if type(config.get("seed")) is not int or not 0 <= config["seed"] < 2**128:
         raise BrokenRunError(f"{CONFIG_FILE} has no valid seed: expected an integer from 0 to 2**128 - 1")
     return config
+
+
+def _derive_method(config: dict[str, Any]) -> str | None:
+    """Return the method by the names of the parts, which need not be installed; None if a name is missing."""
+    parts = [config.get(kind) for kind in ("agent", "representation", "bonus")]
+    names = [part.get("name") if isinstance(part, dict) else None for part in parts]
+    return format_method(*names) if all(isinstance(name, str) for name in names) else None  # type: ignore[arg-type]
 
 
 @contextmanager

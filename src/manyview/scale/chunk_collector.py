@@ -11,6 +11,7 @@ from torch import nn
 
 from manyview.data.chunks import pack_chunk
 from manyview.data.segment_format import MAX_SEGMENT_STEPS
+from manyview.methods import StoresFeatures
 from manyview.scale.replay_shard import Chunk
 from manyview.train import RunConfig, factory
 from manyview.train.collector import Collector
@@ -35,7 +36,7 @@ class CollectStats:
 
 
 def get_policy_weights(agent: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of the parameters that acting needs: representation and actor."""
+    """Return copies of the parameters that actors need: of the policy, and of features beside a step."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in _iter_policy_parameters(agent)}
 
 
@@ -43,15 +44,18 @@ class ChunkCollector:
     """Collects chunks with given policy weights; every incarnation of an actor has its own random streams."""
 
     def __init__(self, config: RunConfig, shapes: Shapes, *, actor: int, incarnation: int) -> None:
+        run_seed = config.seed
         config = replace(
             config.single_process,
             seed=derive_seed(config.seed, "actor", actor, incarnation),
-            replay=replace(config.replay, capacity=MAX_SEGMENT_STEPS, folder=None),
-            machine=replace(config.machine, device="cpu", threads=1),
+            replay=replace(config.replay, capacity=MAX_SEGMENT_STEPS, directory=None),
+            compute=replace(config.compute, device="cpu", threads=1),
         )
-        configure_torch(config.machine)
+        configure_torch(config.compute)
         self._actor, self._incarnation, self._num_sent = actor, incarnation, 0
-        self._agent = factory.build_agent(config, shapes)
+        # Features beside a step must come from the same random weights on every actor: those of the run's seed.
+        self._agent = factory.build_agent(replace(config, seed=run_seed), shapes)
+        self._agent.generator.manual_seed(derive_seed(config.seed, "agent"))
         env, replay = factory.make_training_env(config), factory.build_replay_buffer(config, shapes)
         self._collector = Collector(config, env, shapes, self._agent, replay, Counters())
         self._chunk_start = 0
@@ -93,4 +97,7 @@ class ChunkCollector:
 
 
 def _iter_policy_parameters(agent: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    return (pair for pair in agent.named_parameters() if pair[0].startswith(("representation.", "actor.")))
+    bonus = agent.bonus
+    stores_features = isinstance(bonus, StoresFeatures) and bonus.feature_shape is not None
+    names = ("representation.", "actor.", *(("target_representation.", "bonus.") if stores_features else ()))
+    return (pair for pair in agent.named_parameters() if pair[0].startswith(names))

@@ -68,7 +68,7 @@ def connect(address: str | None, *, cpus: int = 1) -> Iterator[None]:
 
 def count_learner_cpus(config: RunConfig) -> int:
     """Return the CPUs of one of several learners; a single learner is this process and takes none of the cluster."""
-    return config.machine.threads or 1
+    return config.compute.threads or 1
 
 
 def count_cpus(config: RunConfig, *, spares: int = 0) -> int:

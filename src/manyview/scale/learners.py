@@ -24,7 +24,7 @@ from manyview.scale.shared_fs import check_marker, create_marker, enter_director
 from manyview.scale.trainer import ActorLearnerTrainer
 from manyview.train import RunConfig, RunDir, factory
 from manyview.train.checkpoint import CHECKSUMS_FILE, FILES, deserialize_checkpoint, serialize_checkpoint
-from manyview.train.compute import autocast, configure_torch, resolve_device, resolve_machine
+from manyview.train.compute import autocast, configure_torch, resolve_compute, resolve_device
 from manyview.train.runner import Runner
 from manyview.train.signals import StopRequest, handle_stop_signals, set_current_request
 from manyview.train.trainer import EngineError
@@ -86,8 +86,8 @@ class Leader:
 
 def run_follower(config: RunConfig, group: Any) -> None:
     """Execute the leader's commands until it stops the followers."""
-    config = replace(config, machine=resolve_machine(config.machine))
-    device, env = resolve_device(config.machine), factory.make_env(config)
+    config = replace(config, compute=resolve_compute(config.compute))
+    device, env = resolve_device(config.compute), factory.make_env(config)
     agent = factory.build_agent(config, factory.infer_shapes(config, env))
     env.close()
     shards = _broadcast_value(None)
@@ -103,7 +103,7 @@ def run_follower(config: RunConfig, group: Any) -> None:
             _reseed_generators(agent, config.seed, step)
             continue
         # Gradients are all-reduced: a non-finite value reaches all ranks, and the leader handles it.
-        with suppress(NonFiniteError), autocast(config.machine):
+        with suppress(NonFiniteError), autocast(config.compute):
             agent.update(batches.sample(), step)
 
 
@@ -125,7 +125,7 @@ def train_distributed(
         LearnersFailedError: The retries are used up, or the learners could not answer a stop request.
 
     """
-    on_gpu = resolve_machine(config.machine).device != "cpu"
+    on_gpu = resolve_compute(config.compute).device != "cpu"
     check_resources("the run", cpus=count_cpus(config), gpus=config.scale.learners * on_gpu)
     # Checks that no other process trains here, and creates the directory for the stop file.
     retry_while_locked(run_dir.lock).close()
@@ -256,7 +256,7 @@ def _fit_until_stopped(
 def _run_rank(config: RunConfig, path: Path, working_dir: Path, *, marker: Path, accept_changes: bool) -> None:
     check_marker(marker)
     enter_directory(working_dir)  # Ray Train changes the working directory
-    configure_torch(config.machine)
+    configure_torch(config.compute)
     run_dir = RunDir(path)
     if run_dir.has_run and run_dir.is_finished:  # a learner died at the very end
         return

@@ -130,14 +130,14 @@ class ReplayShard:
                 capacity=config.replay.capacity // count,
                 batch_size=config.replay.batch_size // (config.scale.learners * count),
             ),
-            machine=replace(config.machine, device="cpu"),
+            compute=replace(config.compute, device="cpu"),
         )
         self._index, self._count, self._num_senders, self._key = index, count, config.scale.actors, key
         self.set_senders(config.scale.actors)
         low, high = config.scale.reward_low, config.scale.reward_high
         self._reward_low, self._reward_high = -inf if low is None else low, inf if high is None else high
         self.replay = factory.build_replay_buffer(part, shapes)
-        self.sampler = factory.build_sampler(part, self.replay)
+        self.sampler = factory.build_sampler(part, shapes, self.replay)
         self.senders = SenderTracker()
         self._writer = AsyncWriter()
         self._log: SegmentLog | None = None

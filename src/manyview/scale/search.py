@@ -5,8 +5,8 @@ trials = 20
 
 [search.fields]
 "bonus.beta0" = { low = 0.001, high = 1.0, log = true }
-"mem.k" = { low = 1, high = 10 }                          # integers, since both ends are
-"mem.entropy" = ["joint", "marginal"]
+"bonus.k" = { low = 1, high = 10 }                          # integers, since both ends are
+"bonus.entropy" = ["joint", "marginal"]
 """
 
 from collections.abc import Iterator, Mapping

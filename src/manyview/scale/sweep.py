@@ -9,7 +9,7 @@ preset = "cpu"
 "replay.batch_size" = 128
 
 [variants.joint]               # every run once per variant, with its overrides
-"mem.entropy" = "joint"
+"bonus.mem.entropy" = "joint"  # for runs with this bonus; "bonus.entropy" is for all runs
 """
 
 import os
@@ -23,8 +23,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from manyview.config.overrides import apply_overrides, nest_overrides, to_plain
-from manyview.config.presets import choose_preset
+from manyview.config.overrides import nest_overrides, to_plain
+from manyview.config.presets import apply_sections, choose_preset
 from manyview.envs.registration import find_task
 from manyview.report.runs import summarize_run
 from manyview.scale.search import Search, Values, format_directory_name, parse_search
@@ -151,7 +151,7 @@ class Sweep:
             find_task(task)
         preset = self.preset or choose_preset(task, method, accelerator=False)
         config = load_preset(preset, task=task, method=method, seed=seed)
-        config = apply_overrides(config, nest_overrides([*self.set.items(), *overrides.items()]))
+        config = apply_sections(config, nest_overrides([*self.set.items(), *overrides.items()]))
         if config.scale.actors:
             raise ValueError(
                 f"runs of a sweep are single processes: expected scale.actors=0, got {config.scale.actors}. Use "

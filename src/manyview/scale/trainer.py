@@ -144,7 +144,7 @@ class ActorLearnerTrainer(ReplayTrainer):
         self._leader = leader
         config, count = self.config, self.config.scale.replay_shards
         remote = ray.remote(ReplayShard).options(num_cpus=0, max_restarts=0)
-        part = replace(config, replay=replace(config.replay, folder=_to_absolute(config.replay.folder)))
+        part = replace(config, replay=replace(config.replay, directory=_to_absolute(config.replay.directory)))
         key = token_bytes(32)  # not in checkpoints: actors of an earlier process cannot send to these shards
         self.shards = [remote.remote(part, self.shapes, index=index, count=count, key=key) for index in range(count)]
         self.actor_pool = ActorPool(config, self.shapes, self.shards, key=key)

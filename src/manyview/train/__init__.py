@@ -1,7 +1,7 @@
 """Training: Algorithms 1 and 2 with evaluations, records, videos and checkpoints."""
 
 from manyview.config.overrides import apply_overrides
-from manyview.config.presets import PRESETS, load_preset
+from manyview.config.presets import load_preset, make_config
 from manyview.config.schema import RunConfig
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
@@ -10,7 +10,6 @@ from manyview.train.runner import make_trainer, run
 from manyview.train.trainer import Trainer
 
 __all__ = [
-    "PRESETS",
     "OffPolicyTrainer",
     "OnPolicyTrainer",
     "RunConfig",
@@ -18,6 +17,7 @@ __all__ = [
     "Trainer",
     "apply_overrides",
     "load_preset",
+    "make_config",
     "make_trainer",
     "run",
 ]

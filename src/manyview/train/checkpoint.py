@@ -36,7 +36,8 @@ TENSORS_FILE, VALUES_FILE, MANIFEST_FILE, CHECKSUMS_FILE = (
     "manifest.json",
     "SHA256SUMS",
 )
-FORMAT = 2
+FORMAT = 3
+"""Format of checkpoints; 3 since config.json holds agent, representation and bonus instead of `method`."""
 FILES = (TENSORS_FILE, VALUES_FILE, MANIFEST_FILE)
 TENSOR_KEY, ARRAY_KEY = "tensor in " + TENSORS_FILE, "array in " + TENSORS_FILE
 """Keys of references in the JSON: `{TENSOR_KEY: name}` stands for a tensor."""

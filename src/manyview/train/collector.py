@@ -46,7 +46,9 @@ class Collector:
     ) -> None:
         self.config, self.env, self.shapes, self.agent = config, env, shapes, agent
         self._env_calls = env_calls or EnvCallTracker(config.task)
-        self.replay, self.counters, self._device = replay, counters, resolve_device(config.machine)
+        self.replay, self.counters, self._device = replay, counters, resolve_device(config.compute)
+        if replay.features is not None and replay.feature_fn is None:
+            replay.feature_fn = self._compute_features
         self.start_episode()
 
     def step(self) -> Sequence[dict[str, Any]]:
@@ -84,6 +86,15 @@ class Collector:
         else:
             restore(self.env, state)
 
+    def _compute_features(self, views: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Return the features that the bonus keeps beside a step."""
+        with autocast(self.config.compute):
+            features = self.agent.compute_stored_features(
+                *(torch.from_numpy(part).to(self._device) for part in (views, mask))
+            )
+        array: NDArray[np.float32] = features.float().cpu().numpy()
+        return array
+
     def _select_action(self) -> NDArray[np.float32]:
         """Run lines 4 to 7, or return an initial uniform random action."""
         step = self.counters.steps
@@ -91,7 +102,7 @@ class Collector:
             sample = make_rng(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.actions.size)
             return sample.astype(np.float32)
         views, mask = (torch.from_numpy(part).to(self._device) for part in self.replay.get_observation())
-        with autocast(self.config.machine):
+        with autocast(self.config.compute):
             action: Tensor = self.agent.act(views, mask, step=step, explore=True)
         array: NDArray[np.float32] = action[0].float().cpu().numpy()
         return array

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 
-from manyview.config.schema import MachineConfig
+from manyview.config.groups import ComputeConfig
 
 NUMERIC_VARIABLES = (
     "ATEN_CPU_CAPABILITY",
@@ -80,12 +80,12 @@ def compute_fingerprint(device: torch.device) -> str:
     return hashlib.sha256(b"".join(part.detach().cpu().numpy().tobytes() for part in parts)).hexdigest()[:16]
 
 
-def resolve_machine(config: MachineConfig) -> MachineConfig:
+def resolve_compute(config: ComputeConfig) -> ComputeConfig:
     """Return the settings with device and threads resolved, as the manifest records them."""
     return replace(config, device=str(resolve_device(config)), threads=config.threads or torch.get_num_threads())
 
 
-def resolve_device(config: MachineConfig) -> torch.device:
+def resolve_device(config: ComputeConfig) -> torch.device:
     """Return the device of the config; `auto` is the accelerator if there is one, else the CPU.
 
     Raises `ValueError` if the device cannot be used.
@@ -106,12 +106,12 @@ def _find_device(name: str) -> torch.device:
     return device
 
 
-def configure_torch(config: MachineConfig) -> None:
+def configure_torch(config: ComputeConfig) -> None:
     """Apply the settings that torch keeps per process."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
 
 
-def autocast(config: MachineConfig) -> AbstractContextManager[None]:
+def autocast(config: ComputeConfig) -> AbstractContextManager[None]:
     """Return a context in which networks compute in the configured precision."""
     return torch.autocast(resolve_device(config).type, torch.bfloat16, enabled=config.precision == "bfloat16")

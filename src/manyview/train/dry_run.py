@@ -10,7 +10,7 @@ from time import perf_counter
 from manyview.config.overrides import apply_overrides
 from manyview.config.schema import RunConfig
 from manyview.train import factory
-from manyview.train.compute import configure_torch, resolve_machine
+from manyview.train.compute import configure_torch, resolve_compute
 from manyview.train.memory_estimate import estimate_rollout_state_bytes
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
@@ -51,10 +51,10 @@ class RunEstimate:
 
     @property
     def updates(self) -> float:
-        schedule, rollout, ppo = self.config.schedule, self.config.rollout, self.config.ppo
+        schedule, rollout, agent = self.config.schedule, self.config.rollout, self.config.agent
         if self.config.is_on_policy:
             rows = rollout.envs * rollout.steps
-            return self.steps / rows * ppo.epochs * ceil(rows / ppo.batch_size)
+            return self.steps / rows * float(agent.epochs * ceil(rows / agent.batch_size))
         return max(0.0, self.steps - schedule.seed_frames / self.frames_per_step) / schedule.update_every_steps
 
     @property
@@ -67,8 +67,8 @@ class RunEstimate:
 
 def estimate_run(config: RunConfig) -> RunEstimate:
     """Run some real steps and updates, with a replay buffer just large enough for them."""
-    config = replace(config, machine=resolve_machine(config.machine))
-    configure_torch(config.machine)
+    config = replace(config, compute=resolve_compute(config.compute))
+    configure_torch(config.compute)
     trial = _make_trial_config(config)
     trainer = OnPolicyTrainer(trial) if config.is_on_policy else OffPolicyTrainer(trial)
     keep_freed_memory()
@@ -114,9 +114,10 @@ def estimate_run(config: RunConfig) -> RunEstimate:
 
 def _make_trial_config(config: RunConfig) -> RunConfig:
     """Return the config of the trial: policy actions from the first step, no updates, a small replay in memory."""
-    config, rows, envs = config.single_process, (TRIAL_UPDATES + 1) * config.ppo.batch_size, config.rollout.envs
+    config, envs = config.single_process, config.rollout.envs
     if config.is_on_policy:
-        min_steps = 1 + max(3, config.mem.k, config.re3.k)  # k-NN needs more than k rows
+        rows = (TRIAL_UPDATES + 1) * config.agent.batch_size
+        min_steps = 1 + max(3, getattr(config.bonus, "k", 0))  # k-NN needs more than k rows
         return apply_overrides(
             config, {"rollout": {"steps": min(config.rollout.steps, max(min_steps, ceil(rows / envs)))}}
         )
@@ -125,7 +126,7 @@ def _make_trial_config(config: RunConfig) -> RunConfig:
         config,
         {
             "schedule": {"random_steps": 0, "seed_frames": after_end},
-            "replay": {"capacity": min(config.replay.capacity, TRIAL_STEPS), "folder": None, "prefetch": False},
+            "replay": {"capacity": min(config.replay.capacity, TRIAL_STEPS), "directory": None, "prefetch": False},
         },
     )
 
@@ -177,7 +178,7 @@ def _time_call(work: Callable[[], object]) -> float:
 def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
     """Return the estimate as lines of text: sizes, times and the run directory."""
     config = estimate.config
-    location = "in memory" if config.replay.folder is None else f"in {config.replay.folder}"
+    location = "in memory" if config.replay.directory is None else f"in {config.replay.directory}"
     data = (
         {
             "rollout": f"{format_bytes(estimate.data_bytes)} for {config.rollout.steps:,} steps of "
@@ -196,7 +197,7 @@ def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
         "update time": f"{1000 * estimate.update_s:.3g} ms",
         "total": f"{estimate.config.schedule.frames:,} frames, {estimate.steps:,.0f} steps, "
         f"{estimate.updates:,.0f} updates",
-        "duration": f"about {timedelta(seconds=round(estimate.seconds))} on {estimate.config.machine.device}",
+        "duration": f"about {timedelta(seconds=round(estimate.seconds))} on {estimate.config.compute.device}",
         "run directory": str(run_dir.path),
     }
     return [f"{name:<14}{value}" for name, value in rows.items()]

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from manyview.agents import Agent
-from manyview.config.schema import EvaluationConfig
+from manyview.config.groups import EvaluationConfig
 from manyview.envs import View
 from manyview.envs.contract import EnvError
 from manyview.envs.views import Image, Observation
 from manyview.envs.visualization.recording import RecordedStep
-from manyview.methods import EpisodicBonus
+from manyview.methods import RewardsStates
 from manyview.train import factory
 from manyview.train.checkpoint import format_checkpoint_name
 from manyview.train.compute import autocast
@@ -191,7 +191,7 @@ class Evaluator:
     def _evaluate_levels(self, env: gym.Env[Observation, Any], levels: str, stop: StopRequest) -> Evaluation:
         trainer, config = self._trainer, self._trainer.config
         starts = choose_starts(trainer.counters.frames, seed=config.seed, has_levels=len(self.envs) > 1)
-        with autocast(config.machine):
+        with autocast(config.compute):
             return evaluate_policy(
                 trainer.agent,
                 env,
@@ -261,11 +261,12 @@ def _extract_images(views: Tensor, mask: Tensor, view_specs: Sequence[View]) -> 
 
 @torch.no_grad()
 def _compute_bonuses(agent: Agent, observations: list[tuple[Tensor, Tensor]]) -> list[float] | None:
-    bonus = agent.bonus
-    if bonus is None or isinstance(bonus, EpisodicBonus):
+    bonus: Any = agent.bonus
+    if not isinstance(bonus, RewardsStates):
         return None
     rewards: list[float] = []
     for start in range(0, len(observations), BONUS_BATCH_ROWS):
         views, mask = (torch.cat(parts) for parts in zip(*observations[start : start + BONUS_BATCH_ROWS], strict=True))
-        rewards += bonus.compute_reward(bonus.encode(views, mask)).tolist()
+        images = views if bonus.feature_source is None else agent.prepare_views(views)
+        rewards += bonus.reward_states(images, mask).tolist()
     return rewards

@@ -11,8 +11,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from manyview.agents import PPO, SAC, ActionSpec, Agent, DrQv2
-from manyview.agents.base import zero_beta
+from manyview.agents import ActionSpec, Agent
 from manyview.config.schema import RunConfig
 from manyview.data import DerivedViews, ReplayBuffer, RolloutBuffer, Sampler, compute_buffer_bytes
 from manyview.data.augmentation import Augmentation, check_image_shape
@@ -21,8 +20,7 @@ from manyview.envs.registration import find_task
 from manyview.envs.suite import Levels, TaskSettings
 from manyview.envs.vector import AnyVectorEnv
 from manyview.envs.views import Observation
-from manyview.mem import MEM
-from manyview.methods import CURL, RE3, RIDE, Bonus, EpisodicBonus, PixelEncoder, Representation
+from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig, BuildContext, StoresFeatures
 from manyview.train.compute import resolve_device
 from manyview.utils.resources import check_memory
 from manyview.utils.seeding import derive_seed
@@ -94,7 +92,7 @@ def resolve_frame_stack(config: RunConfig) -> int:
 
 def make_vector_env(config: RunConfig) -> AnyVectorEnv:
     """Make the `rollout.envs` environments of an on-policy run."""
-    return make_vector(config.task, config.rollout.envs, threads=config.machine.threads, **_build_env_options(config))
+    return make_vector(config.task, config.rollout.envs, threads=config.compute.threads, **_build_env_options(config))
 
 
 def list_evaluation_levels(settings: TaskSettings | None) -> tuple[Levels | None, ...]:
@@ -110,6 +108,7 @@ def _build_env_options(config: RunConfig) -> Any:
         "frame_stack": env.frame_stack,
         "action_repeat": env.action_repeat,
         "render_quality": env.render_quality,
+        "render_scale": env.render_scale,
     }
 
 
@@ -149,10 +148,14 @@ def _infer_actions(config: RunConfig, space: spaces.Space[Any]) -> ActionSpec:
 
 def build_derived_views(config: RunConfig, cameras: Sequence[View]) -> DerivedViews:
     """Return the derived views: the paper's for a Procgen screen, or the config's choice for any task of PPO."""
-    choice = config.env.further_view
+    choice = config.env.augmented_view
     augmentation: Augmentation | None
     if choice == "paper":
-        augmentation = _lookup_paper_augmentation(config.task) if "mem" in config.methods else None
+        augmentation = (
+            _lookup_paper_augmentation(config.task)
+            if "mem" in (config.representation_name, config.bonus_name)
+            else None
+        )
     else:
         augmentation = None if choice == "none" else choice
     if augmentation is None:
@@ -160,17 +163,17 @@ def build_derived_views(config: RunConfig, cameras: Sequence[View]) -> DerivedVi
     if len(cameras) > 1 and any(view.shape != cameras[0].shape for view in cameras):
         sizes = ", ".join(f"{view.name} {view.shape}" for view in cameras)
         raise ValueError(
-            f"env.further_view={choice} adds a view of the first camera: expected cameras of one size, got {sizes}. "
-            "Set env.further_view=none"
+            f"env.augmented_view={choice} adds a view of the first camera: expected cameras of one size, got {sizes}. "
+            "Set env.augmented_view=none"
         )
-    return DerivedViews(derive_seed(config.seed, "further view"), ((0, augmentation),))
+    return DerivedViews(derive_seed(config.seed, "augmented view"), ((0, augmentation),))
 
 
 def _lookup_paper_augmentation(task: str) -> Augmentation | None:
     if task.startswith("procgen/") and task not in PAPER_AUGMENTED_VIEWS:
         raise ValueError(
             f"no second view for {task}: MEM needs several views, and the paper names none for this game. Choose one "
-            "with --set env.further_view=crop, or set it to none"
+            "with --set env.augmented_view=crop, or set it to none"
         )
     return PAPER_AUGMENTED_VIEWS.get(task)
 
@@ -189,53 +192,35 @@ def build_agent(config: RunConfig, shapes: Shapes) -> Any:
 def build_agent_outline(config: RunConfig, shapes: Shapes) -> Any:
     """Build the agent on the meta device: it takes no memory, and a state can be checked against its shapes."""
     with torch.device("meta"):
-        return _build_agent(replace(config, machine=replace(config.machine, device="meta")), shapes)
+        return _build_agent(replace(config, compute=replace(config.compute, device="meta")), shapes)
 
 
 def _build_agent(config: RunConfig, shapes: Shapes) -> Any:
+    augmentation = config.replay.image_augmentation
+    context = BuildContext(
+        view_names=tuple(view.name for view in shapes.views),
+        image_shape=shapes.image_shape,
+        frame_stack=shapes.frame_stack,
+        actions=shapes.actions,
+        seed=derive_seed(config.seed, "agent"),
+        augmentation=augmentation,
+        num_envs=config.rollout.envs,
+    )
     with torch.random.fork_rng(devices=[]):  # torch's layers initialize from the global generator
         torch.manual_seed(derive_seed(config.seed, "weights"))
-        representation, bonus = _build_representation_and_bonus(config, shapes)
-        beta, seed = zero_beta if bonus is None else config.bonus, derive_seed(config.seed, "agent")
-        agent: Agent
-        if config.is_on_policy:
-            envs = config.rollout.envs
-            agent = PPO(representation, shapes.actions, config.ppo, num_envs=envs, bonus=bonus, beta=beta, seed=seed)
-        else:
-            agent_class: Any = {"drqv2": DrQv2, "sac": SAC}[config.agent]
-            settings = getattr(config, config.agent)
-            agent = agent_class(representation, shapes.actions.size, settings, bonus=bonus, beta=beta, seed=seed)
-    agent.to(resolve_device(config.machine))
-    if config.machine.channels_last:
+        encoder_shape = shapes.image_shape if config.is_on_policy else augmentation.crop_shape(shapes.image_shape)
+        representation = REPRESENTATIONS[config.representation_name].build(
+            config.representation,
+            replace(context, image_shape=encoder_shape, seed=derive_seed(config.seed, config.representation_name)),
+        )
+        context = replace(context, representation=representation)
+        bonus = BONUSES[config.bonus_name].build(config.bonus, replace(context, seed=derive_seed(config.seed, "bonus")))
+        beta = config.bonus if isinstance(config.bonus, BonusConfig) else None
+        agent: Agent = AGENTS[config.agent_name].build(config.agent, replace(context, bonus=bonus, beta=beta))
+    agent.to(resolve_device(config.compute))
+    if config.compute.channels_last:
         agent.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return agent
-
-
-def _build_representation_and_bonus(config: RunConfig, shapes: Shapes) -> tuple[Representation, Any]:
-    representations: list[Representation] = []
-    bonuses: list[Bonus | EpisodicBonus] = []
-    names, num_views = [view.name for view in shapes.views], len(shapes.views)
-    for method in config.methods:
-        if method == "mem":
-            mem = MEM(names, shapes.image_shape, config.mem)
-            representations.append(mem)
-            bonuses.append(mem)
-        elif method == "re3":
-            bonuses.append(RE3(shapes.image_shape, config.re3))
-        elif method == "ride":
-            actions = shapes.actions
-            bonuses.append(RIDE(num_views, shapes.image_shape, actions.size, config.ride, discrete=actions.discrete))
-        elif method == "curl":
-            seed = derive_seed(config.seed, "curl")
-            representations.append(CURL(num_views, shapes.image_shape, config.curl, seed=seed))
-        else:
-            representations.append(PixelEncoder(num_views, shapes.image_shape, config.none))
-    if len(representations) > 1 or len(bonuses) > 1:
-        raise ValueError(
-            f"{config.method} has two representations or two bonuses: expected at most one of each. Remove one"
-        )
-    representation = representations[0] if representations else PixelEncoder(num_views, shapes.image_shape, config.none)
-    return representation, bonuses[0] if bonuses else None
 
 
 def build_rollout_buffer(config: RunConfig, shapes: Shapes) -> RolloutBuffer:
@@ -247,8 +232,13 @@ def build_rollout_buffer(config: RunConfig, shapes: Shapes) -> RolloutBuffer:
         num_cameras=len(shapes.cameras),
         action_shape=shapes.actions.shape,
         action_dtype=shapes.actions.dtype,
-        derived_views=shapes.derived_views,
-        device=resolve_device(config.machine),
+        # Evaluations see all views: only the rollout's are dropped.
+        derived_views=replace(
+            shapes.derived_views,
+            seed=derive_seed(config.seed, "augmented view"),
+            dropout=config.agent.view_dropout,
+        ),
+        device=resolve_device(config.compute),
     )
 
 
@@ -260,29 +250,44 @@ def compute_rollout_bytes(config: RunConfig, shapes: Shapes) -> int:
     )
 
 
+def find_stored_features(config: RunConfig, shapes: Shapes) -> StoresFeatures | None:
+    """Return an outline of the bonus if it keeps features beside the steps of a replay buffer."""
+    bonus = build_agent_outline(config, shapes).bonus
+    return bonus if isinstance(bonus, StoresFeatures) and bonus.feature_shape is not None else None
+
+
 def build_replay_buffer(config: RunConfig, shapes: Shapes) -> ReplayBuffer:
     """Build the empty replay buffer of an off-policy run."""
+    bonus = find_stored_features(config, shapes)
     return ReplayBuffer(
         shapes.views,
         action_shape=(shapes.actions.size,),
         capacity=config.replay.capacity,
         frame_stack=shapes.frame_stack,
         directory=get_replay_directory(config),
+        feature_shape=None if bonus is None else bonus.feature_shape,
     )
 
 
 def compute_replay_bytes(config: RunConfig, shapes: Shapes) -> int:
     """Return the bytes of the full replay buffer."""
-    return compute_buffer_bytes(shapes.views, action_shape=(shapes.actions.size,), capacity=config.replay.capacity)
+    bonus = find_stored_features(config, shapes)
+    return compute_buffer_bytes(
+        shapes.views,
+        action_shape=(shapes.actions.size,),
+        capacity=config.replay.capacity,
+        feature_shape=None if bonus is None else bonus.feature_shape,
+    )
 
 
 def get_replay_directory(config: RunConfig) -> Path | None:
     """Return the directory of a memory-mapped replay buffer, or None for memory."""
-    return None if config.replay.folder is None else Path(config.replay.folder)
+    return None if config.replay.directory is None else Path(config.replay.directory)
 
 
-def build_sampler(config: RunConfig, replay: ReplayBuffer) -> Sampler:
+def build_sampler(config: RunConfig, shapes: Shapes, replay: ReplayBuffer) -> Sampler:
     """Build the sampler of n-step batches."""
+    bonus = find_stored_features(config, shapes)
     return Sampler(
         replay,
         batch_size=config.replay.batch_size,
@@ -290,5 +295,6 @@ def build_sampler(config: RunConfig, replay: ReplayBuffer) -> Sampler:
         discount=config.replay.discount,
         seed=derive_seed(config.seed, "sampler"),
         prefetch=config.replay.prefetch,
-        device=resolve_device(config.machine),
+        device=resolve_device(config.compute),
+        neighbor_search=None if bonus is None else bonus.neighbor_search,
     )

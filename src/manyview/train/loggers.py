@@ -268,10 +268,10 @@ def build_service_loggers(
 ) -> Sequence[Logger]:
     """Return the configured loggers beside `metrics.jsonl`: TensorBoard, Weights & Biases."""
     loggers: list[Logger] = []
-    if config.log.tensorboard:
+    if config.logging.tensorboard:
         with suppress(ModuleNotFoundError):  # metrics.jsonl has everything
             loggers.append(TensorBoardLogger(run_dir.tensorboard_dir, since_frames=since_frames))
-    if config.log.wandb:
+    if config.logging.wandb:
         name, plain = str(run_dir.path), to_plain(config)
         loggers.append(WandbLogger(run_dir.path, name=name, id=run_id, config=plain))
     return loggers

@@ -14,6 +14,8 @@ import torch
 
 from manyview.config.overrides import to_plain
 from manyview.config.schema import RunConfig
+from manyview.envs.registration import SUITE_GROUP
+from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
 from manyview.train import checkpoint
 from manyview.train.compute import (
     compute_fingerprint,
@@ -23,6 +25,7 @@ from manyview.train.compute import (
 from manyview.train.resume import ResumeInfo
 from manyview.train.run_dir import RunDir, format_now
 from manyview.train.trainer import Trainer
+from manyview.utils.entry_points import find_package
 
 PACKAGES = ("manyview", "torch", "numpy", "gymnasium", "safetensors", "dm-control", "mujoco", "envpool", "metaworld")
 
@@ -36,18 +39,30 @@ def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) ->
         "pid": os.getpid(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": {name: number for name in PACKAGES if (number := _find_version(name)) is not None},
+        "versions": {name: number for name in list_packages(config) if (number := _find_version(name)) is not None},
         "commit": _describe_commit(),
         "seed": config.seed,
         "cpu": torch.backends.cpu.get_cpu_capability(),
-        "device": config.machine.device,
+        "device": config.compute.device,
         "threads": torch.get_num_threads(),
-        "dtype": config.machine.precision,
-        "numerics": compute_fingerprint(resolve_device(config.machine)),
+        "dtype": config.compute.precision,
+        "numerics": compute_fingerprint(resolve_device(config.compute)),
         "renderer": renderer,
         "environment": read_numeric_environment(with_opengl=renderer is not None),
         **extra,
     }
+
+
+def list_packages(config: RunConfig) -> list[str]:
+    """Return the packages whose version can change a result: ours, and those of the run's parts and task."""
+    used = (
+        (AGENTS.group, config.agent_name),
+        (REPRESENTATIONS.group, config.representation_name),
+        (BONUSES.group, config.bonus_name),
+        (SUITE_GROUP, config.task.split("/")[0]),
+    )
+    packages = (find_package(group, name) for group, name in used)
+    return [*dict.fromkeys((*PACKAGES, *filter(None, packages)))]
 
 
 def _find_version(package: str) -> str | None:

@@ -6,12 +6,14 @@ Activations dominate it, and no formula predicts them.
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from manyview.agents import PPO, OffPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data import Batch, Minibatch
+from manyview.methods import StoresFeatures
 from manyview.train.compute import autocast, resolve_device
 from manyview.train.factory import Shapes
 from manyview.utils.distributed import no_sync
@@ -34,7 +36,7 @@ def estimate_update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes
     before = read_resident_bytes("VmRSS")
     agent_copy = deepcopy(agent)
     update = _make_dummy_update(agent_copy, config, shapes)
-    with autocast(config.machine), no_sync():
+    with autocast(config.compute), no_sync():
         for _ in range(2):  # the first update allocates the moments
             update()
     needed_bytes = max(0, int(HEAP_OVERHEAD * (read_resident_bytes("VmHWM") - before)))
@@ -67,7 +69,15 @@ def _make_dummy_update(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: S
             next_features = agent.representation.encode(minibatch.views, minibatch.mask)
         return lambda: agent.update(minibatch._replace(next_features=next_features))
     batch = _make_dummy_batch(config, shapes)
-    return lambda: agent.update(batch, 0)
+    return lambda: agent.update(_add_neighbor_distances(batch, agent.bonus), 0)
+
+
+def _add_neighbor_distances(batch: Batch, bonus: Any) -> Batch:
+    """Return the batch with distances as a sampler adds them for a bonus that stores features."""
+    if not isinstance(bonus, StoresFeatures) or bonus.neighbor_search is None:
+        return batch
+    distances = torch.ones(len(batch.action), *bonus.neighbor_search.distances_shape, device=batch.action.device)
+    return batch._replace(neighbor_distances=distances)
 
 
 @torch.no_grad()
@@ -77,7 +87,7 @@ def estimate_rollout_state_bytes(agent: PPO, config: RunConfig, shapes: Shapes) 
     Features of all steps count twice, since they exist twice while they are concatenated. The memory is on the agent's
     device: 0 if that is an accelerator.
     """
-    if resolve_device(config.machine).type != "cpu":
+    if resolve_device(config.compute).type != "cpu":
         return 0
     state = agent.get_state()
     moments = [
@@ -87,16 +97,17 @@ def estimate_rollout_state_bytes(agent: PPO, config: RunConfig, shapes: Shapes) 
         for moment in parameter_state.values()
     ]
     state_bytes: int = sum(tensor.nbytes for tensor in (*state["tensors"].values(), *moments))
-    if agent.bonus is None:
-        return state_bytes
     minibatch = _make_dummy_minibatch(config, shapes)
-    features = agent.bonus.encode(minibatch.views[:1], minibatch.mask[:1])
+    encoder: Any = agent.representation if agent.stores_features else agent.bonus
+    if not hasattr(encoder, "encode"):
+        return state_bytes
+    features = encoder.encode(minibatch.views[:1], minibatch.mask[:1])
     rows = (config.rollout.steps + 1) * config.rollout.envs
     return int(state_bytes + 2 * rows * sum(part.nbytes for part in features))
 
 
 def _make_dummy_minibatch(config: RunConfig, shapes: Shapes) -> Minibatch:
-    rows, device = config.ppo.batch_size, resolve_device(config.machine)
+    rows, device = config.agent.batch_size, resolve_device(config.compute)
     images = torch.randint(256, (2, rows, len(shapes.views), *shapes.image_shape), dtype=torch.uint8, device=device)
     mask, random_values = (
         torch.ones(rows, len(shapes.views), dtype=torch.bool, device=device),
@@ -132,4 +143,4 @@ def _make_dummy_batch(config: RunConfig, shapes: Shapes) -> Batch:
         indices=torch.arange(rows),
         next_indices=torch.arange(rows),
     )
-    return batch.to(resolve_device(config.machine))
+    return batch.to(resolve_device(config.compute))

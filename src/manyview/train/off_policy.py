@@ -53,12 +53,16 @@ class ReplayTrainer(Trainer):
 
     @property
     def should_log(self) -> bool:
-        every_updates = max(1, self.config.log.every_steps // self.config.schedule.update_every_steps)
-        return self.counters.updates % every_updates == 0
+        return self.counters.updates % self.log_every_updates == 0
+
+    @property
+    def log_every_updates(self) -> int:
+        """Updates between two logged ones."""
+        return max(1, self.config.logging.every_steps // self.config.schedule.update_every_steps)
 
     def get_last_batch(self) -> LastBatch | None:
         batch = self.last_batch
-        return None if batch is None else LastBatch(batch.views, batch.mask, batch.indices)
+        return None if batch is None else LastBatch(batch.views, batch.mask, batch.action, batch.indices)
 
     @property
     def should_update(self) -> bool:
@@ -69,6 +73,11 @@ class ReplayTrainer(Trainer):
     def train_on_batch(self, batch: Batch) -> dict[str, Tensor] | None:
         """Run lines 10 to 15; return the metrics, or None if the update was skipped."""
         self.last_batch = batch
+        if (meter := self.agent.drift_meter) is not None:
+            # The next logged update compares the encoders over the bank's age, or since the last logged update.
+            age = min(meter.compute_age(len(batch.mask)), self.log_every_updates)
+            if (self.counters.updates + age) % self.log_every_updates == 0:
+                meter.store_encoder()
         return self.run_update(lambda: self.agent.update(batch, self.counters.steps))
 
 
@@ -79,7 +88,7 @@ class OffPolicyTrainer(ReplayTrainer):
         super().__init__(config)
         config = self.config
         self.replay = factory.build_replay_buffer(config, self.shapes)
-        self.sampler = factory.build_sampler(config, self.replay)
+        self.sampler = factory.build_sampler(config, self.shapes, self.replay)
         self.collector = Collector(
             config, self.env, self.shapes, self.agent, self.replay, self.counters, self.env_calls
         )

@@ -34,7 +34,6 @@ from manyview.config.schema import RunConfig
 from manyview.data import Minibatch
 from manyview.envs.vector import count_frames, extract_finished_episodes, restore_all, snapshot_all, stack_observations
 from manyview.envs.views import NotRestorable, Observation
-from manyview.methods import EpisodicBonus
 from manyview.train import checkpoint, factory
 from manyview.train.compute import autocast
 from manyview.train.preprocessing import to_batched_tensors
@@ -121,7 +120,7 @@ class OnPolicyTrainer(Trainer):
 
     def get_last_batch(self) -> LastBatch | None:
         batch = self._last_batch
-        return None if batch is None else LastBatch(batch.views, batch.mask, None)
+        return None if batch is None else LastBatch(batch.views, batch.mask, batch.action, None)
 
     def close(self) -> None:
         with self.env_calls("close"):
@@ -149,7 +148,7 @@ class OnPolicyTrainer(Trainer):
     def _act(self) -> list[dict[str, Any]]:
         """Run lines 6 to 10; return the episodes that ended."""
         envs = self.config.rollout.envs
-        with autocast(self.config.machine):
+        with autocast(self.config.compute):
             action, log_prob, value, features = self.agent.act_and_value(
                 *self.rollout.get_observation(), step=self.counters.steps
             )
@@ -161,7 +160,7 @@ class OnPolicyTrainer(Trainer):
             action,
             log_prob,
             value,
-            features if self.agent.has_shared_encoder else None,
+            features if self.agent.stores_features else None,
             reward=self._to_tensor(np.asarray(reward, np.float32)),
             terminated=self._to_tensor(terminated),
             truncated=self._to_tensor(truncated),
@@ -177,14 +176,14 @@ class OnPolicyTrainer(Trainer):
 
     def _compute_advantages(self) -> None:
         """Run lines 11 to 13 and shuffle the rollout into minibatches."""
-        with autocast(self.config.machine):
+        with autocast(self.config.compute):
             _, _, value, features = self.agent.act_and_value(*self.rollout.get_observation(), step=self.counters.steps)
-            self.rollout.finish(value, features if self.agent.has_shared_encoder else None)
-            self._metrics = self.agent.compute_advantages(self.rollout, self.counters.count(self.config.bonus.unit))
+            self.rollout.finish(value, features if self.agent.stores_features else None)
+            self._metrics = self.agent.compute_advantages(self.rollout, self.counters.count(self.config.beta_unit))
         rows = self.config.rollout.envs * self.config.rollout.steps
         # Nearly equal minibatches: a small remainder would get a full optimizer step.
-        parts = ceil(rows / self.config.ppo.batch_size)
-        for epoch in range(self.config.ppo.epochs):
+        parts = ceil(rows / self.config.agent.batch_size)
+        for epoch in range(self.config.agent.epochs):
             order = make_rng(self.config.seed, "minibatches", self.counters.rollouts, epoch).permutation(rows)
             self._minibatches += torch.from_numpy(order).to(self.device).tensor_split(parts)
 
@@ -192,7 +191,7 @@ class OnPolicyTrainer(Trainer):
         """Run lines 14 and 15 for one minibatch; after the last one start the next rollout."""
         rows = self._minibatches.pop(0)
         self._last_batch = batch = self.rollout.get_minibatch(
-            rows, with_next=isinstance(self.agent.bonus, EpisodicBonus)
+            rows, with_next=self.agent.bonus is not None and self.agent.bonus.feature_source is None
         )
         self._metrics |= self.run_update(lambda: self.agent.update(batch)) or {}
         if self._minibatches:
@@ -222,8 +221,8 @@ class OnPolicyTrainer(Trainer):
             last = stack_observations([info["final_obs"][index] for index in indices])
             views, mask = to_batched_tensors(last, self.shapes.cameras, self.device)
             env = self._to_tensor(indices)
-            views, mask = self.shapes.derived_views(views, mask, draw_ids=self.rollout.get_draw_ids(env), env_ids=env)
-            with autocast(self.config.machine):
+            views, mask = self.rollout.derived_views(views, mask, draw_ids=self.rollout.get_draw_ids(env), env_ids=env)
+            with autocast(self.config.compute):
                 values[env] = self.agent.predict_values(views, mask)
         return values
 

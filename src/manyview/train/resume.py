@@ -12,7 +12,7 @@ from manyview.data.segment_format import SegmentError
 from manyview.data.segment_log import ReplayLog, SegmentRef
 from manyview.train import checkpoint, factory
 from manyview.train.checkpoint import Checkpoint, CheckpointError, RunnerState
-from manyview.train.compute import resolve_machine
+from manyview.train.compute import resolve_compute
 from manyview.train.run_dir import RunDir
 from manyview.train.trainer import EngineError, Trainer
 from manyview.utils.atomic_io import remove
@@ -38,7 +38,7 @@ COMPARED_FIELDS = (
     "environment",
 )
 """Manifest fields that can change the last bit of a result; a field that an older version lacks counts as changed."""
-MACHINE_SETTINGS = ("machine.device", "machine.threads", "machine.precision")
+MACHINE_SETTINGS = ("compute.device", "compute.threads", "compute.precision")
 """Settings that may change with `accept_changes`, since manifest fields record them too."""
 
 
@@ -92,10 +92,10 @@ def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     run_dir.check_no_links()
     if fresh or not run_dir.has_run:
         return
-    now = replace(config, machine=resolve_machine(config.machine))
+    now = replace(config, compute=resolve_compute(config.compute))
     check_same_settings(to_plain(run_dir.read_config()), to_plain(now))
     if run_dir.is_finished:
-        if not config.log.keep_replay:
+        if not config.logging.keep_replay:
             remove(run_dir.replay_dir)  # a kill may have prevented it at the end of the run
         raise RunFinishedError(f"the run in {run_dir.path} has finished. Start again with --fresh")
 
@@ -206,7 +206,10 @@ def _load_checkpoint(
     trainer: Trainer, segment_log: ReplayLog, directory: Path, loaded: Checkpoint
 ) -> tuple[RunnerState, list[SegmentRef]]:
     if loaded.manifest.get("format") != checkpoint.FORMAT:
-        raise ValueError(f"unsupported format: expected {checkpoint.FORMAT}, got {loaded.manifest.get('format')!r}")
+        raise ValueError(
+            f"unsupported checkpoint format: expected {checkpoint.FORMAT}, got {loaded.manifest.get('format')!r}. Use "
+            "the version of manyview that wrote it"
+        )
     runner_state, segments = RunnerState.from_plain(loaded.state["runner"]), parse_segments(loaded.manifest)
     trainer.load_state(loaded.state, lambda: segment_log.load(segments))
     if directory.name.removesuffix(".stop") != checkpoint.format_checkpoint_name(trainer.counters.frames):

@@ -20,8 +20,10 @@ from pathlib import Path
 from time import sleep
 from typing import IO, Any
 
-from manyview.config.overrides import from_plain, to_plain
+from manyview.config.files import name_file, read_config_file
+from manyview.config.overrides import to_plain
 from manyview.config.schema import RunConfig
+from manyview.train.checkpoint import FORMAT
 from manyview.utils.atomic_io import make_directory, remove, rename, write_atomic
 from manyview.utils.files import TEMP_SUFFIX, open_no_follow
 from manyview.utils.json_io import dump_json, read_json
@@ -171,10 +173,13 @@ class RunDir:
         """Return the run's config; `FileNotFoundError` without a run, `ValueError` if it is invalid."""
         if not self.config_file.is_file():
             raise FileNotFoundError(f"{self.path} holds no run: expected {self.config_file.name} in it, got none")
-        try:
-            return from_plain(RunConfig, read_json(self.config_file))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{self.config_file}: {error}") from None
+        with name_file(self.config_file):
+            if "method" in read_json(self.config_file):
+                raise ValueError(
+                    f"written by an earlier version of manyview: expected a run of format {FORMAT}, got format 2 or 1, "
+                    "with `method`. Use that version, or start again with --fresh"
+                )
+        return read_config_file(self.config_file)
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the run's manifest; `ValueError` if it is invalid."""

@@ -90,7 +90,7 @@ class Runner(AbstractContextManager["Runner"]):
         stop: StopRequest | None = None,
     ) -> None:
         check_run_dir(config, run_dir, fresh=fresh)
-        configure_torch(config.machine)
+        configure_torch(config.compute)
         self.run_dir = run_dir
         with ExitStack() as cleanup:  # closes what is open if a later part fails
             self.trainer = build_trainer(config)
@@ -240,7 +240,7 @@ class Runner(AbstractContextManager["Runner"]):
             self.run_dir.mark_finished()
         except OSError as error:
             raise SaveFailedError("the end of the run", error) from None
-        if not self.config.log.keep_replay:
+        if not self.config.logging.keep_replay:
             self.segment_log.truncate(keep=())
 
     @property
@@ -266,7 +266,7 @@ class Runner(AbstractContextManager["Runner"]):
         self._log_failures()
         for job, every_frames in (
             ("evaluation", config.evaluation.every_frames),
-            ("checkpoint", config.log.checkpoint_every_frames),
+            ("checkpoint", config.logging.checkpoint_every_frames),
         ):
             is_due = before // every_frames < trainer.counters.frames // every_frames or trainer.is_done
             if is_due and job not in self._pending_jobs:
@@ -318,7 +318,7 @@ class Runner(AbstractContextManager["Runner"]):
                 raise DivergedError(
                     f"training diverged: {counters.skipped_in_a_row} updates in a row were not finite, also from the "
                     f"agent of {self.checkpoints.last_good}. The same command would repeat them: lower the "
-                    "learning rate or set machine.precision=float32, with --fresh or in another directory with --out"
+                    "learning rate or set compute.precision=float32, with --fresh or in another directory with --out"
                 )
             directory, last_good = self.checkpoints.load_last_good()
             self.trainer.rollback(last_good.state["agent"])

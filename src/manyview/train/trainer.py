@@ -15,7 +15,7 @@ from manyview.data import AsyncWriter, NullLog, ReplayLog
 from manyview.envs.vector import get_attr_values
 from manyview.methods import HasDiagnostics
 from manyview.train import factory
-from manyview.train.compute import autocast, resolve_device, resolve_machine
+from manyview.train.compute import autocast, resolve_compute, resolve_device
 from manyview.train.counters import Counters
 from manyview.train.memory_estimate import estimate_update_bytes
 from manyview.train.signals import EnvCallTracker
@@ -43,6 +43,7 @@ class LastBatch(NamedTuple):
 
     views: Tensor  # [B, V, C, H, W]
     mask: Tensor  # [B, V]
+    action: Tensor  # [B] or [B, A]
     rows: Tensor | None  # [B], indices in the replay buffer; None on-policy
 
 
@@ -58,11 +59,11 @@ class Trainer(ABC):
     agent: OffPolicyAgent | PPO
 
     def __init__(self, config: RunConfig, build_env: Callable[[RunConfig], Any]) -> None:
-        self.config = config = replace(config, machine=resolve_machine(config.machine))
+        self.config = config = replace(config, compute=resolve_compute(config.compute))
         self.env_calls = EnvCallTracker(config.task)
         self.env = build_env(config)
         self.shapes = factory.infer_shapes(config, self.env)
-        self.device = resolve_device(config.machine)
+        self.device = resolve_device(config.compute)
         self.agent = factory.build_agent(config, self.shapes)
         self.update_bytes = estimate_update_bytes(self.agent, config, self.shapes)
         """Memory in bytes beside the buffer; None where the system does not report it."""
@@ -78,7 +79,7 @@ class Trainer(ABC):
 
     @property
     def beta(self) -> float:
-        return self.agent.beta(self.counters.count(self.config.bonus.unit))
+        return self.agent.beta(self.counters.count(self.config.beta_unit))
 
     @property
     def can_checkpoint(self) -> bool:
@@ -138,13 +139,20 @@ class Trainer(ABC):
 
     @torch.no_grad()
     def compute_diagnostics(self) -> dict[str, Any]:
-        """Return the diagnostics of the representation on the last batch, or {} if it has none."""
-        representation, batch = self.agent.representation, self.get_last_batch()
-        if not isinstance(representation, HasDiagnostics) or batch is None:
+        """Return the meters of the agent and the diagnostics of its bonus or representation, on the last batch."""
+        agent, batch = self.agent, self.get_last_batch()
+        if batch is None:
             return {}
-        features = representation.encode(batch.views, batch.mask)
-        diagnostics = representation.diagnose(features, beta=self.beta, indices=batch.rows)
-        return {**diagnostics.to_metrics(), "health": diagnostics.summarize()}
+        meters = agent.compute_meters(batch.views, batch.mask, batch.action, batch.rows)
+        values: dict[str, Any] = {name: meter.item() for name, meter in meters.items()}
+        bonus: Any = agent.bonus
+        part: Any = bonus if isinstance(bonus, HasDiagnostics) else agent.representation
+        if not isinstance(part, HasDiagnostics):
+            return values
+        is_policy_input = part is agent.representation or bonus.feature_source is not None
+        views = agent.prepare_views(batch.views) if is_policy_input else batch.views
+        diagnostics = part.diagnose(part.encode(views, batch.mask), beta=self.beta, indices=batch.rows)
+        return {**values, **diagnostics.to_metrics(), "health": diagnostics.summarize()}
 
     @abstractmethod
     def close(self) -> None:
@@ -159,7 +167,7 @@ class Trainer(ABC):
     def run_update(self, update: Callable[[], Metrics]) -> Metrics | None:
         """Run and count an update; return None if it was skipped because a loss or gradient was not finite."""
         try:
-            with autocast(self.config.machine):
+            with autocast(self.config.compute):
                 metrics = update()
         except NonFiniteError:
             self.counters.skipped_updates += 1

@@ -50,6 +50,14 @@ def parse_json(content: bytes) -> dict[str, Any]:
     return parsed
 
 
+def parse_value(text: str) -> Any:
+    """Return the value of a setting on the command line: JSON, and the text itself if it is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def is_count(value: object, *, min_value: int = 0) -> TypeGuard[int]:
     """Return whether a value is an integer from `min_value` to 2^53 - 1; `True` is not."""
     return type(value) is int and min_value <= value < 2**53

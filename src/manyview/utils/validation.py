@@ -1,4 +1,4 @@
-"""Checks of config values; all raise `ValueError`."""
+"""Checks of config values; all raise `SettingError`."""
 
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -6,18 +6,31 @@ MAX_UNITS = 4_096
 """Maximum units of a layer, several times the widest networks of the field."""
 
 
+class SettingError(ValueError):
+    """Invalid value of a setting. Configs raise it with the field's name, to which loaders add the group."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name, self.reason = name, reason
+
+    def add_prefix(self, prefix: str) -> "SettingError":
+        """Return the error with the full name of the setting, such as `replay.batch_size`."""
+        return SettingError(f"{prefix}{self.name}", self.reason)
+
+
 def check_choices(config: Any) -> None:
     """Check that every `Literal` field has one of its values."""
     for name, kind in get_type_hints(type(config)).items():
         if get_origin(kind) is Literal and getattr(config, name) not in get_args(kind):
-            raise ValueError(f"expected {name} to be one of {list(get_args(kind))}, got {getattr(config, name)!r}")
+            choices = ", ".join(map(str, get_args(kind)))
+            raise SettingError(name, f"expected one of {choices}, got {getattr(config, name)!r}")
 
 
 def check_at_least(config: Any, minimum: float, *names: str) -> None:
     """Check that the named fields are at least `minimum`."""
     for name in names:
         if not getattr(config, name) >= minimum:  # rejects NaN too
-            raise ValueError(f"expected {name} >= {minimum}, got {getattr(config, name)}")
+            raise SettingError(name, f"expected at least {minimum}, got {getattr(config, name)}")
 
 
 def check_at_most(config: Any, maximum: float, *names: str) -> None:
@@ -27,18 +40,18 @@ def check_at_most(config: Any, maximum: float, *names: str) -> None:
     """
     for name in names:
         if not getattr(config, name) <= maximum:
-            raise ValueError(f"expected {name} <= {maximum}, got {getattr(config, name)}")
+            raise SettingError(name, f"expected at most {maximum}, got {getattr(config, name)}")
 
 
 def check_positive(config: Any, *names: str) -> None:
-    """Check that the named fields are above 0."""
+    """Check that the named fields are finite and above 0."""
     for name in names:
-        if not getattr(config, name) > 0:
-            raise ValueError(f"expected {name} > 0, got {getattr(config, name)}")
+        if not 0 < getattr(config, name) < float("inf"):
+            raise SettingError(name, f"expected more than 0, got {getattr(config, name)}")
 
 
 def check_unit_interval(config: Any, *names: str) -> None:
     """Check that the named fields are from 0 to 1."""
     for name in names:
         if not 0 <= getattr(config, name) <= 1:
-            raise ValueError(f"expected {name} from 0 to 1, got {getattr(config, name)}")
+            raise SettingError(name, f"expected 0 to 1, got {getattr(config, name)}")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
+
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -17,6 +19,13 @@ def threads_as_they_were() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def parts_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page may register a part."""
+    for registry in (AGENTS, REPRESENTATIONS, BONUSES):
+        monkeypatch.setattr(registry, "_parts", dict(registry._parts))
 
 
 def examples(page: Path) -> list[str]:

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from manyview.mem import MEM
+from manyview.config.method import parse_method
 from manyview.train import make_trainer
 from manyview.train.loggers import RecordKind
 from tests.support.runs import short_rollouts, short_run
@@ -18,9 +18,11 @@ HEADINGS = {
     "ppo": "### PPO",
     "mem": "### MEM",
     "re3": "### RE3",
+    "rnd": "### RND",
     "ride": "### RIDE",
     "curl": "### CURL",
 }
+OWN_ENCODER = "### MEM's bonus with its own encoder"
 
 
 def read_section(heading: str) -> str:
@@ -39,28 +41,40 @@ def explained(heading: str) -> set[str]:
 
 def logged(method: str) -> set[str]:
     """What the `train` records of a run hold beside clock and β."""
-    whole_episodes = {"steps": 100}
-    trainer = make_trainer(
-        short_rollouts(method, rollout=whole_episodes) if method.startswith("ppo") else short_run(method)
-    )
+    if method.startswith("ppo"):
+        config = short_rollouts(method, rollout={"steps": 100})  # whole episodes
+    else:
+        config = short_run(method, bonus={"bank": 16} if method.endswith("+mem") else {})
+    trainer = make_trainer(config)
     told = None
     while told is None:
         told = trainer.advance().metrics
-    metrics = set(told)
-    representation, looked = trainer.agent.representation, trainer.get_last_batch()
-    if isinstance(representation, MEM) and looked is not None:
-        health = representation.diagnose(representation.encode(looked.views, looked.mask), beta=0.0)
-        metrics |= {re.sub("/.*", "/VIEW", name) for name in health.to_metrics()} | {"health"}
+    diagnostics = {re.sub("/.*", "/VIEW", name) for name in trainer.compute_diagnostics()}
     trainer.close()
-    return metrics
+    return set(told) | diagnostics
+
+
+def explained_of(method: str) -> set[str]:
+    agent, representation, bonus = parse_method(method)
+    parts = [part for part in (agent, representation, bonus) if part not in ("pixel", "none")]
+    names = set.union(*(explained(HEADINGS[part]) for part in parts))
+    if bonus == "mem" != representation:
+        own = explained(OWN_ENCODER)
+        names = names - {name.removeprefix("bonus_") for name in own} | own
+    if agent == "ppo" or bonus != "mem":
+        names -= {"drift"}  # needs a feature bank
+    return names - ({"contrast"} if bonus == "none" else set())
 
 
 @pytest.mark.parametrize(
-    "method", ["drqv2+mem", "drqv2+re3", "drqv2+curl", "drqv2+none", "sac+mem", "ppo+mem", "ppo+ride", "ppo+none"]
+    "method",
+    [
+        *("drqv2+mem", "drqv2+re3", "drqv2+rnd", "drqv2+curl", "drqv2+none", "drqv2+pixel+mem", "drqv2+mem+none"),
+        *("sac+mem", "ppo+mem", "ppo+ride", "ppo+none"),
+    ],
 )
 def test_the_page_explains_what_is_logged_and_nothing_else(method: str) -> None:
-    headings = [HEADINGS[part] for part in method.split("+") if part != "none"]
-    assert logged(method) | {"beta"} == set.union(*(explained(heading) for heading in headings))
+    assert logged(method) | {"beta"} == explained_of(method)
 
 
 def test_the_page_has_a_line_for_every_kind_of_record() -> None:

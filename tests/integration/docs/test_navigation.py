@@ -8,6 +8,7 @@ SECTIONS = {
     "Getting started": "getting_started",
     "Guides": "guides",
     "Reference": "reference",
+    "Parts": "reference/parts",
     "Explanation": "explanation",
     "Research log": "research",
 }

@@ -1,6 +1,7 @@
 """The generated reference pages are up to date, whatever the terminal."""
 
 import re
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
@@ -9,15 +10,39 @@ import pytest
 from manyview.cli.main import COMMANDS
 from manyview.config.overrides import to_plain
 from manyview.config.schema import RunConfig
+from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig, OwnEncoderConfig, PixelEncoderConfig
+from manyview.methods.registry import Registry
 from manyview.train.checkpoint import FORMAT
 from manyview.train.resume import RESUME_MODES
-from tools.docs_reference import COMMANDS_PAGE, SETTINGS_PAGE, fill_regions, flatten, read_field_docs, render_pages
+from tools.docs_reference import (
+    COMMANDS_PAGE,
+    SETTINGS_PAGE,
+    fill_regions,
+    flatten,
+    read_field_docs,
+    render_pages,
+    render_parts,
+)
 
 REFERENCE = COMMANDS_PAGE.parent
 PUBLIC_API = (REFERENCE / "public_api.md").read_text()
-NOT_SETTINGS = {"manyview", "seed1", "agent", "collector", "factory", "config", "manifest", "metrics", "state", "suite"}
+REGISTRIES = {"agent": AGENTS, "representation": REPRESENTATIONS, "bonus": BONUSES}
+NOT_SETTINGS = {"manyview", "seed1", "collector", "factory", "config", "manifest", "metrics", "state", "suite"}
 """First parts of dotted names in the pages that are modules, objects and files."""
-SETTINGS = {name for name, _ in flatten(to_plain(RunConfig(task="toy/identity_continuous")))}
+METHODS_OF_AGENTS = {f"agent.{name}" for name in ("act", "act_and_value", "beta", "compute_advantages", "update")}
+
+
+def list_settings() -> set[str]:
+    """Return the settings of all parts and groups."""
+    groups = {"bonus.encoder": OwnEncoderConfig(), "": RunConfig(task="toy/identity_continuous")}
+    parts = [(kind, registry[name].config()) for kind, registry in REGISTRIES.items() for name in registry.list_names()]
+    named = (
+        f"{group}.{name}".strip(".") for group, part in (*parts, *groups.items()) for name, _ in flatten(to_plain(part))
+    )
+    return {name for name in named if not name.endswith(".name")}
+
+
+SETTINGS = list_settings()
 
 
 @pytest.mark.parametrize("columns", ["40", "200"])
@@ -40,14 +65,44 @@ def test_every_setting_has_a_row() -> None:
     )
 
 
-@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted(REFERENCE.rglob("*.md")), ids=lambda page: page.name)
 def test_settings_that_a_page_names_exist(page: Path) -> None:
     named = set(re.findall(r"`([a-z][a-z0-9]*\.[a-z][a-z0-9_]+)(?:=[^`]*)?`", page.read_text()))
+    named -= METHODS_OF_AGENTS
     assert {name for name in named if name.split(".")[0] not in NOT_SETTINGS} <= SETTINGS
 
 
+def test_every_part_has_a_section() -> None:
+    headings = re.findall(r"^#### (\S+)$", SETTINGS_PAGE.read_text(), flags=re.M)
+    assert headings == [f"{kind}={name}" for kind, registry in REGISTRIES.items() for name in registry.list_names()]
+
+
+def test_a_new_part_appears_by_itself() -> None:
+    """With the settings that all parts share once, unless it has other defaults for them."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class NoveltyConfig(BonusConfig):
+        """Settings of novelty."""
+
+        beta0: float = 0.3
+        radius: float = 2.0
+        """Distance of new states."""
+        encoder: PixelEncoderConfig = field(default_factory=PixelEncoderConfig)
+
+    registry = Registry("bonus", "manyview.no_entry_points")
+    registry.register("novelty", NoveltyConfig)(lambda config, context: None)  # noqa: ARG005
+    shared, own = render_parts("bonus", registry).split("\n\n#### bonus=novelty\n\nSettings of novelty.\n\n")
+    rows = {text: re.findall(r"^\| `([^`]+)` \| .* \| `?([^`|]*)`? \| ", text, flags=re.M) for text in (shared, own)}
+    assert ("bonus.beta0", "0.05") in rows[shared]
+    assert ("bonus.beta_decay", "0.00001") in rows[shared]
+    assert dict(rows[own])["bonus.beta0"] == "0.3"
+    encoder = {f"bonus.encoder.{name}" for name in ("latent_dim", "trunk", "projection")}
+    assert dict(rows[own]).keys() == {"bonus.beta0", "bonus.radius"} | encoder
+    assert "bonus.beta_decay" not in own
+
+
 def test_field_docs_include_those_of_base_classes() -> None:
-    docs = read_field_docs(type(RunConfig(task="toy/identity_continuous").drqv2))
+    docs = read_field_docs(AGENTS["drqv2"].config)
     assert {"hidden", "std_steps"} <= docs.keys()
 
 

@@ -32,8 +32,8 @@ def train(folder: RunDir, *options: str) -> int:
 
 CHANGES: dict[str, tuple[list[str], str]] = {
     "version": ([], "versions.torch was 2.0.0-other, is"),
-    "threads": (["--set", "machine.threads=2"], "threads was 1, is 2"),
-    "dtype": (["--set", "machine.precision=bfloat16"], "dtype was float32, is bfloat16"),
+    "threads": (["--set", "compute.threads=2"], "threads was 1, is 2"),
+    "dtype": (["--set", "compute.precision=bfloat16"], "dtype was float32, is bfloat16"),
 }
 
 
@@ -73,7 +73,7 @@ def contents(folder: RunDir) -> dict[str, Any]:
 
 @pytest.mark.quality("D8")
 def test_a_change_that_was_accepted_stays_in_the_manifest(folder: RunDir) -> None:
-    other = replace(CONFIG, machine=replace(CONFIG.machine, precision="bfloat16"))
+    other = replace(CONFIG, compute=replace(CONFIG.compute, precision="bfloat16"))
     session = Runner(other, folder, accept_changes=True)
     advance_to(session, 60)
     abandon(session)

@@ -53,7 +53,12 @@ def forgotten(one: Any, other: Any) -> list[str]:
 def two_sessions(folder: RunDir, **changes: Any) -> Iterator[tuple[Runner, Runner]]:
     """One that is at a checkpoint in mid-episode, and one that has just been resumed from it."""
     config = short_run(
-        **{"schedule": {"frames": 90}, "replay": {"capacity": 40}, "log": {"checkpoint_every_frames": 57}, **changes}
+        **{
+            "schedule": {"frames": 90},
+            "replay": {"capacity": 40},
+            "logging": {"checkpoint_every_frames": 57},
+            **changes,
+        }
     )
     one = Runner(config, folder)
     advance_to(one, 57)

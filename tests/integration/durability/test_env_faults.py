@@ -59,7 +59,7 @@ def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
         env={"image_size": 16, "action_repeat": repeat},
         schedule={"frames": steps * repeat, "random_steps": steps, "seed_frames": (steps - 40) * repeat},
         evaluation={"every_frames": steps * repeat, "episodes": 1},
-        log={"checkpoint_every_frames": steps},
+        logging={"checkpoint_every_frames": steps},
     )
     folder = RunDir(tmp_path / "run")
     assert run(config, folder)
@@ -73,7 +73,7 @@ def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
 def test_bad_updates_after_a_resume_lead_back_to_the_same_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = short_run(log={"keep_replay": True})
+    config = short_run(logging={"keep_replay": True})
     poisoning(monkeypatch, range(40, 43))
     whole, folder = RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)

@@ -18,7 +18,7 @@ from tests.support.runs import short_run
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_path: Path, prefetch: bool) -> None:
     replay = {"capacity": 35, "prefetch": prefetch}
-    config = short_run(schedule={"frames": 75}, replay=replay, log={"every_steps": 1, "keep_replay": True})
+    config = short_run(schedule={"frames": 75}, replay=replay, logging={"every_steps": 1, "keep_replay": True})
     folder, whole = RunDir(tmp_path / "run"), RunDir(tmp_path / "whole")
     run(config, whole)
     session = Runner(config, folder)

@@ -65,7 +65,7 @@ def test_a_service_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.quality("L8")
 def test_without_a_key_a_run_warns_and_goes_on(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place_of_wandb(monkeypatch, has_key=False, init=refuse)
-    assert run(quick_run(log={"wandb": True}), folder)
+    assert run(quick_run(logging={"wandb": True}), folder)
     (warning,) = warnings_of(folder)
     assert warning.startswith("WandbLogger is disabled after an error: ValueError('no API key. Run `wandb login`")
 
@@ -80,14 +80,22 @@ def test_tensorboard_that_cannot_write_is_a_warning(folder: RunDir) -> None:
     pytest.importorskip("tensorboard")
     folder.path.mkdir()
     folder.tensorboard_dir.touch()  # a file where its folder should be
-    assert run(quick_run(log={"tensorboard": True}), folder)
+    assert run(quick_run(logging={"tensorboard": True}), folder)
     (warning,) = warnings_of(folder)
     assert warning.startswith("TensorBoardLogger is disabled after an error: FileExistsError(")
 
 
 COMMAND = [
-    *("train", "toy/hidden_goal_continuous", "--preset", "minute", "--set", "log.wandb=true", "evaluation.video=false"),
-    *("log.tensorboard=false", "schedule.frames=100000", "log.every_steps=50"),
+    *(
+        "train",
+        "toy/hidden_goal_continuous",
+        "--preset",
+        "minute",
+        "--set",
+        "logging.wandb=true",
+        "evaluation.video=false",
+    ),
+    *("logging.tensorboard=false", "schedule.frames=100000", "logging.every_steps=50"),
 ]
 
 

@@ -35,7 +35,7 @@ def is_soon_gone(group: int, *, within_s: float = 5) -> bool:
 
 
 def started(folder: RunDir, launcher: Launcher) -> ChildProcess:
-    film = ["--set", "evaluation.video=true", "log.keep_replay=false"]
+    film = ["--set", "evaluation.video=true", "logging.keep_replay=false"]
     command = [*CASES[0].command(folder.path), *film]
     return launcher.start(Request(command, output=f"{folder.path}.said", watched_dirs=[]))
 

@@ -88,21 +88,21 @@ def sb3_rewards(seed: int) -> list[float]:
 
 def our_rewards(seed: int) -> list[float]:
     settings = {
-        "machine": {"device": "cpu", "threads": 1},
+        "compute": {"device": "cpu", "threads": 1},
         "rollout": {"envs": ENVS, "steps": STEPS},
-        "none": {"latent_dim": LATENT, "trunk": "tiny"},
-        "ppo": {
+        "representation": {"latent_dim": LATENT, "trunk": "tiny"},
+        "agent": {
             "hidden": HIDDEN,
             "lr": LR,
             "discount": DISCOUNT,
-            "gae_decay": DECAY,
-            "clip": CLIP,
+            "gae_lambda": DECAY,
+            "clip_coef": CLIP,
             "entropy_coef": ENTROPY,
             "value_coef": 0.5,
             "max_grad_norm": MOST_GRAD,
             "epochs": EPOCHS,
             "batch_size": BATCH,
-            "scale_rewards": False,
+            "normalize_rewards": False,
         },
     }
     config = load_preset("minute", task=TASK, method="ppo+none", seed=seed)

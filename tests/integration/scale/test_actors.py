@@ -33,8 +33,13 @@ TEMPORARY = Path(gettempdir())
 OPTIONS = [
     *("--method", "drqv2+none", "--preset", "minute", "--out", "run"),
     *("--actors", "2", "--replay-shards", "2", "--set", f"schedule.frames={FRAMES}", "scale.chunk_steps=25"),
-    *("scale.deadline_s=4", "evaluation.video=false", "log.tensorboard=false", "log.checkpoint_every_frames=500"),
-    *("evaluation.every_frames=1500", "drqv2.std_steps=800"),
+    *(
+        "scale.deadline_s=4",
+        "evaluation.video=false",
+        "logging.tensorboard=false",
+        "logging.checkpoint_every_frames=500",
+    ),
+    *("evaluation.every_frames=1500", "agent.std_steps=800"),
 ]
 
 

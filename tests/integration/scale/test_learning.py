@@ -18,7 +18,7 @@ OPTIONS = [
     # Chunks of 200 steps, two of each actor ahead, would nearly be all of so short a run, by a policy of its begin.
     *("--preset", "minute", "--seed", "1", "--actors", "2", "--set", "scale.chunk_steps=25"),
     *(f"{part}.{name}={value}" for part, settings in TOYS.items() for name, value in settings.items()),
-    *(f"evaluation.episodes={EPISODES}", "evaluation.video=false", "log.tensorboard=false"),
+    *(f"evaluation.episodes={EPISODES}", "evaluation.video=false", "logging.tensorboard=false"),
 ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from manyview.cli.main import main
 from manyview.config.overrides import apply_overrides, from_plain, nest_overrides, to_plain
 from manyview.data import InsufficientSpaceError
+from manyview.methods import AGENTS, REPRESENTATIONS
 from manyview.train import RunConfig, factory, load_preset
 from manyview.train.memory_estimate import read_resident_bytes, reset_peak_memory
 from tests.support.corrupted_run import Victim, config
@@ -20,12 +21,26 @@ SIZES: dict[str, Any] = {
     "env.frame_stack": 10**6,
     "env.action_repeat": 10**9,
     "env.views": ["upright"] * 1000,
-    "machine.threads": 10**6,
+    "compute.threads": 10**6,
     "rollout.envs": 10**9,
     "seed": 10**30,
-    **{f"{agent}.hidden": 10**6 for agent in ("drqv2", "sac", "ppo", "ride")},
-    **{f"{method}.latent_dim": 10**6 for method in ("mem", "re3", "ride", "curl", "none")},
+    **{f"agent.{name}.hidden": 10**6 for name in AGENTS.list_names()},
+    **{f"representation.{name}.latent_dim": 10**6 for name in REPRESENTATIONS.list_names()},
+    **{f"bonus.{name}.latent_dim": 10**6 for name in ("re3", "ride")},
+    "bonus.ride.hidden": 10**6,
+    "bonus.mem.encoder.latent_dim": 10**6,
 }
+
+
+def enlarge(plain: dict[str, Any], name: str) -> None:
+    """Set a size; names of three parts and more select an agent, a representation or a bonus."""
+    match name.split("."):
+        case [setting]:
+            plain[setting] = SIZES[name]
+        case [group, setting]:
+            plain[group][setting] = SIZES[name]
+        case [kind, part, *path]:
+            plain[kind] = {"name": part, **nest_overrides([(".".join(path), SIZES[name])])}
 
 
 @BOUNDED
@@ -35,8 +50,7 @@ def test_a_size_that_nobody_trains_with_is_refused(
     victim: Victim, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     plain = json.loads(victim.folder.config_file.read_text())
-    *group, setting = name.split(".")
-    (plain[group[0]] if group else plain)[setting] = SIZES[name]
+    enlarge(plain, name)
     victim.folder.config_file.write_text(json.dumps(plain))
     known = reset_peak_memory()
     before, begun_s = read_resident_bytes("VmRSS"), perf_counter()
@@ -44,7 +58,7 @@ def test_a_size_that_nobody_trains_with_is_refused(
     assert perf_counter() - begun_s < 20
     assert not known or read_resident_bytes("VmHWM") - before < 2**26
     said = capsys.readouterr().err
-    assert setting in said
+    assert name.split(".")[-1] in said
     assert "config.json: " in said
     assert said.count("\n") == 1
 
@@ -54,7 +68,7 @@ def test_a_size_that_nobody_trains_with_is_refused(
 def test_sizes_that_only_together_are_too_large_are_refused() -> None:
     plain = to_plain(config())
     plain["env"] |= {"image_size": 1024, "frame_stack": 64, "views": ["a"] * 64}
-    with pytest.raises(ValueError, match="observations are too large"):
+    with pytest.raises(ValueError, match="expected observations of at most 67,108,864 bytes, got 12,884,901,888"):
         from_plain(RunConfig, plain)
 
 
@@ -64,7 +78,7 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
     victim: Victim, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = json.loads(victim.folder.config_file.read_text())
-    plain["drqv2"]["hidden"] = 4096
+    plain["agent"]["hidden"] = 4096
     victim.folder.config_file.write_text(json.dumps(plain))
     known = reset_peak_memory()
     before, begun_s = read_resident_bytes("VmRSS"), perf_counter()
@@ -77,7 +91,7 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
 @BOUNDED
 @pytest.mark.quality("X5")
 def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = short_run("drqv2+none", drqv2={"hidden": 4096})
+    settings = short_run("drqv2+none", agent={"hidden": 4096})
     env = factory.make_env(settings)
     monkeypatch.setattr("manyview.utils.resources.get_free_memory_bytes", lambda _: 2**26)
     with pytest.raises(InsufficientSpaceError, match=r"the agent needs 0\.3 GB of memory, and 67\.1 MB are free"):
@@ -85,7 +99,9 @@ def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(mo
     env.close()
 
 
-@pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl", "drqv2+none+re3", "ppo+mem", "ppo+ride", "sac+mem"])
+@pytest.mark.parametrize(
+    "method", ["drqv2+mem", "sac+curl", "drqv2+pixel+re3", "drqv2+pixel+mem", "ppo+mem", "ppo+ride", "sac+mem"]
+)
 def test_the_outline_of_an_agent_has_its_tensors_and_takes_its_state(method: str) -> None:
     settings = short_rollouts(method) if method.startswith("ppo") else short_run(method)
     env = factory.make_env(settings)
@@ -102,7 +118,7 @@ def test_the_outline_of_an_agent_has_its_tensors_and_takes_its_state(method: str
 
 def test_what_people_train_with_is_far_inside_the_bounds() -> None:
     large = {"env.image_size": 512, "env.frame_stack": 4, "env.views": ["0", "1", "2"], "env.action_repeat": 50}
-    wide = {"drqv2.hidden": 4096, "mem.latent_dim": 1024, "machine.threads": 512, "rollout.envs": 65_536}
+    wide = {"agent.hidden": 4096, "representation.latent_dim": 1024, "compute.threads": 512, "rollout.envs": 65_536}
     apply_overrides(
         load_preset("cpu", task="dmc/hopper_hop", method="drqv2+mem", seed=1), nest_overrides({**large, **wide}.items())
     )

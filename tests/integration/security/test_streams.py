@@ -114,7 +114,7 @@ SWEEP = f'tasks = ["{TASK}"]\nmethods = ["drqv2+mem"]\n'
         (SWEEP + "cpus = inf", "cpus must be a number"),
         (SWEEP + "retries = true", "retries must be a number"),
         (SWEEP + "retries = 1.5", "retries must be a whole number"),
-        (SWEEP + '[set]\n"drqv2.lr" = ' + "9" * 400, "drqv2.lr must be float"),
+        (SWEEP + '[set]\n"agent.lr" = ' + "9" * 400, "agent.lr must be float"),
         (SWEEP + 'preset = "\\u001b[2J\\nfinished"', "unknown preset"),
         ("x" * 2_000_000, "expected at most 262,144 bytes, got 2,000,000"),
         ("\x00", "sweep.toml"),
@@ -166,7 +166,7 @@ def test_a_place_that_no_plot_can_be_written_to_is_refused(
 @pytest.mark.parametrize(
     ("set_", "reason"),
     [
-        ("drqv2.lr=" + "9" * 400, "drqv2.lr must be float"),
+        ("agent.lr=" + "9" * 400, "agent.lr must be float"),
         ("replay.batch_size=" + "[" * 100_000, "replay.batch_size must be int"),
         ("replay.batch_size=\x1b[2J\nfinished", "replay.batch_size must be int"),
     ],

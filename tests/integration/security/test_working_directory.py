@@ -126,7 +126,12 @@ def test_processes_of_ray_execute_the_own_task_and_nothing_else(tmp_path: Path, 
     (tmp_path / "own_toys.py").write_text(
         "from manyview.envs.toy import Identity\ndef make():\n    return Identity(actions='continuous')\n"
     )
-    settings = {"schedule.frames": 300, "evaluation.episodes": 1, "log.tensorboard": False, "evaluation.video": False}
+    settings = {
+        "schedule.frames": 300,
+        "evaluation.episodes": 1,
+        "logging.tensorboard": False,
+        "evaluation.video": False,
+    }
     if command == "train":
         changes = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
         arguments = ["own_robot:make_env", "--preset", "minute", "--out", "run", "--actors", "1", "--set", *changes]

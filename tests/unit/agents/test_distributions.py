@@ -2,7 +2,8 @@
 
 import torch
 
-from manyview.agents.distributions import ActionSpec, Categorical, Gaussian
+from manyview.agents.distributions import Categorical, Gaussian
+from manyview.data.action_spec import ActionSpec
 from manyview.utils.counter_rng import derive_keys
 
 KEY = derive_keys(4, torch.arange(50_000))

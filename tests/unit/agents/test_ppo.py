@@ -11,20 +11,33 @@ from manyview.agents import PPO, ActionSpec, NonFiniteError, PPOConfig
 from manyview.agents.advantages import EpisodeReturns, explained_variance
 from manyview.data import DerivedViews, Minibatch, RolloutBuffer
 from manyview.data.rollout_buffer import map_features
-from manyview.mem import MEM, MEMConfig
-from manyview.methods import RE3, RIDE, PixelEncoder, PixelEncoderConfig, RE3Config, RIDEConfig
+from manyview.mem import MEMRepresentation, MEMRepresentationConfig
+from manyview.methods import (
+    RE3,
+    RIDE,
+    MEMBonus,
+    MEMBonusConfig,
+    OwnEncoderConfig,
+    PixelEncoder,
+    PixelEncoderConfig,
+    RE3Config,
+    RIDEConfig,
+)
 
 IMAGE, ENVS, STEPS = (1, 20, 20), 4, 8
 
 
 def agent_of(method: str = "none", *, discrete: bool = True, **config: Any) -> PPO:
     torch.manual_seed(0)
-    plain = PixelEncoder(2, IMAGE, PixelEncoderConfig(latent_dim=8, trunk="tiny"))
-    representation: Any = MEM(["a", "b"], IMAGE, MEMConfig(latent_dim=8, trunk="tiny")) if method == "mem" else plain
+    pixel = PixelEncoder(2, IMAGE, PixelEncoderConfig(latent_dim=8, trunk="tiny"))
+    mem = MEMRepresentation(["a", "b"], IMAGE, MEMRepresentationConfig(latent_dim=8, trunk="tiny"))
+    representation: Any = mem if method == "mem" else pixel
+    own_encoder = OwnEncoderConfig(latent_dim=8, trunk="tiny")
     intrinsic: Any = {
-        "mem": representation,
+        "mem": MEMBonus(mem, MEMBonusConfig()),
+        "pixel+mem": MEMBonus(mem, MEMBonusConfig(encoder=own_encoder)),
         "none": None,
-        "re3": RE3(IMAGE, RE3Config(latent_dim=8, trunk="tiny")),
+        "re3": RE3(2, IMAGE, RE3Config(latent_dim=8, trunk="tiny")),
         "ride": RIDE(2, IMAGE, 3, RIDEConfig(latent_dim=8, trunk="tiny", hidden=16), discrete=discrete),
     }[method]
     settings = PPOConfig(**{"hidden": 16, "batch_size": 16, **config})
@@ -53,7 +66,7 @@ def rollout_of(agent: PPO, *, seed: int = 0) -> RolloutBuffer:
     rollout.reset(*pictures(), first_step=0)
     for step in range(STEPS + 1):
         action, log_prob, value, features = agent.act_and_value(*rollout.get_observation(), step=step)
-        kept = features if agent.has_shared_encoder else None
+        kept = features if agent.stores_features else None
         if step == STEPS:
             rollout.finish(value, kept)
             break
@@ -129,11 +142,11 @@ def test_policy_value_and_entropy_terms_are_those_of_torchrl(discrete: bool) -> 
     oracle = ClipPPOLoss(
         actor,
         TensorDictModule(agent.value, ["state"], ["state_value"]),
-        clip_epsilon=agent.config.clip,
+        clip_epsilon=agent.config.clip_coef,
         entropy_coeff=agent.config.entropy_coef,
         critic_coeff=agent.config.value_coef,
         normalize_advantage=True,
-        clip_value=agent.config.clip,
+        clip_value=agent.config.clip_coef,
         loss_critic_type="l2",
     )
     log_prob_key = oracle.tensor_keys.sample_log_prob
@@ -170,7 +183,7 @@ class _Call(torch.nn.Module):
 
 @pytest.mark.parametrize("beyond", [True, False])
 def test_a_ratio_beyond_its_bound_on_the_side_that_pays_has_no_gradient(beyond: bool) -> None:
-    agent = agent_of(entropy_coef=0.0, value_coef=0.0, clip=0.1)
+    agent = agent_of(entropy_coef=0.0, value_coef=0.0, clip_coef=0.1)
     batch = batch_of(agent)
     sign = torch.where(torch.arange(16) < 8, 1.0, -1.0)
     # Good actions are twice as likely as when they were taken and bad ones half as likely; or the other way round.
@@ -200,13 +213,13 @@ def test_the_reward_has_no_gradient_and_the_discriminator_is_left_to_itself() ->
     assert not all(map(torch.equal, discriminator, mem.discriminator.parameters()))
 
 
-@pytest.mark.parametrize("method", ["mem", "re3", "ride"])
+@pytest.mark.parametrize("method", ["mem", "re3", "ride", "pixel+mem"])
 def test_the_bonus_is_added_to_what_the_advantages_are_made_of(method: str) -> None:
-    agent = agent_of(method, scale_rewards=False)
+    agent = agent_of(method, normalize_rewards=False)
     rollout = rollout_of(agent)
     assert rollout.reward_int.shape == (STEPS, ENVS)
     assert rollout.reward_int.abs().sum() > 0
-    bare = agent_of(method, scale_rewards=False)
+    bare = agent_of(method, normalize_rewards=False)
     bare.beta = lambda _: 0.0
     paid = rollout.advantage - rollout_of(bare).advantage
     assert torch.allclose(paid[-1], 0.1 * rollout.reward_int[-1], atol=1e-5), "of the last step nothing follows"
@@ -219,19 +232,19 @@ def test_rewards_are_scaled_and_the_bonus_is_not() -> None:
     rollout, without = rollout_of(agent), rollout_of(bare)
     assert torch.allclose(rollout.advantage[-1] - without.advantage[-1], 0.1 * rollout.reward_int[-1], atol=1e-5)
     unit = agent_of("re3").reward_normalizer(without.reward_ext, without.done)
-    unscaled = rollout_of(agent_of("none", scale_rewards=False))
+    unscaled = rollout_of(agent_of("none", normalize_rewards=False))
     assert torch.allclose(without.advantage[-1] - unscaled.advantage[-1], unit[-1] - unscaled.reward_ext[-1], atol=1e-5)
     assert not torch.allclose(unit, without.reward_ext, atol=1e-2)
 
 
 def test_each_environment_is_searched_by_itself_or_all_together() -> None:
-    alone, pooled = (agent_of("mem", neighbours=how) for how in ("env", "pooled"))
+    alone, pooled = (agent_of("mem", neighbors=how) for how in ("env", "pooled"))
     first, second = rollout_of(alone), rollout_of(pooled)
     assert torch.equal(first.frames, second.frames)
-    mem: Any = alone.representation
+    bonus: Any = alone.bonus
     features: Any = first.features
     one = map_features(features, lambda part: part[:STEPS, 2])
-    assert torch.allclose(first.reward_int[:, 2], mem.compute_reward(one), atol=1e-6)
+    assert torch.allclose(first.reward_int[:, 2], bonus.entropy.compute_reward(one), atol=1e-6)
     assert (second.reward_int <= first.reward_int + 1e-6).all(), "among more states none is farther from its neighbours"
     assert (second.reward_int < first.reward_int - 1e-3).any()
 

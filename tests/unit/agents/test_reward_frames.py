@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from manyview.agents import DrQv2Config, SACConfig
-from manyview.agents.base import RewardFrames
+from manyview.methods import MEMBonusConfig
+from manyview.methods.bonuses.mem import RewardFrames
 from tests.support.batches import agent, batch
 
 KINDS = ("drqv2", "sac")
 every_paid = pytest.mark.parametrize(
-    ("kind", "method"), [(kind, method) for kind in KINDS for method in ("mem", "re3")]
+    ("kind", "method"), [(kind, method) for kind in KINDS for method in ("mem", "re3", "pixel+mem")]
 )
 
 
@@ -28,13 +28,14 @@ def test_clean_frames_pay_the_same_whatever_the_shift(kind: str, method: str) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_shifted_frames_pay_what_the_critic_sees(kind: str) -> None:
-    assert paid(kind, "mem", "shifted", shifts=1) != paid(kind, "mem", "shifted", shifts=2)
+def test_augmented_frames_pay_what_the_critic_sees(kind: str) -> None:
+    assert paid(kind, "mem", "augmented", shifts=1) != paid(kind, "mem", "augmented", shifts=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_encoder_of_its_own_sees_clean_frames_anyway(kind: str) -> None:
-    assert paid(kind, "re3", "shifted", shifts=1) == paid(kind, "re3", "clean", shifts=2)
+@pytest.mark.parametrize("method", ["re3", "pixel+mem"])
+def test_an_encoder_of_its_own_sees_clean_frames_anyway(kind: str, method: str) -> None:
+    assert paid(kind, method, "augmented", shifts=1) == paid(kind, method, "clean", shifts=2)
 
 
 def encodings(learner: Any) -> int:
@@ -52,15 +53,18 @@ def encodings(learner: Any) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clean_frames_cost_an_encoding_and_shifted_ones_none(kind: str) -> None:
+def test_clean_frames_cost_an_encoding_and_augmented_ones_none(kind: str) -> None:
     without = encodings(agent(kind, "none"))
-    assert encodings(agent(kind, "mem", reward_frames="shifted")) == without
+    assert encodings(agent(kind, "mem", reward_frames="augmented")) == without
     assert encodings(agent(kind, "mem", reward_frames="clean")) == without + 1
+    assert encodings(agent(kind, "pixel+mem")) == without, "the policy's encoder is not the bonus's"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clean_frames_cost_nothing_where_nothing_is_shifted(kind: str) -> None:
-    assert encodings(agent(kind, "mem", shift_pixels=0)) == encodings(agent(kind, "none"))
+def test_clean_and_augmented_frames_pay_the_same_where_nothing_is_shifted(kind: str) -> None:
+    learners = [agent(kind, "mem", reward_frames=frames, shift_pixels=0) for frames in ("clean", "augmented")]
+    clean, augmented = (learner.update(batch(), 0)["reward_int"] for learner in learners)
+    assert clean == augmented > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,7 +72,7 @@ def test_under_a_common_shift_equal_states_stay_equal(kind: str, monkeypatch: py
     """A batch of one observation: nothing in it is rare, unless each copy is moved by itself."""
     data = batch()
     data.views[:] = data.views[0].clone()
-    learner = agent(kind, "mem", reward_frames="shifted")
+    learner = agent(kind, "mem", reward_frames="augmented")
     assert learner.shift_mode == "common"
     assert learner.update(data, 0)["reward_int"] < 1e-3
     monkeypatch.setattr(type(learner), "shift_mode", "each")
@@ -76,12 +80,15 @@ def test_under_a_common_shift_equal_states_stay_equal(kind: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("method", "frames"), [("mem", "clean"), ("none", "shifted"), ("re3", "shifted")])
+@pytest.mark.parametrize(
+    ("method", "frames"),
+    [("mem", "clean"), ("none", "augmented"), ("re3", "augmented"), ("pixel+mem", "augmented")],
+)
 def test_images_are_shifted_one_by_one_where_no_reward_sees_it(kind: str, method: str, frames: RewardFrames) -> None:
     assert agent(kind, method, reward_frames=frames).shift_mode == "each"
 
 
-@pytest.mark.parametrize("config", [DrQv2Config, SACConfig])
-def test_a_misspelt_choice_is_refused(config: Any) -> None:
-    with pytest.raises(ValueError, match=r"expected reward_frames to be one of .*got 'cleen'"):
-        config(reward_frames="cleen")
+def test_a_misspelt_choice_is_refused() -> None:
+    misspelt: Any = "cleen"
+    with pytest.raises(ValueError, match=r"reward_frames: expected one of .*got 'cleen'"):
+        MEMBonusConfig(reward_frames=misspelt)

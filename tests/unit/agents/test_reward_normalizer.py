@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manyview.mem import MEM
+from manyview.mem import MEMRepresentation
 from tests.support.batches import agent, batch
 
 
@@ -15,7 +15,7 @@ def test_large_rewards_do_not_drown_the_representation() -> None:
         learner = agent("sac", "mem")  # whose learning rate shows it within some updates
         for step in range(60):
             learner.update(data._replace(reward_ext=factor * data.reward_ext), step)
-        assert isinstance(learner.representation, MEM)
+        assert isinstance(learner.representation, MEMRepresentation)
         spread[factor] = learner.representation.encode(data.views).specific.std(0).mean().item()
     assert spread[1000.0] > 0.8 * spread[1.0]
 

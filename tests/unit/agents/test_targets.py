@@ -33,7 +33,8 @@ def test_the_critics_target_is_its_definition(kind: str, method: str, step: int)
     discount, rows = torch.linspace(0, 1, 16), torch.arange(16) // 2
     data = batch()._replace(mask=SEEN.flip(0), next_mask=SEEN, discount=discount, indices=rows)
     with torch.no_grad():
-        bonus = learner.bonus.compute_reward(learner.bonus.encode(data.views, data.mask), indices=rows)
+        entropy = learner.bonus.entropy if method == "mem" else learner.bonus
+        bonus = entropy.compute_reward(learner.bonus.encode(data.views, data.mask), indices=rows)
         later = learner.representation.encode(data.next_views, SEEN).state
         if isinstance(learner, DrQv2):
             action = (learner.actor(later).tanh() + min(learner.config.compute_std(step), 0.3)).clamp(-1, 1)
@@ -50,7 +51,8 @@ def test_the_critics_target_is_its_definition(kind: str, method: str, step: int)
 def test_the_actor_climbs_what_its_critic_values(kind: str) -> None:
     """Half of the actions stand at their bound, through which the gradient of DrQ-v2's mean goes."""
     learner = still(kind, "none")
-    learner.critic_optimizer.param_groups[0]["lr"] = 0.0
+    for group in learner.critic_optimizer.param_groups:
+        group["lr"] = 0.0
     learner.actor[-1].bias.data[0] = 3.0
     state = learner.representation.encode(batch().views).state.detach()
     if isinstance(learner, DrQv2):

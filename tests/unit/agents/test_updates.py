@@ -10,7 +10,7 @@ from manyview.agents import SAC, DrQv2
 from manyview.nn.soft_update import soft_update
 from tests.support.batches import agent, batch
 
-KINDS, METHODS = ("drqv2", "sac"), ("mem", "none", "re3", "curl")
+KINDS, METHODS = ("drqv2", "sac"), ("mem", "none", "re3", "curl", "pixel+mem", "mem+none")
 every = pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in KINDS for method in METHODS])
 
 
@@ -93,7 +93,7 @@ def test_drqv2s_target_moves_by_its_rule_alone() -> None:
     assert isinstance(learner, DrQv2)
     target = parameters(learner.target_critic)
     learner.update(batch(), 0)
-    rate = learner.config.target_rate
+    rate = learner.config.critic_tau
     for old, new, online in zip(target, learner.target_critic.parameters(), learner.critic.parameters(), strict=True):
         assert torch.allclose(new, old + rate * (online - old), atol=1e-7)
 
@@ -108,8 +108,8 @@ def test_sacs_targets_move_every_second_update_each_at_its_own_rate() -> None:
     learner.update(batch(seed=0), 0)
     assert not changed(start, targets)
     learner.update(batch(seed=1), 1)
-    rates = [learner.config.critic_rate] * len(parameters(learner.target_critic))
-    rates += [learner.config.encoder_rate] * len(parameters(learner.target_representation))
+    rates = [learner.config.critic_tau] * len(parameters(learner.target_critic))
+    rates += [learner.config.encoder_tau] * len(parameters(learner.target_representation))
     online = [*learner.critic.parameters(), *learner.representation.parameters()]
     for old, new, now, rate in zip(start, targets.parameters(), online, rates, strict=True):
         assert torch.allclose(new, old + rate * (now - old), atol=1e-6)

@@ -108,7 +108,7 @@ def test_a_run_of_a_device_that_is_not_here_is_played_on_what_there_is(trained: 
     moved = tmp_path / "moved"
     shutil.copytree(trained, moved)
     config = json.loads((moved / "config.json").read_text())
-    config["machine"]["device"] = "cuda:63"
+    config["compute"]["device"] = "cuda:63"
     (moved / "config.json").write_text(json.dumps(config))
     assert play_episodes(moved, episodes=1).evaluation.returns == play_episodes(trained, episodes=1).evaluation.returns
 
@@ -158,10 +158,41 @@ def test_a_torn_checkpoint_is_refused_with_its_name(
 def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path / "run", [1.0], warp={"speed": 9})
     assert main(["evaluate", str(path)]) == 2
-    assert (
-        capsys.readouterr().err
-        == f"{path / 'config.json'}: unknown setting warp: not defined in this version of manyview\n"
-    )
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"{path / 'config.json'}: unknown setting warp: expected one of agent, bonus, ")
+    assert len(shown.splitlines()) == 1
+
+
+@pytest.fixture
+def foreign(trained: Path, tmp_path: Path) -> Path:
+    """A run with a bonus that is not installed."""
+    path = tmp_path / "foreign"
+    shutil.copytree(trained, path)
+    config = json.loads((path / "config.json").read_text())
+    config["bonus"] = {"name": "nope", "appetite": 3}
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def test_a_run_with_a_part_that_is_not_installed_is_refused_by_its_name(
+    foreign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["evaluate", str(foreign)], ["train", TASK, "--out", str(foreign)]):
+        assert main(command) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.startswith(f"{foreign / 'config.json'}: unknown bonus 'nope': expected one of mem, none, ")
+        assert shown.err.endswith("install the package that provides it\n")
+
+
+def test_a_run_with_a_part_that_is_not_installed_is_listed_and_drawn(
+    foreign: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", str(foreign), "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["method"], listed["state"], listed["frames"]) == ("drqv2+mem+nope", "finished", 120)
+    assert main(["plot", str(foreign), "--out", str(tmp_path / "curves.png")]) == 0
+    assert f"{TASK}, drqv2+mem+nope, 1 seed: " in capsys.readouterr().out
 
 
 def test_a_derived_view_goes_with_its_camera() -> None:

@@ -21,8 +21,8 @@ SHORT = [
     "evaluation.every_frames=30",
     "evaluation.episodes=2",
     "evaluation.video=false",
-    "log.every_steps=5",
-    "log.tensorboard=false",
+    "logging.every_steps=5",
+    "logging.tensorboard=false",
 ]
 
 
@@ -38,10 +38,21 @@ def test_a_run_without_a_terminal_prints_plain_lines(tmp_path: Path, capsys: pyt
 def test_settings_reach_the_run(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert (
-        main(["train", TASK, "--method", "sac+re3", "--seed", "5", "--out", str(out), "--set", *SHORT, "re3.k=5"]) == 0
+        main(["train", TASK, "--method", "sac+re3", "--seed", "5", "--out", str(out), "--set", *SHORT, "bonus.k=5"])
+        == 0
     )
     config = RunDir(out).read_config()
-    assert (config.method, config.seed, config.re3.k, config.replay.batch_size) == ("sac+re3", 5, 5, 8)
+    assert (config.method, config.seed, config.bonus.k, config.replay.batch_size) == ("sac+re3", 5, 5, 8)
+
+
+def test_flags_of_settings_reach_the_run(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    flags = ["--replay.batch-size=9", "--env.views", "column", "row", "--no-logging.tensorboard", "--replay.prefetch"]
+    short = [setting for setting in SHORT if not setting.startswith(("replay.batch_size", "logging.tensorboard"))]
+    assert main(["train", TASK, *flags, "--out", str(out), "--set", *short]) == 0
+    config = RunDir(out).read_config()
+    assert (config.replay.batch_size, config.env.views, config.replay.prefetch) == (9, ("column", "row"), True)
+    assert not config.logging.tensorboard
 
 
 def test_a_config_can_be_given_back(tmp_path: Path) -> None:
@@ -83,40 +94,52 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--method", "dqn+mem"], "method must be <agent>+<method>"),
-        (["--method", "drqv2+mem+re3"], "has two representations or two bonuses"),
+        (["--method", "dqn+mem"], "unknown agent 'dqn': expected one of drqv2, ppo, sac"),
+        (["--method", "drqv2"], "invalid method 'drqv2': expected <agent>+<representation>+<bonus>"),
+        (["--method", "drqv2+re3+mem"], "unknown representation 're3'"),
+        (["--method", "drqv2+ride"], "bonus=ride learns from a rollout, drqv2 from a replay: expected agent ppo"),
+        (["--method", "drqv2+mem", "--bonus", "ride"], "expected agent ppo, got drqv2"),
         (["--preset", "gpu"], "unknown preset 'gpu'"),
         (["--set", "replay.size=3"], "unknown setting replay.size"),
         (["--set", "replay.batch_size=many"], "replay.batch_size must be"),
         (["--set", "replay.batch_size"], "invalid assignment of --set: expected NAME=VALUE"),
         (["--set", "replay.capacity=1000000000000"], "a replay buffer of 1,000,000,000,000 steps needs"),
         (["--set", "schedule.frames=abc"], "schedule.frames must be int, got 'abc'"),
-        (["--set", "replay.batch_size=0"], "replay.batch_size must be at least 1"),
-        (["--set", "drqv2.std_steps=0"], "expected std_steps >= 1"),
-        (["--seed", "-1"], "seed must be at least 0"),
+        (["--set", "replay.batch_size=0"], "replay.batch_size: expected at least 1, got 0"),
+        (["--set", "agent.std_steps=0"], "agent.std_steps: expected at least 1, got 0"),
+        (["--seed", "-1"], "seed: expected at least 0"),
         (["--device", "cuda:77"], "device 'cuda:77' cannot be used here"),
         (["--config", "nowhere.json"], "nowhere.json"),
         (["--config", __file__], "test_train.py: Extra data"),
-        (["--set", "machine.threads=0"], "expected threads >= 1"),
-        (["--set", "sac.init_temperature=0"], "expected init_temperature > 0, got 0"),
-        (["--set", "re3.k=0"], "expected k >= 1"),
-        (["--set", "ppo.clip=-0.2"], "expected clip > 0, got -0.2"),
-        (["--set", "ppo.discount=1.5"], "expected discount from 0 to 1, got 1.5"),
-        (["--set", "ride.kernel=0"], "expected kernel > 0, got 0"),
-        (["--set", "ride.forward_coef=-1"], "expected forward_coef >= 0, got -1"),
-        (["--set", "curl.momentum=5"], "expected momentum from 0 to 1, got 5"),
-        (["--set", "curl.shift_pixels=-1"], "expected shift_pixels >= 0, got -1"),
-        (["--set", "schedule.random_steps=-5"], "expected random_steps >= 0, got -5"),
-        (["--set", "env.image_size=-3"], "expected image_size >= 1, got -3"),
-        (["--actors", "1", "--set", "scale.deadline_s=NaN"], "scale.start_deadline_s must be finite"),
-        (["--actors", "1", "--set", "scale.reward_low=NaN"], "scale.reward_low must be at most"),
-        (["--set", "evaluation.episodes=-1"], "evaluation.episodes must be at least 0, got -1"),
-        (["--set", "ppo.batch_size=1"], "expected batch_size >= 2, got 1"),
-        (["--set", "drqv2.lr=-1"], "expected lr > 0, got -1"),
-        (["--set", "sac.critic_rate=2"], "expected critic_rate from 0 to 1, got 2"),
+        (["--set", "compute.threads=0"], "compute.threads: expected at least 1, got 0"),
+        (
+            ["--agent", "sac", "--set", "agent.init_temperature=0"],
+            "agent.init_temperature: expected more than 0, got 0",
+        ),
+        (["--bonus", "re3", "--set", "bonus.k=0"], "bonus.k: expected at least 1, got 0"),
+        (["--agent", "ppo", "--agent.clip-coef", "-0.2"], "agent.clip_coef: expected more than 0, got -0.2"),
+        (["--agent", "ppo", "--agent.discount=1.5"], "agent.discount: expected 0 to 1, got 1.5"),
+        (["--method", "ppo+ride", "--set", "bonus.kernel=0"], "bonus.kernel: expected more than 0, got 0"),
+        (["--method", "ppo+ride", "--set", "bonus.forward_coef=-1"], "bonus.forward_coef: expected at least 0, got -1"),
+        (["--method", "sac+curl", "--set", "representation.tau=5"], "representation.tau: expected 0 to 1, got 5"),
+        (["--method", "sac+curl", "--representation.shift-pixels", "-1"], "shift_pixels: expected at least 0, got -1"),
+        (["--set", "schedule.random_steps=-5"], "schedule.random_steps: expected at least 0, got -5"),
+        (["--set", "env.image_size=-3"], "env.image_size: expected at least 1, got -3"),
+        (
+            ["--actors", "1", "--set", "scale.deadline_s=NaN"],
+            "scale.deadline_s: expected a finite number above 0, got nan",
+        ),
+        (["--actors", "1", "--set", "scale.reward_low=NaN"], "scale.reward_low: expected at most scale.reward_high"),
+        (["--set", "evaluation.episodes=-1"], "evaluation.episodes: expected at least 0, got -1"),
+        (["--agent", "ppo", "--set", "agent.batch_size=1"], "agent.batch_size: expected at least 2, got 1"),
+        (["--set", "agent.lr=-1"], "agent.lr: expected more than 0, got -1"),
+        (["--agent", "sac", "--set", "agent.critic_tau=2"], "agent.critic_tau: expected 0 to 1, got 2"),
         (["--set", "bonus.unit=rollout"], "bonus.unit must be agent_steps or episodes or"),
-        (["--set", "env.views=3"], "env.views must be a list or None, got 3"),
-        (["--set", "env.further_view=grayscal"], "got 'grayscal'; did you mean grayscale?"),
+        (["--set", "env.views=3.5"], "env.views must be a list or None, got 3.5"),
+        (["--set", "env.views=[null]"], "env.views must be a list or None, got [None]"),
+        (["--replay.size", "3"], "unknown setting replay.size"),
+        (["--log.every-steps", "3"], "unknown setting log: expected one of agent, "),
+        (["--set", "env.augmented_view=grayscal"], "got 'grayscal'; did you mean grayscale?"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_words(

@@ -14,13 +14,13 @@ pytestmark = pytest.mark.simulator
 TINY = [
     "rollout.envs=4",
     "rollout.steps=16",
-    "ppo.batch_size=32",
+    "agent.batch_size=32",
     "schedule.frames=192",
     "evaluation.every_frames=96",
     "evaluation.episodes=1",
-    "log.checkpoint_every_frames=64",
-    "log.tensorboard=false",
-    *(f"{part}.latent_dim=8" for part in ("mem", "none")),
+    "logging.checkpoint_every_frames=64",
+    "logging.tensorboard=false",
+    "representation.latent_dim=8",
 ]
 
 

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from manyview.config.overrides import apply_overrides
-from manyview.config.presets import choose_preset
+from manyview.config.presets import BUILT_IN_PRESETS, choose_preset, list_presets, read_preset
 from manyview.envs import View, get_views, list_tasks, make
-from manyview.train import PRESETS, RunConfig, factory, load_preset
+from manyview.methods import BONUSES, RE3, BonusConfig, register_bonus
+from manyview.train import RunConfig, factory, load_preset, make_config
 
 TASK = "dmc/cheetah_run"
 Read = Callable[[RunConfig], object]
@@ -26,9 +28,9 @@ COMMON: dict[str, Read] = {
     "Replay buffer size": lambda config: config.replay.capacity,
     "Exploration steps": lambda config: config.schedule.random_steps,
     "Batch size": lambda config: config.replay.batch_size,
-    "Latent dimension p": lambda config: config.mem.latent_dim,
-    "k": lambda config: config.mem.k,
-    "Margin": lambda config: config.mem.margin,
+    "Latent dimension p": lambda config: config.representation.latent_dim,
+    "k": lambda config: config.bonus.k,
+    "Margin": lambda config: config.representation.margin,
     "beta_0": lambda config: config.bonus.beta0,
     "kappa": lambda config: config.bonus.beta_decay,
     "Number of eval. episodes": lambda config: config.evaluation.episodes,
@@ -37,18 +39,18 @@ COMMON: dict[str, Read] = {
 DRQV2: dict[str, Read] = {
     **COMMON,
     "Seed frames": lambda config: config.schedule.seed_frames,
-    "Learning rate": lambda config: config.drqv2.lr,
+    "Learning rate": lambda config: config.agent.lr,
     "n-step returns": lambda config: config.replay.n_step,
-    "Critic Q-function soft-update rate": lambda config: config.drqv2.target_rate,
+    "Critic Q-function soft-update rate": lambda config: config.agent.critic_tau,
 }
 SAC: dict[str, Read] = {
     **COMMON,
-    "Learning rate of actor & critic": lambda config: config.sac.lr,
-    "Initial temperature": lambda config: config.sac.init_temperature,
-    "Temperature learning rate": lambda config: config.sac.temperature_lr,
-    "Critic Q-function soft-update rate": lambda config: config.sac.critic_rate,
-    "Critic encoder soft-update rate": lambda config: config.sac.encoder_rate,
-    "Critic target update frequency": lambda config: config.sac.target_every_updates,
+    "Learning rate of actor & critic": lambda config: config.agent.lr,
+    "Initial temperature": lambda config: config.agent.init_temperature,
+    "Temperature learning rate": lambda config: config.agent.temperature_lr,
+    "Critic Q-function soft-update rate": lambda config: config.agent.critic_tau,
+    "Critic encoder soft-update rate": lambda config: config.agent.encoder_tau,
+    "Critic target update frequency": lambda config: config.agent.target_every_updates,
 }
 TABLE_DRQV2: dict[str, object] = {
     "Number of viewpoints": 3,
@@ -103,20 +105,20 @@ PPO: dict[str, Read] = {
         1 + len(factory.build_derived_views(config, [View("screen", 64, 64)]).augmentations)
     ),
     "Observation downsampling": lambda config: (config.env.image_size, config.env.image_size),
-    "Gamma": lambda config: config.ppo.discount,
+    "Gamma": lambda config: config.agent.discount,
     "Number of steps per rollout": lambda config: config.rollout.steps,
-    "Number of epochs per rollout": lambda config: config.ppo.epochs,
+    "Number of epochs per rollout": lambda config: config.agent.epochs,
     "Number of parallel environments": lambda config: config.rollout.envs,
     "Stacked frames": lambda config: config.env.frame_stack,
     "Environment steps": lambda config: config.schedule.frames,
-    "Reward normalization": lambda config: config.ppo.scale_rewards,
-    "Clip range": lambda config: config.ppo.clip,
-    "Entropy bonus": lambda config: config.ppo.entropy_coef,
-    "Batch size": lambda config: config.ppo.batch_size,
-    "Learning rate": lambda config: config.ppo.lr,
-    "Latent dim p": lambda config: config.mem.latent_dim,
-    "Margin": lambda config: config.mem.margin,
-    "k": lambda config: config.mem.k,
+    "Reward normalization": lambda config: config.agent.normalize_rewards,
+    "Clip range": lambda config: config.agent.clip_coef,
+    "Entropy bonus": lambda config: config.agent.entropy_coef,
+    "Batch size": lambda config: config.agent.batch_size,
+    "Learning rate": lambda config: config.agent.lr,
+    "Latent dim p": lambda config: config.representation.latent_dim,
+    "Margin": lambda config: config.representation.margin,
+    "k": lambda config: config.bonus.k,
     "beta_0": lambda config: config.bonus.beta0,
     "kappa": lambda config: config.bonus.beta_decay,
     "Number of eval. episodes": lambda config: config.evaluation.episodes,
@@ -207,10 +209,16 @@ def test_later_presets_win() -> None:
     assert config.replay.n_step == 3
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", BUILT_IN_PRESETS)
 @pytest.mark.parametrize("task", ["dmc/ball_in_cup_catch", "toy/identity_continuous"])
-def test_every_preset_is_a_config(preset: str, task: str) -> None:
-    assert load_preset(preset, task=task, method="sac+re3", seed=3).seed == 3
+@pytest.mark.parametrize("method", ["sac+re3", "drqv2+pixel+mem", "sac+curl", "drqv2+mem+none"])
+def test_every_preset_is_a_config(preset: str, task: str, method: str) -> None:
+    if (preset, method) == ("drqv2", "drqv2+mem+none"):
+        with pytest.raises(ValueError, match="structure"):
+            load_preset(preset, task=task, method=method, seed=3)
+        return
+    config = load_preset(preset, task=task, method=method, seed=3)
+    assert (config.seed, config.method, config.preset, config.task) == (3, method, preset, task)
 
 
 def test_without_an_accelerator_nobody_gets_the_paper_by_accident() -> None:
@@ -221,26 +229,129 @@ def test_without_an_accelerator_nobody_gets_the_paper_by_accident() -> None:
 
 
 def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ValueError, match=r"unknown preset 'gpu': expected one of paper/dmc/drqv2"):
+    with pytest.raises(ValueError, match=r"unknown preset 'gpu': expected one of cpu, drqv2, minute, paper/dmc/drqv2"):
         load_preset("gpu", task=TASK, method="drqv2+mem", seed=1)
 
 
-@pytest.mark.parametrize("method", ["drqv2", "mem", "dqn+mem", "drqv2+rnd", "drqv2+"])
-def test_an_unknown_method_is_refused(method: str) -> None:
-    with pytest.raises(ValueError, match=r"method must be <agent>\+<method>"):
-        RunConfig(task=TASK, method=method)
+def test_the_section_of_the_agent_wins_over_that_of_the_suite_and_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(
+        "[bonus.all]\nk = 2\nbeta0 = 0.1\n[bonus.re3]\nk = 4\n[suites.dmc.bonus.all]\nk = 6\n"
+        "[agents.sac.bonus.re3]\nk = 8\n[agents.sac.agent.all]\nlr = 0.5\n"
+    )
+
+    def load(task: str, method: str) -> RunConfig:
+        return load_preset(str(file), task=task, method=method, seed=1)
+
+    assert load("toy/identity_continuous", "drqv2+mem").bonus.k == 2
+    assert load("toy/identity_continuous", "drqv2+re3").bonus.k == 4
+    assert load(TASK, "drqv2+mem").bonus.k == 6
+    assert load(TASK, "sac+re3").bonus.k == 8
+    assert load(TASK, "sac+re3").bonus.beta0 == 0.1
+    assert load(TASK, "sac+none").agent.lr == 0.5
+    assert load(TASK, "drqv2+mem").agent == make_config(TASK, method="drqv2+mem").agent
 
 
-@pytest.mark.parametrize("method", ["drqv2+none", "sac+re3"])
-def test_an_encoder_that_nothing_would_train_is_refused(method: str) -> None:
-    asked = {method.split("+")[0]: {"critic_trains_encoder": False}}
-    with pytest.raises(
-        ValueError, match=rf"nothing would train the encoder: {re.escape(method)} has no auxiliary loss"
-    ):
-        apply_overrides(RunConfig(task=TASK, method=method), asked)
-    apply_overrides(RunConfig(task=TASK, method=method.split("+")[0] + "+curl+re3"), asked)
+@pytest.fixture
+def user_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    directory = tmp_path / "config" / "manyview" / "presets"
+    (directory / "lab").mkdir(parents=True)
+    return directory
 
 
-def test_what_is_paid_along_episodes_needs_rollouts() -> None:
-    with pytest.raises(ValueError, match=r"expected agent ppo, got .*\. Use ppo\+ride"):
-        RunConfig(task=TASK, method="drqv2+ride")
+def test_presets_of_the_user_are_found_by_name(user_directory: Path) -> None:
+    (user_directory / "lab" / "robot.toml").write_text('summary = "a robot"\n[replay]\nbatch_size = 7')
+    assert list(list_presets()) == [*BUILT_IN_PRESETS, "lab/robot"]
+    assert read_preset("lab/robot").summary == "a robot"
+    config = load_preset("cpu,lab/robot", task=TASK, method="sac+mem", seed=1)
+    assert (config.replay.batch_size, config.preset, config.replay.capacity) == (7, "cpu,lab/robot", 100_000)
+
+
+def test_presets_of_the_user_are_in_the_home_directory_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    directory = tmp_path / ".config" / "manyview" / "presets"
+    directory.mkdir(parents=True)
+    (tmp_path / "robot.toml").write_text("[replay]\nbatch_size = 7")
+    (directory / "robot.toml").symlink_to(tmp_path / "robot.toml")  # as managers of such files make them
+    assert load_preset("robot", task=TASK, method="sac+mem", seed=1).replay.batch_size == 7
+
+
+def test_files_elsewhere_change_nothing(user_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_preset("cpu", task=TASK, method="sac+mem", seed=1)
+    for directory in (tmp_path, user_directory):  # the working directory, and one that cannot replace built-in names
+        (directory / "cpu.toml").write_text("[replay]\nbatch_size = 7")
+        (directory / "presets").mkdir()
+        (directory / "presets" / "cpu.toml").write_text("[replay]\nbatch_size = 7")
+    (tmp_path / "here.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert load_preset("cpu", task=TASK, method="sac+mem", seed=1) == before
+    with pytest.raises(ValueError, match="unknown preset 'here'"):
+        read_preset("here")
+    assert load_preset("./cpu.toml", task=TASK, method="sac+mem", seed=1).replay.batch_size == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("summary = 3", "invalid summary: expected a string, got 3"),
+        ("[replya]\nbatch_size = 3", "unknown setting replya: .*did you mean replay?"),
+        ("[replay]\nbatchsize = 3", "unknown setting replay.batchsize: .*did you mean replay.batch_size?"),
+        ("[replay]\nbatch_size = 'a'", "replay.batch_size must be int, got 'a'"),
+        ("replay = 3", "invalid replay: expected a group of settings, got 3"),
+        ("task = 'toy/identity'", "unknown setting task"),
+        ("[bonus.re33]\nk = 3", "unknown bonus 're33': .*did you mean re3?"),
+        ("[bonus.ride]\nkernal = 3", "unknown setting bonus.ride.kernal"),
+        ("[bonus.mem.encoder]\nlrr = 3", "unknown setting bonus.mem.encoder.lrr"),
+        ("[bonus]\nre3 = 3", "invalid bonus.re3: expected a group of settings, got 3"),
+        ("[bonus]\nall = 3", "invalid bonus.all: expected a group of settings, got 3"),
+        ("[agent.all]\nhiden = 3", "unknown setting agent.all.hiden: .*did you mean agent.all.hidden?"),
+        ("[suites.dcm.env]\nimage_size = 3", "unknown setting suites.dcm: .*did you mean suites.dmc?"),
+        ("[suites.procgen.env]\nsize = 3", "unknown setting suites.procgen.env.size"),
+        ("[suites]\ndmc = 3", "invalid suites.dmc: expected a group of settings, got 3"),
+        ("[agents.sak.replay]\nn_step = 3", "unknown setting agents.sak: .*did you mean agents.sac?"),
+        ("[agents.ppo.agent.ppo]\nclip = 3", "unknown setting agents.ppo.agent.ppo.clip"),
+        ("agents = 'sac'", "invalid agents: expected a group of settings, got 'sac'"),
+        ("[replay]\nn_step = 3\n[replay]", "(at line 3"),
+        ("a = " + "[" * 5_000, "nested too deeply"),
+    ],
+)
+def test_an_invalid_preset_is_refused_with_file_and_key(text: str, says: str, tmp_path: Path) -> None:
+    """Also in sections that the run does not use."""
+    file = tmp_path / "own.toml"
+    file.write_text(text)
+    pattern = ".*".join(map(re.escape, says.split(".*")))
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: .*{pattern}"):
+        load_preset(str(file), task=TASK, method="drqv2+mem", seed=1)
+
+
+def test_an_invalid_value_in_a_preset_is_refused_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("[replay]\nbatch_size = 0")
+    with pytest.raises(ValueError, match=rf"^preset {re.escape(str(file))}: replay\.batch_size: expected at least 1"):
+        load_preset(str(file), task=TASK, method="drqv2+mem", seed=1)
+
+
+def test_sections_of_installed_packages_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class CuriosityConfig(BonusConfig):
+        appetite: float = 1.0
+
+    class Package:
+        value, dist = "curiosity", None
+
+        def load(self) -> None:
+            register_bonus("curiosity", CuriosityConfig)(RE3)
+
+    monkeypatch.setattr(BONUSES, "_parts", dict(BONUSES._parts))
+    monkeypatch.setattr(BONUSES, "_find_entry_points", lambda: {"curiosity": Package()})
+    (tmp_path / "own.toml").write_text("[bonus.all]\nappetite = 2.0\n[bonus.curiosity]\nbeta0 = 0.5")
+    (tmp_path / "typo.toml").write_text("[bonus.all]\nappetit = 2.0")
+    with pytest.raises(ValueError, match=r"did you mean bonus\.all\.appetite\?"):
+        read_preset(str(tmp_path / "typo.toml"))
+    load_preset(str(tmp_path / "own.toml"), task=TASK, method="sac+mem", seed=1)
+    bonus = load_preset(str(tmp_path / "own.toml"), task=TASK, method="sac+curiosity", seed=1).bonus
+    assert bonus == CuriosityConfig(appetite=2.0, beta0=0.5)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from manyview.data.augmentation import ShiftMode, _crop_by_index, center_crop, crop_views, random_crop
+from manyview.data.batch_augmentation import ShiftMode, _crop_by_index, center_crop, crop_views, random_crop
 
 
 def make_positions(batch: int, views: int, channels: int, height: int, width: int) -> torch.Tensor:

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from benchmarks.sampling import drqv2_shift
-from manyview.data.augmentation import _shift_by_gather, random_shift, shift_views
+from manyview.data.batch_augmentation import _shift_by_gather, random_shift, shift_views
 from quality.plugin import Figure
 
 

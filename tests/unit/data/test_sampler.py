@@ -53,6 +53,15 @@ def test_a_batch_has_the_shapes_and_types_it_promises() -> None:
     assert np.array_equal(batch.next_mask.numpy(), next_mask)
 
 
+def test_the_next_indices_are_those_of_the_next_views() -> None:
+    replay = filled()
+    batch = sampler(replay, batch_size=64).sample()
+    views, mask = replay.stack_frames(batch.next_indices.numpy())
+    assert np.array_equal(batch.next_views.numpy(), views)
+    assert np.array_equal(batch.next_mask.numpy(), mask)
+    assert set((batch.next_indices - batch.indices).tolist()) == {1, 2, 3}, "shorter at the end of an episode"
+
+
 def test_a_batch_depends_on_its_seed_and_number_alone() -> None:
     replay = filled()
     one, other, elsewhere = sampler(replay), sampler(replay), sampler(replay, seed=1)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyview.data.augmentation import augment, drop_views, drop_views_by_key
+from manyview.data.augmentation import augment
+from manyview.data.batch_augmentation import drop_views, drop_views_by_key
 from manyview.utils.counter_rng import derive_keys, uniform
 
 Drop = Callable[[Tensor, float], Tensor]

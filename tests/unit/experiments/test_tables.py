@@ -17,13 +17,13 @@ from experiments.tables import (
     append_rows,
     append_run,
     format_mean,
-    format_method,
     format_table,
-    parse_method,
     read_runs,
     read_settings,
     read_table,
 )
+from manyview.config.method import parse_method
+from manyview.config.presets import PARTS
 from manyview.report.curves import read_curve
 from manyview.report.runs import METRICS_FILE
 from tests.support.run_dirs import kept, record
@@ -32,6 +32,8 @@ MANIFEST = {"views": ["side", "back"], "commit": "abc123"}
 
 
 def finished(path: Path, seed: int = 1, method: str = "drqv2+mem", *extra: str, **settings: Any) -> Path:
+    for kind, name in zip(PARTS, parse_method(method), strict=True):
+        settings[kind] = {"name": name, **settings.get(kind, {})}
     run = kept(path, [0.0, 0.1, 1 / 3], seed=seed, method=method, manifest=MANIFEST, **settings)
     episodes = [record("episode", 20 * n, **{"return": float(n % 2), "length": 5}) for n in range(1, 101)]
     with (run / METRICS_FILE).open("a") as file:
@@ -102,11 +104,18 @@ def test_a_variant_has_one_set_of_settings(tmp_path: Path) -> None:
 
 
 def test_settings_are_those_that_the_method_uses(tmp_path: Path) -> None:
-    groups: dict[str, Any] = {"mem": {"k": 3}, "ppo": {"lr": 1.0}, "log": {"every_steps": 1}}
-    append_run("study", finished(tmp_path / "a", 1, "drqv2+mem", **groups), "default", results=tmp_path)
-    groups |= {"mem": {"k": 5}, "none": {"latent_dim": 8}}
-    append_run("study", finished(tmp_path / "b", 1, "drqv2+none", **groups), "default", results=tmp_path)
-    assert read_settings("study", "default", results=tmp_path) == {"mem.k": 3, "none.latent_dim": 8}
+    groups: dict[str, Any] = {"agent": {"lr": 1.0}, "rollout": {"envs": 8}, "logging": {"every_steps": 1}}
+    with_mem: dict[str, Any] = {"representation": {"latent_dim": 4}, "bonus": {"k": 3}}
+    append_run("study", finished(tmp_path / "a", 1, "drqv2+mem", **groups, **with_mem), "default", results=tmp_path)
+    with_re3: dict[str, Any] = {"representation": {"latent_dim": 8}, "bonus": {"k": 5}}
+    append_run("study", finished(tmp_path / "b", 1, "drqv2+re3", **groups, **with_re3), "default", results=tmp_path)
+    assert read_settings("study", "default", results=tmp_path) == {
+        "agent.drqv2.lr": 1.0,
+        "representation.mem.latent_dim": 4,
+        "representation.pixel.latent_dim": 8,
+        "bonus.mem.k": 3,
+        "bonus.re3.k": 5,
+    }
 
 
 def test_runs_that_finish_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
@@ -135,19 +144,11 @@ def test_a_table_with_other_columns_is_rejected(tmp_path: Path) -> None:
         read_table("study", results=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("method", "parts"),
-    [
-        ("drqv2+mem", ("drqv2", "mem", "mem")),
-        ("ppo+none", ("ppo", "pixel", "none")),
-        ("ppo+re3", ("ppo", "pixel", "re3")),
-        ("drqv2+curl", ("drqv2", "curl", "none")),
-        ("drqv2+curl+re3", ("drqv2", "curl", "re3")),
-    ],
-)
-def test_a_method_is_three_parts(method: str, parts: tuple[str, str, str]) -> None:
-    assert parse_method(method) == parts
-    assert format_method(*parts) == method
+@pytest.mark.parametrize("method", ["ppo+none", "drqv2+curl+re3", "sac+pixel+mem", "sac+mem+none"])
+def test_the_method_of_a_run_is_read_back(tmp_path: Path, method: str) -> None:
+    append_run("study", finished(tmp_path / "run", 1, method), "default", results=tmp_path)
+    (run,) = read_runs("study", results=tmp_path)
+    assert run.method == method
 
 
 def test_means_have_an_interval_from_three_values_on() -> None:

@@ -7,7 +7,12 @@ import torch
 
 from manyview.mem import Features
 from manyview.mem.losses import con_loss, diff_loss
-from manyview.mem.regularizers import decorrelation_loss, temporal_contrast_loss, variance_floor_loss
+from manyview.mem.regularizers import (
+    compute_covariance,
+    decorrelation_loss,
+    temporal_contrast_loss,
+    variance_floor_loss,
+)
 from tests.support.mem import images, random_features, small_mem
 
 pytestmark = pytest.mark.quality("S5")
@@ -70,7 +75,7 @@ def test_zero_vectors_in_the_cosine_have_a_value_and_a_gradient() -> None:
 
 def test_zero_variance_is_pushed_without_infinite_gradient() -> None:
     features = torch.ones(8, 2, 4, requires_grad=True)
-    loss = variance_floor_loss(features, torch.ones(8, 2, dtype=torch.bool), floor=0.5)
+    loss = variance_floor_loss(compute_covariance(features, torch.ones(8, 2, dtype=torch.bool)), floor=0.5)
     loss.backward()
     assert loss.item() == pytest.approx(0.5, abs=1e-3)
     assert features.grad is not None
@@ -79,7 +84,7 @@ def test_zero_variance_is_pushed_without_infinite_gradient() -> None:
 
 def test_nearly_equal_rows_are_pushed_apart_with_bounded_gradients() -> None:
     features = (torch.ones(8, 2, 4) + 1e-7 * torch.randn(8, 2, 4)).requires_grad_()
-    variance_floor_loss(features, torch.ones(8, 2, dtype=torch.bool), floor=0.5).backward()
+    variance_floor_loss(compute_covariance(features, torch.ones(8, 2, dtype=torch.bool)), floor=0.5).backward()
     assert features.grad is not None
     assert features.grad.abs().max() < 1.0
 
@@ -87,13 +92,13 @@ def test_nearly_equal_rows_are_pushed_apart_with_bounded_gradients() -> None:
 def test_a_view_seen_in_one_row_only_does_not_enter_the_floor() -> None:
     features, mask = torch.randn(8, 2, 4), torch.ones(8, 2, dtype=torch.bool)
     mask[1:, 1] = False
-    alone = variance_floor_loss(features[:, :1], mask[:, :1], floor=9.0)
-    torch.testing.assert_close(variance_floor_loss(features, mask, floor=9.0), alone)
+    alone = variance_floor_loss(compute_covariance(features[:, :1], mask[:, :1]), floor=9.0)
+    torch.testing.assert_close(variance_floor_loss(compute_covariance(features, mask), floor=9.0), alone)
 
 
 def test_decorrelation_of_duplicates_is_zero_with_finite_gradient() -> None:
     features = torch.ones(8, 2, 4, requires_grad=True)
-    loss = decorrelation_loss(features, torch.ones(8, 2, dtype=torch.bool))
+    loss = decorrelation_loss(compute_covariance(features, torch.ones(8, 2, dtype=torch.bool)))
     loss.backward()
     assert loss.item() == 0.0
     assert features.grad is not None

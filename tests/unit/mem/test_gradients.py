@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 
-from tests.support.mem import images, small_mem
+from manyview.mem.losses import MarginUnit, OtherViews, con_loss, discriminator_gradient, discriminator_loss
+from tests.support.mem import images, random_features, small_mem
 
 pytestmark = pytest.mark.quality("S9")
 
@@ -71,3 +72,35 @@ def test_the_later_features_are_targets_and_take_no_gradient(temporal: str) -> N
     now, later = mem.encode(images(8)).detach(), mem.encode(images(8, seed=1))
     loss, _ = mem.compute_loss(now, later)
     assert not loss.requires_grad
+
+
+@pytest.mark.parametrize("others", ["pooled", "each"])
+@pytest.mark.parametrize("unit", ["norm", "raw"])
+def test_gradients_of_eq_4_equal_finite_differences(others: OtherViews, unit: MarginUnit) -> None:
+    generator = torch.Generator().manual_seed(0)
+    specific = torch.randn(6, 3, 4, dtype=torch.float64, generator=generator).requires_grad_()
+    mask = torch.rand(6, 3, generator=generator) < 0.8
+    assert torch.autograd.gradcheck(
+        lambda y: con_loss(y, mask, margin=3.0, margin_unit=unit, others=others), (specific,)
+    )
+
+
+def test_the_discriminators_gradient_in_closed_form_equals_autograd() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(8, 3, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    mask = torch.rand(8, 3, generator=generator) < 0.7
+    mask[:, 0] = True
+    discriminator_loss(logits, mask).backward()
+    torch.testing.assert_close(discriminator_gradient(logits.detach(), mask), logits.grad)
+
+
+def test_a_step_of_the_discriminator_follows_its_gradient() -> None:
+    mem, features = small_mem(), random_features(32, 4, 16)
+    weight, bias = (p.detach().clone().requires_grad_() for p in mem.discriminator.parameters())
+    logits = torch.nn.functional.linear(features.shared, weight, bias)
+    discriminator_loss(logits, features.mask).backward()
+    optimizer = torch.optim.Adam([weight, bias], lr=mem.config.discriminator_lr)
+    optimizer.step()
+    mem.update_discriminator(features)
+    torch.testing.assert_close(mem.discriminator.weight, weight, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(mem.discriminator.bias, bias, atol=1e-6, rtol=1e-5)

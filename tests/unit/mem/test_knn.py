@@ -13,6 +13,7 @@ from experiments.recording import FIXTURES, VIEWS, Recording
 from experiments.unrewarded import spearman
 from manyview.mem import Encoder, knn_distance
 from manyview.mem.knn import Combine, ReferenceSet, windowed_knn_distance
+from manyview.mem.neighbor_selection import ExactSearch
 from quality.plugin import Figure
 
 
@@ -35,6 +36,69 @@ def test_near_duplicates_are_measured_exactly(spread: float, figure: Figure) -> 
             got = knn_distance(points.unsqueeze(0), k)[0]
             worst = max(worst, ((got - expected).abs() / expected).max().item())
     figure(worst)
+
+
+@pytest.fixture
+def repeated_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which every search in float64 appends its number of rows."""
+    rows: list[int] = []
+    search = ExactSearch._search_exactly
+
+    def count(self: ExactSearch, queries: torch.Tensor, mask: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        rows.append(len(indices))
+        return search(self, queries, mask, indices)
+
+    monkeypatch.setattr(ExactSearch, "_search_exactly", count)
+    return rows
+
+
+@pytest.mark.quality("S6")
+def test_near_duplicates_that_float32_confuses_are_found(
+    repeated_rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clusters far from their mean: rounding is larger than the squared distances within a cluster."""
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(2, 64, generator=generator).repeat(256, 1) + 1e-4 * torch.randn(512, 64, generator=generator)
+    expected = brute_force(points, 3).float()
+    torch.testing.assert_close(knn_distance(points.unsqueeze(0), 3)[0], expected, rtol=1e-5, atol=0.0)
+    assert sum(repeated_rows) > 400
+    monkeypatch.setattr(ExactSearch, "_is_proven", lambda *_: torch.ones(1, 512, dtype=torch.bool))
+    in_float32 = knn_distance(points.unsqueeze(0), 3)[0]
+    assert ((in_float32 - expected) / expected).max() > 0.05
+
+
+@pytest.mark.parametrize("combine", ["marginal", "joint"])
+def test_rows_that_differ_are_not_searched_twice(repeated_rows: list[int], combine: Combine) -> None:
+    """States with a few degrees of freedom, as those of an environment, and one outlier."""
+    generator = torch.Generator().manual_seed(0)
+    latents = torch.randn(512, 6, generator=generator)
+    points = torch.nn.functional.layer_norm(latents @ torch.randn(3, 6, 32, generator=generator), (32,))
+    points[:, 0] *= 100
+    knn_distance(points, 3, combine=combine)
+    assert sum(repeated_rows) == 0
+
+
+def test_copies_of_a_row_may_outnumber_the_candidates(repeated_rows: list[int]) -> None:
+    points = torch.randn(1, 40, 8, generator=torch.Generator().manual_seed(0))
+    indices = torch.arange(40)
+    copies = points[:, :1].expand(-1, 60, -1)
+    reference = ReferenceSet(
+        torch.cat([copies, points], dim=1),
+        torch.ones(1, 100, dtype=torch.bool),
+        torch.cat([torch.zeros(60, dtype=torch.long), indices]),
+    )
+    got = knn_distance(points[:, :1], 3, indices=indices[:1], reference=reference)[0]
+    torch.testing.assert_close(got, brute_force(points[0], 3).float()[:1])
+    assert repeated_rows == [1]
+
+
+def test_autocast_does_not_reach_the_search() -> None:
+    generator = torch.Generator().manual_seed(0)
+    clusters = torch.randn(2, 2, 64, generator=generator).repeat(1, 150, 1)
+    points = clusters + 0.05 * torch.randn(2, 300, 64, generator=generator)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = knn_distance(points, 3)
+    torch.testing.assert_close(got, torch.stack([brute_force(group, 3) for group in points]).float())
 
 
 @given(

@@ -19,7 +19,7 @@ def without(mem: MEM, kept: list[int]) -> MEM:
     for name in ("encoder.absent_token", "discriminator.weight", "discriminator.bias"):
         state[name] = state[name][kept]
     for name in ("mean_sum", "variance_sum", "weight"):
-        state[f"distance_moments.{name}"] = smaller.state_dict()[f"distance_moments.{name}"]
+        state[f"bonus.distance_moments.{name}"] = smaller.state_dict()[f"bonus.distance_moments.{name}"]
     smaller.load_state_dict(state)
     return smaller
 

@@ -113,8 +113,8 @@ def test_running_scales_move_in_training_and_rest_in_evaluation() -> None:
     assert mem.training
     assert all(value.equal(before[name]) for name, value in mem.state_dict().items())
     mem.compute_reward(random_features(64, 4, 16, seed=1))
-    moved = {name.split(".")[0] for name, value in mem.state_dict().items() if not value.equal(before[name])}
-    assert moved == {"distance_moments", "reward_moments", "bank"}
+    moved = {name.rsplit(".", 1)[0] for name, value in mem.state_dict().items() if not value.equal(before[name])}
+    assert moved == {"bonus.distance_moments", "bonus.reward_moments", "bonus.bank"}
 
 
 def test_running_moments_are_unbiased_from_the_first_batch() -> None:
@@ -173,8 +173,8 @@ def test_a_bank_smaller_than_the_batch_keeps_its_last_rows() -> None:
     mem = small_mem(bank=5)
     features = random_features(12, 4, 16)
     mem.compute_reward(features)
-    assert mem.bank is not None
-    assert mem.bank.points.transpose(0, 1).equal(features.terms[-5:])
+    assert mem.bonus.bank is not None
+    assert mem.bonus.bank.points.transpose(0, 1).equal(features.terms[-5:])
 
 
 def test_a_window_searches_the_rollout_alone() -> None:
@@ -204,7 +204,7 @@ def test_rollouts_apart_have_one_scale_whatever_their_order() -> None:
     )
     for _ in range(3):
         single.compute_reward(features)
-    torch.testing.assert_close(mem.reward_moments.weight, single.reward_moments.weight)
+    torch.testing.assert_close(mem.bonus.reward_moments.weight, single.bonus.reward_moments.weight)
 
 
 @pytest.mark.parametrize(
@@ -253,16 +253,33 @@ def test_view_names_must_be_several_strings_that_differ(views: tuple[str, ...]) 
         MEM(views, (3, 24, 24))
 
 
-@pytest.mark.parametrize(("beta0", "decay"), [(-0.1, 1e-5), (0.05, 2.0), (0.05, -1e-5)])
-def test_an_impossible_schedule_is_refused(beta0: float, decay: float) -> None:
-    with pytest.raises(ValueError, match="beta0 >= 0 and 0 <= beta_decay < 1"):
+@pytest.mark.parametrize(
+    ("beta0", "decay", "named"),
+    [
+        (-0.1, 1e-5, "beta0: expected at least 0, got -0.1"),
+        (0.05, 2.0, "beta_decay: expected at least 0 and less than 1, got 2.0"),
+        (0.05, -1e-5, "beta_decay: expected at least 0 and less than 1, got -1e-05"),
+    ],
+)
+def test_an_impossible_schedule_is_refused(beta0: float, decay: float, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         BetaSchedule(beta0, decay)
 
 
 def test_an_affine_norm_learns_gain_and_offset() -> None:
     plain, affine = small_mem(), small_mem(affine_norm=True)
-    assert not list(plain.encoder.shared_norm.parameters())
-    assert {name for name, _ in affine.encoder.specific_norm.named_parameters()} == {"weight", "bias"}
+    assert plain.encoder.gain is None
+    gain, offset = affine.encoder.gain, affine.encoder.offset
+    assert gain is not None
+    assert offset is not None
+    with torch.no_grad():
+        gain.copy_(torch.tensor([[2.0], [3.0]]).expand_as(gain))
+        offset[1] += 1
+        affine.encoder.load_state_dict({**affine.encoder.state_dict(), **plain.encoder.state_dict()})
+    views = images(4)
+    before, after = plain.encode(views), affine.encode(views)
+    torch.testing.assert_close(after.shared, 2 * before.shared)
+    torch.testing.assert_close(after.specific, 3 * before.specific + 1)
 
 
 def test_the_discriminator_learns_at_its_own_rate() -> None:

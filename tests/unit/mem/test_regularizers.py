@@ -1,10 +1,14 @@
 """The terms the paper does not have, against independent computations."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
 from manyview.mem.regularizers import (
+    Covariance,
+    compute_covariance,
     decorrelation_loss,
     temporal_closeness_loss,
     temporal_contrast_loss,
@@ -22,7 +26,9 @@ def torched(array: np.ndarray) -> torch.Tensor:
 
 def test_the_floor_is_the_shortfall_of_each_standard_deviation() -> None:
     shortfall = [max(0.5 - FEATURES[:, v, i].std(ddof=1), 0) for v in range(V) for i in range(P)]
-    assert variance_floor_loss(torched(FEATURES), ALL, floor=0.5).item() == pytest.approx(np.mean(shortfall), rel=1e-4)
+    assert variance_floor_loss(compute_covariance(torched(FEATURES), ALL), floor=0.5).item() == pytest.approx(
+        np.mean(shortfall), rel=1e-4
+    )
 
 
 def test_decorrelation_is_the_sum_of_squared_covariances() -> None:
@@ -31,7 +37,7 @@ def test_decorrelation_is_the_sum_of_squared_covariances() -> None:
         covariance = np.cov(FEATURES[:, v], rowvar=False)
         per_view.append((covariance**2).sum() - (np.diag(covariance) ** 2).sum())
     expected = np.mean(per_view) / P
-    assert decorrelation_loss(torched(FEATURES), ALL).item() == pytest.approx(expected, rel=1e-4)
+    assert decorrelation_loss(compute_covariance(torched(FEATURES), ALL)).item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_closeness_is_the_mean_squared_step() -> None:
@@ -62,7 +68,19 @@ def test_absent_rows_enter_no_term() -> None:
     garbage[~mask] = 77.0
     later = torched(FEATURES) + 0.1
     for term in (variance_floor_loss, decorrelation_loss):
-        seen = [term(torched(FEATURES)[mask[:, v], v : v + 1], ALL[: int(mask[:, v].sum()), :1]) for v in range(V)]
-        assert term(garbage, mask).item() == pytest.approx(torch.stack(seen).mean().item(), rel=1e-4)
+        rows = [(torched(FEATURES)[mask[:, v], v : v + 1], ALL[: int(mask[:, v].sum()), :1]) for v in range(V)]
+        seen = [term(compute_covariance(*row)) for row in rows]
+        assert term(compute_covariance(garbage, mask)).item() == pytest.approx(
+            torch.stack(seen).mean().item(), rel=1e-4
+        )
     assert temporal_closeness_loss(garbage, later, mask).item() == pytest.approx(0.01, rel=1e-3)
     assert temporal_contrast_loss(garbage, later, mask).isfinite()
+
+
+@pytest.mark.parametrize("term", [lambda c: variance_floor_loss(c, floor=9.0), decorrelation_loss])
+def test_gradients_include_the_dependence_on_the_mean(term: Callable[[Covariance], torch.Tensor]) -> None:
+    """The mean is detached in the code because its gradient is zero; finite differences do not detach it."""
+    mask = ALL.clone()
+    mask[::3, 1] = False
+    features = torch.from_numpy(FEATURES).requires_grad_()
+    assert torch.autograd.gradcheck(lambda f: term(compute_covariance(f, mask)), (features,))

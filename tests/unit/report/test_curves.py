@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from manyview.config.overrides import nest_overrides
 from manyview.report.curves import CurveGroup, compute_mean_curve, group_curves, read_curve
 from manyview.report.runs import METRICS_FILE, BrokenRunError
 from tests.support.run_dirs import kept, record
@@ -58,11 +59,11 @@ def test_runs_belong_together_by_task_and_method(tmp_path: Path) -> None:
 
 def test_other_settings_make_another_group_that_names_them(tmp_path: Path) -> None:
     for seed, entropy in ((1, "marginal"), (2, "marginal"), (3, "joint")):
-        kept(tmp_path / str(seed), [1.0], seed=seed, mem={"k": 3, "entropy": entropy}, bonus={"beta0": 0.1})
+        kept(tmp_path / str(seed), [1.0], seed=seed, bonus={"beta0": 0.1, "k": 3, "entropy": entropy})
     groups = group_curves(read_curve(tmp_path / str(seed), "frames") for seed in (1, 2, 3))
     assert [(group.label, group.seed_count_text) for group in groups] == [
-        ("drqv2+mem, mem.entropy joint", "1 seed"),
-        ("drqv2+mem, mem.entropy marginal", "2 seeds"),
+        ("drqv2+mem, bonus.entropy joint", "1 seed"),
+        ("drqv2+mem, bonus.entropy marginal", "2 seeds"),
     ]
 
 
@@ -73,16 +74,17 @@ def test_other_settings_make_another_group_that_names_them(tmp_path: Path) -> No
         ("schedule.seed_frames", (100, 200)),
         ("replay.n_step", (1, 3)),
         ("bonus.beta0", (0.1, 0.2)),
-        ("drqv2.lr", (0.1, 0.2)),
-        ("machine.precision", ("float32", "bfloat16")),
+        ("agent.lr", (0.1, 0.2)),
+        ("representation.latent_dim", (16, 32)),
+        ("bonus.encoder.lr", (0.1, 0.2)),
+        ("compute.precision", ("float32", "bfloat16")),
         ("evaluation.episodes", (5, 10)),
         ("scale.learners", (1, 2)),
     ],
 )
 def test_whatever_can_change_a_curve_makes_another_group(name: str, values: Any, tmp_path: Path) -> None:
-    branch, setting = name.split(".")
     paths = [
-        kept(tmp_path / str(seed), [1.0], seed=seed, **{branch: {setting: value}})  # type: ignore[arg-type]
+        kept(tmp_path / str(seed), [1.0], seed=seed, **nest_overrides([(name, value)]))
         for seed, value in enumerate(values)
     ]
     groups = group_curves(read_curve(path, "frames") for path in paths)
@@ -141,16 +143,26 @@ def test_a_run_without_episodes_has_an_empty_curve_of_them(tmp_path: Path) -> No
 
 
 def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -> None:
-    first = kept(tmp_path / "a", [1.0], method="drqv2+none", bonus={"beta0": 0.1}, mem={"k": 3}, log={"every_steps": 1})
+    first = kept(
+        tmp_path / "a",
+        [1.0],
+        method="drqv2+none",
+        bonus={"name": "none"},
+        replay={"directory": None},
+        rollout={"envs": 8},
+        logging={"every_steps": 1},
+    )
     second = kept(
         tmp_path / "b",
         [1.0],
         seed=2,
         method="drqv2+none",
         schedule={"frames": 5},
-        bonus={"beta0": 0.5},
-        mem={"k": 5},
-        none={"of_a_later_version": 1},
+        bonus={"name": "none"},
+        replay={"directory": "/replay"},
+        rollout={"envs": 16},
+        logging={"every_steps": 2},
+        representation={"of_a_later_version": 1},
     )
     assert group_of(first, second).seed_count_text == "2 seeds"
 

@@ -28,11 +28,14 @@ from tests.support.runs import short_run
 UPDATES, ROWS = 4, 16
 METHODS = ("drqv2+none", "drqv2+mem")
 # Whatever is drawn would be drawn for other rows: no shifts and no noise.
-EXACT: dict[str, Any] = {"shift_pixels": 0, "std_start": 0.0, "std_end": 0.0, "lr": 1e-3}
+EXACT: dict[str, Any] = {
+    "replay": {"augmentation": "none"},
+    "agent": {"std_start": 0.0, "std_end": 0.0, "lr": 1e-3},
+}
 
 
 def config_of(method: str) -> RunConfig:
-    return short_run(method, drqv2=EXACT)
+    return short_run(method, **EXACT)
 
 
 def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
@@ -139,7 +142,7 @@ def started(folder: Path) -> "subprocess.Popen[bytes]":
     command = [
         *("train", "toy/identity_continuous", "--method", "drqv2+mem", "--preset", "minute", "--out", "run"),
         *("--actors", "1", "--learners", "2", "--set", f"schedule.frames={FRAMES}", "evaluation.video=false"),
-        *("log.checkpoint_every_frames=300", "log.tensorboard=false", "scale.chunk_steps=50"),
+        *("logging.checkpoint_every_frames=300", "logging.tensorboard=false", "scale.chunk_steps=50"),
     ]
     with (folder / "said.log").open("ab") as output:
         return subprocess.Popen([sys.executable, "-m", "manyview", *command], cwd=folder, stdout=output, stderr=output)

@@ -23,15 +23,15 @@ SETTINGS = """
 "evaluation.every_frames" = 200
 "evaluation.episodes" = 2
 "evaluation.video" = false
-"log.tensorboard" = false
+"logging.tensorboard" = false
 """
 SEARCH = """
 [search]
 trials = 3
 [search.fields]
-"drqv2.lr" = { low = 1e-4, high = 1e-2, log = true }
+"agent.lr" = { low = 1e-4, high = 1e-2, log = true }
 "replay.n_step" = { low = 1, high = 3 }
-"drqv2.hidden" = [16, 32]
+"agent.hidden" = [16, 32]
 """
 
 
@@ -49,20 +49,20 @@ def finished_run(folder: Path, config: RunConfig, last_return: float) -> None:
 
 
 def test_a_trial_is_an_ordinary_run_in_a_folder_that_says_its_values(tmp_path: Path) -> None:
-    (one,) = sweep(tmp_path).plan_trial({"drqv2.lr": 0.001, "replay.n_step": 2, "drqv2.hidden": 32})
-    folder = "searched/toy-identity_continuous/drqv2+none/drqv2.lr=0.001,replay.n_step=2,drqv2.hidden=32/seed1"
+    (one,) = sweep(tmp_path).plan_trial({"agent.lr": 0.001, "replay.n_step": 2, "agent.hidden": 32})
+    folder = "searched/toy-identity_continuous/drqv2+none/agent.lr=0.001,replay.n_step=2,agent.hidden=32/seed1"
     assert str(one.run_dir) == folder
-    assert (one.config.drqv2.lr, one.config.replay.n_step, one.config.drqv2.hidden) == (0.001, 2, 32)
+    assert (one.config.agent.lr, one.config.replay.n_step, one.config.agent.hidden) == (0.001, 2, 32)
 
 
 def test_what_was_tried_is_read_off_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     wanted = sweep(tmp_path)
     assert wanted.find_tried() == []
-    values = {"drqv2.lr": 0.001, "replay.n_step": 2, "drqv2.hidden": 32}
+    values = {"agent.lr": 0.001, "replay.n_step": 2, "agent.hidden": 32}
     (one,) = wanted.plan_trial(values)
     finished_run(one.run_dir, one.config, 7.5)
-    foreign = apply_overrides(one.config, {"drqv2": {"lr": 0.5}})
+    foreign = apply_overrides(one.config, {"agent": {"lr": 0.5}})
     finished_run(one.run_dir.parent.with_name("something else") / "seed1", foreign, 9.0)
     assert wanted.find_tried() == [values]
     assert compute_mean_return(wanted.plan_trial(values)) == 7.5
@@ -83,17 +83,20 @@ def test_chosen_numbers_can_be_written_down_and_stay_inside() -> None:
     [
         ("[search]\ntrials = 3\n", "expected only `trials` and a table `fields`"),
         (
-            "[search]\ntrials = 0\n[search.fields]\n'drqv2.hidden' = [16]\n",
+            "[search]\ntrials = 0\n[search.fields]\n'agent.hidden' = [16]\n",
             "expected at least 1 trial and 1 field, got trials 0",
         ),
-        ("[search]\ntrials = 3\n[search.fields]\n'drqv2.hidden' = 16\n", "drqv2.hidden must be a list of values"),
-        ("[search]\ntrials = 1\n[search.fields]\n'drqv2.hiden' = [16]\n", "unknown setting drqv2.hiden"),
+        ("[search]\ntrials = 3\n[search.fields]\n'agent.hidden' = 16\n", "agent.hidden must be a list of values"),
+        ("[search]\ntrials = 1\n[search.fields]\n'agent.hiden' = [16]\n", "unknown setting agent.hiden"),
         (
-            "[search]\ntrials = 3\n[search.fields]\n'drqv2.lr' = { low = 1, high = 0 }\n",
+            "[search]\ntrials = 3\n[search.fields]\n'agent.lr' = { low = 1, high = 0 }\n",
             "expected numbers with low < high",
         ),
-        ("[search]\ntrials = 3\n[search.fields]\n'replay.n_step' = { low = 0, high = 3 }\n", "must be at least 1"),
-        ("[search]\ntrials = 3\n[search.fields]\n'drqv2.hidden' = [16, 32]\n", "too many trials: expected at most 2"),
+        (
+            "[search]\ntrials = 3\n[search.fields]\n'replay.n_step' = { low = 0, high = 3 }\n",
+            "replay.n_step: expected at least 1",
+        ),
+        ("[search]\ntrials = 3\n[search.fields]\n'agent.hidden' = [16, 32]\n", "too many trials: expected at most 2"),
         ("[search]\ntrials = 1\n[search.fields]\n'evaluation.episodes' = [0, 5]\n", "a search needs evaluations"),
         (SEARCH + "[variants.a]\n", "without variants"),
     ],
@@ -109,7 +112,7 @@ def test_the_search_of_the_docs_is_one(tmp_path: Path) -> None:
     wanted = read_sweep(tmp_path / "search.toml")
     assert wanted.search is not None
     assert wanted.plan_runs() == []
-    values = {"bonus.beta0": 0.0312, "mem.k": 4, "mem.entropy": "joint"}
+    values = {"bonus.beta0": 0.0312, "bonus.k": 4, "bonus.entropy": "joint"}
     assert f"`{format_directory_name(values)}`" in page
 
 
@@ -129,7 +132,7 @@ def test_optuna_searches_on_and_is_done_when_it_is_done(tmp_path: Path) -> None:
     assert searched(2).count(": started") == 2
     third = searched(3)
     assert third.count(": started") == 1
-    assert len(re.findall(r"^ +-?\d+\.\d  drqv2.lr=", third, flags=re.M)) == 3
+    assert len(re.findall(r"^ +-?\d+\.\d  agent.lr=", third, flags=re.M)) == 3
     assert "started" not in searched(3)
 
 

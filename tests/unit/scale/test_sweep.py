@@ -25,8 +25,8 @@ out = "night"
 "evaluation.every_frames" = 200
 "evaluation.episodes" = 2
 "evaluation.video" = false
-"log.checkpoint_every_frames" = 100
-"log.tensorboard" = false
+"logging.checkpoint_every_frames" = 100
+"logging.tensorboard" = false
 """
 
 
@@ -40,14 +40,14 @@ def test_every_combination_is_a_run_with_the_settings_of_all_and_of_its_variant(
         tmp_path / "night.toml",
         'tasks = ["toy/identity_continuous", "toy/deep_sea_continuous"]\nmethods = ["drqv2+mem", "sac+none"]\n'
         "seeds = [3, 1]\n",
-        SHORT + '[variants.joint]\n"mem.entropy" = "joint"\n[variants.plain]\n',
+        SHORT + '[variants.joint]\n"bonus.mem.entropy" = "joint"\n[variants.plain]\n',
     )
     planned = read_sweep(file).plan_runs()
     assert len(planned) == len({one.run_dir for one in planned}) == 16
     first = planned[0]
     assert first.run_dir == Path("night/toy-identity_continuous/drqv2+mem/joint/seed3")
-    assert (first.config.mem.entropy, first.config.schedule.frames) == ("joint", 400)
-    assert planned[1].config.mem.entropy == "marginal"
+    assert (first.config.bonus.entropy, first.config.schedule.frames) == ("joint", 400)
+    assert planned[1].config.bonus.entropy == "marginal"
     assert [one.config.seed for one in planned] == [3] * 8 + [1] * 8
 
 
@@ -70,7 +70,7 @@ def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
             "seeds must be a non-empty list without",
         ),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nseed = [1]\n', "unknown sweep field 'seed'"),
-        ('tasks = ["toy/identity"]\nmethods = ["best"]\n', "method must be <agent>"),
+        ('tasks = ["toy/identity"]\nmethods = ["best"]\n', "invalid method 'best': expected <agent>+"),
         ('tasks = ["toy/identty"]\nmethods = ["ppo+none"]\n', "unknown task 'toy/identty'; did you mean toy/identity"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\nmemory_gb = -1\n', "memory_gb must be a number"),
         ('tasks = ["toy/identity"]\nmethods = ["ppo+none"]\ncpus = inf\n', "cpus must be a number"),
@@ -122,9 +122,9 @@ def test_a_task_that_no_folder_can_be_named_by_is_refused(
 @pytest.mark.quality("X5")
 @pytest.mark.parametrize("name", ["../../x", "..", "/x"])
 def test_tasks_and_values_of_a_search_are_one_name_each(tmp_path: Path, name: str) -> None:
-    search = f'[search]\ntrials = 1\n[search.fields]\n"replay.folder" = ["{name}", "b"]\n'
+    search = f'[search]\ntrials = 1\n[search.fields]\n"replay.directory" = ["{name}", "b"]\n'
     sweep = read_sweep(written(tmp_path / "a.toml", OWN, SHORT + search))
-    (trial,) = sweep.plan_trial({"replay.folder": name})
+    (trial,) = sweep.plan_trial({"replay.directory": name})
     own = read_sweep(written(tmp_path / "b.toml", f'tasks = ["{name}:make"]\nmethods = ["drqv2+none"]\n'))
     (planned,) = own.plan_runs()
     for folder, parts in ((trial.run_dir, 5), (planned.run_dir, 4)):
@@ -137,10 +137,10 @@ def test_tasks_and_values_of_a_search_are_one_name_each(tmp_path: Path, name: st
 @pytest.mark.quality("X5")
 @pytest.mark.parametrize("value", ["x" * 256, "a\0b"])
 def test_values_of_a_search_that_no_folder_can_be_named_by_are_refused(tmp_path: Path, value: str) -> None:
-    search = '[search]\ntrials = 1\n[search.fields]\n"replay.folder" = ["b"]\n'
+    search = '[search]\ntrials = 1\n[search.fields]\n"replay.directory" = ["b"]\n'
     sweep = read_sweep(written(tmp_path / "night.toml", OWN, SHORT + search))
     with pytest.raises(ValueError, match="invalid directory name"):
-        sweep.plan_trial({"replay.folder": value})
+        sweep.plan_trial({"replay.directory": value})
 
 
 def test_two_tasks_of_one_folder_are_refused(tmp_path: Path) -> None:

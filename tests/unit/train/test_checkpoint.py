@@ -13,12 +13,12 @@ from tests.support.runs import short_run
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl+re3"])
+@pytest.mark.parametrize("method", ["drqv2+mem", "sac+curl+re3", "sac+pixel+mem"])
 def test_an_agent_comes_back_from_a_folder(tmp_path: Path, method: str, channels_last: bool) -> None:
-    machine = {"channels_last": channels_last}
+    compute = {"channels_last": channels_last}
     trainer, other = (
-        OffPolicyTrainer(short_run(method, machine=machine)),
-        OffPolicyTrainer(short_run(method, seed=2, machine=machine)),
+        OffPolicyTrainer(short_run(method, compute=compute)),
+        OffPolicyTrainer(short_run(method, seed=2, compute=compute)),
     )
     for _ in range(40):
         trainer.advance()

@@ -11,8 +11,10 @@ from manyview.train import RunConfig, make_trainer
 from manyview.train.loggers import to_floats
 from tests.support.runs import short_rollouts, short_run
 
-OFF_POLICY = [f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "re3", "curl", "none")]
-ON_POLICY = [f"ppo+{method}" for method in ("mem", "re3", "ride", "curl", "none")]
+OFF_POLICY = [
+    f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "pixel+mem", "re3", "curl", "none")
+]
+ON_POLICY = [f"ppo+{method}" for method in ("mem", "pixel+mem", "re3", "ride", "curl", "none")]
 
 
 def second_record(config: RunConfig) -> dict[str, float]:
@@ -33,10 +35,10 @@ def test_nothing_is_made_on_another_device_than_the_agents(method: str) -> None:
     assert second_record(short_run(method, replay={"n_step": 3}))
 
 
-@pytest.mark.parametrize("neighbours", ["env", "pooled"])
+@pytest.mark.parametrize("neighbors", ["env", "pooled"])
 @pytest.mark.parametrize("method", ON_POLICY)
-def test_nor_with_ppo(method: str, neighbours: str) -> None:
-    assert second_record(short_rollouts(method, env={"further_view": "crop"}, ppo={"neighbours": neighbours}))
+def test_nor_with_ppo(method: str, neighbors: str) -> None:
+    assert second_record(short_rollouts(method, env={"augmented_view": "crop"}, agent={"neighbors": neighbors}))
 
 
 def test_a_tensor_on_another_device_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

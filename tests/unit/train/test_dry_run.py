@@ -29,7 +29,7 @@ def test_hours_follow_from_steps_updates_and_evaluations() -> None:
 
 def test_planning_leaves_no_folder_for_the_replay(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("replay") / "inside"
-    estimate_run(short_run(replay={"folder": str(folder)}))
+    estimate_run(short_run(replay={"directory": str(folder)}))
     assert not folder.exists()
 
 
@@ -45,7 +45,7 @@ def test_the_memory_of_a_long_rollout_is_planned_though_a_short_one_is_tried(mon
 
 
 def test_a_trial_of_many_environments_has_room_for_the_neighbours() -> None:
-    assert estimate_run(short_rollouts(rollout={"envs": 30, "steps": 10}, mem={"k": 7})).step_s > 0
+    assert estimate_run(short_rollouts(rollout={"envs": 30, "steps": 10}, bonus={"k": 7})).step_s > 0
 
 
 def test_without_evaluations_planning_makes_no_environment_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

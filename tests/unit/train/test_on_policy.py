@@ -21,7 +21,7 @@ from manyview.train.runner import DivergedError, Runner
 from manyview.train.signals import StopRequest
 from manyview.utils.seeding import derive_seed
 from tests.support.runners import abandon, advance_to, opened, warnings_of
-from tests.support.runs import Watched, short_rollouts
+from tests.support.runs import Watched, short_rollouts, short_run
 
 STEPS_OF_A_ROLLOUT, FRAMES_OF_A_ROLLOUT = 5, 20
 
@@ -61,7 +61,7 @@ def test_a_rollout_holds_what_the_environments_did() -> None:
 
 def test_where_the_clock_ran_out_the_last_state_is_valued_as_the_agent_would_have_seen_it() -> None:
     """Of the second rollout: a twin of the environments says what was seen last, and it is derived by this rollout."""
-    config = short_rollouts(rollout={"steps": 10}, env={"further_view": "crop"}, ppo={"epochs": 1})
+    config = short_rollouts(rollout={"steps": 10}, env={"augmented_view": "crop"}, agent={"epochs": 1})
     trainer = OnPolicyTrainer(config)
     twin = make_vector(config.task, 4)
     twin.reset(seed=derive_seed(config.seed, "episodes", 0))
@@ -241,7 +241,7 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
     poisoning(monkeypatch, range(first, first + 3))
     monkeypatch.setattr("manyview.train.checkpoint_manager.MAX_CHECKPOINTS", 9)
     folder = RunDir(tmp_path / "run")
-    assert run(short_rollouts(log={"checkpoint_every_frames": 20}), folder)
+    assert run(short_rollouts(logging={"checkpoint_every_frames": 20}), folder)
     texts = warnings_of(folder)
     assert len(texts) == 3
     assert texts[-1].endswith("back to the agent of 000000040")
@@ -315,7 +315,7 @@ def test_continuous_agents_say_who_takes_numbered_actions() -> None:
     from manyview.train.off_policy import OffPolicyTrainer
 
     with pytest.raises(ValueError, match="Use ppo for discrete actions"):
-        OffPolicyTrainer(short_rollouts("drqv2+mem"))
+        OffPolicyTrainer(short_run("drqv2+mem", task="toy/hidden_goal"))
 
 
 def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:
@@ -324,7 +324,7 @@ def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:
             short_rollouts(
                 "ppo+none",
                 task="tests.support.large_envs:cameras",
-                env={"further_view": "grayscale", "frame_stack": 3},
+                env={"augmented_view": "grayscale", "frame_stack": 3},
             )
         )
 
@@ -333,14 +333,16 @@ def test_mem_on_a_game_without_a_second_view_of_the_paper_asks_for_one() -> None
     config = short_rollouts("ppo+mem", task="procgen/maze")
     with pytest.raises(ValueError, match="no second view for procgen/maze: MEM needs several views"):
         factory.build_derived_views(config, ())
-    assert not factory.build_derived_views(apply_overrides(config, {"env": {"further_view": "none"}}), ()).augmentations
+    assert not factory.build_derived_views(
+        apply_overrides(config, {"env": {"augmented_view": "none"}}), ()
+    ).augmentations
     assert not factory.build_derived_views(short_rollouts("ppo+none", task="procgen/maze"), ()).augmentations
 
 
 def test_a_window_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:
-    with pytest.raises(ValueError, match=r"ppo\.window must be more than mem\.k, got 3 and 3"):
-        short_rollouts("ppo+mem", ppo={"neighbours": "pooled", "window": 3})
-    short_rollouts("ppo+none", ppo={"neighbours": "pooled", "window": 3})
+    with pytest.raises(ValueError, match=r"agent\.window must be more than bonus\.k, got 3 and 3"):
+        short_rollouts("ppo+mem", agent={"neighbors": "pooled", "window": 3})
+    short_rollouts("ppo+none", agent={"neighbors": "pooled", "window": 3})
 
 
 def test_more_environments_than_a_checkpoint_can_hold_are_refused_before_anything_runs(
@@ -352,13 +354,13 @@ def test_more_environments_than_a_checkpoint_can_hold_are_refused_before_anythin
 
 
 def test_a_rollout_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:
-    with pytest.raises(ValueError, match=r"rollout\.steps must be more than mem\.k, got 3 and 3: .*pooled searches"):
+    with pytest.raises(ValueError, match=r"rollout\.steps must be more than bonus\.k, got 3 and 3: .*pooled searches"):
         short_rollouts("ppo+mem", rollout={"steps": 3})
     short_rollouts("ppo+mem", rollout={"steps": 4})
     short_rollouts("ppo+none", rollout={"steps": 3})
-    short_rollouts("ppo+mem", rollout={"steps": 3}, ppo={"neighbours": "pooled"})
-    with pytest.raises(ValueError, match=r"rollout\.envs times .* must be more than re3\.k, got 3, 1 and 3"):
-        short_rollouts("ppo+re3", rollout={"envs": 3, "steps": 1}, ppo={"neighbours": "pooled"})
+    short_rollouts("ppo+mem", rollout={"steps": 3}, agent={"neighbors": "pooled"})
+    with pytest.raises(ValueError, match=r"rollout\.envs times .* must be more than bonus\.k, got 3, 1 and 3"):
+        short_rollouts("ppo+re3", rollout={"envs": 3, "steps": 1}, agent={"neighbors": "pooled"})
 
 
 def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(

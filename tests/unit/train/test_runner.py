@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from manyview.config.presets import make_config
 from manyview.data import InsufficientSpaceError
 from manyview.envs import make
 from manyview.report.metrics_file import read_records
 from manyview.report.runs import summarize_run
-from manyview.train import RunConfig, RunDir, factory, run
+from manyview.train import RunDir, factory, run
 from manyview.train import evaluation as evaluation_module
 from manyview.train.evaluation import Evaluation
 from manyview.train.off_policy import OffPolicyTrainer
@@ -119,7 +120,7 @@ def test_a_video_shows_the_first_episode_of_each_evaluation(folder: RunDir) -> N
 
 def test_tensorboard_has_the_figures_too(folder: RunDir) -> None:
     pytest.importorskip("tensorboard")
-    run(short_run(log={"tensorboard": True}), folder)
+    run(short_run(logging={"tensorboard": True}), folder)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder.tensorboard_dir))
@@ -159,7 +160,7 @@ def test_weights_and_biases_can_listen_too(folder: RunDir, monkeypatch: pytest.M
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    run(short_run(log={"wandb": True}), folder)
+    run(short_run(logging={"wandb": True}), folder)
     assert list(folder.path.glob("wandb/offline-run-*/*.wandb"))
 
 
@@ -172,8 +173,8 @@ def test_a_run_that_has_finished_is_not_written_over(folder: RunDir) -> None:
 
 
 def test_a_run_that_has_finished_with_other_settings_does_not_pass_for_this_one(folder: RunDir) -> None:
-    run(short_run(log={"keep_replay": True}), folder)
-    with pytest.raises(ValueError, match=r"a run with other settings: log\.keep_replay was True, now False"):
+    run(short_run(logging={"keep_replay": True}), folder)
+    with pytest.raises(ValueError, match=r"a run with other settings: logging\.keep_replay was True, now False"):
         run(short_run(), folder)
     assert list(folder.replay_dir.iterdir())
 
@@ -338,7 +339,7 @@ def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(folder
 
 
 def test_runs_have_a_folder_by_what_they_are() -> None:
-    config = RunConfig(task="dmc/hopper_hop", method="sac+re3", seed=4)
+    config = make_config("dmc/hopper_hop", method="sac+re3", seed=4)
     assert default_run_path(config) == Path("runs/dmc-hopper_hop/sac+re3/seed4")
 
 

@@ -123,7 +123,7 @@ def test_a_state_of_another_build_is_refused() -> None:
     state = OffPolicyTrainer(short_run("drqv2+none")).agent.get_state()
     with pytest.raises(ValueError, match=r"state does not fit this module: tensors: missing .*unexpected "):
         OffPolicyTrainer(short_run("drqv2+mem")).agent.load_state(state)
-    wider = OffPolicyTrainer(short_run("drqv2+none", drqv2={"hidden": 17}))
+    wider = OffPolicyTrainer(short_run("drqv2+none", agent={"hidden": 17}))
     with pytest.raises(ValueError, match="state does not fit this module: actor"):
         wider.agent.load_state(state)
 
@@ -135,14 +135,14 @@ def test_a_task_with_other_actions_is_refused() -> None:
 
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem"])
 def test_in_bfloat16_values_and_losses_stay_float32(method: str) -> None:
-    trainer = played(OffPolicyTrainer(short_run(method, machine={"precision": "bfloat16"})), 40)
+    trainer = played(OffPolicyTrainer(short_run(method, compute={"precision": "bfloat16"})), 40)
     state = torch.randn(64, trainer.agent.representation.state_dim)
     action = torch.rand(64, trainer.shapes.actions.size)
     with torch.autocast("cpu", torch.bfloat16):
-        values = trainer.agent.critic(state, action)  # type: ignore[operator]
+        values = trainer.agent.critic(state, action)
         found = trainer.agent.representation.encode(trainer.last_batch.views)  # type: ignore[union-attr]
     assert values.dtype == torch.float32
-    assert torch.equal(values, trainer.agent.critic(state, action))  # type: ignore[operator]
+    assert torch.equal(values, trainer.agent.critic(state, action))
     assert found.state.dtype == torch.float32
     assert trainer.counters.skipped_updates == 0
 
@@ -164,13 +164,16 @@ def test_a_seed_has_weights_noise_and_batches_of_its_own() -> None:
     seen = [torch.from_numpy(part) for part in one.replay.get_observation()]
     assert not torch.equal(*(each.agent.act(*seen, step=0, explore=True) for each in (one, other)))
     played(one, 30)
-    assert not torch.equal(*(factory.build_sampler(each.config, one.replay).sample().indices for each in (one, other)))
+    assert not torch.equal(
+        *(factory.build_sampler(each.config, one.shapes, one.replay).sample().indices for each in (one, other))
+    )
     for each in (one, other):
         each.close()
 
 
 def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"views": ("a", "b"), "image_size": 30, "frame_stack": 4, "action_repeat": 5, "render_quality": "fast"}
+    asked["render_scale"] = 2
     config = short_run(task="dmc/walker_run", env=asked)
     monkeypatch.setattr(factory, "make", lambda task, **options: (task, options))
     monkeypatch.setattr(factory, "make_vector", lambda task, count, *, threads, **options: (task, options))  # noqa: ARG005

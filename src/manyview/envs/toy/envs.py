@@ -16,6 +16,8 @@ from manyview.utils.seeding import get_rng_state, restore_rng
 
 IMAGE_SIZE = 20
 """Height and width in pixels; the paper's four convolutions need at least 15."""
+MAX_SIZE = 100
+"""Largest Deep Sea."""
 
 ActionKind = Literal["discrete", "continuous"]
 
@@ -41,8 +43,15 @@ class ToyEnv(MultiViewEnv):
     terminal = False
     """True if the last step terminates the episode, False if it truncates it."""
 
-    def __init__(self, names: Sequence[str], action_space: spaces.Space[Any], *, episode_steps: int) -> None:
-        super().__init__([View(name, IMAGE_SIZE, IMAGE_SIZE, 1, fill=(0,)) for name in names], action_space)
+    def __init__(
+        self,
+        names: Sequence[str],
+        action_space: spaces.Space[Any],
+        *,
+        episode_steps: int,
+        image_size: int = IMAGE_SIZE,
+    ) -> None:
+        super().__init__([View(name, image_size, image_size, 1, fill=(0,)) for name in names], action_space)
         self.episode_steps = episode_steps
         self._state: dict[str, int] = {}
         """State variables by name."""
@@ -97,17 +106,17 @@ class DeepSea(ToyEnv):
     terminal = True
 
     def __init__(self, size: int = 10, *, actions: ActionKind = "discrete", mapping_seed: int | None = 0) -> None:
-        if not 2 <= size < IMAGE_SIZE:
-            raise ValueError(
-                f"invalid size: expected 2 to {IMAGE_SIZE - 1}, since a bar needs at least a pixel, got {size}"
-            )
+        if not 2 <= size <= MAX_SIZE:
+            raise ValueError(f"invalid size: expected 2 to {MAX_SIZE}, got {size}")
+        image_size = max(IMAGE_SIZE, 2 * size)  # bars of about two pixels
         space = spaces.Discrete(2) if actions == "discrete" else spaces.Box(-1.0, 1.0, (1,), np.float32)
-        super().__init__(("depth", "column"), space, episode_steps=size)
+        super().__init__(("depth", "column"), space, episode_steps=size, image_size=image_size)
         self.size, self._discrete = size, actions == "discrete"
         draws = None if mapping_seed is None else np.random.default_rng(mapping_seed).integers(2, size=(size, size))
         self._right_actions = np.ones((size, size), int) if draws is None else draws
         # One bar more than rows: the ground, where the episode ends, differs from all rows.
-        self._depths, self._columns = draw_bars(size + 1, upright=False), draw_bars(size, upright=True)
+        self._depths = draw_bars(size + 1, upright=False, size=image_size)
+        self._columns = draw_bars(size, upright=True, size=image_size)
 
     def sample_initial_state(self) -> dict[str, int]:
         return {"row": 0, "column": 0}

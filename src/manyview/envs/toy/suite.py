@@ -14,6 +14,8 @@ from manyview.envs.wrappers.observation import SelectViews
 TOYS: dict[str, Callable[[], ToyEnv]] = {
     "deep_sea": DeepSea,
     "deep_sea_continuous": partial(DeepSea, actions="continuous"),
+    "deep_sea_20": partial(DeepSea, 20),
+    "deep_sea_20_continuous": partial(DeepSea, 20, actions="continuous"),
     "identity": Identity,
     "identity_continuous": partial(Identity, actions="continuous"),
     "hidden_goal": HiddenGoal,

@@ -1,43 +1,56 @@
 """RE3 (Seo et al., 2021): k-NN distance in a random, frozen embedding.
 
-The options follow the paper's appendix.
+As published, features are computed once, when a step is stored, and neighbors are searched in the whole replay buffer.
+`search=batch` is the form of MEM's appendix, which searches the batch alone; rollouts are searched as a whole.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from manyview.data.batch import Batch, Minibatch
+from manyview.data.neighbors import NeighborSearch
+from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem.knn import knn_distance, windowed_knn_distance
 from manyview.mem.reward import check_replay_or_rollouts
-from manyview.nn.normalization import RewardScale, make_reward_moments
-from manyview.nn.trunks import Trunk, make_trunk, normalize_images
-from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
+from manyview.methods.bonuses.stored_search import SearchSet, StoredNeighborSearch, check_max_rows
+from manyview.methods.interfaces import BonusConfig, BuildContext, get_rewarded_views
+from manyview.methods.registry import register_bonus
+from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
+from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most
 
 
 @dataclass(frozen=True, kw_only=True)
-class RE3Config:
+class RE3Config(BonusConfig):
     """Settings of RE3."""
 
     latent_dim: int = 50
     """Feature dimension per view."""
     trunk: Trunk = "paper"
-    """Convolutions, see `mem.trunk`."""
+    """Convolutions, see `representation=mem`."""
+    views: tuple[str, ...] | None = None
+    """Views to embed, by name; None embeds all."""
+    search: SearchSet = "buffer"
+    """Search set of the neighbors with a replay buffer: the whole `buffer`, as published, or the `batch` alone."""
+    max_rows: int | None = None
+    """Search a random part of the buffer with at most this many steps; None searches all."""
     k: int = 3
     """k of the k-nearest neighbor."""
     average: bool = False
     """Mean distance to all k neighbors instead of the k-th alone, as in the paper's appendix for PPO."""
     log: bool = False
     """log(distance + 1) instead of the distance, as in the paper's appendix for PPO."""
-    reward_scale: RewardScale = "raw"
-    """r̂ as it is (`raw`, the paper's appendix), divided by its running `std` (RE3's published code), or `centered`:
-    standardized within the batch."""
+    reward_scale: RewardScale = "std"
+    """r̂ divided by the `std` of all so far, as published, `raw`, or `centered`: standardized within the batch."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         check_at_least(self, 1, "latent_dim", "k")
         check_at_most(self, MAX_UNITS, "latent_dim")
+        check_max_rows(self)
 
 
 class RE3Features(NamedTuple):
@@ -49,29 +62,79 @@ class RE3Features(NamedTuple):
 class RE3(nn.Module):
     """Bonus r̂: k-NN distance, to the k-th neighbor or the mean over k, in a random embedding.
 
-    The embedding of a view is LayerNorm of a random linear map of random convolutions; views are concatenated.
+    The embedding of a view is tanh of LayerNorm of a random linear map of random convolutions of its newest frame;
+    views are concatenated.
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], config: RE3Config | None = None) -> None:
+    feature_source = None
+
+    def __init__(
+        self,
+        num_views: int,
+        frame_shape: tuple[int, int, int],
+        config: RE3Config | None = None,
+        *,
+        view_indices: list[int] | None = None,
+    ) -> None:
         super().__init__()
-        self.config = config or RE3Config()
-        latent_dim = self.config.latent_dim
-        self.trunk, flat_dim = make_trunk(image_shape, self.config.trunk)
-        self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim, elementwise_affine=False))
-        self.reward_moments = make_reward_moments(self.config.reward_scale)
-        for parameter in self.parameters():
-            if parameter.ndim > 1:
-                nn.init.orthogonal_(parameter)
-            else:
-                nn.init.zeros_(parameter)
+        self.config = config = config or RE3Config()
+        self.view_indices, self.channels = view_indices or list(range(num_views)), frame_shape[0]
+        self.trunk, flat_dim = make_trunk(frame_shape, config.trunk)
+        norm = nn.LayerNorm(config.latent_dim, elementwise_affine=False)
+        self.head = nn.Sequential(nn.Linear(flat_dim, config.latent_dim), norm, nn.Tanh())
+        self.apply(init_orthogonal)
         self.requires_grad_(False)
+        is_batch_scale = config.reward_scale == "centered"
+        self.reward_moments = RunningMoments(1, decay=0.0) if is_batch_scale else CumulativeMoments(1)
+
+    @property
+    def feature_shape(self) -> tuple[int, int] | None:
+        stores = self.config.search == "buffer"
+        return (1, len(self.view_indices) * self.config.latent_dim) if stores else None
+
+    @property
+    def neighbor_search(self) -> NeighborSearch | None:
+        config = self.config
+        if config.search == "batch":
+            return None
+        return StoredNeighborSearch(
+            groups=1, k=config.k, rewarded_state=config.rewarded_state, max_rows=config.max_rows
+        )
 
     @torch.no_grad()
     def encode(self, views: Tensor, mask: Tensor | None = None) -> RE3Features:
-        embedding = self.head(self.trunk(normalize_images(views.flatten(0, 1)))).float().unflatten(0, views.shape[:2])
+        """Embed the newest frames of `views` [B, V, C, H, W]."""
+        images = views[:, self.view_indices, -self.channels :]
+        embedding = self.head(self.trunk(normalize_images(images.flatten(0, 1)))).float().unflatten(0, images.shape[:2])
         if mask is not None:
-            embedding = torch.where(mask.unsqueeze(-1), embedding, 0.0)
+            embedding = torch.where(mask[:, self.view_indices].unsqueeze(-1), embedding, 0.0)
         return RE3Features(embedding.flatten(1))
+
+    def features_to_store(self, views: Tensor, mask: Tensor, features: Any) -> Tensor:  # noqa: ARG002
+        return self.encode(views, mask).embedding.unsqueeze(1)
+
+    @torch.no_grad()
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
+        if self.config.search == "batch":
+            views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
+            return self.compute_reward(self.encode(views, mask), indices=indices)
+        if batch.neighbor_distances is None:
+            raise ValueError("batch without neighbor_distances: expected a sampler with the bonus's neighbor_search")
+        distances = batch.neighbor_distances[:, 0]  # [B, k], ascending
+        return self._scale(distances.mean(1) if self.config.average else distances[:, -1])
+
+    @torch.no_grad()
+    def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
+        return self.compute_reward(self.encode(views, mask))
+
+    @torch.no_grad()
+    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:  # noqa: ARG002
+        steps, envs = rollout.reward_ext.shape
+        rows = map_features(rollout.encode_all(self.encode), lambda part: part[:steps].flatten(0, 1))
+        return self.compute_reward(rows, window=window, num_rollouts=1 if window else envs).view(steps, envs)
+
+    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:  # noqa: ARG002
+        return {}  # the encoder is frozen
 
     @torch.no_grad()
     def compute_reward(
@@ -81,8 +144,8 @@ class RE3(nn.Module):
         indices: Tensor | None = None,
         window: int | None = None,
         num_rollouts: int = 1,
-        num_batches: int = 1,
     ) -> Tensor:
+        """Return r̂ [B], searched among the rows of `features`; see `mem.EntropyBonus.compute_reward`."""
         check_replay_or_rollouts(indices, num_rollouts)
         k, average = self.config.k, self.config.average
         points = features.embedding.unflatten(0, (-1, num_rollouts)).transpose(0, 1)
@@ -91,8 +154,16 @@ class RE3(nn.Module):
                 distance = windowed_knn_distance(points, k, window=window, average=average)
             else:
                 distance = knn_distance(points, k, indices=indices, average=average)
-        distance = distance.T.flatten()
+        return self._scale(distance.T.flatten())
+
+    def _scale(self, distance: Tensor) -> Tensor:
         reward = distance.log1p() if self.config.log else distance
         if self.training:
-            self.reward_moments.update(reward.unsqueeze(1), num_batches=num_batches)
+            self.reward_moments.update(reward.unsqueeze(1))
         return self.reward_moments.scale_reward(reward, self.config.reward_scale)
+
+
+@register_bonus("re3", RE3Config)
+def build_re3(config: RE3Config, context: BuildContext) -> RE3:
+    """Build RE3."""
+    return RE3(context.num_views, context.frame_shape, config, view_indices=context.find_views(config.views))

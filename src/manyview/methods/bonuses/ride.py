@@ -5,26 +5,31 @@ are counted by k nearest neighbors (Badia et al., 2020). Written from the papers
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from manyview.data.batch import Batch, Minibatch, get_next
+from manyview.data.rollout_buffer import RolloutBuffer
+from manyview.methods.interfaces import BonusConfig, BuildContext
+from manyview.methods.registry import register_bonus
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 from manyview.nn.normalization import RewardScale, make_reward_moments
+from manyview.nn.optim import make_adam, optimizer_step
 from manyview.nn.trunks import Trunk
-from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices, check_positive
+from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class RIDEConfig:
+class RIDEConfig(BonusConfig):
     """Settings of RIDE."""
 
     latent_dim: int = 128
     """Feature dimension per view."""
     trunk: Trunk = "paper"
-    """Convolutions, see `mem.trunk`."""
+    """Convolutions, see `representation=mem`."""
     hidden: int = 256
     """Hidden width of forward and inverse model."""
     lr: float = 1e-4
@@ -41,17 +46,11 @@ class RIDEConfig:
     """r̂ as it is (`raw`), divided by its running `std`, or `centered`: standardized within the rollout."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         check_at_least(self, 1, "latent_dim", "hidden", "k")
         check_at_most(self, MAX_UNITS, "latent_dim", "hidden")
         check_at_least(self, 0, "inverse_coef", "forward_coef")
         check_positive(self, "lr", "kernel")
-
-
-class RIDEFeatures(NamedTuple):
-    """Embedding φ of a state."""
-
-    embedding: Tensor  # [B, S]
 
 
 class RIDE(nn.Module):
@@ -60,6 +59,8 @@ class RIDE(nn.Module):
     PAPER: D35. The appendix names the forward model alone, which a constant φ minimizes; RIDE's inverse model prevents
     that. `inverse_coef=0` is the appendix's text.
     """
+
+    feature_source = None
 
     def __init__(
         self,
@@ -79,19 +80,22 @@ class RIDE(nn.Module):
         self.forward_model = nn.Sequential(nn.Linear(size + num_actions, hidden), nn.ReLU(), nn.Linear(hidden, size))
         self.inverse_model = nn.Sequential(nn.Linear(2 * size, hidden), nn.ReLU(), nn.Linear(hidden, num_actions))
         self.reward_moments = make_reward_moments(config.reward_scale)
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=config.lr)
+        self.optimizer = make_adam(self.parameters(), lr=config.lr)
+
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:
+        raise NotImplementedError("RIDE needs the complete episodes of rollouts: expected an on-policy agent")
 
     @torch.no_grad()
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> RIDEFeatures:
-        return RIDEFeatures(self.encoder.encode(views, mask).state)
+    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:  # noqa: ARG002
+        return self.compute_reward(rollout.encode_all(self.encoder.encode).state, rollout.done)
 
     @torch.no_grad()
-    def compute_episodic_reward(self, features: RIDEFeatures, done: Tensor) -> Tensor:
-        """Return r̂ [T, E].
+    def compute_reward(self, embedding: Tensor, done: Tensor) -> Tensor:
+        """Return r̂ [T, E] for embeddings [T + 1, E, S] and `done` [T, E].
 
         It is 0 for the last step of an episode, whose next state is not in the rollout.
         """
-        embedding = features.embedding.float()
+        embedding = embedding.float()
         change = (embedding[1:] - embedding[:-1]).norm(dim=-1)
         visits = count_visits(embedding, done, k=self.config.k, kernel=self.config.kernel)
         reward = change / visits[1:].sqrt()
@@ -99,11 +103,12 @@ class RIDE(nn.Module):
             self.reward_moments.update(reward.reshape(-1, 1), ~done.reshape(-1, 1), num_batches=done.shape[1])
         return torch.where(done, 0.0, self.reward_moments.scale_reward(reward, self.config.reward_scale))
 
-    def update(self, batch: Any) -> dict[str, Tensor]:
+    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Take one step of φ and both models on the rows whose next state is in the same episode."""
         state = self.encoder.encode(batch.views, batch.mask).state
-        next_state = self.encoder.encode(batch.next_views, batch.next_mask).state
-        weights = batch.has_next.float()
+        next_views, next_mask, has_next = get_next(batch)
+        next_state = self.encoder.encode(next_views, next_mask).state
+        weights = has_next.float()
         action = F.one_hot(batch.action, self.num_actions).float() if self.discrete else batch.action
         with torch.autocast(state.device.type, enabled=False):
             predicted_state = self.forward_model(torch.cat([state, action], 1))
@@ -116,15 +121,11 @@ class RIDE(nn.Module):
         )
         inverse_loss = _weighted_mean(inverse_errors, weights)
         loss = self.config.forward_coef * forward_loss + self.config.inverse_coef * inverse_loss
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        grad_norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
-        if grad_norm.isfinite():
-            self.optimizer.step()
+        grad_norm = optimizer_step(loss, self.optimizer)
         return {
             "ride_forward_loss": forward_loss.detach(),
             "ride_inverse_loss": inverse_loss.detach(),
-            "ride_grad": grad_norm,
+            "ride_grad_norm": grad_norm,
         }
 
 
@@ -150,3 +151,10 @@ def count_visits(states: Tensor, done: Tensor, *, k: int, kernel: float) -> Tens
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     return (values * weights).sum() / weights.sum().clamp(min=1)
+
+
+@register_bonus("ride", RIDEConfig, data=("rollout",))
+def build_ride(config: RIDEConfig, context: BuildContext) -> RIDE:
+    """Build RIDE."""
+    actions = context.actions
+    return RIDE(context.num_views, context.image_shape, actions.size, config, discrete=actions.discrete)

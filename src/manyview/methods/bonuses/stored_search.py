@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,15 +12,28 @@ from torch import Tensor
 from manyview.data import ReplayBuffer
 from manyview.data.neighbors import FeatureRows, get_feature_rows, iter_neighbor_rows
 from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
-from manyview.utils.validation import check_at_least, check_choices
+from manyview.methods.interfaces import RewardedState
+from manyview.utils.validation import SettingError, check_at_least, check_choices
 
-RewardedState = Literal["current", "next"]
+SearchSet = Literal["buffer", "batch"]
+"""Search set of a bonus: the whole replay buffer, or a batch."""
+
+
+def check_max_rows(config: Any) -> None:
+    """Check `max_rows` of a bonus with `k` and `search`: None, or more than k rows of a buffer."""
+    if config.max_rows is None:
+        return
+    check_at_least(config, config.k + 1, "max_rows")
+    if config.search == "batch":
+        raise SettingError("max_rows", f"expected None with search=batch, got {config.max_rows}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredNeighborSearch:
     """`data.neighbors.NeighborSearch` in the whole replay buffer, or in a random part of it."""
 
+    groups: int
+    """Groups of features that a step has."""
     k: int
     """Number of neighbors."""
     combine: Combine = "marginal"
@@ -37,6 +50,10 @@ class StoredNeighborSearch:
         check_at_least(self, 1, "k")
         if self.max_rows is not None:
             check_at_least(self, 1, "max_rows")
+
+    @property
+    def distances_shape(self) -> tuple[int, int]:
+        return (1 if self.combine == "joint" else self.groups), self.k
 
     @torch.no_grad()
     def __call__(

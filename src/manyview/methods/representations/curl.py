@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.data.augmentation import random_shift
+from manyview.data.batch_augmentation import random_shift
+from manyview.methods.interfaces import BuildContext
+from manyview.methods.registry import register_representation
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 from manyview.nn.soft_update import soft_update
 from manyview.nn.trunks import Trunk
@@ -22,8 +24,8 @@ class CURLConfig:
     latent_dim: int = 50
     """Feature dimension per view."""
     trunk: Trunk = "paper"
-    """Convolutions, see `mem.trunk`."""
-    momentum: float = 0.05
+    """Convolutions, see `representation=mem`."""
+    tau: float = 0.05
     """Soft-update rate τ of the key encoder, per update."""
     shift_pixels: int = 4
     """Maximum random shift of the key's images, in pixels."""
@@ -33,7 +35,7 @@ class CURLConfig:
         check_at_least(self, 1, "latent_dim")
         check_at_most(self, MAX_UNITS, "latent_dim")
         check_at_least(self, 0, "shift_pixels")
-        check_unit_interval(self, "momentum")
+        check_unit_interval(self, "tau")
 
 
 class CURLFeatures(NamedTuple):
@@ -46,6 +48,8 @@ class CURLFeatures(NamedTuple):
 
 class CURL(nn.Module):
     """Pixel encoder with InfoNCE on its bilinear similarity to the keys of a target network."""
+
+    uses_next_features = False
 
     def __init__(
         self,
@@ -81,10 +85,16 @@ class CURL(nn.Module):
         Also soft-updates the key encoder, as batch norm updates its statistics.
         """
         with torch.no_grad():
-            soft_update(self.encoder, self.key_encoder, self.config.momentum)
+            soft_update(self.encoder, self.key_encoder, self.config.tau)
             shifted = random_shift(features.views, self.config.shift_pixels, self.generator)
             key = self.key_encoder.encode(shifted, features.mask).state
         with torch.autocast(key.device.type, enabled=False):
             logits = features.state @ self.similarity @ key.t()  # [B, B]
         loss = F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
         return loss, {"curl_loss": loss.detach()}
+
+
+@register_representation("curl", CURLConfig)
+def build_curl(config: CURLConfig, context: BuildContext) -> CURL:
+    """Build CURL."""
+    return CURL(context.num_views, context.image_shape, config, seed=context.seed)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from manyview.methods.interfaces import BuildContext
+from manyview.methods.registry import register_representation
 from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
 
@@ -15,9 +17,11 @@ class PixelEncoderConfig:
     """Settings of the pixel encoder."""
 
     latent_dim: int = 64
-    """Feature dimension per view."""
+    """Feature dimension per view, with `projection`."""
     trunk: Trunk = "paper"
-    """Convolutions, see `mem.trunk`."""
+    """Convolutions, see `representation=mem`."""
+    projection: bool = True
+    """Project the convolutions' output to `latent_dim` features; `false` gives it to the agent as it is."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -28,24 +32,28 @@ class PixelEncoderConfig:
 class PixelFeatures(NamedTuple):
     """Features of the pixel encoder."""
 
-    state: Tensor  # [B, V * P]
+    state: Tensor  # [B, V * P], with P the flat size of the convolutions' output if there is no projection
     mask: Tensor  # [B, V]
 
 
 class PixelEncoder(nn.Module):
-    """Encoder of all views: convolutions, then DrQ-v2's linear layer, LayerNorm and tanh.
+    """Encoder of all views: convolutions, then DrQ-v2's projection unless the agent has it.
 
     A learned token replaces an absent view in the state, as in MEM.
     """
+
+    uses_next_features = False
 
     def __init__(
         self, num_views: int, image_shape: tuple[int, int, int], config: PixelEncoderConfig | None = None
     ) -> None:
         super().__init__()
         config = config or PixelEncoderConfig()
-        latent_dim = config.latent_dim
         self.trunk, flat_dim = make_trunk(image_shape, config.trunk)
-        self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim), nn.Tanh())
+        latent_dim = config.latent_dim if config.projection else flat_dim
+        self.head: nn.Module = nn.Identity()
+        if config.projection:
+            self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim), nn.Tanh())
         self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
         self.state_dim = num_views * latent_dim
         self.apply(init_orthogonal)
@@ -63,3 +71,9 @@ class PixelEncoder(nn.Module):
         next_features: PixelFeatures | None,  # noqa: ARG002
     ) -> tuple[Tensor, dict[str, Tensor]]:
         return features.state.new_zeros(()), {}
+
+
+@register_representation("pixel", PixelEncoderConfig)
+def build_pixel(config: PixelEncoderConfig, context: BuildContext) -> PixelEncoder:
+    """Build the pixel encoder."""
+    return PixelEncoder(context.num_views, context.image_shape, config)

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from manyview.methods.bonuses.re3 import RE3, RE3Config, RE3Features
+from manyview.nn.normalization import CumulativeMoments
 
 
 def test_rollouts_apart_are_searched_among_their_own() -> None:
-    re3 = RE3((3, 24, 24), RE3Config(trunk="tiny"))
+    re3 = RE3(2, (3, 24, 24), RE3Config(trunk="tiny", search="batch", reward_scale="raw"))
     points = torch.randn(60, 50, generator=torch.Generator().manual_seed(1))
     together = re3.compute_reward(RE3Features(points), num_rollouts=3)
     for first in range(3):
@@ -19,7 +20,9 @@ def test_rollouts_apart_are_searched_among_their_own() -> None:
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("average", [False, True])
 def test_the_bonus_is_the_distance_to_the_neighbours_that_are_other_rows(average: bool, log: bool) -> None:
-    re3 = RE3((3, 24, 24), RE3Config(trunk="tiny", k=2, average=average, log=log))
+    re3 = RE3(
+        2, (3, 24, 24), RE3Config(trunk="tiny", search="batch", k=2, average=average, log=log, reward_scale="raw")
+    )
     points, rows = torch.randn(12, 50, generator=torch.Generator().manual_seed(1)), torch.arange(12) // 2
     apart = torch.cdist(points, points).masked_fill(rows[:, None] == rows, torch.inf).sort(1).values[:, :2]
     expected = apart.mean(1) if average else apart[:, 1]
@@ -28,22 +31,23 @@ def test_the_bonus_is_the_distance_to_the_neighbours_that_are_other_rows(average
 
 
 def test_windows_average_as_the_whole_search_does() -> None:
-    re3 = RE3((3, 24, 24), RE3Config(trunk="tiny", average=True))
+    re3 = RE3(2, (3, 24, 24), RE3Config(trunk="tiny", search="batch", average=True, reward_scale="raw"))
     line = RE3Features(torch.rand(300, 1, generator=torch.Generator().manual_seed(1)) * torch.ones(50))
     torch.testing.assert_close(re3.compute_reward(line, window=60), re3.compute_reward(line), rtol=1e-3, atol=1e-5)
 
 
 def test_what_an_absent_camera_shows_does_not_matter() -> None:
-    re3, mask = RE3((3, 24, 24), RE3Config(trunk="tiny")), torch.arange(12).view(6, 2) % 3 > 0
+    re3, mask = RE3(2, (3, 24, 24), RE3Config(trunk="tiny", search="batch")), torch.arange(12).view(6, 2) % 3 > 0
     one, other = torch.randint(256, (2, 6, 2, 3, 24, 24), dtype=torch.uint8)
     other = torch.where(mask[:, :, None, None, None], one, other)
     assert re3.encode(one, mask).embedding.equal(re3.encode(other, mask).embedding)
 
 
-def test_its_scale_moves_in_training_by_so_many_batches_and_rests_in_evaluation() -> None:
-    re3 = RE3((3, 24, 24), RE3Config(trunk="tiny", reward_scale="std"))
+def test_its_scale_counts_every_row_in_training_and_rests_in_evaluation() -> None:
+    re3 = RE3(2, (3, 24, 24), RE3Config(trunk="tiny", search="batch", reward_scale="std"))
     points = RE3Features(torch.randn(60, 50, generator=torch.Generator().manual_seed(1)))
-    re3.compute_reward(points, num_batches=3)
-    assert re3.reward_moments.weight.item() == pytest.approx(1 - 0.99**3)
+    assert isinstance(re3.reward_moments, CumulativeMoments)
+    re3.compute_reward(points)
+    assert re3.reward_moments.count.item() == 60
     re3.eval().compute_reward(points)
-    assert re3.reward_moments.weight.item() == pytest.approx(1 - 0.99**3)
+    assert re3.reward_moments.count.item() == 60

@@ -7,7 +7,8 @@ import torch
 
 from manyview.data import Minibatch
 from manyview.methods import RIDE, RIDEConfig
-from manyview.methods.bonuses.ride import RIDEFeatures, count_visits
+from manyview.methods.bonuses.ride import count_visits
+from manyview.nn.optim import NonFiniteError
 
 IMAGE = (1, 20, 20)
 
@@ -36,13 +37,11 @@ def test_the_bonus_is_the_change_over_the_root_of_the_visits() -> None:
     path = torch.tensor([0.0, 3.0, 0.0, 3.0, 3.0, 9.0])  # the start, then what five steps led to
     embedding = path.view(6, 1, 1).expand(6, 1, 4) / 2  # a change of 3 has length 3
     ended = torch.zeros(5, 1, dtype=torch.bool)
-    found = ride.compute_episodic_reward(RIDEFeatures(embedding), ended).squeeze(1)
+    found = ride.compute_reward(embedding, ended).squeeze(1)
     expected = torch.tensor([3.0, 3 / 2**0.5, 3 / 2**0.5, 0.0, 6.0])  # the second step leads back to the start
     assert torch.allclose(found, expected, atol=0.03)
     ended[1] = True
-    assert ride.compute_episodic_reward(RIDEFeatures(embedding), ended)[1] == 0, (
-        "what the last step led to is not known"
-    )
+    assert ride.compute_reward(embedding, ended)[1] == 0, "what the last step led to is not known"
 
 
 def test_its_models_learn_what_an_action_does() -> None:
@@ -72,16 +71,16 @@ def test_its_models_learn_what_an_action_does() -> None:
 
 def test_a_centred_bonus_has_no_mean_and_the_step_that_ends_an_episode_pays_it() -> None:
     ride = RIDE(1, (3, 24, 24), 4, RIDEConfig(trunk="tiny", reward_scale="centered"))
-    features = RIDEFeatures(torch.randn(41, 8, 6, generator=torch.Generator().manual_seed(0)))
+    embedding = torch.randn(41, 8, 6, generator=torch.Generator().manual_seed(0))
     ended = torch.zeros(40, 8, dtype=torch.bool)
     ended[7, 3] = True
-    reward = ride.compute_episodic_reward(features, ended)
+    reward = ride.compute_reward(embedding, ended)
     assert reward[7, 3] == 0
     torch.testing.assert_close(reward[~ended].mean(), torch.tensor(0.0), atol=1e-4, rtol=0)
     torch.testing.assert_close(reward[~ended].std(), torch.tensor(1.0), atol=1e-2, rtol=0)
     ride.eval()
     before = ride.reward_moments.mean.clone()
-    ride.compute_episodic_reward(features, ended)
+    ride.compute_reward(embedding, ended)
     assert ride.reward_moments.mean.equal(before)
 
 
@@ -104,8 +103,8 @@ def test_its_losses_are_of_the_rows_whose_next_state_follows() -> None:
     rows = data.has_next
     assert data.next_views is not None
     with torch.no_grad():
-        now = ride.encode(data.views, data.mask).embedding[rows]
-        then = ride.encode(data.next_views, data.next_mask).embedding[rows]
+        now = ride.encoder.encode(data.views, data.mask).state[rows]
+        then = ride.encoder.encode(data.next_views, data.next_mask).state[rows]
         action = data.action[rows]
         forward = (ride.forward_model(torch.cat([now, action], 1)) - then).norm(dim=1).mean()
         inverse = (ride.inverse_model(torch.cat([now, then], 1)) - action).square().mean()
@@ -124,8 +123,10 @@ def test_a_model_without_weight_learns_nothing(coef: str, model: str) -> None:
 
 def test_a_step_that_is_not_finite_is_not_taken() -> None:
     ride, data = ride_of(), drawn()
-    ride.update(data._replace(action=torch.full_like(data.action, torch.nan)))
-    assert all(parameter.isfinite().all() for parameter in ride.parameters())
+    before = [parameter.detach().clone() for parameter in ride.parameters()]
+    with pytest.raises(NonFiniteError):
+        ride.update(data._replace(action=torch.full_like(data.action, torch.nan)))
+    assert all(map(torch.equal, before, ride.parameters()))
 
 
 def test_visits_are_measured_by_the_neighbours_that_were_found() -> None:

@@ -16,7 +16,9 @@ from manyview.data.layout import FeatureShape
 from manyview.data.neighbors import NeighborSearch, iter_neighbor_rows
 from manyview.envs import wrap
 from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
-from manyview.methods.bonuses.stored_search import RewardedState, StoredNeighborSearch
+from manyview.methods import MEMBonusConfig, RE3Config
+from manyview.methods.bonuses.stored_search import StoredNeighborSearch
+from manyview.methods.interfaces import RewardedState
 from manyview.scale import ray_runtime
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.replay_shard import ReplayShard
@@ -77,7 +79,7 @@ def test_the_distances_of_a_batch_are_those_found_by_hand(
     """In a ring that has and one that has not wrapped, with absent views and repeated observations."""
     replay = make_filled(steps=steps, shape=shape)
     k, horizon = 4, replay.inserted
-    search = StoredNeighborSearch(k=k, combine=combine, rewarded_state=rewarded_state)
+    search = StoredNeighborSearch(groups=1, k=k, combine=combine, rewarded_state=rewarded_state)
     batch = make_sampler(replay, search).sample()
     indices = batch.indices if rewarded_state == "current" else batch.next_indices
     assert batch.neighbor_distances is not None
@@ -97,9 +99,9 @@ def test_blocks_of_the_ring_are_searched_once_each_without_copies(monkeypatch: p
     assert len(rows) == 4 + 1, "one block is cut where the ring wraps"
     assert np.array_equal(indices, np.arange(replay.inserted - 100 + 1 + STACK - 1, replay.inserted - 1))
     assert all(np.shares_memory(block.features, replay.features) for block in rows if replay.features is not None)
-    batch = make_sampler(replay, StoredNeighborSearch(k=2)).sample()
+    batch = make_sampler(replay, StoredNeighborSearch(groups=1, k=2)).sample()
     monkeypatch.undo()
-    assert equal_batches(batch, make_sampler(replay, StoredNeighborSearch(k=2)).sample())
+    assert equal_batches(batch, make_sampler(replay, StoredNeighborSearch(groups=1, k=2)).sample())
 
 
 @pytest.mark.parametrize(("clusters", "spread"), [(1, 1e-5), (1, 1e-3), (1, 1.0), (8, 3e-3), (8, 1e-2), (8, 1.0)])
@@ -129,7 +131,7 @@ def iter_batches(*, prefetch: bool, capacity: int, pauses: list[int]) -> Iterato
     replay = replay_for(env, capacity=capacity, frame_stack=STACK, feature_shape=(1, 4))
     env.action_space.seed(0)
     steps = experience(env, steps=10**6)
-    sampler = make_sampler(replay, StoredNeighborSearch(k=3, max_rows=40), prefetch=prefetch)
+    sampler = make_sampler(replay, StoredNeighborSearch(groups=1, k=3, max_rows=40), prefetch=prefetch)
     for pause in [40, *pauses]:
         for _ in range(pause):
             action, reward, terminated, observation, _ = next(steps)
@@ -152,7 +154,7 @@ def test_making_batches_ahead_does_not_change_their_neighbors(capacity: int) -> 
 def test_steps_after_the_horizon_are_not_neighbors() -> None:
     """The step that was the newest has no action yet at one call, and has one at the other."""
     replay = make_filled(steps=60)
-    indices, horizon, search = np.arange(10, 30), replay.inserted, StoredNeighborSearch(k=3)
+    indices, horizon, search = np.arange(10, 30), replay.inserted, StoredNeighborSearch(groups=1, k=3)
     sight: dict[str, Any] = {"horizon": horizon, "rng": np.random.default_rng()}
     before = search(replay, indices, indices, **sight)
     live(wrap(Noise(), frame_stack=STACK), replay, steps=1)
@@ -202,14 +204,14 @@ def test_a_part_of_the_rows_is_drawn_uniformly_without_replacement() -> None:
 
 def test_a_search_of_a_part_depends_on_the_number_of_the_batch_alone() -> None:
     replay = make_filled()
-    part, whole = (make_sampler(replay, StoredNeighborSearch(k=1, max_rows=rows)) for rows in (40, None))
+    part, whole = (make_sampler(replay, StoredNeighborSearch(groups=1, k=1, max_rows=rows)) for rows in (40, None))
     first, exact = copied(part.sample()), whole.sample()
     assert first.neighbor_distances is not None
     assert exact.neighbor_distances is not None
     assert torch.equal(first.indices, exact.indices)
     assert (first.neighbor_distances >= exact.neighbor_distances).all()
     assert not torch.equal(first.neighbor_distances, exact.neighbor_distances)
-    again = make_sampler(replay, StoredNeighborSearch(k=1, max_rows=40))
+    again = make_sampler(replay, StoredNeighborSearch(groups=1, k=1, max_rows=40))
     again.load_state({"drawn": 1, "horizon": replay.inserted})
     assert equal_batches(part.sample(), again.sample())
 
@@ -229,9 +231,9 @@ def use_features(monkeypatch: pytest.MonkeyPatch) -> None:
         replay.feature_fn = ProjectPixels(shape)
         return replay
 
-    def build_sampler(config: Any, replay: ReplayBuffer) -> Sampler:
+    def build_sampler(config: Any, shapes: Any, replay: ReplayBuffer) -> Sampler:  # noqa: ARG001
         rows = {"batch_size": config.replay.batch_size, "n_step": 3, "seed": config.seed}
-        return Sampler(replay, discount=0.9, neighbor_search=StoredNeighborSearch(k=2), **rows)
+        return Sampler(replay, discount=0.9, neighbor_search=StoredNeighborSearch(groups=1, k=2), **rows)
 
     monkeypatch.setattr(factory, "build_replay_buffer", build_replay_buffer)
     monkeypatch.setattr(factory, "build_sampler", build_sampler)
@@ -261,14 +263,26 @@ def test_shards_search_themselves_and_go_on_from_their_log(monkeypatch: pytest.M
         shard.close()
 
 
-@pytest.mark.parametrize(("wrong", "says"), [({"k": 0}, "k >= 1"), ({"max_rows": 0}, "max_rows >= 1")])
+@pytest.mark.parametrize(
+    ("wrong", "says"), [({"k": 0}, "k: expected at least 1"), ({"max_rows": 0}, "max_rows: expected at least 1")]
+)
 def test_a_search_for_nothing_is_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        StoredNeighborSearch(**{"k": 3, **wrong})
+        StoredNeighborSearch(**{"groups": 1, "k": 3, **wrong})
 
 
 def test_a_search_without_features_is_refused() -> None:
     replay = replay_for(wrap(Noise(), frame_stack=STACK), capacity=100, frame_stack=STACK)
     live(wrap(Noise(), frame_stack=STACK), replay, steps=40)
     with pytest.raises(ValueError, match="expected a replay buffer with a feature_shape, got one without"):
-        make_sampler(replay, StoredNeighborSearch(k=3)).sample()
+        make_sampler(replay, StoredNeighborSearch(groups=1, k=3)).sample()
+
+
+@pytest.mark.parametrize("config", [RE3Config, MEMBonusConfig])
+@pytest.mark.parametrize(
+    "wrong", [{"search": "batch", "max_rows": 100}, {"search": "buffer", "max_rows": 3}], ids=["batch", "too few"]
+)
+def test_max_rows_needs_a_buffer_and_more_rows_than_neighbors(config: type[Any], wrong: dict[str, Any]) -> None:
+    config(search="buffer", max_rows=4, k=3)
+    with pytest.raises(ValueError, match="max_rows"):
+        config(k=3, **wrong)

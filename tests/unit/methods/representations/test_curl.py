@@ -27,7 +27,7 @@ def test_the_loss_is_naming_ones_own_key_among_the_batchs() -> None:
 
 
 def test_its_key_is_of_another_shift() -> None:
-    curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=4, momentum=0.0))
+    curl = CURL(2, IMAGE, CURLConfig(trunk="tiny", latent_dim=8, shift_pixels=4, tau=0.0))
     features = curl.encode(torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8))
     assert curl.compute_loss(features, features)[0] != curl.compute_loss(features, features)[0]
 

@@ -1,0 +1,111 @@
+"""`manyview config`: show the settings of a run, or list presets and methods, without building anything."""
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from manyview.cli.arguments import print_line, report_error
+from manyview.cli.settings import (
+    AgentOption,
+    BonusOption,
+    ConfigOption,
+    MethodOption,
+    PresetOption,
+    RepresentationOption,
+    SeedOption,
+    SetOption,
+)
+from manyview.config.files import format_toml
+from manyview.config.overrides import to_plain
+from manyview.config.presets import PARTS, list_presets, read_preset
+from manyview.config.resolve import DEFAULT_TASK, resolve_config
+from manyview.methods.registry import Registry
+from manyview.utils.docstrings import read_class_doc
+
+Row = tuple[str, str, str]
+
+
+def config(
+    action: Positional[Annotated[Literal["show", "list"], arg(metavar="show|list", help="What to print.")]],
+    task: Positional[
+        Annotated[
+            str | None,
+            arg(
+                metavar="[TASK]",
+                help="Task; presets depend on its suite.",
+                help_behavior_hint=f"(default: that of --config, or {DEFAULT_TASK})",
+            ),
+        ]
+    ] = None,
+    *,
+    task_option: Annotated[
+        str | None, arg(name="task", metavar="TASK", help="The same as TASK.", help_behavior_hint="")
+    ] = None,
+    method: MethodOption = None,
+    agent: AgentOption = None,
+    representation: RepresentationOption = None,
+    bonus: BonusOption = None,
+    preset: PresetOption = None,
+    seed: SeedOption = None,
+    set: SetOption = (),  # noqa: A002
+    config: ConfigOption = None,
+    format: Annotated[Literal["toml", "json"], arg(metavar="toml|json", help="Format of the settings.")] = "toml",  # noqa: A002
+) -> int:
+    """Show the settings of a run, or list presets and methods.
+
+    `show` prints the config that `manyview train` would use with the same options, without starting anything.
+    Save it to a file, edit it and pass it with --config.
+    `list` prints the presets, agents, representations and bonuses that are installed.
+    """
+    if action == "list":
+        _print_lists()
+        return 0
+    try:
+        run_config = resolve_config(
+            task or task_option,
+            method=method,
+            agent=agent,
+            representation=representation,
+            bonus=bonus,
+            preset=preset,
+            seed=seed,
+            file=config,
+            assignments=list(chain(*set)),
+        )
+        text = format_toml(run_config) if format == "toml" else json.dumps(to_plain(run_config), indent=2) + "\n"
+    except (ValueError, TypeError, OSError) as error:
+        return report_error(error)
+    print(text, end="")
+    return 0
+
+
+def _print_lists() -> None:
+    tables = {"presets": list(_iter_presets())}
+    tables |= {registry.group.removeprefix("manyview."): list(_iter_parts(registry)) for registry in PARTS.values()}
+    width = max(len(name) for rows in tables.values() for name, *_ in rows)
+    for title, rows in tables.items():
+        print_line(title)
+        for name, text, source in rows:
+            print_line(f"  {name:<{width}}  {text} [{source}]")
+
+
+def _iter_presets() -> Iterator[Row]:
+    """Yield name, summary or error, and file of every preset."""
+    for name, file in list_presets().items():
+        try:
+            yield name, read_preset(name).summary, str(file)
+        except (ValueError, OSError) as error:
+            yield name, f"invalid: {error}", str(file)
+
+
+def _iter_parts(registry: Registry) -> Iterator[Row]:
+    """Yield name, description or error, and package of every part."""
+    for name in registry.list_names():
+        try:
+            kind = registry[name].config
+            yield name, read_class_doc(kind), kind.__module__.partition(".")[0]
+        except ValueError as error:
+            yield name, f"invalid: {error}", "not loaded"

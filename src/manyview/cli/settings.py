@@ -1,0 +1,63 @@
+"""Options of the subcommands that resolve a run config: `train` and `config`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import UseAppendAction, arg
+
+from manyview.config.method import DEFAULT_METHOD
+from manyview.config.presets import BUILT_IN_PRESETS, read_preset
+from manyview.config.schema import RunConfig
+
+MethodOption = Annotated[
+    str | None,
+    arg(
+        metavar="AGENT+PART",
+        help="Agent, representation and bonus in short: drqv2, sac or ppo with mem, re3, rnd, curl or none; ppo also "
+        "with ride; sac+pixel+mem names both parts.",
+        help_behavior_hint=f"(default: {DEFAULT_METHOD})",
+    ),
+]
+AgentOption = Annotated[str | None, arg(metavar="NAME", help="Agent.", help_behavior_hint="(default: of --method)")]
+RepresentationOption = Annotated[
+    str | None,
+    arg(
+        metavar="NAME",
+        help="Representation: what the policy sees, and its auxiliary loss.",
+        help_behavior_hint="(default: of --method)",
+    ),
+]
+BonusOption = Annotated[
+    str | None,
+    arg(metavar="NAME", help="Bonus: what exploration pays.", help_behavior_hint="(default: of --method)"),
+]
+PresetOption = Annotated[
+    str | None,
+    arg(
+        metavar="NAME[,NAME]",
+        help="Settings to start from. "
+        + "; ".join(f"{name}: {read_preset(name).summary}" for name in BUILT_IN_PRESETS)
+        + ". Also a TOML file, or its name in ~/.config/manyview/presets.",
+        help_behavior_hint="(default: the paper's with an accelerator, otherwise minute for toys, else cpu)",
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    arg(metavar="N", help="Seed of all random numbers.", help_behavior_hint=f"(default: {RunConfig.seed})"),
+]
+SetOption = Annotated[
+    UseAppendAction[tuple[tuple[str, ...], ...]],
+    arg(
+        metavar="NAME=VALUE ...",
+        help="Override settings, such as replay.batch_size=128; also as `--replay.batch-size 128`. "
+        "`manyview config show` lists them.",
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    arg(
+        metavar="FILE",
+        help="Use a JSON or TOML file, such as config.json of a run, instead of a preset.",
+        help_behavior_hint="",
+    ),
+]

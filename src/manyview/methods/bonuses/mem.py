@@ -1,0 +1,180 @@
+"""MEM's bonus: the k-NN entropy of shared and specific features (Eq. 9).
+
+With `representation=mem` it is computed on the policy's features. With any other representation it has a separate
+encoder, trained by L_total and the regularizers alone.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from manyview.data.batch import Batch, Minibatch, get_next
+from manyview.data.neighbors import NeighborSearch
+from manyview.data.rollout_buffer import RolloutBuffer, map_features
+from manyview.mem import (
+    Diagnostics,
+    EntropyBonus,
+    EntropyBonusConfig,
+    Features,
+    MEMRepresentation,
+    MEMRepresentationConfig,
+)
+from manyview.methods.bonuses.stored_search import SearchSet, StoredNeighborSearch, check_max_rows
+from manyview.methods.interfaces import BonusConfig, BuildContext, FeatureSource, get_rewarded_views
+from manyview.methods.registry import register_bonus
+from manyview.nn.optim import make_adam, optimizer_step
+from manyview.utils.validation import SettingError, check_positive
+
+RewardFrames = Literal["augmented", "clean"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnEncoderConfig(MEMRepresentationConfig):
+    """Settings of the bonus's own encoder."""
+
+    lr: float = 1e-4
+    """Learning rate of the encoder."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "lr")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
+    """Settings of MEM's bonus."""
+
+    reward_frames: RewardFrames = "augmented"
+    """Frames of r̂ with a shared encoder. `augmented`: those of the critic, with one shift per view and batch so that
+    equal states stay equal. `clean`: without augmentation, which encodes the state a second time."""
+    search: SearchSet = "batch"
+    """Search set of the neighbors with a replay buffer: the `batch` and the feature bank, or the whole `buffer`, with
+    the features of the moment when each step was stored. Use `buffer` with an encoder that changes slowly."""
+    max_rows: int | None = None
+    """Search a random part of the buffer with at most this many steps; None searches all."""
+    target_encoder: bool = False
+    """Compute r̂ on the target network of the shared encoder (`agent.encoder_tau` < 1), which changes slowly."""
+    encoder: OwnEncoderConfig | None = None
+    """Encoder of the bonus; None shares the encoder of `representation=mem`."""
+
+    def __post_init__(self) -> None:
+        BonusConfig.__post_init__(self)
+        EntropyBonusConfig.__post_init__(self)
+        check_max_rows(self)
+        if self.search == "buffer" and self.bank:
+            raise SettingError("bank", f"expected 0 with search=buffer, got {self.bank}")
+
+    def fit_representation(self, representation: Any) -> Self:
+        """Return the config with a separate encoder unless `representation` is MEM's."""
+        if self.encoder is not None or isinstance(representation, MEMRepresentationConfig):
+            return self
+        return replace(self, encoder=OwnEncoderConfig())
+
+
+class MEMBonus(nn.Module):
+    """r̂ of Eq. 9 on the features of `encoder`, which is the policy's (`shared`) or the bonus's own."""
+
+    def __init__(self, encoder: MEMRepresentation, config: MEMBonusConfig) -> None:
+        super().__init__()
+        self.encoder, self.config = encoder, config
+        self.entropy = EntropyBonus(len(encoder.view_names), encoder.config.latent_dim, config)
+        self.optimizer = None
+        if config.encoder is not None:
+            self.optimizer = make_adam(encoder.encoder.parameters(), lr=config.encoder.lr)
+
+    @property
+    def feature_source(self) -> FeatureSource | None:
+        if self.optimizer is not None or self.config.reward_frames == "clean":
+            return None
+        return "target" if self.config.target_encoder else "online"
+
+    @property
+    def bank_size(self) -> int:
+        return self.config.bank
+
+    def compute_drift(self, features: Features, past_features: Features, *, indices: Tensor | None = None) -> Tensor:
+        return self.entropy.compute_drift(features, past_features, indices=indices)
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> Features:
+        return self.encoder.encode(views, mask)
+
+    @property
+    def feature_shape(self) -> tuple[int, int] | None:
+        is_stored = self.config.search == "buffer"
+        return (len(self.encoder.view_names) + 1, self.encoder.config.latent_dim) if is_stored else None
+
+    @property
+    def neighbor_search(self) -> NeighborSearch | None:
+        config = self.config
+        if config.search == "batch":
+            return None
+        return StoredNeighborSearch(
+            groups=len(self.encoder.view_names) + 1,
+            k=config.k,
+            combine=config.entropy,
+            rewarded_state=config.rewarded_state,
+            max_rows=config.max_rows,
+        )
+
+    @torch.no_grad()
+    def features_to_store(self, views: Tensor, mask: Tensor, features: Any) -> Tensor:
+        terms: Tensor = (self.encode(views, mask) if self.feature_source is None else features).terms
+        return terms
+
+    @torch.no_grad()
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
+        views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
+        if batch.neighbor_distances is not None:
+            any_view = mask.any(1, keepdim=True)
+            terms_mask = any_view if self.config.entropy == "joint" else torch.cat([mask, any_view], dim=1)
+            return self.entropy.reward_distances(batch.neighbor_distances[..., -1], terms_mask)
+        # PAPER: D13. Clean frames, unless the critic's augmented ones are shared.
+        if self.feature_source is None:
+            features = self.encode(views, mask)
+        return self.entropy.compute_reward(features, indices=indices)
+
+    @torch.no_grad()
+    def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
+        return self.entropy.evaluate_reward(self.encode(views, mask))[1]
+
+    @torch.no_grad()
+    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:
+        steps, envs = rollout.reward_ext.shape
+        if features is None:
+            features = rollout.encode_all(self.encode)
+        rows = map_features(features, lambda part: part[:steps].flatten(0, 1))
+        reward = self.entropy.compute_reward(rows, window=window, num_rollouts=1 if window else envs, num_batches=envs)
+        return reward.view(steps, envs)
+
+    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
+        """Take one step of the bonus's own encoder by L_total; nothing with a shared one."""
+        if self.optimizer is None:
+            return {}
+        features = self.encode(batch.views, batch.mask)
+        next_features = None
+        if self.encoder.uses_next_features:
+            next_views, next_mask, has_next = get_next(batch)
+            with torch.no_grad():
+                next_features = self.encode(next_views, next_mask)
+            # No next step, so no temporal loss.
+            next_features = next_features._replace(mask=next_features.mask & has_next.unsqueeze(1))
+        loss, metrics = self.encoder.compute_loss(features, next_features)
+        grad_norm = optimizer_step(loss, self.optimizer)
+        metrics |= self.encoder.update_discriminator(features)
+        return {f"bonus_{name}": value for name, value in metrics.items()} | {"bonus_grad_norm": grad_norm}
+
+    def diagnose(self, features: Features, *, beta: float, indices: Tensor | None = None) -> Diagnostics:
+        """Compute health meters of the encoder's features and of r̂."""
+        return self.encoder.diagnose(features, bonus=self.entropy, beta=beta, indices=indices)
+
+
+@register_bonus("mem", MEMBonusConfig)
+def build_mem_bonus(config: MEMBonusConfig, context: BuildContext) -> MEMBonus:
+    """Build MEM's bonus on the policy's encoder, or on its own if `config.encoder` is given."""
+    if config.encoder is not None:
+        return MEMBonus(MEMRepresentation(context.view_names, context.image_shape, config.encoder), config)
+    if not isinstance(context.representation, MEMRepresentation):
+        raise ValueError("bonus.encoder: expected settings, got None, which needs representation=mem to share")
+    return MEMBonus(context.representation, config)

@@ -1,0 +1,32 @@
+"""QUALITY P13: updates at small image sizes. Ratios of CPU time taken in turns."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from benchmarks.small_update import BareSAC, Update
+from benchmarks.update import measure_ratio
+from manyview.nn.trunks import Trunk
+from quality.plugin import Figure
+from tests.support.attempts import least
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """CPU seconds of several threads would be added up."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.quality("P13")
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.usefixtures("one_thread")
+def test_an_update_at_24_pixels_costs_little_more_than_its_networks(figure: Figure) -> None:
+    """With the trunk for images of 16 to 32 pixels. `BareSAC` says what the other side leaves out."""
+    trunk: Trunk = "area"
+    update = Update("sac+mem", pixels=24, batch_size=256, views=3, trunk=trunk)
+    figure(least(lambda: measure_ratio(update, BareSAC(update), rounds=7), enough=1.25))

@@ -1,0 +1,158 @@
+"""`agent.view_dropout`: shares of hidden views, one mask per rollout with PPO, all views in evaluations."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.run_comparison import compare_trees
+from manyview.train import factory, make_trainer
+from manyview.train.evaluation import evaluate_policy
+from tests.support.batches import agent, batch
+from tests.support.runs import short_rollouts, short_run
+
+KINDS = pytest.mark.parametrize("kind", ["drqv2", "sac"])
+P = 0.4
+
+
+def record_masks(module: Any) -> list[Tensor]:
+    """Return a list that collects the masks of `module.encode`."""
+    masks, encode = list[Tensor](), module.encode
+
+    def record(views: Tensor, mask: Tensor) -> Any:
+        masks.append(mask)
+        return encode(views, mask)
+
+    module.encode = record
+    return masks
+
+
+@KINDS
+def test_updates_hide_the_share_of_the_closed_form(kind: str) -> None:
+    """Of two views each stays with probability 1 - p + p² / 2, and a row never loses both; s_{t+n} is complete."""
+    learner: Any = agent(kind, "none", shift_pixels=0, view_dropout=P)
+    data, share, count = batch(512), 0.0, 6
+    for _ in range(count):
+        encoded = learner.encode_batch(data)
+        assert encoded.mask.any(1).all()
+        assert torch.equal(encoded.features.mask, encoded.mask)
+        assert encoded.next_features.mask.all()
+        share += encoded.mask.float().mean().item() / count
+    # 6,144 views, of which the two of a row are not independent: four standard errors at most.
+    assert share == pytest.approx(1 - P + P**2 / 2, abs=4 * 0.5 / (count * 512) ** 0.5)
+
+
+@KINDS
+@pytest.mark.parametrize("method", ["none", "curl", "mem", "pixel+mem"])
+def test_every_representation_learns_with_dropped_views(kind: str, method: str) -> None:
+    learner: Any = agent(kind, method, reward_frames="augmented", view_dropout=P)
+    before = [parameter.detach().clone() for parameter in learner.representation.parameters()]
+    for step in range(2):
+        metrics = learner.update(batch(seed=step), step)
+    assert all(value.isfinite() for value in metrics.values())
+    names = [name for name, _ in learner.representation.named_parameters()]
+    changed = {
+        name
+        for name, old, new in zip(names, before, learner.representation.parameters(), strict=True)
+        if not torch.equal(old, new)
+    }
+    assert any("absent_token" in name for name in changed), "the token of an absent view is trained"
+
+
+@KINDS
+def test_acting_off_policy_sees_all_views(kind: str) -> None:
+    learner: Any = agent(kind, "none", view_dropout=1.0)
+    masks, data = record_masks(learner.representation), batch()
+    learner.act(data.views, data.mask, step=0, explore=True)
+    assert all(mask.all() for mask in masks)
+
+
+@pytest.mark.parametrize("method", ["ppo+none", "ppo+curl", "ppo+mem", "ppo+pixel+mem", "ppo+ride"])
+def test_ppo_hides_the_same_views_in_acting_values_and_updates(method: str) -> None:
+    """One mask per environment and rollout; masks differ between environments and rollouts."""
+    config = short_rollouts(method, agent={"view_dropout": P}, rollout={"envs": 8})
+    trainer: Any = make_trainer(config)
+    masks = record_masks(trainer.agent.representation)
+    drawn = []
+    for _ in range(3):
+        masks.clear()
+        while not trainer.rollout.is_full:
+            trainer.advance()
+        acting = [mask for mask in masks if len(mask) == 8]
+        assert len(acting) >= 6, "five steps, the value after them, and final values"
+        assert all(torch.equal(mask, acting[0]) for mask in acting)
+        rows = trainer._minibatches[0]
+        assert torch.equal(trainer.rollout.get_minibatch(rows).mask, acting[0][rows % 8])
+        masks.clear()
+        while trainer.rollout.is_full:
+            trainer.advance()
+        assert all(any(torch.equal(row, drawn_row) for drawn_row in acting[0]) for mask in masks for row in mask)
+        drawn.append(acting[0])
+    trainer.close()
+    stacked = torch.stack(drawn)
+    assert stacked.any(2).all()
+    assert not stacked.all()
+    assert len(torch.unique(stacked, dim=0)) == 3
+    assert all(torch.isfinite(parameter).all() for parameter in trainer.agent.parameters())
+
+
+def test_ppo_hides_the_share_of_the_closed_form_by_the_seed_of_the_run() -> None:
+    shares = []
+    for seed in (1, 2):
+        config = short_rollouts("ppo+none", seed=seed, agent={"view_dropout": P})
+        env = factory.make_vector_env(config)
+        buffer = factory.build_rollout_buffer(config, factory.infer_shapes(config, env))
+        env.close()
+        draws, envs = (index.flatten() for index in torch.meshgrid(torch.arange(50), torch.arange(80), indexing="ij"))
+        views = torch.zeros(4000, 2, 3, 1, 1, dtype=torch.uint8)
+        _, mask = buffer.derived_views(views, torch.ones(4000, 2, dtype=torch.bool), draw_ids=draws, env_ids=envs)
+        assert mask.float().mean().item() == pytest.approx(1 - P + P**2 / 2, abs=4 * 0.5 / 4000**0.5)
+        shares.append(mask)
+    assert not torch.equal(*shares)
+
+
+def test_the_final_value_of_a_truncated_episode_sees_the_rollouts_mask() -> None:
+    trainer: Any = make_trainer(short_rollouts("ppo+none", agent={"view_dropout": 1.0}, rollout={"steps": 10}))
+    values, predict = list[Tensor](), trainer.agent.predict_values
+
+    def record(views: Tensor, mask: Tensor) -> Tensor:
+        values.append(mask)
+        result: Tensor = predict(views, mask)
+        return result
+
+    trainer.agent.predict_values = record
+    expected = trainer.rollout.get_observation()[1]
+    while not trainer.rollout.is_full:
+        trainer.advance()
+    trainer.close()
+    assert values
+    assert all(torch.equal(mask, expected) and (mask.sum(1) == 1).all() for mask in values)
+
+
+@pytest.mark.parametrize("method", ["ppo+none", "drqv2+none"])
+def test_evaluations_see_all_views(method: str) -> None:
+    make = short_rollouts if method == "ppo+none" else short_run
+    config = make(method, agent={"view_dropout": 1.0})
+    trainer: Any = make_trainer(config)
+    env, masks = factory.make_env(config), record_masks(trainer.agent.representation)
+    evaluate_policy(trainer.agent, env, trainer.shapes, episodes=1, seed=0, step=0)
+    env.close()
+    trainer.close()
+    assert masks
+    assert all(mask.all() for mask in masks)
+
+
+def test_a_resumed_run_hides_the_same_views() -> None:
+    """Both runs go on from the second rollout and end with equal states."""
+    config = short_rollouts("ppo+mem", agent={"view_dropout": P})
+    trainers: list[Any] = [make_trainer(config) for _ in range(2)]
+    trainer, resumed = trainers
+    while trainer.counters.rollouts < 2:
+        trainer.advance()
+    resumed.load_state(trainer.get_state(), lambda: None)
+    for each in trainers:
+        while each.counters.rollouts < 4:
+            each.advance()
+        each.close()
+    assert not compare_trees(trainer.get_state(), resumed.get_state())

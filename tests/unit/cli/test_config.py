@@ -1,0 +1,140 @@
+"""`manyview config`: settings and parts, printed without building anything."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.config.files import read_config_file
+from manyview.config.overrides import to_plain
+from manyview.config.presets import list_presets
+from manyview.config.resolve import DEFAULT_TASK, resolve_config
+from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
+
+TASK = "toy/hidden_goal_continuous"
+
+
+def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["config", "show", *arguments]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    return shown.out
+
+
+def test_the_config_is_that_of_train_with_the_same_options(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--method", "sac+re3", "--preset", "cpu", "--seed", "5"]
+    shown = show(capsys, TASK, *options, "--bonus.k=7", "--set", "replay.n_step=2", "--format", "json")
+    expected = resolve_config(
+        TASK, method="sac+re3", preset="cpu", seed=5, assignments=["bonus.k=7", "replay.n_step=2"]
+    )
+    assert json.loads(shown) == to_plain(expected)
+    assert (expected.bonus.k, expected.replay.n_step) == (7, 2)
+
+
+def test_the_task_is_an_argument_or_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(capsys, TASK) == show(capsys, "--task", TASK) != show(capsys)
+    assert tomllib.loads(show(capsys))["task"] == DEFAULT_TASK
+
+
+@pytest.mark.parametrize("suffix", ["toml", "json"])
+def test_what_is_shown_can_be_given_back(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / f"config.{suffix}"
+    file.write_text(show(capsys, TASK, "--method", "sac+pixel+mem", "--seed", "4", "--format", suffix))
+    assert show(capsys, "--config", str(file), "--format", suffix) == file.read_text()
+    again = show(capsys, "--config", str(file), "--task", "dmc/walker_walk", "--bonus", "none", "--format", "json")
+    plain = json.loads(again)
+    assert (plain["task"], plain["bonus"], plain["seed"]) == ("dmc/walker_walk", {"name": "none"}, 4)
+    assert plain["agent"] == to_plain(read_config_file(file))["agent"]
+
+
+def test_every_setting_has_its_description_above(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = show(capsys, "--method", "ppo+pixel+mem").splitlines()
+    for number, line in enumerate(lines):
+        if " = " in line and not line.startswith(("# ", "name = ")):
+            assert lines[number - 1].startswith("# "), line
+            assert not lines[number - 1].endswith(" = None"), line
+    assert lines[lines.index("# directory = None") - 1].startswith("# Directory for memory-mapped replay files")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--replay.batchsize", "3"], "unknown setting replay.batchsize: expected one of "),
+        (["--replay.batchsize", "3"], "did you mean replay.batch_size?"),
+        (["--replya.batch-size", "3"], "did you mean replay?"),
+        (["--replay.batch-size", "3", "4"], "replay.batch_size must be int, got [3, 4]"),
+        (["--replay.batch-size"], "replay.batch_size must be int, got True"),
+        (["--env.views", "3.5"], "env.views must be a list or None, got 3.5"),
+        (["--preset", "cpuu"], "did you mean cpu?"),
+        (["--bonus", "re33"], "unknown bonus 're33'"),
+        (["--config", "nowhere.toml"], "nowhere.toml"),
+        (["--config", "a.toml", "--preset", "cpu"], "--config and --preset exclude each other"),
+    ],
+)
+def test_invalid_options_are_refused_in_a_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "show", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert says in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
+def test_flags_and_set_give_the_same_error(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = set()
+    for arguments in (["--bonus.kk", "3"], ["--bonus.kk=3"], ["--set", "bonus.kk=3"]):
+        assert main(["config", "show", *arguments]) == 2
+        errors.add(capsys.readouterr().err)
+    assert len(errors) == 1
+
+
+def test_foreign_text_does_not_control_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, task = tmp_path / "config.json", 'a\x1b[2J\n[x]\r\x9b31m\u202e\x7f"\\\U0001f916'
+    file.write_text(json.dumps({"task": task}))
+    for suffix in ("toml", "json"):
+        shown = show(capsys, "--config", str(file), "--format", suffix)
+        assert all(line.isprintable() for line in shown.split("\n"))
+        (tmp_path / f"again.{suffix}").write_text(shown)
+        assert read_config_file(tmp_path / f"again.{suffix}").task == task
+
+
+def test_nothing_is_built() -> None:
+    code = """
+import sys
+from manyview.cli.main import main
+assert main(["config", "show", "dmc/walker_walk"]) == 0
+print("# imported:", *(name for name in ("mujoco", "dm_control", "ray", "manyview.train") if name in sys.modules))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.splitlines()[-1].strip() == "# imported:"
+
+
+def test_the_list_has_all_presets_and_parts_with_their_origin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    directory = tmp_path / "manyview" / "presets"
+    directory.mkdir(parents=True)
+    (directory / "robot.toml").write_text('summary = "a robot"')
+    (directory / "broken.toml").write_text("[replay]\nspeed = 3")
+    assert main(["config", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines if line[0] != " "] == [
+        ["presets"],
+        ["agents"],
+        ["representations"],
+        ["bonuses"],
+    ]
+    names = [line.split()[0] for line in lines if line[0] == " "]
+    registries = (AGENTS, REPRESENTATIONS, BONUSES)
+    assert names == [*list_presets(), *(name for registry in registries for name in registry.list_names())]
+    (robot,) = (line for line in lines if line.startswith("  robot "))
+    assert robot.endswith(f" a robot [{directory / 'robot.toml'}]")
+    assert any("broken" in line and "unknown setting replay.speed" in line for line in lines)
+    assert sum(line.endswith(" [manyview]") for line in lines) >= 10

@@ -1,0 +1,415 @@
+"""MEM's bonus: r̂ on the policy's encoder or on one of its own, which L_total alone trains."""
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from manyview.data import Batch, DerivedViews, Minibatch, RolloutBuffer
+from manyview.data.action_spec import ActionSpec
+from manyview.mem import EntropyBonus, Features, MEMRepresentation, MEMRepresentationConfig
+from manyview.methods import (
+    BONUSES,
+    BuildContext,
+    MEMBonus,
+    MEMBonusConfig,
+    OwnEncoderConfig,
+    PixelEncoder,
+    PixelEncoderConfig,
+)
+from tests.support.batches import ACTIONS, SHAPE, VIEWS, agent, batch
+
+ROWS = 16
+SOME_VIEWS = torch.arange(2 * ROWS).view(ROWS, 2) % 5 > 0  # some views are absent, never both of a row
+KINDS = ("drqv2", "sac")
+STATES = ("current", "next")
+
+
+def make_bonus(*, encoder: dict[str, Any] | None = None, **settings: Any) -> MEMBonus:
+    """A bonus with an encoder of its own beside the policy's pixel encoder."""
+    torch.manual_seed(0)
+    own = OwnEncoderConfig(**{"trunk": "tiny", "latent_dim": 8, "lr": 1e-2, **(encoder or {})})
+    context = BuildContext(
+        view_names=VIEWS,
+        image_shape=SHAPE,
+        frame_stack=1,
+        actions=ActionSpec(ACTIONS, discrete=False),
+        seed=0,
+        representation=PixelEncoder(len(VIEWS), SHAPE, PixelEncoderConfig(trunk="tiny", latent_dim=8)),
+    )
+    built: MEMBonus = BONUSES["mem"].build(MEMBonusConfig(encoder=own, **settings), context)
+    return built
+
+
+def make_batch(seed: int = 0) -> Batch:
+    """Absent views and repeated transitions, other ones in s_t than in s_{t+n}."""
+    return batch(ROWS, seed=seed)._replace(
+        mask=SOME_VIEWS,
+        next_mask=SOME_VIEWS.flip(0),
+        indices=torch.arange(ROWS) // 2,
+        next_indices=torch.arange(ROWS) % 5,
+    )
+
+
+def compute_reward_by_loops(features: Features, indices: Tensor, *, k: int) -> Tensor:
+    """Return Eq. 9 in float64: the mean of log(1 + distance to the k-th other row) over the terms that are present."""
+    terms = [points.detach().double() for points in (*features.specific.unbind(1), features.shared_mean)]
+    present = [*features.mask.unbind(1), features.mask.any(1)]
+    rewards = []
+    for row in range(len(indices)):
+        logs = []
+        for points, seen in zip(terms, present, strict=True):
+            if not seen[row]:
+                continue
+            others = [other for other in range(len(indices)) if seen[other] and indices[other] != indices[row]]
+            distances = sorted(float((points[row] - points[other]).square().sum().sqrt()) for other in others)
+            logs.append(torch.tensor(1 + distances[k - 1]).double().log())
+        rewards.append(torch.stack(logs).mean())
+    return torch.stack(rewards)
+
+
+def get_state(data: Batch, state: str) -> tuple[Tensor, Tensor, Tensor]:
+    if state == "next":
+        return data.next_views, data.next_mask, data.next_indices
+    return data.views, data.mask, data.indices
+
+
+def get_parameters(module: Any) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in module.parameters()]
+
+
+def assert_all_equal(before: list[Tensor], module: Any) -> None:
+    assert all(map(torch.equal, before, module.parameters()))
+
+
+@torch.no_grad()
+def perturb(module: Any) -> None:
+    for parameter in module.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_reward_is_eq_9_on_features_of_its_own_encoder(state: str) -> None:
+    bonus, data = make_bonus(rewarded_state=state, k=2), make_batch()
+    views, mask, indices = get_state(data, state)
+    expected = compute_reward_by_loops(bonus.encode(views, mask), indices, k=2)
+    found = bonus.compute(data, None, torch.zeros(ROWS))
+    assert not found.requires_grad
+    assert found.std() > 0.01
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_computing_the_reward_builds_no_graph(state: str) -> None:
+    bonus, graphs = make_bonus(rewarded_state=state), list[bool]()
+    bonus.encoder.encoder.register_forward_hook(lambda _, __, features: graphs.append(features.state.requires_grad))
+    bonus.compute(make_batch(), None, torch.zeros(ROWS))
+    bonus.reward_states(make_batch().views, SOME_VIEWS)
+    assert graphs == [False, False]
+
+
+def test_its_bank_and_scales_are_those_of_the_entropy_bonus() -> None:
+    settings: dict[str, Any] = {
+        "bank": 24,
+        "reward_scale": "centered",
+        "distance_scale": "relative",
+        "entropy": "joint",
+    }
+    bonus = make_bonus(**settings)
+    entropy = EntropyBonus(len(VIEWS), 8, bonus.config)
+    for seed in range(3):
+        data = make_batch(seed)
+        expected = entropy.compute_reward(bonus.encode(data.views, data.mask), indices=data.indices)
+        assert bonus.compute(data, None, torch.zeros(ROWS)).equal(expected)
+    for ours, theirs in zip(bonus.entropy.buffers(), entropy.buffers(), strict=True):
+        assert ours.equal(theirs)
+
+
+def test_the_next_state_is_paid_as_if_it_were_the_current_one() -> None:
+    current, following, data = make_bonus(), make_bonus(rewarded_state="next"), make_batch()
+    moved = data._replace(views=data.next_views, mask=data.next_mask, indices=data.next_indices)
+    found = following.compute(data, None, torch.zeros(ROWS))
+    assert found.equal(current.compute(moved, None, torch.zeros(ROWS)))
+    assert not found.allclose(current.compute(data, None, torch.zeros(ROWS)), atol=1e-3)
+
+
+def test_states_of_an_evaluation_are_paid_without_changing_anything() -> None:
+    bonus, data = make_bonus(bank=24, reward_scale="std"), make_batch()
+    bonus.compute(data, None, torch.zeros(ROWS))
+    before = deepcopy(bonus.state_dict())
+    found = bonus.reward_states(data.next_views, data.next_mask)
+    expected = bonus.entropy.evaluate_reward(bonus.encode(data.next_views, data.next_mask))[1]
+    assert found.equal(expected)
+    assert all(tensor.equal(before[name]) for name, tensor in bonus.state_dict().items())
+
+
+class AdamByHand:
+    """Adam in float64, of a list of tensors that it moves in place."""
+
+    def __init__(self, parameters: list[Tensor], lr: float) -> None:
+        self.parameters, self.lr, self.count = parameters, lr, 0
+        self.first, self.second = ([torch.zeros_like(each).double() for each in parameters] for _ in range(2))
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor | None]) -> None:
+        self.count += 1
+        for number, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
+            if gradient is None:
+                continue
+            self.first[number] = 0.9 * self.first[number] + 0.1 * gradient.double()
+            self.second[number] = 0.999 * self.second[number] + 0.001 * gradient.double().square()
+            mean = self.first[number] / (1 - 0.9**self.count)
+            spread = (self.second[number] / (1 - 0.999**self.count)).sqrt() + 1e-8
+            parameter.copy_(parameter.double() - self.lr * mean / spread)
+
+
+@pytest.mark.parametrize("temporal_coef", [0.0, 0.5])
+def test_an_update_moves_its_encoder_by_adam_on_l_total_and_then_the_discriminator(temporal_coef: float) -> None:
+    bonus = make_bonus(encoder={"temporal_coef": temporal_coef, "discriminator_lr": 2e-2})
+    expected: MEMRepresentation = deepcopy(bonus.encoder)
+    encoder = AdamByHand(list(expected.encoder.parameters()), lr=1e-2)
+    discriminator = AdamByHand(list(expected.discriminator.parameters()), lr=2e-2)
+    start = get_parameters(bonus.encoder.encoder)
+    for seed in range(3):
+        data = make_batch(seed)
+        features = expected.encode(data.views, data.mask)
+        later = expected.encode(data.next_views, data.next_mask).detach()
+        loss, _ = expected.compute_loss(features, later if temporal_coef else None)
+        gradients = torch.autograd.grad(loss, encoder.parameters, allow_unused=True)
+        # A guess among the views that are present in the row.
+        logits = expected.discriminator(features.shared.detach()).masked_fill(~data.mask.unsqueeze(1), -torch.inf)
+        view = torch.arange(len(VIEWS)).expand(ROWS, -1)
+        guesses = F.cross_entropy(logits[data.mask], view[data.mask])
+        metrics = bonus.update(data)
+        torch.testing.assert_close(metrics["bonus_mem_loss"], loss.detach())
+        norm = sum(float(each.square().sum()) for each in gradients if each is not None) ** 0.5
+        assert float(metrics["bonus_grad_norm"]) == pytest.approx(norm, rel=1e-4)
+        torch.testing.assert_close(metrics["bonus_discriminator_loss"], guesses.detach())
+        discriminator.step(list(torch.autograd.grad(guesses, discriminator.parameters)))
+        encoder.step(list(gradients))
+    for name, parameter in bonus.encoder.named_parameters():
+        torch.testing.assert_close(parameter, expected.get_parameter(name), rtol=1e-4, atol=1e-5, msg=name)
+    moved = [not old.equal(new) for old, new in zip(start, bonus.encoder.encoder.parameters(), strict=True)]
+    assert sum(moved) == len(moved) - 1, "all but the token of an absent view, which L_total does not see"
+
+
+def test_an_update_lowers_l_total() -> None:
+    bonus, data = make_bonus(), make_batch()
+    losses = [float(bonus.update(data)["bonus_mem_loss"]) for _ in range(15)]
+    assert losses[-1] < losses[0] - 0.1
+
+
+def test_an_update_leaves_bank_and_scales_alone() -> None:
+    bonus = make_bonus(bank=24, reward_scale="std", distance_scale="relative")
+    bonus.compute(make_batch(), None, torch.zeros(ROWS))
+    before = deepcopy(bonus.entropy.state_dict())
+    bonus.update(make_batch(1))
+    assert all(tensor.equal(before[name]) for name, tensor in bonus.entropy.state_dict().items())
+
+
+def make_minibatch(data: Batch, has_next: Tensor) -> Minibatch:
+    zeros = torch.zeros(ROWS)
+    return Minibatch(
+        views=data.views,
+        mask=data.mask,
+        action=data.action,
+        log_prob=zeros,
+        value=zeros,
+        advantage=zeros,
+        returns=zeros,
+        next_features=None,
+        next_views=data.next_views,
+        next_mask=data.next_mask,
+        has_next=has_next,
+    )
+
+
+def test_rows_of_a_rollout_without_a_next_step_have_no_temporal_loss() -> None:
+    data, has_next = make_batch(), torch.arange(ROWS) % 3 > 0
+    other = data._replace(next_views=torch.where(has_next.view(-1, 1, 1, 1, 1), data.next_views, data.views.flip(0)))
+    found = []
+    for each, follows in ((data, has_next), (other, has_next), (data, has_next.logical_not())):
+        bonus = make_bonus(encoder={"temporal_coef": 1.0})
+        bonus.update(make_minibatch(each, follows))
+        found.append(get_parameters(bonus.encoder))
+    assert all(map(torch.equal, found[0], found[1]))
+    assert not all(map(torch.equal, found[0], found[2]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_agents_losses_do_not_reach_the_bonus_encoder(kind: str) -> None:
+    learner = agent(kind, "pixel+mem")
+    bonus: Any = learner.bonus
+    bonus.update, before = lambda _: {}, get_parameters(bonus.encoder)
+    for step in range(3):
+        learner.update(make_batch(step), step)
+    assert_all_equal(before, bonus.encoder)
+    assert all(parameter.grad is None for parameter in bonus.encoder.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_agent_does_and_is_paid_does_not_move_the_bonus_encoder(kind: str) -> None:
+    one, other = (agent(kind, "pixel+mem") for _ in range(2))
+    for step in range(3):
+        data = make_batch(step)
+        one.update(data, step)
+        other.update(data._replace(reward_ext=5 - data.reward_ext, action=-data.action), step)
+    for learner in (one, other):
+        assert isinstance(learner.bonus, MEMBonus)
+    assert_all_equal(get_parameters(one.bonus), other.bonus)
+    assert not all(map(torch.equal, one.representation.parameters(), other.representation.parameters()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bonus_losses_do_not_reach_the_policy(kind: str) -> None:
+    """Without weight the bonus changes nothing of the agent, whether its encoder learns or not."""
+    learns, rests = (agent(kind, "pixel+mem") for _ in range(2))
+    resting: Any = rests.bonus
+    resting.update = lambda _: {}
+    for learner in (learns, rests):
+        learner.beta = lambda _: 0.0
+    for step in range(3):
+        for learner in (learns, rests):
+            learner.update(make_batch(step), step)
+    for part in ("representation", "actor", "critic"):
+        assert_all_equal(get_parameters(getattr(learns, part)), getattr(rests, part))
+    assert not all(map(torch.equal, get_parameters(learns.bonus), resting.parameters()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_weight_reaches_the_critic(kind: str) -> None:
+    one, other = (agent(kind, "pixel+mem") for _ in range(2))
+    other.beta = lambda _: 5.0
+    for learner in (one, other):
+        learner.update(make_batch(), 0)
+    assert not all(map(torch.equal, one.critic.parameters(), other.critic.parameters()))
+
+
+def compute_agent_bonus(learner: Any, data: Batch) -> Tensor:
+    bonus: Tensor = learner.compute_bonus(data, learner.encode_batch(data), torch.zeros(2, ROWS))
+    return bonus
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("frames", ["augmented", "clean"])
+def test_a_shared_encoder_is_the_policys_and_pays_the_chosen_state(kind: str, state: str, frames: Any) -> None:
+    learner: Any = agent(
+        kind, "mem", reward_frames=frames, shift_pixels=0, bonus_changes={"rewarded_state": state}, encoder_tau=0.5
+    )
+    assert learner.bonus.encoder is learner.representation
+    perturb(learner.target_representation)
+    data = make_batch()
+    views, mask, indices = get_state(data, state)
+    expected = compute_reward_by_loops(learner.representation.encode(views, mask), indices, k=3)
+    torch.testing.assert_close(compute_agent_bonus(learner, data).double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("state", STATES)
+def test_a_target_encoder_pays_by_the_slow_features(kind: str, state: str) -> None:
+    changes = {"target_encoder": True, "rewarded_state": state}
+    learner: Any = agent(kind, "mem", reward_frames="augmented", shift_pixels=0, bonus_changes=changes, encoder_tau=0.5)
+    perturb(learner.target_representation)
+    data = make_batch()
+    views, mask, indices = get_state(data, state)
+    slow, online = (
+        compute_reward_by_loops(encoder.encode(views, mask), indices, k=3)
+        for encoder in (learner.target_representation, learner.representation)
+    )
+    found = compute_agent_bonus(learner, data).double()
+    torch.testing.assert_close(found, slow, rtol=1e-4, atol=1e-5)
+    assert not found.allclose(online, atol=1e-2)
+
+
+def test_a_shared_encoder_is_not_updated_by_the_bonus() -> None:
+    learner: Any = agent("drqv2", "mem")
+    before = get_parameters(learner.representation)
+    assert learner.bonus.update(make_batch()) == {}
+    assert_all_equal(before, learner.representation)
+    assert learner.bonus.optimizer is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "source"),
+    [
+        ({"reward_frames": "augmented"}, "online"),
+        ({"reward_frames": "augmented", "target_encoder": True}, "target"),
+        ({"reward_frames": "clean"}, None),
+        ({"reward_frames": "augmented", "encoder": OwnEncoderConfig(trunk="tiny", latent_dim=8)}, None),
+    ],
+)
+def test_the_agents_features_are_used_where_frames_and_encoder_are_its_own(
+    settings: dict[str, Any], source: str | None
+) -> None:
+    encoder = MEMRepresentation(VIEWS, SHAPE, MEMRepresentationConfig(trunk="tiny", latent_dim=8))
+    assert MEMBonus(encoder, MEMBonusConfig(**settings)).feature_source == source
+
+
+def test_it_gets_an_encoder_of_its_own_unless_the_representation_is_mems() -> None:
+    config = MEMBonusConfig(k=5)
+    assert config.fit_representation(MEMRepresentationConfig()) is config
+    assert config.fit_representation(PixelEncoderConfig()) == replace(config, encoder=OwnEncoderConfig())
+    chosen = MEMBonusConfig(encoder=OwnEncoderConfig(lr=1e-2))
+    assert chosen.fit_representation(PixelEncoderConfig()) is chosen
+
+
+def test_without_an_encoder_to_share_it_cannot_be_built() -> None:
+    context = BuildContext(
+        view_names=VIEWS,
+        image_shape=SHAPE,
+        frame_stack=1,
+        actions=ActionSpec(ACTIONS, discrete=False),
+        seed=0,
+        representation=PixelEncoder(2, SHAPE, PixelEncoderConfig(trunk="tiny")),
+    )
+    with pytest.raises(
+        ValueError, match=r"bonus\.encoder: expected settings, got None, which needs representation=mem"
+    ):
+        BONUSES["mem"].build(MEMBonusConfig(), context)
+
+
+@pytest.mark.parametrize("lr", [0.0, -1.0, float("nan")])
+def test_its_learning_rate_is_more_than_zero(lr: float) -> None:
+    with pytest.raises(ValueError, match="lr: expected more than 0"):
+        OwnEncoderConfig(lr=lr)
+
+
+@pytest.mark.parametrize("window", [None, 12])
+def test_a_rollout_is_paid_by_its_own_encoder(window: int | None) -> None:
+    steps, envs = 6, 2
+    rollout = RolloutBuffer(
+        num_steps=steps,
+        num_envs=envs,
+        image_shape=SHAPE,
+        num_cameras=len(VIEWS),
+        action_shape=(),
+        action_dtype=torch.int64,
+        derived_views=DerivedViews(seed=0),
+        device=torch.device("cpu"),
+    )
+    rollout.frames.random_(256, generator=torch.Generator().manual_seed(1))
+    rollout.mask.fill_(value=True)
+    bonus = make_bonus(k=2)
+    found = bonus.compute_rollout(rollout, None, window=window)
+    assert not found.requires_grad
+    frames = rollout.frames[:steps]  # [T, E, V, C, H, W], without the observation after the last step
+    if window is None:
+        for env in range(envs):
+            features = bonus.encode(frames[:, env])
+            expected = compute_reward_by_loops(features, torch.arange(steps), k=2)
+            torch.testing.assert_close(found[:, env].double(), expected, rtol=1e-4, atol=1e-5)
+    else:
+        expected = compute_reward_by_loops(bonus.encode(frames.flatten(0, 1)), torch.arange(steps * envs), k=2)
+        torch.testing.assert_close(found.flatten().double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_reward_stays_float32_where_the_encoder_computes_in_less() -> None:
+    bonus = make_bonus()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert bonus.compute(make_batch(), None, torch.zeros(ROWS)).dtype == torch.float32
+        assert all(value.dtype == torch.float32 for value in bonus.update(make_batch()).values())

@@ -1,0 +1,98 @@
+"""RND against a restatement in float64."""
+
+from copy import deepcopy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyview.methods import RND, RNDConfig
+from tests.support.batches import SHAPE, batch
+
+CONFIG = RNDConfig(trunk="tiny", latent_dim=6, hidden=16, lr=1e-3)
+
+
+def make_rnd(**changes: object) -> RND:
+    torch.manual_seed(0)
+    return RND(2, SHAPE, RNDConfig(**{**vars(CONFIG), **changes}))
+
+
+def compute_errors(rnd: RND, views: Tensor, mask: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Return the errors [B] by loops in float64, given the statistics of the pixels [C]."""
+    target, predictor = (deepcopy(part).double() for part in (rnd.target, rnd.predictor))
+    errors = []
+    for row, present in zip(views, mask, strict=True):
+        by_view = []
+        for view, shown in zip(row, present, strict=True):
+            if shown:
+                pixels = ((view.double() - mean[:, None, None]) / std[:, None, None]).clamp(-5, 5).unsqueeze(0)
+                by_view.append((predictor(pixels) - target(pixels)).square().mean())
+        errors.append(torch.stack(by_view).mean())
+    return torch.stack(errors)
+
+
+def pixel_statistics(*views: Tensor) -> tuple[Tensor, Tensor]:
+    pixels = torch.cat([part.double().movedim(2, -1).reshape(-1, SHAPE[0]) for part in views])
+    return pixels.mean(0), pixels.std(0, correction=0)
+
+
+def test_the_bonus_is_the_error_over_the_running_std() -> None:
+    rnd, past = make_rnd(), []
+    batches = [batch(8, seed=seed) for seed in range(3)]
+    batches[1].mask[:4, 0] = False
+    mean, std = pixel_statistics(batches[0].views)
+    for data in batches:
+        expected = compute_errors(rnd, data.views, data.mask, mean, std).detach()
+        past += expected.tolist()
+        got = rnd.compute(data, None, data.reward_ext)
+        torch.testing.assert_close(got, (expected / np.std(past)).float(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_next_state_is_rewarded_if_set() -> None:
+    rnd, data = make_rnd(rewarded_state="next", reward_scale="raw"), batch(8)
+    mean, std = pixel_statistics(data.next_views)
+    expected = compute_errors(rnd, data.next_views, data.next_mask, mean, std).detach()
+    torch.testing.assert_close(rnd.compute(data, None, data.reward_ext), expected.float(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_predictor_takes_adams_steps_and_nothing_else_moves() -> None:
+    rnd, seen = make_rnd(), []
+    predictor = deepcopy(rnd.predictor).double()
+    target = {name: part.clone() for name, part in rnd.target.named_parameters()}
+    adam = torch.optim.Adam(predictor.parameters(), lr=CONFIG.lr)
+    for seed in range(3):
+        data = batch(8, seed=seed)
+        seen.append(data.views)
+        mean, std = pixel_statistics(*seen)
+        shadow = deepcopy(rnd).double()
+        shadow.predictor = predictor
+        loss = _loss(shadow, data.views, mean, std)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        metrics = rnd.update(data)
+        torch.testing.assert_close(metrics["rnd_loss"], loss.detach().float(), rtol=1e-3, atol=1e-4)
+    for got, expected in zip(rnd.predictor.parameters(), predictor.parameters(), strict=True):
+        torch.testing.assert_close(got, expected.float(), rtol=1e-3, atol=1e-4)
+    for name, part in rnd.target.named_parameters():
+        assert torch.equal(part, target[name])
+
+
+def _loss(rnd: RND, views: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    pixels = ((views.double().flatten(0, 1) - mean[:, None, None]) / std[:, None, None]).clamp(-5, 5)
+    loss: Tensor = (rnd.predictor(pixels) - rnd.target(pixels).detach()).square().mean()
+    return loss
+
+
+def test_what_was_seen_often_pays_less() -> None:
+    rnd, known, new = make_rnd(reward_scale="raw"), batch(8, seed=0), batch(8, seed=1)
+    before = rnd.compute(known, None, known.reward_ext).mean()
+    for _ in range(200):
+        rnd.update(known)
+    assert rnd.compute(known, None, known.reward_ext).mean() < 0.5 * before
+    assert rnd.compute(new, None, new.reward_ext).mean() > 1.5 * rnd.compute(known, None, known.reward_ext).mean()
+
+
+def test_r_hat_has_no_gradient() -> None:
+    data = batch(8)
+    assert not make_rnd().compute(data, None, data.reward_ext).requires_grad
