@@ -1,0 +1,141 @@
+"""Compare bonuses and encoders on Deep Sea; see PLAN.md.
+
+python -m experiments.composition                  # run what results/composition is missing, then print the table
+python -m experiments.composition --size 10        # the small sea alone
+python -m experiments.composition --table          # only print the table
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import comb
+from typing import Any
+
+from experiments.deep_sea import OFF_POLICY, ON_POLICY, Attempt, run_until_solved
+from experiments.tables import Row, append_rows, read_runs, select_settings
+from manyview.config.method import parse_method
+from manyview.config.overrides import merge_overrides, to_plain
+from manyview.config.presets import apply_sections, load_preset
+from manyview.config.schema import RunConfig
+
+STUDY, VIEWS = "composition", "depth+column"
+SEEDS = range(11, 21)
+SIZES = (10, 20)
+AGENTS = ("drqv2", "sac", "ppo")
+ARMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("none", {}),
+    "re3": ("re3", {}),
+    "rnd": ("rnd", {}),
+    "mem marginal": ("mem", {"bonus": {"mem": {"entropy": "marginal"}}}),
+    "mem joint": ("mem", {"bonus": {"mem": {"entropy": "joint"}}}),
+    "own mem marginal": ("pixel+mem", {"bonus": {"mem": {"entropy": "marginal"}}}),
+    "own mem joint": ("pixel+mem", {"bonus": {"mem": {"entropy": "joint"}}}),
+}
+FRAMES = {("replay", 10): 3_000, ("replay", 20): 10_000, ("rollout", 10): 5_120, ("rollout", 20): 20_480}
+COMMON: dict[str, Any] = {
+    "agent": {"sac": {"hidden": 128, "lr": 1e-3, "critic_tau": 0.05}},
+    "bonus": {
+        "all": {"reward_scale": "centered"},
+        "rnd": {"hidden": 128, "lr": 1e-3},
+        "mem": {"encoder": {"latent_dim": 16, "lr": 1e-3}},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One agent and bonus on a sea of `size` x `size` cells."""
+
+    agent: str
+    bonus: str
+    size: int
+
+    @property
+    def variant(self) -> str:
+        return f"{self.agent} {self.bonus} {self.size}"
+
+
+ALL_ARMS = [Arm(agent, bonus, size) for size, agent, bonus in product(SIZES, AGENTS, ARMS)]
+
+
+def make_config(arm: Arm, seed: int) -> RunConfig:
+    method, changes = ARMS[arm.bonus]
+    on_policy = arm.agent == "ppo"
+    task = "toy/deep_sea" + ("" if arm.size == 10 else f"_{arm.size}") + ("" if on_policy else "_continuous")
+    config = load_preset("minute", task=task, method=f"{arm.agent}+{method}", seed=seed)
+    frames = FRAMES["rollout" if on_policy else "replay", arm.size]
+    settings = merge_overrides(ON_POLICY if on_policy else OFF_POLICY, COMMON)
+    return apply_sections(config, settings, changes, {"schedule": {"frames": frames}})
+
+
+def run_arm(arm: Arm, seed: int) -> Attempt:
+    return run_until_solved(make_config(arm, seed), arm.variant)
+
+
+def read_attempts() -> dict[tuple[str, int], Attempt]:
+    """Return the attempts in the table of the study by variant and seed."""
+    found = {}
+    for run in read_runs(STUDY):
+        (solved_at, solved), (found_at, was_found) = run.series("solved"), run.series("found")
+        found[run.variant, run.seed] = Attempt(
+            run.variant,
+            run.seed,
+            int(solved_at[-1]) if solved[-1] else None,
+            int(found_at[-1]) if was_found[-1] else None,
+            int(solved_at[-1]),
+        )
+    return found
+
+
+def append_attempt(arm: Arm, made: Attempt) -> None:
+    """Add an attempt to the table: `found` and `solved` are 1 at the frame where they happened, or 0 at the last."""
+    config = make_config(arm, made.seed)
+    key = (STUDY, arm.variant, config.task, *parse_method(config.method), VIEWS, made.seed)
+    events = {"found": made.first_found_at_frame, "solved": made.solved_at_frame}
+    rows = [
+        Row(*key, float(made.frames if at is None else at), None, metric, float(at is not None), "")
+        for metric, at in events.items()
+    ]
+    append_rows(STUDY, rows, {arm.variant: select_settings(to_plain(config))})
+
+
+HEAD = ("sea", "agent", "bonus", "seeds", "found", "solved", "p against none", "median frame")
+
+
+def list_rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str, ...]]:
+    """Yield a line for each arm."""
+    for size, agent in product(SIZES, AGENTS):
+        counts = {}
+        for bonus in ARMS:
+            made = [attempts[key] for seed in SEEDS if (key := (Arm(agent, bonus, size).variant, seed)) in attempts]
+            frames = sorted(one.solved_at_frame for one in made if one.solved_at_frame is not None)
+            found = sum(one.first_found_at_frame is not None for one in made)
+            counts[bonus] = (len(made), found, len(frames), frames[len(frames) // 2] if frames else None)
+        total, _, solved, _ = counts["none"]
+        p_values = {
+            bonus: compute_fisher(count, runs, solved, total)
+            for bonus, (runs, _, count, _) in counts.items()
+            if bonus != "none"
+        }
+        corrected = correct_holm(p_values)
+        for bonus, (runs, found, count, median) in counts.items():
+            p_text = "" if bonus == "none" else f"{corrected[bonus]:.3f}"
+            middle = "" if median is None else f"{median:,}"
+            yield f"{size} × {size}", agent, bonus, str(runs), str(found), str(count), p_text, middle
+
+
+def compute_fisher(solved: int, runs: int, other_solved: int, other_runs: int) -> float:
+    """Return the one-sided p-value that `solved` of `runs` is more than `other_solved` of `other_runs`."""
+    total, successes = runs + other_runs, solved + other_solved
+    more = range(solved, min(runs, successes) + 1)
+    ways = sum(comb(runs, count) * comb(other_runs, successes - count) for count in more if successes >= count)
+    return ways / comb(total, successes) if total else 1.0
+
+
+def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Return Holm's corrected p-values."""
+    corrected, largest = {}, 0.0
+    for rank, (name, p_value) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_value))
+        corrected[name] = largest
+    return corrected
