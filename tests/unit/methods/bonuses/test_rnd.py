@@ -96,3 +96,12 @@ def test_what_was_seen_often_pays_less() -> None:
 def test_r_hat_has_no_gradient() -> None:
     data = batch(8)
     assert not make_rnd().compute(data, None, data.reward_ext).requires_grad
+
+
+def test_pixels_far_from_those_seen_are_clipped() -> None:
+    rnd, dark, bright = make_rnd(reward_scale="raw"), batch(8, seed=0), batch(8, seed=1)
+    dark = dark._replace(views=dark.views // 32)
+    rnd.update(dark)
+    mean, std = pixel_statistics(dark.views)
+    expected = compute_errors(rnd, bright.views, bright.mask, mean, std).detach()
+    torch.testing.assert_close(rnd.compute(bright, None, bright.reward_ext), expected.float(), rtol=1e-3, atol=1e-4)
