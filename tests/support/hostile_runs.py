@@ -108,7 +108,14 @@ BROKEN: dict[str, Trap] = {
 """Runs that are listed as broken, and of which `plot` says why they are left out or draws what it can."""
 
 LISTED: dict[str, Trap] = {
-    "odd settings": put(CONFIG_FILE, compute=[], evaluation=7, schedule="x", agent=[[[]]], bonus={"lr": float("nan")}),
+    "odd settings": put(
+        CONFIG_FILE,
+        compute=[],
+        evaluation=7,
+        schedule="x",
+        agent={"name": "sac", "lr": [[[]]]},
+        bonus={"name": "mem", "lr": float("nan")},
+    ),
     "schedule is true": put(CONFIG_FILE, schedule={"frames": True}),
     "schedule of 400 digits": put(CONFIG_FILE, schedule={"frames": 10**400}),
     "long names": long_names,

@@ -13,10 +13,10 @@ from tests.support.runs import short_run as short
 
 changes = {
     "env": {"frame_stack": 3},
-    "replay": {"capacity": 1_500, "batch_size": 64},
+    "replay": {"capacity": 1_500, "batch_size": 64, "augmentation_pixels": 4},
     "schedule": {"random_steps": 1_600, "seed_frames": 1_600, "update_every_steps": 1},
-    "drqv2": {"hidden": 1024, "shift_pixels": 4},
-    "mem": {"trunk": "paper", "latent_dim": 64},
+    "agent": {"hidden": 1024},
+    "representation": {"trunk": "paper", "latent_dim": 64},
 }
 method, advances = "drqv2+mem", 1_602
 """
@@ -25,8 +25,8 @@ from tests.support.runs import short_rollouts as short
 
 changes = {
     "rollout": {"envs": 16, "steps": 120},
-    "ppo": {"hidden": 256, "batch_size": 32, "epochs": 1},
-    "mem": {"trunk": "tiny", "latent_dim": 512},
+    "agent": {"hidden": 256, "batch_size": 32, "epochs": 1},
+    "representation": {"trunk": "tiny", "latent_dim": 512},
 }
 method, advances = "ppo+mem", 121
 """
