@@ -117,6 +117,8 @@ def check_bonus(config: RunConfig) -> None:
     if not isinstance(bonus, BonusConfig):
         return
     if config.is_on_policy:
+        if getattr(bonus, "max_rows", None) is not None:
+            raise ValueError(f"bonus.max_rows needs an agent with a replay buffer, got {agent}")
         if bonus.rewarded_state == "next":
             raise ValueError(f"bonus.rewarded_state=next needs an agent with a replay buffer, got {agent}")
         check_neighbor_count(config)
@@ -134,6 +136,11 @@ def check_mem_bonus(config: RunConfig, bonus: MEMBonusConfig) -> None:
             "agent.neighbors=pooled searches the whole rollout"
         )
     is_shared = isinstance(config.representation, MEMRepresentationConfig)
+    if bonus.reward_frames == "clean" and (config.is_on_policy or bonus.target_encoder):
+        raise ValueError(
+            "bonus.reward_frames=clean needs a replay buffer and the encoder itself, got "
+            f"{config.agent_name} and bonus.target_encoder={bonus.target_encoder}. Use augmented"
+        )
     if is_shared and bonus.encoder is not None:
         raise ValueError("bonus.encoder has no effect: the bonus shares the encoder of representation=mem. Remove it")
     if bonus.target_encoder and not (is_shared and getattr(config.agent, "encoder_tau", 1.0) < 1):

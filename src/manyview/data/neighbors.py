@@ -1,8 +1,8 @@
 """Search of neighbors among the features in a replay buffer.
 
-A step can be a neighbor if it has an action. So an observation that is stored twice counts once: the last step of a
-chunk, the frames that the next chunk starts with, and a step that repeats the one before have none. As for windows, the
-newest step is left out, and the oldest ones that may be overwritten while a batch is made.
+A step can be a neighbor if it has an action, or for s_{t+n} if it follows one. So an observation that is stored twice
+counts once: as the last step of a chunk, among the frames that the next chunk starts with, or as a repetition. As for
+windows, the newest step is left out, and the oldest ones that may be overwritten while a batch is made.
 """
 
 from collections.abc import Iterator
@@ -57,10 +57,12 @@ def get_feature_rows(replay: ReplayBuffer, indices: NDArray[np.int64]) -> Featur
 
 
 def iter_neighbor_rows(
-    replay: ReplayBuffer, *, horizon: int, max_rows: int | None, rng: np.random.Generator
+    replay: ReplayBuffer, *, horizon: int, max_rows: int | None, rng: np.random.Generator, after_action: bool = False
 ) -> Iterator[FeatureRows]:
     """Yield the features of all steps that can be neighbors, in blocks; other rows are masked.
 
+    Steps that have an action can be s_t. With `after_action`, steps that follow one can: s_{t+n}, which may be the last
+    of an episode.
     With more than `max_rows` steps, yield that many of them, drawn uniformly without replacement.
     """
     oldest, end = find_oldest_start(replay, horizon), horizon - 1
@@ -70,8 +72,11 @@ def iter_neighbor_rows(
         drawn = oldest + np.sort(rng.choice(end - oldest, max_rows, replace=False, shuffle=False))
         blocks = (get_feature_rows(replay, part) for part in np.split(drawn, range(BLOCK_STEPS, max_rows, BLOCK_STEPS)))
     for rows in blocks:
-        acted = replay.steps.take(rows.indices % replay.capacity)["acted"]
-        yield rows._replace(mask=rows.mask & acted[:, None])
+        steps = replay.steps.take((rows.indices - after_action) % replay.capacity)
+        is_state = steps["acted"]
+        if after_action:
+            is_state = is_state & ~replay.steps.take(rows.indices % replay.capacity)["repeated"]
+        yield rows._replace(mask=rows.mask & is_state[:, None])
 
 
 def _iter_contiguous_rows(replay: ReplayBuffer, start: int, end: int) -> Iterator[FeatureRows]:

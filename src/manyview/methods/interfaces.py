@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from manyview.data.action_spec import ActionSpec
@@ -172,8 +173,8 @@ class BonusConfig(BetaSchedule):
     """Settings that every bonus has: its weight β and the state that it rewards."""
 
     rewarded_state: RewardedState = "current"
-    """State whose r̂ an n-step transition gets: `current`, s_t as in the paper, or `next`, s_{t+n}, which is encoded
-    anyway."""
+    """State whose r̂ an n-step transition gets: `current`, s_t as in the paper, or `next`, s_{t+n}, which a shared
+    encoder has encoded anyway."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -227,8 +228,13 @@ class BuildContext:
         return [self.view_names.index(name) for name in names]
 
 
-def get_rewarded_views(batch: Batch, state: RewardedState) -> tuple[Tensor, Tensor, Tensor]:
-    """Return views, mask and replay indices of the rewarded state of a replay batch."""
+def get_rewarded_views(batch: Batch | Minibatch, state: RewardedState) -> tuple[Tensor, Tensor, Tensor]:
+    """Return views, mask and replay indices of the rewarded state.
+
+    Rollouts reward the current state; the rows of a minibatch are numbered.
+    """
+    if isinstance(batch, Minibatch):
+        return batch.views, batch.mask, torch.arange(len(batch.views), device=batch.views.device)
     if state == "next":
         return batch.next_views, batch.next_mask, batch.next_indices
     return batch.views, batch.mask, batch.indices

@@ -80,6 +80,8 @@ class CumulativeMoments(nn.Module):
         """Add a batch [B, columns]. All learners of a run share the statistics."""
         # The parallel form of Welford's algorithm (Chan et al., 1979).
         new = all_reduce_sum(torch.full_like(self.count, len(values)))
+        if new == 0:
+            return
         mean = all_reduce_sum(values.sum(0)) / new
         deviations = all_reduce_sum((values - mean).square().sum(0))
         total, delta = self.count + new, mean - self.mean

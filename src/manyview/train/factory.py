@@ -207,6 +207,7 @@ def _build_agent(config: RunConfig, shapes: Shapes) -> Any:
         num_envs=config.rollout.envs,
     )
     with torch.random.fork_rng(devices=[]):  # torch's layers initialize from the global generator
+        # A seed per part: runs that differ in one part start with equal weights in the others.
         torch.manual_seed(derive_seed(config.seed, "weights"))
         encoder_shape = shapes.image_shape if config.is_on_policy else augmentation.crop_shape(shapes.image_shape)
         representation = REPRESENTATIONS[config.representation_name].build(
@@ -214,13 +215,27 @@ def _build_agent(config: RunConfig, shapes: Shapes) -> Any:
             replace(context, image_shape=encoder_shape, seed=derive_seed(config.seed, config.representation_name)),
         )
         context = replace(context, representation=representation)
+        torch.manual_seed(derive_seed(config.seed, "bonus weights"))
         bonus = BONUSES[config.bonus_name].build(config.bonus, replace(context, seed=derive_seed(config.seed, "bonus")))
         beta = config.bonus if isinstance(config.bonus, BonusConfig) else None
+        torch.manual_seed(derive_seed(config.seed, "agent weights"))
         agent: Agent = AGENTS[config.agent_name].build(config.agent, replace(context, bonus=bonus, beta=beta))
+    _check_state(agent)
     agent.to(resolve_device(config.compute))
     if config.compute.channels_last:
         agent.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return agent
+
+
+def _check_state(agent: Agent) -> None:
+    """Raise TypeError for a part whose state a checkpoint cannot hold."""
+    for part in filter(None, (agent.representation, agent.bonus)):
+        if not isinstance(part, torch.nn.Module):
+            raise TypeError(f"{type(part).__name__} has no state: expected a torch.nn.Module, got {type(part)}")
+    for module in agent.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.optim.Optimizer) and type(value) is not torch.optim.Adam:
+                raise TypeError(f"optimizer {name} cannot be restored: expected torch.optim.Adam, got {type(value)}")
 
 
 def build_rollout_buffer(config: RunConfig, shapes: Shapes) -> RolloutBuffer:

@@ -90,6 +90,8 @@ class RND(nn.Module):
     @torch.no_grad()
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
         views, mask, _ = get_rewarded_views(batch, self.config.rewarded_state)
+        if self.training:
+            self._update_pixel_moments(views, mask)
         return self._scale(self.compute_errors(views, mask).errors)
 
     @torch.no_grad()
@@ -102,21 +104,23 @@ class RND(nn.Module):
         return self._scale(errors.flatten()).view_as(errors)
 
     def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
-        """Take one step of the predictor on s_t."""
-        self._update_pixel_moments(batch.views, batch.mask)
-        loss = self.compute_errors(batch.views, batch.mask).errors.mean()
+        """Take one step of the predictor on the rewarded states."""
+        views, mask, _ = get_rewarded_views(batch, self.config.rewarded_state)
+        if isinstance(batch, Minibatch):  # `compute` has counted those of a replay batch
+            self._update_pixel_moments(views, mask)
+        loss = self.compute_errors(views, mask).errors.mean()
         grad_norm = optimizer_step(loss, self.optimizer)
         return {"rnd_loss": loss.detach(), "rnd_grad_norm": grad_norm}
 
     def compute_errors(self, views: Tensor, mask: Tensor) -> RNDErrors:
         """Return the prediction errors [B] of the newest frames of `views` [B, V, C, H, W]."""
-        if self.pixel_moments.count == 0:  # r̂ is computed before the first update
-            self._update_pixel_moments(views, mask)
         images, present = views[:, self.view_indices, -self.channels :], mask[:, self.view_indices]
-        mean, std = (part.view(-1, 1, 1) for part in (self.pixel_moments.mean, self.pixel_moments.std))
-        pixels = ((images.flatten(0, 1).float() - mean) / std.clamp(min=1.0)).clamp(-MAX_INPUT, MAX_INPUT)
-        target = self.target(pixels)
-        errors = (self.predictor(pixels) - target).float().square().mean(1).unflatten(0, images.shape[:2])  # [B, V]
+        moments = self.pixel_moments
+        std = torch.where(moments.count > 0, moments.std.clamp(min=1.0), 255.0)  # nothing is known at first
+        pixels = (images.flatten(0, 1).float() - moments.mean.view(-1, 1, 1)) / std.view(-1, 1, 1)
+        pixels = pixels.clamp(-MAX_INPUT, MAX_INPUT)
+        difference = self.predictor(pixels).float() - self.target(pixels).float()
+        errors = difference.square().mean(1).unflatten(0, images.shape[:2])  # [B, V]
         return RNDErrors(torch.where(present, errors, 0.0).sum(1) / present.sum(1).clamp(min=1))
 
     def _update_pixel_moments(self, views: Tensor, mask: Tensor) -> None:

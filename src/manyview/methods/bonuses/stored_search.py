@@ -66,10 +66,9 @@ class StoredNeighborSearch:
         rng: np.random.Generator,
     ) -> Tensor:
         """Return ascending distances [B, G, k], or [B, 1, k] with `joint`."""
-        queries = _to_reference_set(
-            get_feature_rows(replay, indices if self.rewarded_state == "current" else next_indices)
-        )
-        rows = iter_neighbor_rows(replay, horizon=horizon, max_rows=self.max_rows, rng=rng)
+        is_next = self.rewarded_state == "next"
+        queries = _to_reference_set(get_feature_rows(replay, next_indices if is_next else indices))
+        rows = iter_neighbor_rows(replay, horizon=horizon, max_rows=self.max_rows, rng=rng, after_action=is_next)
         distances = search_neighbors(
             queries.points,
             self.k,

@@ -40,8 +40,10 @@ def test_the_bonus_is_the_error_over_the_running_std() -> None:
     rnd, past = make_rnd(), []
     batches = [batch(8, seed=seed) for seed in range(3)]
     batches[1].mask[:4, 0] = False
-    mean, std = pixel_statistics(batches[0].views)
+    seen = []
     for data in batches:
+        seen.append(data.views[data.mask].unsqueeze(1))
+        mean, std = pixel_statistics(*seen)
         expected = compute_errors(rnd, data.views, data.mask, mean, std).detach()
         past += expected.tolist()
         got = rnd.compute(data, None, data.reward_ext)
@@ -70,6 +72,7 @@ def test_the_predictor_takes_adams_steps_and_nothing_else_moves() -> None:
         adam.zero_grad()
         loss.backward()
         adam.step()
+        rnd.compute(data, None, data.reward_ext)  # also moves the statistics of the pixels
         metrics = rnd.update(data)
         torch.testing.assert_close(metrics["rnd_loss"], loss.detach().float(), rtol=1e-3, atol=1e-4)
     for got, expected in zip(rnd.predictor.parameters(), predictor.parameters(), strict=True):
@@ -87,6 +90,7 @@ def _loss(rnd: RND, views: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 def test_what_was_seen_often_pays_less() -> None:
     rnd, known, new = make_rnd(reward_scale="raw"), batch(8, seed=0), batch(8, seed=1)
     before = rnd.compute(known, None, known.reward_ext).mean()
+    rnd.eval()
     for _ in range(200):
         rnd.update(known)
     assert rnd.compute(known, None, known.reward_ext).mean() < 0.5 * before
@@ -101,7 +105,35 @@ def test_r_hat_has_no_gradient() -> None:
 def test_pixels_far_from_those_seen_are_clipped() -> None:
     rnd, dark, bright = make_rnd(reward_scale="raw"), batch(8, seed=0), batch(8, seed=1)
     dark = dark._replace(views=dark.views // 32)
-    rnd.update(dark)
+    rnd.compute(dark, None, dark.reward_ext)
+    rnd.eval()
     mean, std = pixel_statistics(dark.views)
     expected = compute_errors(rnd, bright.views, bright.mask, mean, std).detach()
     torch.testing.assert_close(rnd.compute(bright, None, bright.reward_ext), expected.float(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_predictor_learns_the_states_that_are_rewarded() -> None:
+    """Otherwise the last state of an episode, never s_t, would pay for ever."""
+    rnd, data = make_rnd(rewarded_state="next", reward_scale="raw"), batch(8)
+    before = rnd.compute(data, None, data.reward_ext).mean()
+    rnd.eval()
+    for _ in range(200):
+        rnd.update(data)
+    assert rnd.compute(data, None, data.reward_ext).mean() < 0.5 * before
+
+
+def test_a_batch_without_the_chosen_view_changes_no_statistics() -> None:
+    torch.manual_seed(0)
+    rnd, data = RND(2, SHAPE, CONFIG, view_indices=[1]), batch(8)
+    rnd.compute(data, None, data.reward_ext)
+    mean = rnd.pixel_moments.mean.clone()
+    data.mask[:, 1] = False
+    assert rnd.compute(data, None, data.reward_ext).isfinite().all()
+    assert torch.equal(rnd.pixel_moments.mean, mean)
+
+
+def test_rewarding_the_states_of_an_evaluation_changes_nothing() -> None:
+    rnd, data = make_rnd(), batch(8)
+    before = {name: part.clone() for name, part in rnd.state_dict().items()}
+    assert rnd.reward_states(data.views, data.mask).isfinite().all()
+    assert all(torch.equal(part, before[name]) for name, part in rnd.state_dict().items())

@@ -14,7 +14,7 @@ from benchmarks.run_comparison import compare_trees
 from manyview.data import Batch, ReplayBuffer, Sampler
 from manyview.data.layout import FeatureShape
 from manyview.data.neighbors import NeighborSearch, iter_neighbor_rows
-from manyview.envs import wrap
+from manyview.envs import MASK, View, wrap
 from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
 from manyview.methods import MEMBonusConfig, RE3Config
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
@@ -42,8 +42,15 @@ def make_sampler(replay: ReplayBuffer, search: NeighborSearch | None, *, prefetc
     return Sampler(replay, prefetch=prefetch, neighbor_search=search, **settings)
 
 
-def search_by_hand(replay: ReplayBuffer, index: int, *, k: int, combine: Combine, horizon: int) -> NDArray[np.float64]:
+def search_by_hand(
+    replay: ReplayBuffer, index: int, *, k: int, combine: Combine, horizon: int, state: RewardedState = "current"
+) -> NDArray[np.float64]:
     """Distances [G or 1, k] of one step in float64, with a loop over all others."""
+
+    def is_state(number: int) -> bool:
+        """An action was taken there, or led there; a repeated observation is not another state."""
+        step, before = (replay.steps[place % replay.capacity] for place in (number, number - 1))
+        return bool(step["acted"] if state == "current" else before["acted"] and not step["repeated"])
 
     def get_groups(number: int) -> NDArray[np.bool_]:
         mask = replay.steps["mask"][number % replay.capacity]
@@ -57,7 +64,7 @@ def search_by_hand(replay: ReplayBuffer, index: int, *, k: int, combine: Combine
     present = get_groups(index)
     found: list[list[float]] = [[] for _ in range(features.shape[1] if combine == "marginal" else 1)]
     for other in range(oldest, horizon - 1):
-        if other == index or not replay.steps["acted"][other % replay.capacity]:
+        if other == index or not is_state(other):
             continue
         squared = ((features[index % replay.capacity] - features[other % replay.capacity]) ** 2).sum(1)
         common = present & get_groups(other)
@@ -84,10 +91,36 @@ def test_the_distances_of_a_batch_are_those_found_by_hand(
     indices = batch.indices if rewarded_state == "current" else batch.next_indices
     assert batch.neighbor_distances is not None
     assert batch.neighbor_distances.shape == (16, 1 if combine == "joint" else shape[0], k)
-    expected = [search_by_hand(replay, int(i), k=k, combine=combine, horizon=horizon) for i in indices]
+    expected = [
+        search_by_hand(replay, int(i), k=k, combine=combine, horizon=horizon, state=rewarded_state) for i in indices
+    ]
     torch.testing.assert_close(
         batch.neighbor_distances.double(), torch.from_numpy(np.stack(expected)), rtol=1e-5, atol=0
     )
+
+
+def test_the_last_state_of_many_episodes_is_not_new() -> None:
+    """It has no action, but it is the next state of one: as many of them as episodes are its neighbors."""
+    views = [View("camera", 4, 4, 1, fill=(0,))]
+    replay = ReplayBuffer(views, action_shape=(1,), capacity=2_000, frame_stack=1, feature_shape=(1, 1))
+    picture = 0
+
+    def get_feature(views: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.float32]:  # noqa: ARG001
+        return views[:, 0, 0, 0, 0].astype(np.float32).reshape(-1, 1, 1)
+
+    def observe(value: int) -> Any:
+        return {"camera": np.full((4, 4, 1), value, np.uint8), MASK: np.ones(1, np.int8)}
+
+    replay.feature_fn = get_feature
+    for _ in range(20):
+        replay.start_episode(observe(0))
+        for picture in (10, 20, 200):
+            replay.add(np.zeros(1, np.float32), 0.0, picture == 200, observe(picture))
+    search = StoredNeighborSearch(groups=1, k=3, rewarded_state="next")
+    batch = make_sampler(replay, search).sample()
+    assert batch.neighbor_distances is not None
+    assert (batch.next_views == 200).all(-1).any(), "some rows end at the last state"
+    assert (batch.neighbor_distances == 0).all()
 
 
 def test_blocks_of_the_ring_are_searched_once_each_without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
