@@ -146,32 +146,30 @@ def _is_treasure(episode_return: float) -> bool:
     return episode_return > 0.5  # it pays 1, all else costs
 
 
-def read_attempts() -> dict[tuple[str, int], Attempt]:
-    """Return the attempts in the table of the study by method and seed."""
+def read_attempts(study: str = STUDY) -> dict[tuple[str, int], Attempt]:
+    """Return the attempts in the table of a study by method and seed."""
     found = {}
-    for run in read_runs(STUDY):
-        if run.variant in METHODS:
-            (solved_at, solved), (found_at, was_found) = run.series("solved"), run.series("found")
-            found[run.variant, run.seed] = Attempt(
-                run.variant,
-                run.seed,
-                int(solved_at[-1]) if solved[-1] else None,
-                int(found_at[-1]) if was_found[-1] else None,
-                int(solved_at[-1]),
-            )
+    for run in read_runs(study):
+        (solved_at, solved), (found_at, was_found) = run.series("solved"), run.series("found")
+        found[run.variant, run.seed] = Attempt(
+            run.variant,
+            run.seed,
+            int(solved_at[-1]) if solved[-1] else None,
+            int(found_at[-1]) if was_found[-1] else None,
+            int(solved_at[-1]),
+        )
     return found
 
 
-def append_attempt(made: Attempt) -> None:
+def append_attempt(made: Attempt, config: RunConfig, study: str = STUDY) -> None:
     """Add an attempt to the table: `found` and `solved` are 1 at the frame where they happened, or 0 at the last."""
-    config = make_config(made.method, made.seed)
-    key = (STUDY, made.method, config.task, *parse_method(config.method), VIEWS, made.seed)
+    key = (study, made.method, config.task, *parse_method(config.method), VIEWS, made.seed)
     events = {"found": made.first_found_at_frame, "solved": made.solved_at_frame}
     rows = [
         Row(*key, float(made.frames if at is None else at), None, metric, float(at is not None), "")
         for metric, at in events.items()
     ]
-    append_rows(STUDY, rows, {made.method: select_settings(to_plain(config))})
+    append_rows(study, rows, {made.method: select_settings(to_plain(config))})
 
 
 HEAD = ("method", "seeds", "found the treasure", "solved", "solved at frame, by seed")
@@ -202,7 +200,7 @@ def main() -> None:
     missing = [(method, seed) for seed in SEEDS for method in asked.methods if (method, seed) not in done]
     if missing and not asked.table:
         for made in run_attempts(missing, processes=asked.processes):
-            append_attempt(made)
+            append_attempt(made, make_config(made.method, made.seed))
             print(f"{made.method}, seed {made.seed}: solved at {made.solved_at_frame}", flush=True)
     print(make_table())
 

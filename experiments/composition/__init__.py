@@ -12,13 +12,11 @@ from math import comb
 from typing import Any
 
 from experiments.deep_sea import OFF_POLICY, ON_POLICY, Attempt, run_until_solved
-from experiments.tables import Row, append_rows, read_runs, select_settings
-from manyview.config.method import parse_method
-from manyview.config.overrides import merge_overrides, to_plain
+from manyview.config.overrides import merge_overrides
 from manyview.config.presets import apply_sections, load_preset
 from manyview.config.schema import RunConfig
 
-STUDY, VIEWS = "composition", "depth+column"
+STUDY = "composition"
 SEEDS = range(11, 21)
 SIZES = (10, 20)
 AGENTS = ("drqv2", "sac", "ppo")
@@ -70,33 +68,6 @@ def make_config(arm: Arm, seed: int) -> RunConfig:
 
 def run_arm(arm: Arm, seed: int) -> Attempt:
     return run_until_solved(make_config(arm, seed), arm.variant)
-
-
-def read_attempts() -> dict[tuple[str, int], Attempt]:
-    """Return the attempts in the table of the study by variant and seed."""
-    found = {}
-    for run in read_runs(STUDY):
-        (solved_at, solved), (found_at, was_found) = run.series("solved"), run.series("found")
-        found[run.variant, run.seed] = Attempt(
-            run.variant,
-            run.seed,
-            int(solved_at[-1]) if solved[-1] else None,
-            int(found_at[-1]) if was_found[-1] else None,
-            int(solved_at[-1]),
-        )
-    return found
-
-
-def append_attempt(arm: Arm, made: Attempt) -> None:
-    """Add an attempt to the table: `found` and `solved` are 1 at the frame where they happened, or 0 at the last."""
-    config = make_config(arm, made.seed)
-    key = (STUDY, arm.variant, config.task, *parse_method(config.method), VIEWS, made.seed)
-    events = {"found": made.first_found_at_frame, "solved": made.solved_at_frame}
-    rows = [
-        Row(*key, float(made.frames if at is None else at), None, metric, float(at is not None), "")
-        for metric, at in events.items()
-    ]
-    append_rows(STUDY, rows, {arm.variant: select_settings(to_plain(config))})
 
 
 HEAD = ("sea", "agent", "bonus", "seeds", "found", "solved", "p against none", "median frame")

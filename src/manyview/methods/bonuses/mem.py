@@ -74,7 +74,7 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
 
 
 class MEMBonus(nn.Module):
-    """r̂ of Eq. 9 on the features of `encoder`, which is the policy's (`shared`) or the bonus's own."""
+    """r̂ of Eq. 9 on the features of `encoder`, which is the policy's or the bonus's own."""
 
     def __init__(self, encoder: MEMRepresentation, config: MEMBonusConfig) -> None:
         super().__init__()
