@@ -13,7 +13,7 @@ from tests.support.toys import score
     ["drqv2+mem", *(pytest.param(method, marks=pytest.mark.long) for method in ("sac+mem", "drqv2+none", "sac+none"))],
 )
 def test_an_agent_learns_to_say_what_it_sees(method: str, figure: Figure) -> None:
-    figure(score("toy/identity_continuous", method, frames=700))
+    figure(score("toy/identity_continuous", method, frames=1_500))
 
 
 @pytest.mark.quality("C2")
