@@ -108,7 +108,7 @@ class DeepSea(ToyEnv):
     def __init__(self, size: int = 10, *, actions: ActionKind = "discrete", mapping_seed: int | None = 0) -> None:
         if not 2 <= size <= MAX_SIZE:
             raise ValueError(f"invalid size: expected 2 to {MAX_SIZE}, got {size}")
-        image_size = max(IMAGE_SIZE, 2 * size)  # bars of about two pixels
+        image_size = max(IMAGE_SIZE, size + 1)  # bars of at least one pixel, and one for the ground
         space = spaces.Discrete(2) if actions == "discrete" else spaces.Box(-1.0, 1.0, (1,), np.float32)
         super().__init__(("depth", "column"), space, episode_steps=size, image_size=image_size)
         self.size, self._discrete = size, actions == "discrete"
