@@ -89,7 +89,7 @@ def main() -> None:
         change(updates[name])
         for _ in range(NUM_WARMUP):
             updates[name]()
-    sides = [BareSAC(updates["as it is"]), *updates.values()]
+    sides: list[Callable[[], object]] = [BareSAC(updates["as it is"]), *updates.values()]
     bare, *seconds = time_alternating(*sides, rounds=args.rounds, clock=time.process_time)
     print("| update | against the bare networks |\n|---|---|")
     for name, taken in zip(updates, seconds, strict=True):

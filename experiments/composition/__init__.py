@@ -8,13 +8,13 @@ python -m experiments.composition --table          # only print the table
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import comb
 from typing import Any
 
 from experiments.deep_sea import OFF_POLICY, ON_POLICY, Attempt, run_until_solved
 from manyview.config.overrides import merge_overrides
 from manyview.config.presets import apply_sections, load_preset
 from manyview.config.schema import RunConfig
+from manyview.report.statistics import compute_fisher_p, correct_holm
 
 STUDY = "composition"
 SEEDS = range(11, 21)
@@ -84,7 +84,7 @@ def list_rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str
             counts[bonus] = (len(made), found, len(frames), frames[len(frames) // 2] if frames else None)
         total, _, solved, _ = counts["none"]
         p_values = {
-            bonus: compute_fisher(count, runs, solved, total)
+            bonus: compute_fisher_p(count, runs, solved, total)
             for bonus, (runs, _, count, _) in counts.items()
             if bonus != "none"
         }
@@ -93,20 +93,3 @@ def list_rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str
             p_text = "" if bonus == "none" else f"{corrected[bonus]:.3f}"
             middle = "" if median is None else f"{median:,}"
             yield f"{size} × {size}", agent, bonus, str(runs), str(found), str(count), p_text, middle
-
-
-def compute_fisher(solved: int, runs: int, other_solved: int, other_runs: int) -> float:
-    """Return the one-sided p-value that `solved` of `runs` is more than `other_solved` of `other_runs`."""
-    total, successes = runs + other_runs, solved + other_solved
-    more = range(solved, min(runs, successes) + 1)
-    ways = sum(comb(runs, count) * comb(other_runs, successes - count) for count in more if successes >= count)
-    return ways / comb(total, successes) if total else 1.0
-
-
-def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Return Holm's corrected p-values."""
-    corrected, largest = {}, 0.0
-    for rank, (name, p_value) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_value))
-        corrected[name] = largest
-    return corrected

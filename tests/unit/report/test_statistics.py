@@ -1,10 +1,27 @@
-"""The bootstrap interval, beside scipy's."""
+"""Statistics beside those of scipy, and of rliable 1.2.0.
+
+What rliable gives for `SCORES` and `OTHERS` is written here: its dependency arch 7 does not run with pandas 3."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from manyview.report.statistics import bootstrap_interval, format_mean
+from manyview.report.statistics import (
+    bootstrap_interval,
+    compute_fisher_p,
+    compute_improvement,
+    compute_improvement_interval,
+    compute_iqm,
+    compute_iqm_interval,
+    compute_permutation_p,
+    compute_profile,
+    correct_holm,
+    format_mean,
+)
+
+# [seeds, tasks]
+SCORES = [[107, 31, 538], [37, 12, 180], [50, 55, 3], [76, 104, 23], [168, 21, 79]]
+OTHERS = [[9, 15, 36], [50, 85, 94], [17, 12, 35], [40, 129, 25]]
 
 
 def test_the_interval_is_that_of_scipy() -> None:
@@ -30,3 +47,63 @@ def test_one_value_has_no_interval() -> None:
         bootstrap_interval([1.0])
     assert format_mean([1.0]) == "1.0"
     assert format_mean([2.0, 2.0]) == "2.0, 95 % interval 2.0 to 2.0"
+
+
+def test_the_interquartile_mean_is_that_of_rliable() -> None:
+    assert np.isclose(compute_iqm(SCORES), 62.44444444444444)
+    assert np.isclose(compute_iqm(OTHERS), 33.833333333333336)
+    assert np.isclose(compute_iqm(OTHERS), stats.trim_mean(np.ravel(OTHERS), 0.25))
+
+
+def test_its_interval_is_that_of_rliable() -> None:
+    assert np.allclose(compute_iqm_interval(SCORES), (36.88888889, 106.77777778), rtol=0.02)
+
+
+def test_the_probability_of_improvement_is_that_of_rliable() -> None:
+    assert np.isclose(compute_improvement(SCORES, OTHERS), 0.6333333333333334)
+    with_ties = np.round(SCORES, -2), np.round(OTHERS, -2)
+    assert np.isclose(compute_improvement(*with_ties), 0.6583333333333333)
+
+
+def test_its_interval_resamples_both_sides_within_each_task() -> None:
+    assert np.allclose(compute_improvement_interval(SCORES, OTHERS), (0.41666667, 0.84166667), atol=0.01)
+
+
+def test_the_profile_is_that_of_rliable() -> None:
+    shares = compute_profile(SCORES, [0, 50, 100, 150, 200, 300])
+    assert np.allclose(shares * 15, [15, 8, 5, 3, 1, 1])
+
+
+def test_one_task_needs_no_second_axis() -> None:
+    column = np.array(SCORES)[:, 0]
+    assert np.allclose(compute_iqm_interval(column), compute_iqm_interval(column[:, None]))
+
+
+def test_the_permutation_test_is_that_of_scipy() -> None:
+    values, others = [812.0, 700.0, 5.0, 640.0, 700.0], [4.0, 90.0, 5.0, 330.0, 700.0]
+    theirs = stats.permutation_test(
+        (values, others), lambda x, y: np.mean(x) - np.mean(y), alternative="greater", n_resamples=np.inf
+    )
+    assert np.isclose(compute_permutation_p(values, others), theirs.pvalue)
+
+
+def test_five_against_five_cannot_be_below_one_of_252() -> None:
+    assert compute_permutation_p([5, 6, 7, 8, 9], [0, 1, 2, 3, 4]) == 1 / 252
+    assert compute_permutation_p([0.1, 0.2, 0.3], [0.3, 0.1, 0.2]) > 0.5
+
+
+def test_too_many_splits_are_refused() -> None:
+    with pytest.raises(ValueError, match="at most 1,000,000 splits, got 20 and 20"):
+        compute_permutation_p(range(20), range(20))
+
+
+@pytest.mark.parametrize(("solved", "other"), [(9, 2), (2, 9), (0, 0), (10, 10)])
+def test_fishers_test_is_that_of_scipy(solved: int, other: int) -> None:
+    theirs = stats.fisher_exact([[solved, 10 - solved], [other, 10 - other]], alternative="greater")
+    assert np.isclose(compute_fisher_p(solved, 10, other, 10), theirs.pvalue)
+
+
+def test_holms_correction_by_hand() -> None:
+    # Sorted: 3 x 0.01, then 2 x 0.02 = 0.04, then 0.03, which may not be below the one before.
+    corrected = correct_holm({"a": 0.03, "b": 0.01, "c": 0.02})
+    assert {name: round(p_value, 9) for name, p_value in corrected.items()} == {"a": 0.04, "b": 0.03, "c": 0.04}
