@@ -24,11 +24,10 @@ from manyview.agents.drqv2 import DrQv2
 from manyview.config.overrides import to_plain
 from manyview.config.presets import load_preset
 from manyview.config.schema import RunConfig
-from manyview.data.batch import Batch, Minibatch
+from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import ImageAugmentation
-from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.mem.knn import ReferenceSet, knn_distance
-from manyview.methods import MEMBonusConfig
+from manyview.methods import Bonus, MEMBonusConfig
 from manyview.nn.normalization import make_reward_moments
 from manyview.nn.trunks import init_orthogonal
 
@@ -94,10 +93,10 @@ class Steps:
         return Batch(*map(torch.as_tensor, parts))
 
 
-class TrueNovelty(nn.Module):
+class TrueNovelty(Bonus):
     """Bonus log(distance + 1) to the k-th nearest of the batch and of as many other steps as MEM's bank, `centered`."""
 
-    feature_source = None
+    config: MEMBonusConfig
 
     def __init__(self, steps: Steps, rng: np.random.Generator, config: MEMBonusConfig) -> None:
         super().__init__()
@@ -113,12 +112,6 @@ class TrueNovelty(nn.Module):
         reward = knn_distance(batch.views[None], self.config.k, indices=batch.indices, reference=among)[0].log1p()
         self.reward_moments.update(reward.unsqueeze(1))
         return self.reward_moments.scale_reward(reward, "centered")
-
-    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:
-        raise NotImplementedError
-
-    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:  # noqa: ARG002
-        return {}
 
 
 class Control:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from manyview.agents.drift import DriftMeter
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
-from manyview.methods.interfaces import Bonus, HasFeatureBank, Representation
+from manyview.methods.interfaces import Bonus, FeatureSource, HasFeatureBank, Representation, RewardedState
 from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
 from manyview.nn.module_state import get_module_state, load_module_state
 from manyview.nn.normalization import RunningMoments
@@ -181,7 +181,7 @@ class OffPolicyAgent(Agent):
             "dormant_critic": torch.stack(critic_shares).mean(),
         }
         if self.bonus is not None and self.drift_meter is not None:
-            drift_views = views if self.bonus.feature_source is None else cropped
+            drift_views = cropped if self.bonus.shares_encoder else views
             meters["drift"] = self.drift_meter.measure(drift_views, mask, indices)
         return meters
 
@@ -212,29 +212,34 @@ class OffPolicyAgent(Agent):
     def shift_mode(self) -> ShiftMode:
         """Mode of the random shift for this agent's batches."""
         # PAPER: D13. One shift per view where r̂ is computed on it: a shift per image makes equal states differ.
-        return "common" if self.bonus is not None and self.bonus.feature_source else "each"
+        return "common" if self.bonus is not None and self.bonus.compares_rows else "each"
 
     @torch.no_grad()
     def compute_bonus(self, batch: Batch, encoded: EncodedBatch, values: Tensor) -> Tensor:
         """Return r̂ [B] (MEM: Eq. 9), zeros without a bonus. `values` [2, B] are the critics' of (s_t, a_t)."""
         if self.bonus is None:
             return torch.zeros_like(batch.reward_ext)
-        from_target = self.bonus.feature_source == "target"
-        if self.bonus.config.rewarded_state == "next":
-            features = encoded.target_next_features if from_target else encoded.next_features
-        elif from_target:
-            features = self.target_representation.encode(encoded.views, encoded.mask)
-        else:
-            features = encoded.features
+        features = self._get_bonus_features(encoded, self.bonus.feature_source, self.bonus.config.rewarded_state)
         return self.bonus.compute(batch, features, values.detach().amin(0))
+
+    def _get_bonus_features(self, encoded: EncodedBatch, source: FeatureSource | None, state: RewardedState) -> Any:
+        """Return the features of the rewarded state by `source`; encode only what the update has not."""
+        if source is None:
+            return None
+        if state == "next":
+            return encoded.next_features if source == "online" else encoded.target_next_features
+        if source == "online":
+            return encoded.features
+        return self.target_representation.encode(encoded.views, encoded.mask)
 
     @torch.no_grad()
     def compute_stored_features(self, views: Tensor, mask: Tensor) -> Tensor:
         """Return the features [B, groups, dimension] that the bonus keeps beside a step."""
         bonus: Any = self.bonus
         features = None
-        if bonus.feature_source is not None:
-            encoder = self.representation if bonus.feature_source == "online" else self.target_representation
+        if bonus.stored_feature_source is not None:
+            is_online = bonus.stored_feature_source == "online"
+            encoder = self.representation if is_online else self.target_representation
             features = encoder.encode(self.prepare_views(views), mask)
         stored: Tensor = bonus.features_to_store(views, mask, features)
         return stored

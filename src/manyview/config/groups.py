@@ -38,7 +38,7 @@ class EnvConfig:
     The run can resume from its newest checkpoint. Actors use `scale.deadline_s`."""
     augmented_view: AugmentedViewChoice = "paper"
     """Augmentation of the first camera that PPO sees as an additional view, or `none`.
-    `paper` selects the paper's augmentation for the game with MEM, and none otherwise."""
+    `paper` selects the paper's augmentation for the game with `representation=mem`, and none otherwise."""
 
     def __post_init__(self) -> None:
         for name, maximum in (

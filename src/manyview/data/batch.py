@@ -56,10 +56,12 @@ class Minibatch(NamedTuple):
 def get_next(batch: Batch | Minibatch) -> tuple[Tensor, Tensor, Tensor]:
     """Return views and mask of the next state, and a mask [B] of the rows that have one.
 
-    Raises ValueError if a minibatch was made without next views.
+    Raises ValueError for a minibatch without next views: a bonus asks for them by `uses_next_views`.
     """
     if isinstance(batch, Batch):
         return batch.next_views, batch.next_mask, torch.ones_like(batch.mask[:, 0])
     if batch.next_views is None or batch.next_mask is None:
-        raise ValueError("minibatch without next views: expected RolloutBuffer.get_minibatch(with_next=True)")
+        raise ValueError(
+            "minibatch without next views: expected a bonus with uses_next_views=True, or get_minibatch(with_next=True)"
+        )
     return batch.next_views, batch.next_mask, batch.has_next

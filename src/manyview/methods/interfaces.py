@@ -8,7 +8,8 @@ An agent's update is one loop::
     loss = critic_loss + representation.compute_loss(features, next_features)  # one backward pass
     bonus.update(batch)                                            # the bonus's own networks
 
-The protocols are structural: MEM's classes fit without importing them. `docs/explanation/composition.md` explains them.
+A bonus is a subclass of `Bonus`; the protocols are structural: MEM's classes fit without importing them.
+`docs/explanation/composition.md` explains them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -69,38 +70,52 @@ class Representation(Protocol):
     def requires_grad_(self, requires_grad: bool = True) -> Self: ...
 
 
-class Bonus(Protocol):
-    """Intrinsic reward r̂. A bonus for replay batches has `compute`, one for rollouts `compute_rollout`."""
+class Bonus(nn.Module):
+    """Base class of the intrinsic rewards r̂.
 
-    @property
-    def config(self) -> "BonusConfig": ...
+    Implement `compute` for replay batches, `compute_rollout` for rollouts, or both. Set the attributes whose defaults
+    do not fit, on the class or in `__init__`.
+    """
 
-    @property
-    def feature_source(self) -> FeatureSource | None:
-        """Encoder of the features that r̂ is computed on: the policy's, its target network, or None for another."""
+    config: "BonusConfig"
+    feature_source: FeatureSource | None = None
+    """Encoder of the features that `compute` and `compute_rollout` get: the policy's, its target network, or None for
+    no features."""
+    stored_feature_source: FeatureSource | None = None
+    """The same for `StoresFeatures.features_to_store`."""
+    compares_rows: bool = False
+    """True if `compute` compares the features of different rows: these then share one random shift per view."""
+    uses_next_views: bool = False
+    """True if `update` calls `get_next`: minibatches of a rollout then hold the views of the next step."""
+    shares_encoder: bool = False
+    """True if its encoder is the policy's: `encode` and `reward_states` then get the policy's images, cropped as they
+    are for acting."""
 
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:
         """Return r̂ [B] of a replay batch, without gradient.
 
         Args:
             batch: s_t, a_t, s_{t+n} and their places in the replay buffer, without augmentation.
-            features: the representation's features of the rewarded state, augmented as the critic sees it.
+            features: the features of the rewarded state by `feature_source`, augmented as the critic sees it.
             values: [B], the smaller of the two critics' values of (s_t, a_t).
 
         """
+        raise NotImplementedError(f"{type(self).__name__} has no reward of replay batches: expected an on-policy agent")
 
     def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:
         """Return r̂ [T, E] of a complete rollout, without gradient.
 
         Args:
             rollout: T steps of E environments, with the observation after the last step.
-            features: the representation's features [T + 1, E, ...] if `feature_source` is not None.
+            features: the policy's features [T + 1, E, ...]; None without a `feature_source`.
             window: search neighbors among this many rows of all environments; None searches each environment alone.
 
         """
+        raise NotImplementedError(f"{type(self).__name__} has no reward of rollouts: expected an off-policy agent")
 
-    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
+    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:  # noqa: ARG002
         """Take one optimizer step of the bonus's own networks and return metrics; {} without networks."""
+        return {}
 
 
 @runtime_checkable
@@ -121,7 +136,7 @@ class StoresFeatures(Protocol):
     def features_to_store(self, views: Tensor, mask: Tensor, features: Any) -> Tensor:
         """Return the features [B, groups, dimension] of `views` [B, V, C, H, W], to keep beside the step.
 
-        `features` are the representation's if `feature_source` is not None.
+        `features` are those by `Bonus.stored_feature_source`.
         """
 
 
@@ -130,7 +145,7 @@ class RewardsStates(Protocol):
     """Bonus that can reward the states of an evaluation, without actions and next states."""
 
     @property
-    def feature_source(self) -> FeatureSource | None: ...
+    def shares_encoder(self) -> bool: ...
 
     def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
         """Return r̂ [B] of `views` [B, V, C, H, W] among each other, without changing any state."""

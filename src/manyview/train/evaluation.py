@@ -267,6 +267,6 @@ def _compute_bonuses(agent: Agent, observations: list[tuple[Tensor, Tensor]]) ->
     rewards: list[float] = []
     for start in range(0, len(observations), BONUS_BATCH_ROWS):
         views, mask = (torch.cat(parts) for parts in zip(*observations[start : start + BONUS_BATCH_ROWS], strict=True))
-        images = views if bonus.feature_source is None else agent.prepare_views(views)
+        images = agent.prepare_views(views) if bonus.shares_encoder else views
         rewards += bonus.reward_states(images, mask).tolist()
     return rewards

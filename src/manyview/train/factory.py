@@ -151,11 +151,7 @@ def build_derived_views(config: RunConfig, cameras: Sequence[View]) -> DerivedVi
     choice = config.env.augmented_view
     augmentation: Augmentation | None
     if choice == "paper":
-        augmentation = (
-            _lookup_paper_augmentation(config.task)
-            if "mem" in (config.representation_name, config.bonus_name)
-            else None
-        )
+        augmentation = _lookup_paper_augmentation(config.task) if config.representation_name == "mem" else None
     else:
         augmentation = None if choice == "none" else choice
     if augmentation is None:

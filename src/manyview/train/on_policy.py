@@ -190,8 +190,9 @@ class OnPolicyTrainer(Trainer):
     def _update_minibatch(self) -> Metrics | None:
         """Run lines 14 and 15 for one minibatch; after the last one start the next rollout."""
         rows = self._minibatches.pop(0)
+        bonus = self.agent.bonus
         self._last_batch = batch = self.rollout.get_minibatch(
-            rows, with_next=self.agent.bonus is not None and self.agent.bonus.feature_source is None
+            rows, with_next=bonus is not None and bonus.uses_next_views
         )
         self._metrics |= self.run_update(lambda: self.agent.update(batch)) or {}
         if self._minibatches:

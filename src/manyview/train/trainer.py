@@ -149,7 +149,7 @@ class Trainer(ABC):
         part: Any = bonus if isinstance(bonus, HasDiagnostics) else agent.representation
         if not isinstance(part, HasDiagnostics):
             return values
-        is_policy_input = part is agent.representation or bonus.feature_source is not None
+        is_policy_input = part is agent.representation or bonus.shares_encoder
         views = agent.prepare_views(batch.views) if is_policy_input else batch.views
         diagnostics = part.diagnose(part.encode(views, batch.mask), beta=self.beta, indices=batch.rows)
         return {**values, **diagnostics.to_metrics(), "health": diagnostics.summarize()}

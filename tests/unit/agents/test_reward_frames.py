@@ -38,17 +38,18 @@ def test_an_encoder_of_its_own_sees_clean_frames_anyway(kind: str, method: str) 
     assert paid(kind, method, "augmented", shifts=1) == paid(kind, method, "clean", shifts=2)
 
 
-def encodings(learner: Any) -> int:
-    """How often the representation encodes a batch in one update."""
+def encodings(learner: Any, *, target: bool = False) -> int:
+    """How often the representation, or its target network, encodes a batch in one update."""
     calls = []
-    encode = learner.representation.encode
+    encoder = learner.target_representation if target else learner.representation
+    encode = encoder.encode
 
     def counted(*views_and_mask: torch.Tensor) -> Any:
         calls.append(1)
         return encode(*views_and_mask)
 
-    learner.representation.encode = counted
-    learner.update(batch(), 0)
+    encoder.encode = counted
+    learner.update(batch()._replace(neighbor_distances=torch.rand(16, 3, 3)), 0)
     return len(calls)
 
 
@@ -58,6 +59,16 @@ def test_clean_frames_cost_an_encoding_and_augmented_ones_none(kind: str) -> Non
     assert encodings(agent(kind, "mem", reward_frames="augmented")) == without
     assert encodings(agent(kind, "mem", reward_frames="clean")) == without + 1
     assert encodings(agent(kind, "pixel+mem")) == without, "the policy's encoder is not the bonus's"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", [False, True])
+def test_features_of_the_whole_buffer_cost_no_encoding_and_no_common_shift(kind: str, target: bool) -> None:
+    changes: Any = {"search": "buffer", "target_encoder": target}
+    learner = agent(kind, "mem", reward_frames="augmented", bonus_changes=changes, encoder_tau=0.5)
+    assert learner.shift_mode == "each"
+    without = agent(kind, "none", encoder_tau=0.5)
+    assert encodings(learner, target=target) == encodings(without, target=target)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from manyview.data import Batch
-from manyview.methods import BONUSES, BonusConfig, BuildContext
+from manyview.data import Batch, RolloutBuffer
+from manyview.data.batch import get_next
+from manyview.methods import BONUSES, Bonus, BonusConfig, BuildContext
 from manyview.methods.registry import Part
 from manyview.train.testing import CompositionContract
 
@@ -37,10 +38,9 @@ class BrightnessConfig(BonusConfig):
     pass
 
 
-class Brightness(nn.Module):
+class Brightness(Bonus):
     """A correct bonus, as the base of faulty ones."""
 
-    feature_source = None
     calls: Tensor
 
     def __init__(self, config: BrightnessConfig, context: BuildContext) -> None:  # noqa: ARG002
@@ -80,6 +80,16 @@ class SharesItsState(Brightness):
         return self
 
 
+class ForgetsNextViews(Brightness):
+    """Learns from the next state, without saying so."""
+
+    def compute_rollout(self, rollout: RolloutBuffer, features: Any, *, window: int | None) -> Tensor:  # noqa: ARG002
+        return torch.zeros_like(rollout.reward_ext)
+
+    def update(self, batch: Any) -> dict[str, Tensor]:
+        return {"next_brightness": get_next(batch)[0].float().mean()}
+
+
 class HasGradient(Brightness):
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
         return self.compute_reward(batch)
@@ -110,8 +120,8 @@ class IsInfinite(Brightness):
         return super().compute_reward(batch) / 0.0
 
 
-def run_contract(bonus: type[Brightness], test: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    part = Part("brightness", BrightnessConfig, bonus, ("replay",))
+def run_contract(bonus: type[Brightness], test: str, monkeypatch: pytest.MonkeyPatch, *, agent: str = "sac") -> None:
+    part = Part("brightness", BrightnessConfig, bonus, ("replay", "rollout"))
     monkeypatch.setitem(BONUSES._parts, "brightness", part)
     contract = CompositionContract()
     contract.updates = 3  # type: ignore[misc]
@@ -120,13 +130,20 @@ def run_contract(bonus: type[Brightness], test: str, monkeypatch: pytest.MonkeyP
         "copy": contract.test_a_copy_trains_alone_and_absent_views_have_no_effect,
         "bfloat16": contract.test_many_views_in_bfloat16_give_finite_rewards_and_separate_metrics,
     }
-    arguments = ("sac+pixel+brightness", contract.build_trainer)
+    arguments = (f"{agent}+pixel+brightness", contract.build_trainer)
     tests[test](*arguments, *([monkeypatch] if test == "bfloat16" else []))
 
 
 @pytest.mark.parametrize("test", ["resume", "copy", "bfloat16"])
 def test_a_correct_bonus_passes(test: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run_contract(Brightness, test, monkeypatch)
+
+
+def test_next_views_that_are_used_without_notice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="expected a bonus with uses_next_views=True"):
+        run_contract(ForgetsNextViews, "resume", monkeypatch, agent="ppo")
+    monkeypatch.setattr(ForgetsNextViews, "uses_next_views", True)
+    run_contract(ForgetsNextViews, "resume", monkeypatch, agent="ppo")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import torch
 
 from benchmarks.run_comparison import compare_runs, compare_trees
 from manyview.config.overrides import apply_overrides
-from manyview.envs import ContractError, make_vector
+from manyview.envs import ContractError, View, make_vector
 from manyview.envs.vector import stack_observations
+from manyview.methods import BONUSES
 from manyview.report.metrics_file import read_records
 from manyview.train import OnPolicyTrainer, RunDir, checkpoint, factory, run
 from manyview.train import evaluation as evaluation_module
@@ -316,6 +317,27 @@ def test_continuous_agents_say_who_takes_numbered_actions() -> None:
 
     with pytest.raises(ValueError, match="Use ppo for discrete actions"):
         OffPolicyTrainer(short_run("drqv2+mem", task="toy/hidden_goal"))
+
+
+@pytest.mark.parametrize(
+    ("method", "has_next"), [("ppo+ride", True), ("ppo+pixel+mem", True), ("ppo+mem", False), ("ppo+rnd", False)]
+)
+def test_minibatches_hold_next_views_only_for_a_bonus_that_uses_them(method: str, has_next: bool) -> None:
+    trainer = OnPolicyTrainer(short_rollouts(method))
+    while trainer.get_last_batch() is None:
+        trainer.advance()
+    batch = trainer._last_batch
+    assert batch is not None
+    assert (batch.next_views is not None) == has_next
+    trainer.close()
+
+
+@pytest.mark.parametrize(("representation", "count"), [("mem", 1), ("pixel", 0), ("curl", 0)])
+def test_a_second_view_of_a_game_does_not_depend_on_the_bonus(representation: str, count: int) -> None:
+    for bonus in BONUSES.list_names():
+        config = short_rollouts(f"ppo+{representation}+{bonus}", task="procgen/bigfish")
+        views = factory.build_derived_views(config, [View("screen", 64, 64)])
+        assert len(views.augmentations) == count, bonus
 
 
 def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:

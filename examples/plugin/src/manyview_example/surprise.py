@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from manyview.data import Batch, Minibatch, RolloutBuffer
 from manyview.data.batch import get_next
-from manyview.methods import BonusConfig, BuildContext, PixelEncoder, PixelEncoderConfig, register_bonus
+from manyview.methods import Bonus, BonusConfig, BuildContext, PixelEncoder, PixelEncoderConfig, register_bonus
 from manyview.nn.heads import mlp
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.nn.trunks import Trunk
@@ -35,10 +35,11 @@ class SurpriseConfig(BonusConfig):
 
 
 @register_bonus("surprise", SurpriseConfig)
-class Surprise(nn.Module):
+class Surprise(Bonus):
     """Squared error of a forward model that predicts the next state in a random, frozen embedding."""
 
-    feature_source = None  # r̂ does not use the policy's features
+    config: SurpriseConfig
+    uses_next_views = True  # `update` predicts the next state of a minibatch
 
     def __init__(self, config: SurpriseConfig, context: BuildContext) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from manyview.data.batch import Batch, Minibatch, get_next
 from manyview.data.neighbors import NeighborSearch
@@ -21,8 +21,13 @@ from manyview.mem import (
     MEMRepresentation,
     MEMRepresentationConfig,
 )
-from manyview.methods.bonuses.stored_search import SearchSet, StoredNeighborSearch, check_max_rows
-from manyview.methods.interfaces import BonusConfig, BuildContext, FeatureSource, get_rewarded_views
+from manyview.methods.bonuses.stored_search import (
+    SearchSet,
+    StoredNeighborSearch,
+    check_max_rows,
+    get_neighbor_distances,
+)
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, FeatureSource, get_rewarded_views
 from manyview.methods.registry import register_bonus
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.utils.validation import SettingError, check_positive
@@ -73,22 +78,24 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
         return replace(self, encoder=OwnEncoderConfig())
 
 
-class MEMBonus(nn.Module):
+class MEMBonus(Bonus):
     """r̂ of Eq. 9 on the features of `encoder`, which is the policy's or the bonus's own."""
+
+    config: MEMBonusConfig
 
     def __init__(self, encoder: MEMRepresentation, config: MEMBonusConfig) -> None:
         super().__init__()
         self.encoder, self.config = encoder, config
         self.entropy = EntropyBonus(len(encoder.view_names), encoder.config.latent_dim, config)
-        self.optimizer = None
+        self.optimizer, self.shares_encoder = None, config.encoder is None
+        source: FeatureSource = "target" if config.target_encoder else "online"
         if config.encoder is not None:
             self.optimizer = make_adam(encoder.encoder.parameters(), lr=config.encoder.lr)
-
-    @property
-    def feature_source(self) -> FeatureSource | None:
-        if self.optimizer is not None or self.config.reward_frames == "clean":
-            return None
-        return "target" if self.config.target_encoder else "online"
+            self.uses_next_views = encoder.uses_next_features
+        elif config.search == "buffer":
+            self.stored_feature_source = source
+        elif config.reward_frames == "augmented":
+            self.feature_source, self.compares_rows = source, True
 
     @property
     def bank_size(self) -> int:
@@ -120,18 +127,18 @@ class MEMBonus(nn.Module):
 
     @torch.no_grad()
     def features_to_store(self, views: Tensor, mask: Tensor, features: Any) -> Tensor:
-        terms: Tensor = (self.encode(views, mask) if self.feature_source is None else features).terms
+        terms: Tensor = (self.encode(views, mask) if features is None else features).terms
         return terms
 
     @torch.no_grad()
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
         views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
-        if batch.neighbor_distances is not None:
+        if self.config.search == "buffer":
             any_view = mask.any(1, keepdim=True)
             terms_mask = any_view if self.config.entropy == "joint" else torch.cat([mask, any_view], dim=1)
-            return self.entropy.reward_distances(batch.neighbor_distances[..., -1], terms_mask)
+            return self.entropy.reward_distances(get_neighbor_distances(batch)[..., -1], terms_mask)
         # PAPER: D13. Clean frames, unless the critic's augmented ones are shared.
-        if self.feature_source is None:
+        if features is None:
             features = self.encode(views, mask)
         return self.entropy.compute_reward(features, indices=indices)
 

@@ -10,13 +10,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.data.batch import Batch, Minibatch
+from manyview.data.batch import Batch
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem.knn import knn_distance, windowed_knn_distance
 from manyview.mem.reward import check_replay_or_rollouts
-from manyview.methods.bonuses.stored_search import SearchSet, StoredNeighborSearch, check_max_rows
-from manyview.methods.interfaces import BonusConfig, BuildContext, get_rewarded_views
+from manyview.methods.bonuses.stored_search import (
+    SearchSet,
+    StoredNeighborSearch,
+    check_max_rows,
+    get_neighbor_distances,
+)
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, get_rewarded_views
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
 from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
@@ -59,14 +64,14 @@ class RE3Features(NamedTuple):
     embedding: Tensor  # [B, V * P], zero where a view is absent
 
 
-class RE3(nn.Module):
+class RE3(Bonus):
     """Bonus r̂: k-NN distance, to the k-th neighbor or the mean over k, in a random embedding.
 
     The embedding of a view is tanh of LayerNorm of a random linear map of random convolutions of its newest frame;
     views are concatenated.
     """
 
-    feature_source = None
+    config: RE3Config
 
     def __init__(
         self,
@@ -118,9 +123,7 @@ class RE3(nn.Module):
         if self.config.search == "batch":
             views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
             return self.compute_reward(self.encode(views, mask), indices=indices)
-        if batch.neighbor_distances is None:
-            raise ValueError("batch without neighbor_distances: expected a sampler with the bonus's neighbor_search")
-        distances = batch.neighbor_distances[:, 0]  # [B, k], ascending
+        distances = get_neighbor_distances(batch)[:, 0]  # [B, k], ascending
         return self._scale(distances.mean(1) if self.config.average else distances[:, -1])
 
     @torch.no_grad()
@@ -132,9 +135,6 @@ class RE3(nn.Module):
         steps, envs = rollout.reward_ext.shape
         rows = map_features(rollout.encode_all(self.encode), lambda part: part[:steps].flatten(0, 1))
         return self.compute_reward(rows, window=window, num_rollouts=1 if window else envs).view(steps, envs)
-
-    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:  # noqa: ARG002
-        return {}  # the encoder is frozen
 
     @torch.no_grad()
     def compute_reward(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from manyview.data.batch import Batch, Minibatch, get_next
 from manyview.data.rollout_buffer import RolloutBuffer
-from manyview.methods.interfaces import BonusConfig, BuildContext
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
 from manyview.methods.registry import register_bonus
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 from manyview.nn.normalization import RewardScale, make_reward_moments
@@ -53,14 +53,15 @@ class RIDEConfig(BonusConfig):
         check_positive(self, "lr", "kernel")
 
 
-class RIDE(nn.Module):
+class RIDE(Bonus):
     """Bonus `r̂ = |φ(s') - φ(s)| / √N(s')`, with a forward and an inverse model that train φ.
 
     PAPER: D35. The appendix names the forward model alone, which a constant φ minimizes; RIDE's inverse model prevents
     that. `inverse_coef=0` is the appendix's text.
     """
 
-    feature_source = None
+    config: RIDEConfig
+    uses_next_views = True
 
     def __init__(
         self,
@@ -81,9 +82,6 @@ class RIDE(nn.Module):
         self.inverse_model = nn.Sequential(nn.Linear(2 * size, hidden), nn.ReLU(), nn.Linear(hidden, num_actions))
         self.reward_moments = make_reward_moments(config.reward_scale)
         self.optimizer = make_adam(self.parameters(), lr=config.lr)
-
-    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:
-        raise NotImplementedError("RIDE needs the complete episodes of rollouts: expected an on-policy agent")
 
     @torch.no_grad()
     def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:  # noqa: ARG002

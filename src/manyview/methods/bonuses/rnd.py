@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from manyview.data.batch import Batch, Minibatch
 from manyview.data.rollout_buffer import RolloutBuffer
-from manyview.methods.interfaces import BonusConfig, BuildContext, get_rewarded_views
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, get_rewarded_views
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
 from manyview.nn.optim import make_adam, optimizer_step
@@ -53,10 +53,10 @@ class RNDErrors(NamedTuple):
     errors: Tensor  # [B]
 
 
-class RND(nn.Module):
+class RND(Bonus):
     """Bonus `r̂ = mean (predictor(o) - target(o))²` over features and present views, on the newest frames."""
 
-    feature_source = None
+    config: RNDConfig
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from manyview.data import ReplayBuffer
+from manyview.data import Batch, ReplayBuffer
 from manyview.data.neighbors import FeatureRows, get_feature_rows, iter_neighbor_rows
 from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
 from manyview.methods.interfaces import RewardedState
@@ -26,6 +26,13 @@ def check_max_rows(config: Any) -> None:
     check_at_least(config, config.k + 1, "max_rows")
     if config.search == "batch":
         raise SettingError("max_rows", f"expected None with search=batch, got {config.max_rows}")
+
+
+def get_neighbor_distances(batch: Batch) -> Tensor:
+    """Return the distances [B, G, k] to stored features that a sampler found. Raises ValueError without them."""
+    if batch.neighbor_distances is None:
+        raise ValueError("batch without neighbor_distances: expected a sampler with the bonus's neighbor_search")
+    return batch.neighbor_distances
 
 
 @dataclass(frozen=True, kw_only=True)

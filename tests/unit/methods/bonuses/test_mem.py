@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -335,19 +336,39 @@ def test_a_shared_encoder_is_not_updated_by_the_bonus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "source"),
+    ("settings", "source", "stored_source"),
     [
-        ({"reward_frames": "augmented"}, "online"),
-        ({"reward_frames": "augmented", "target_encoder": True}, "target"),
-        ({"reward_frames": "clean"}, None),
-        ({"reward_frames": "augmented", "encoder": OwnEncoderConfig(trunk="tiny", latent_dim=8)}, None),
+        ({"reward_frames": "augmented"}, "online", None),
+        ({"reward_frames": "augmented", "target_encoder": True}, "target", None),
+        ({"reward_frames": "clean"}, None, None),
+        ({"search": "buffer"}, None, "online"),
+        ({"search": "buffer", "target_encoder": True}, None, "target"),
+        ({"encoder": OwnEncoderConfig(trunk="tiny", latent_dim=8)}, None, None),
+        ({"encoder": OwnEncoderConfig(trunk="tiny", latent_dim=8), "search": "buffer"}, None, None),
     ],
 )
 def test_the_agents_features_are_used_where_frames_and_encoder_are_its_own(
-    settings: dict[str, Any], source: str | None
+    settings: dict[str, Any], source: str | None, stored_source: str | None
 ) -> None:
     encoder = MEMRepresentation(VIEWS, SHAPE, MEMRepresentationConfig(trunk="tiny", latent_dim=8))
-    assert MEMBonus(encoder, MEMBonusConfig(**settings)).feature_source == source
+    bonus = MEMBonus(encoder, MEMBonusConfig(**settings))
+    assert bonus.feature_source == source
+    assert bonus.stored_feature_source == stored_source
+    assert bonus.compares_rows == (source is not None)
+    assert bonus.shares_encoder == ("encoder" not in settings)
+
+
+@pytest.mark.parametrize(("coef", "is_own"), [*product((0.0, 0.1), (True, False))])
+def test_next_views_are_used_by_the_temporal_loss_of_an_own_encoder_alone(coef: float, is_own: bool) -> None:
+    own = OwnEncoderConfig(trunk="tiny", latent_dim=8, temporal_coef=coef)
+    bonus = MEMBonus(MEMRepresentation(VIEWS, SHAPE, own), MEMBonusConfig(encoder=own if is_own else None))
+    assert bonus.uses_next_views == (is_own and coef > 0)
+
+
+def test_a_search_of_the_buffer_needs_the_samplers_distances() -> None:
+    learner: Any = agent("sac", "mem", bonus_changes={"search": "buffer"})
+    with pytest.raises(ValueError, match="batch without neighbor_distances: expected a sampler"):
+        learner.update(make_batch(), 0)
 
 
 def test_it_gets_an_encoder_of_its_own_unless_the_representation_is_mems() -> None:
