@@ -14,12 +14,19 @@ from manyview.agents.base import OffPolicyAgent, OffPolicyConfig
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward
-from manyview.methods.interfaces import Bonus, BuildContext, HasDiscriminator, Representation
+from manyview.methods.interfaces import Bonus, BuildContext, HasDiscriminator, Representation, RunSettings
 from manyview.methods.registry import register_agent
 from manyview.nn.heads import Head, make_projection, mlp, saturation_penalty
 from manyview.nn.optim import freeze, make_adam, optimizer_step
 from manyview.nn.soft_update import make_target
-from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_positive, check_unit_interval
+from manyview.utils.validation import (
+    MAX_UNITS,
+    SettingError,
+    check_at_least,
+    check_at_most,
+    check_positive,
+    check_unit_interval,
+)
 
 Structure = Literal["shared", "official"]
 
@@ -55,6 +62,20 @@ class DrQv2Config(OffPolicyConfig):
         check_at_least(self, 0, "std_start", "std_end", "std_clip", "saturation_coef")
         check_positive(self, "lr")
         check_unit_interval(self, "critic_tau")
+        if self.structure == "shared" and self.projection_dim != DrQv2Config.projection_dim:
+            raise SettingError("projection_dim", f"expected structure=official, got shared with {self.projection_dim}")
+
+    def check(self, run: RunSettings) -> None:
+        """Check that the official structure gets the convolutions' output, and projects it once."""
+        projection = getattr(run.representation, "projection", None)
+        if self.structure == "official" and projection is not False:
+            got = (
+                f"representation={run.representation_name}" if projection is None else "representation.projection=true"
+            )
+            raise ValueError(
+                "agent.structure=official projects the convolutions' output itself: expected representation=pixel with "
+                f"representation.projection=false, got {got}"
+            )
 
     def compute_std(self, step: int) -> float:
         """Return the standard deviation of the exploration noise at agent step `step`."""

@@ -24,6 +24,7 @@ from manyview.nn.optim import make_adam, optimizer_step
 from manyview.utils.counter_rng import derive_keys
 from manyview.utils.validation import (
     MAX_UNITS,
+    SettingError,
     check_at_least,
     check_at_most,
     check_choices,
@@ -80,6 +81,8 @@ class PPOConfig:
         check_at_least(self, 0, "entropy_coef", "value_coef")
         check_positive(self, "lr", "clip_coef", "max_grad_norm")
         check_unit_interval(self, "discount", "gae_lambda", "view_dropout")
+        if self.neighbors == "env" and self.window != PPOConfig.window:
+            raise SettingError("window", f"expected neighbors=pooled, got env with {self.window}")
 
 
 class PPO(Agent):

@@ -1,4 +1,7 @@
-"""Groups of settings of a run, one frozen dataclass each; each checks its own values."""
+"""Groups of settings of a run, one frozen dataclass each; each checks its own values.
+
+`check` is called with the whole run, as that of a part.
+"""
 
 from dataclasses import dataclass
 from math import inf
@@ -7,6 +10,7 @@ from typing import Literal
 from manyview.data.augmentation import Augmentation
 from manyview.data.batch_augmentation import ImageAugmentation, ReplayAugmentation
 from manyview.envs.suite import MAX_RENDER_SCALE, RenderQuality
+from manyview.methods.interfaces import RunSettings
 from manyview.utils.validation import SettingError, check_at_least, check_at_most, check_choices, check_unit_interval
 
 Precision = Literal["float32", "bfloat16"]
@@ -15,6 +19,7 @@ MAX_OBSERVATION_BYTES = 2**26
 """Limit of an observation, all views and stacked frames: for example 4 views of 1,024 pixels a side, 5 frames each."""
 MAX_VIEWS, MAX_IMAGE_SIZE, MAX_FRAME_STACK, MAX_ACTION_REPEAT, MAX_THREADS, MAX_ENVS = 64, 1024, 64, 1000, 1024, 2**20
 """Limits far above practical values. They bound what `manyview evaluate` builds for an untrusted config."""
+MAX_CHUNK_STEPS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,14 @@ class EnvConfig:
                 "image_size",
                 f"expected observations of at most {MAX_OBSERVATION_BYTES:,} bytes, got {observation_bytes:,}. Lower "
                 "env.image_size, env.frame_stack or the number of env.views",
+            )
+
+    def check(self, run: RunSettings) -> None:
+        """Check that only on-policy runs have an augmented view."""
+        if self.augmented_view not in ("paper", "none") and not run.is_on_policy:
+            raise ValueError(
+                f"env.augmented_view needs agent ppo, got {run.agent_name}, which augments sampled batches. Set it to "
+                "none"
             )
 
 
@@ -219,3 +232,36 @@ class ScaleConfig:
         low, high = (-inf if self.reward_low is None else self.reward_low), self.reward_high
         if not low <= (inf if high is None else high):  # rejects NaN too
             raise SettingError("reward_low", f"expected at most scale.reward_high, {high}, got {self.reward_low}")
+
+    def check(self, run: RunSettings) -> None:
+        """Check that actors, shards and learners fit the agent and the replay buffer."""
+        for name in ("learners", "replay_shards"):
+            count = getattr(self, name)
+            if count > 1 and not self.actors:
+                raise ValueError(f"scale.{name}={count} needs actors: expected scale.actors of at least 1, got 0")
+        replay = run.replay
+        if replay.batch_size % (self.learners * self.replay_shards):
+            raise ValueError(
+                f"replay.batch_size must be a multiple of scale.learners times scale.replay_shards, got "
+                f"{replay.batch_size}, {self.learners} and {self.replay_shards}"
+            )
+        if self.actors:
+            self._check_actors(run)
+
+    def _check_actors(self, run: RunSettings) -> None:
+        if run.is_on_policy:
+            raise ValueError(
+                f"scale.actors needs an off-policy agent, got {run.agent_name}. Increase rollout.envs instead"
+            )
+        if self.replay_shards > self.actors:
+            raise ValueError(
+                f"every replay shard needs at least one actor: expected scale.actors of at least {self.replay_shards} "
+                f"(scale.replay_shards), got {self.actors}"
+            )
+        # A shard must hold several chunks with their stacks.
+        max_chunk_steps = min(MAX_CHUNK_STEPS, run.replay.capacity // self.replay_shards // 4)
+        if not run.replay.n_step <= self.chunk_steps <= max_chunk_steps:
+            raise ValueError(
+                f"scale.chunk_steps must be from replay.n_step, {run.replay.n_step}, to {max_chunk_steps} here, got "
+                f"{self.chunk_steps}"
+            )

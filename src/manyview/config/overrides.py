@@ -3,15 +3,15 @@
 A field annotated with a `Registry` holds the config of one of its parts; the plain form names the part as `name`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from manyview.methods.registry import Registry
-from manyview.utils.validation import SettingError
+from manyview.utils.validation import add_prefix
 
 ConfigT = TypeVar("ConfigT")
 PlainMapping = Mapping[str, Any]
@@ -45,7 +45,7 @@ def apply_overrides(config: ConfigT, overrides: PlainMapping, *, path: str = "")
             values[name] = apply_overrides(current, value, path=f"{full_name}.")
         else:
             values[name] = _validate_value(hints[name], value, full_name)
-    with _add_prefix(path):
+    with add_prefix(path):
         return replace(config, **values)  # type: ignore[type-var]
 
 
@@ -101,7 +101,7 @@ def from_plain(kind: type[ConfigT], plain: PlainMapping, *, path: str = "") -> C
         if field.name not in plain and field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"missing setting {path}{field.name}: expected a value, got none")
     values = {name: _validate_value(hints[name], value, f"{path}{name}") for name, value in plain.items()}
-    with _add_prefix(path):
+    with add_prefix(path):
         return kind(**values)
 
 
@@ -155,15 +155,6 @@ def _find_registry(hint: Any) -> Registry | None:
 
 def _switch_part(registry: Registry, current: Any, name: Any) -> Any:
     return current if registry.find_name(current) == name else registry[str(name)].config()
-
-
-@contextmanager
-def _add_prefix(path: str) -> Iterator[None]:
-    """Add the group's name to the setting's name in a `SettingError`."""
-    try:
-        yield
-    except SettingError as error:
-        raise error.add_prefix(path) from None
 
 
 def _validate_value(kind: Any, value: Any, path: str) -> Any:

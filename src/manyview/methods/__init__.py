@@ -15,6 +15,7 @@ from manyview.methods.interfaces import (
     HasFeatureBank,
     Representation,
     RewardsStates,
+    RunSettings,
     StoresFeatures,
     get_rewarded_views,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "RNDConfig",
     "Representation",
     "RewardsStates",
+    "RunSettings",
     "StoresFeatures",
     "build_mem",
     "get_rewarded_views",

@@ -33,6 +33,35 @@ RewardedState = Literal["current", "next"]
 FeatureSource = Literal["online", "target"]
 
 
+class RunSettings(Protocol):
+    """All settings of a run, as `check` of a config gets them.
+
+    The config of a part may have a method `check(run: RunSettings) -> None`. It raises a `SettingError` with the name
+    of its own setting, or a ValueError, for a run that it does not fit.
+    """
+
+    @property
+    def agent(self) -> Any: ...
+    @property
+    def agent_name(self) -> str: ...
+    @property
+    def is_on_policy(self) -> bool: ...
+    @property
+    def representation(self) -> Any: ...
+    @property
+    def representation_name(self) -> str: ...
+    @property
+    def bonus(self) -> Any: ...
+    @property
+    def bonus_name(self) -> str: ...
+    @property
+    def env(self) -> Any: ...
+    @property
+    def replay(self) -> Any: ...
+    @property
+    def rollout(self) -> Any: ...
+
+
 class EncoderOutput(Protocol):
     """Minimal output of an encoder: a `NamedTuple` of tensors [B, ...]; each representation adds fields.
 
@@ -198,6 +227,13 @@ class BonusConfig(BetaSchedule):
     def fit_representation(self, representation: Any) -> Self:  # noqa: ARG002
         """Return the config to use with the config `representation`; a bonus may share its encoder."""
         return self
+
+    def check(self, run: RunSettings) -> None:
+        """Check that the agent supports the rewarded state and the unit of β."""
+        if run.is_on_policy and self.rewarded_state == "next":
+            raise ValueError(f"bonus.rewarded_state=next needs an agent with a replay buffer, got {run.agent_name}")
+        if not run.is_on_policy and self.unit != "agent_steps":
+            raise ValueError(f"bonus.unit must be agent_steps for {run.agent_name}, got {self.unit!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

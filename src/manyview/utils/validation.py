@@ -1,6 +1,9 @@
 """Checks of config values; all raise `SettingError`."""
 
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 MAX_UNITS = 4_096
 """Maximum units of a layer, several times the widest networks of the field."""
@@ -18,12 +21,22 @@ class SettingError(ValueError):
         return SettingError(f"{prefix}{self.name}", self.reason)
 
 
+@contextmanager
+def add_prefix(path: str) -> Iterator[None]:
+    """Add the group's name to the setting's name in a `SettingError`."""
+    try:
+        yield
+    except SettingError as error:
+        raise error.add_prefix(path) from None
+
+
 def check_choices(config: Any) -> None:
-    """Check that every `Literal` field has one of its values."""
+    """Check that every `Literal` field has one of its values, or None if it may."""
     for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is Literal and getattr(config, name) not in get_args(kind):
-            choices = ", ".join(map(str, get_args(kind)))
-            raise SettingError(name, f"expected one of {choices}, got {getattr(config, name)!r}")
+        value, options = getattr(config, name), get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
+        if choices and value not in choices and not (value is None and NoneType in options):
+            raise SettingError(name, f"expected one of {', '.join(map(str, choices))}, got {value!r}")
 
 
 def check_at_least(config: Any, minimum: float, *names: str) -> None:

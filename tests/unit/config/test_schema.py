@@ -1,12 +1,17 @@
 """Settings that do not fit together are refused with a reason."""
 
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
 
 from manyview.config.overrides import apply_overrides
-from manyview.methods import OwnEncoderConfig
+from manyview.config.presets import load_preset
+from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig, OwnEncoderConfig, RunSettings
+from manyview.methods.registry import Part
 from manyview.train import RunConfig, make_config
+from manyview.utils.validation import SettingError
 
 TASK = "toy/hidden_goal_continuous"
 
@@ -55,8 +60,45 @@ def make(method: str, **overrides: Any) -> RunConfig:
         (
             "drqv2+mem",
             {"bonus": {"reward_frames": "clean"}, "replay": {"augmentation": "crop"}},
-            "bonus.reward_frames=clean needs images of the encoder's size, got replay.augmentation=crop",
+            "bonus.reward_frames: expected None or augmented with replay.augmentation=crop, .*, got clean",
         ),
+        (
+            "sac+mem",
+            {"agent": {"encoder_tau": 0.05}, "bonus": {"target_encoder": True, "reward_frames": "clean"}},
+            "bonus.reward_frames: expected None or augmented with bonus.target_encoder=true, got clean",
+        ),
+        (
+            "sac+pixel+mem",
+            {"bonus": {"reward_frames": "augmented"}},
+            "bonus.reward_frames: expected None or clean with an encoder of its own, .*, got augmented",
+        ),
+        (
+            "sac+mem",
+            {"bonus": {"reward_frames": "augmented", "search": "buffer"}},
+            "bonus.reward_frames: expected None or clean with stored features, .*, got augmented",
+        ),
+        (
+            "ppo+mem",
+            {"bonus": {"reward_frames": "augmented"}},
+            "bonus.reward_frames: expected None for ppo, .*, got aug",
+        ),
+        (
+            "ppo+pixel+mem",
+            {"bonus": {"reward_frames": "clean"}},
+            "bonus.reward_frames: expected None for ppo, .*, got cl",
+        ),
+        ("ppo+mem", {"bonus": {"search": "buffer"}}, "bonus.search: expected batch for ppo, .*, got buffer"),
+        ("ppo+re3", {"bonus": {"search": "batch"}}, "bonus.search: expected buffer for ppo, .*, got batch"),
+        ("ppo+re3", {"bonus": {"max_rows": 99}}, "bonus.max_rows: expected None for ppo, .*, got 99"),
+        ("ppo+re3", {"bonus": {"k": 256}}, "rollout.steps must be more than bonus.k, got 256 and 256"),
+        ("ppo+none", {"agent": {"window": 64}}, "agent.window: expected neighbors=pooled, got env with 64"),
+        (
+            "drqv2+none",
+            {"agent": {"projection_dim": 64}},
+            "agent.projection_dim: expected structure=official, got shared with 64",
+        ),
+        ("drqv2+none", {"agent": {"structure": "official"}}, "expected representation=pixel with .*projection=true"),
+        ("drqv2+mem", {"agent": {"structure": "official"}}, "expected representation=pixel with .*representation=mem"),
         ("sac+mem", {"env": {"augmented_view": "crop"}}, "env.augmented_view needs agent ppo, got sac"),
         (
             "drqv2+none",
@@ -95,11 +137,50 @@ def test_settings_that_do_not_fit_are_refused(method: str, overrides: dict[str, 
         ("ppo+ride", {"rollout": {"steps": 2}}),
         ("drqv2+curl+re3", {"agent": {"critic_trains_encoder": False}}),
         ("drqv2+mem", {"bonus": {"rewarded_state": "next"}}),
+        ("drqv2+mem", {"bonus": {"reward_frames": "augmented"}}),
+        ("sac+pixel+mem", {"bonus": {"reward_frames": "clean"}, "replay": {"augmentation": "crop"}}),
+        ("sac+mem", {"bonus": {"reward_frames": "clean", "search": "buffer"}}),
+        ("ppo+none", {"agent": {"neighbors": "pooled", "window": 64}}),
+        (
+            "drqv2+none",
+            {"agent": {"structure": "official", "projection_dim": 64}, "representation": {"projection": False}},
+        ),
         ("sac+mem", {"scale": {"actors": 2, "learners": 2, "replay_shards": 2, "chunk_steps": 400}}),
     ],
 )
 def test_settings_at_the_edge_of_a_refusal_are_accepted(method: str, overrides: dict[str, Any]) -> None:
     make(method, **overrides)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickyConfig(BonusConfig):
+    """A third party's bonus, which pays nothing for returns of several steps."""
+
+    width: int = 8
+
+    def check(self, run: RunSettings) -> None:
+        super().check(run)
+        if run.replay.n_step > 1:
+            raise SettingError("width", f"expected 0 with replay.n_step={run.replay.n_step}, got {self.width}")
+
+
+def test_a_part_of_a_third_party_refuses_a_run_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BONUSES._parts, "picky", Part("picky", PickyConfig, lambda *_: None, ("replay", "rollout")))
+    with pytest.raises(ValueError, match=r"^bonus\.width: expected 0 with replay\.n_step=3, got 8$"):
+        make("sac+pixel+picky")
+    config = replace(make("sac+none", replay={"n_step": 1}), bonus=PickyConfig())
+    assert config.bonus_name == "picky"
+    with pytest.raises(ValueError, match=r"^bonus\.width: expected 0 with replay\.n_step=2, got 8$"):
+        apply_overrides(config, {"replay": {"n_step": 2}})
+
+
+@pytest.mark.parametrize("preset", ["minute", "cpu", "minute,cpu"])
+def test_presets_fit_all_parts(preset: str) -> None:
+    for agent, representation, bonus in product(
+        AGENTS.list_names(), REPRESENTATIONS.list_names(), BONUSES.list_names()
+    ):
+        if AGENTS[agent].data[0] in BONUSES[bonus].data:
+            load_preset(preset, task=TASK, method=f"{agent}+{representation}+{bonus}", seed=1)
 
 
 def test_the_bonus_of_mem_has_an_encoder_of_its_own_unless_it_can_share_one() -> None:

@@ -8,11 +8,19 @@ from torch import Tensor
 
 from manyview.data import Batch, Minibatch, RolloutBuffer
 from manyview.data.batch import get_next
-from manyview.methods import Bonus, BonusConfig, BuildContext, PixelEncoder, PixelEncoderConfig, register_bonus
+from manyview.methods import (
+    Bonus,
+    BonusConfig,
+    BuildContext,
+    PixelEncoder,
+    PixelEncoderConfig,
+    RunSettings,
+    register_bonus,
+)
 from manyview.nn.heads import mlp
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.nn.trunks import Trunk
-from manyview.utils.validation import check_at_least, check_positive
+from manyview.utils.validation import SettingError, check_at_least, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +40,12 @@ class SurpriseConfig(BonusConfig):
         super().__post_init__()
         check_at_least(self, 1, "latent_dim", "hidden")
         check_positive(self, "lr")
+
+    def check(self, run: RunSettings) -> None:
+        """Refuse runs that the bonus does not fit; `run` has the settings of all parts."""
+        super().check(run)
+        if self.rewarded_state == "next":
+            raise SettingError("rewarded_state", "expected current, since surprise rewards a step, got next")
 
 
 @register_bonus("surprise", SurpriseConfig)

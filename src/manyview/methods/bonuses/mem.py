@@ -25,9 +25,10 @@ from manyview.methods.bonuses.stored_search import (
     SearchSet,
     StoredNeighborSearch,
     check_max_rows,
+    check_search,
     get_neighbor_distances,
 )
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, FeatureSource, get_rewarded_views
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, FeatureSource, RunSettings, get_rewarded_views
 from manyview.methods.registry import register_bonus
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.utils.validation import SettingError, check_positive
@@ -51,9 +52,10 @@ class OwnEncoderConfig(MEMRepresentationConfig):
 class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
     """Settings of MEM's bonus."""
 
-    reward_frames: RewardFrames = "augmented"
+    reward_frames: RewardFrames | None = None
     """Frames of r̂ with a shared encoder. `augmented`: those of the critic, with one shift per view and batch so that
-    equal states stay equal. `clean`: without augmentation, which encodes the state a second time."""
+    equal states stay equal. `clean`: without augmentation, which encodes the state a second time. None is `augmented`
+    with a shared encoder; the bonus's own encoder and stored features always see clean frames."""
     search: SearchSet = "batch"
     """Search set of the neighbors with a replay buffer: the `batch` and the feature bank, or the whole `buffer`, with
     the features of the moment when each step was stored. Use `buffer` with an encoder that changes slowly."""
@@ -77,6 +79,43 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
             return self
         return replace(self, encoder=OwnEncoderConfig())
 
+    def check(self, run: RunSettings) -> None:
+        """Check that search set, encoder, bank and frames exist, and that no setting lacks an effect."""
+        super().check(run)
+        check_search(self, run)
+        if run.is_on_policy and self.bank:
+            raise ValueError(
+                f"bonus.bank needs an off-policy agent, got {run.agent_name} with bonus.bank={self.bank}. Set "
+                "bonus.bank=0; agent.neighbors=pooled searches the whole rollout"
+            )
+        is_shared = isinstance(run.representation, MEMRepresentationConfig)
+        if is_shared and self.encoder is not None:
+            raise ValueError(
+                "bonus.encoder has no effect: the bonus shares the encoder of representation=mem. Remove it"
+            )
+        if self.target_encoder and not (is_shared and getattr(run.agent, "encoder_tau", 1.0) < 1):
+            raise ValueError(
+                "bonus.target_encoder needs representation=mem and an agent with agent.encoder_tau < 1, got "
+                f"{run.representation_name} and {run.agent_name}"
+            )
+        self._check_reward_frames(run, is_shared=is_shared)
+
+    def _check_reward_frames(self, run: RunSettings, *, is_shared: bool) -> None:
+        """Check that r̂ is computed on the frames that `reward_frames` names."""
+        name, frames = "reward_frames", self.reward_frames
+        if frames is not None and run.is_on_policy:
+            raise SettingError(name, f"expected None for {run.agent_name}, which augments no frames, got {frames}")
+        if frames == "augmented" and not (is_shared and self.search == "batch"):
+            reason = "stored features" if is_shared else "an encoder of its own"
+            raise SettingError(name, f"expected None or clean with {reason}, which sees clean frames, got augmented")
+        if frames == "clean" and self.target_encoder:
+            raise SettingError(name, "expected None or augmented with bonus.target_encoder=true, got clean")
+        if frames == "clean" and is_shared and run.replay.augmentation == "crop":
+            raise SettingError(
+                name,
+                "expected None or augmented with replay.augmentation=crop, whose images have another size, got clean",
+            )
+
 
 class MEMBonus(Bonus):
     """r̂ of Eq. 9 on the features of `encoder`, which is the policy's or the bonus's own."""
@@ -94,7 +133,7 @@ class MEMBonus(Bonus):
             self.uses_next_views = encoder.uses_next_features
         elif config.search == "buffer":
             self.stored_feature_source = source
-        elif config.reward_frames == "augmented":
+        elif config.reward_frames != "clean":
             self.feature_source, self.compares_rows = source, True
 
     @property

@@ -19,9 +19,10 @@ from manyview.methods.bonuses.stored_search import (
     SearchSet,
     StoredNeighborSearch,
     check_max_rows,
+    check_search,
     get_neighbor_distances,
 )
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, get_rewarded_views
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, RunSettings, get_rewarded_views
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
 from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
@@ -56,6 +57,10 @@ class RE3Config(BonusConfig):
         check_at_least(self, 1, "latent_dim", "k")
         check_at_most(self, MAX_UNITS, "latent_dim")
         check_max_rows(self)
+
+    def check(self, run: RunSettings) -> None:
+        super().check(run)
+        check_search(self, run)
 
 
 class RE3Features(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor
 from manyview.data import Batch, ReplayBuffer
 from manyview.data.neighbors import FeatureRows, get_feature_rows, iter_neighbor_rows
 from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
-from manyview.methods.interfaces import RewardedState
+from manyview.methods.interfaces import RewardedState, RunSettings
 from manyview.utils.validation import SettingError, check_at_least, check_choices
 
 SearchSet = Literal["buffer", "batch"]
@@ -26,6 +26,39 @@ def check_max_rows(config: Any) -> None:
     check_at_least(config, config.k + 1, "max_rows")
     if config.search == "batch":
         raise SettingError("max_rows", f"expected None with search=batch, got {config.max_rows}")
+
+
+def check_search(config: Any, run: RunSettings) -> None:
+    """Check that a bonus with `k`, `search` and `max_rows` has its search set, with more than k rows.
+
+    With fewer rows, r̂ would use the farthest one or be 0.
+    """
+    if not run.is_on_policy:
+        return
+    default, agent, rollout = type(config).search, run.agent, run.rollout
+    if config.search != default:
+        raise SettingError(
+            "search",
+            f"expected {default} for {run.agent_name}, whose search set is the rollout, got "
+            f"{config.search}. Remove it; agent.neighbors chooses the search set",
+        )
+    if config.max_rows is not None:
+        raise SettingError(
+            "max_rows", f"expected None for {run.agent_name}, which has no replay buffer, got {config.max_rows}"
+        )
+    if agent.neighbors == "pooled":
+        if config.k >= agent.window:
+            raise ValueError(f"agent.window must be more than bonus.k, got {agent.window} and {config.k}")
+        if config.k >= rollout.envs * rollout.steps:
+            raise ValueError(
+                f"rollout.envs times rollout.steps must be more than bonus.k, got {rollout.envs}, {rollout.steps} and "
+                f"{config.k}"
+            )
+    elif config.k >= rollout.steps:
+        raise ValueError(
+            f"rollout.steps must be more than bonus.k, got {rollout.steps} and {config.k}: neighbors are searched in "
+            "the rollout of one environment. agent.neighbors=pooled searches all environments"
+        )
 
 
 def get_neighbor_distances(batch: Batch) -> Tensor:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.methods.interfaces import BuildContext
+from manyview.methods.interfaces import BuildContext, RunSettings
 from manyview.methods.registry import register_representation
 from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_choices
@@ -27,6 +27,15 @@ class PixelEncoderConfig:
         check_choices(self)
         check_at_least(self, 1, "latent_dim")
         check_at_most(self, MAX_UNITS, "latent_dim")
+
+    def check(self, run: RunSettings) -> None:
+        """Check that the agent trains the encoder."""
+        has_no_loss = type(self) is PixelEncoderConfig  # a config derived from it may be of an encoder with a loss
+        if has_no_loss and not getattr(run.agent, "critic_trains_encoder", True):
+            raise ValueError(
+                "nothing would train the encoder: representation=pixel has no auxiliary loss, expected "
+                "agent.critic_trains_encoder=true, got false"
+            )
 
 
 class PixelFeatures(NamedTuple):
