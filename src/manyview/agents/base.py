@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from manyview.agents.drift import DriftMeter
-from manyview.data.batch import Batch
+from manyview.data.batch import Batch, Minibatch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
-from manyview.methods.interfaces import Bonus, FeatureSource, HasFeatureBank, Representation, RewardedState
+from manyview.methods.interfaces import Bonus, FeatureSource, HasFeatureBank, HasUpdate, Representation, RewardedState
 from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
 from manyview.nn.module_state import get_module_state, load_module_state
 from manyview.nn.normalization import RunningMoments
@@ -71,6 +71,11 @@ class Agent(nn.Module):
     def compute_meters(self, views: Tensor, mask: Tensor, action: Tensor, indices: Tensor | None) -> dict[str, Tensor]:
         """Return health meters of the networks on a batch with replay `indices`, without changing any state."""
         raise NotImplementedError
+
+    def update_representation(self, batch: Batch | Minibatch, features: Any) -> dict[str, Tensor]:
+        """Update the networks of the representation that the agent does not train, and return metrics."""
+        representation = self.representation
+        return representation.update(batch, features) if isinstance(representation, HasUpdate) else {}
 
     def get_state(self) -> dict[str, Any]:
         """Return the complete state as a tree of tensors: networks, optimizers, random generators."""

@@ -14,7 +14,7 @@ from manyview.agents.base import OffPolicyAgent, OffPolicyConfig
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward
-from manyview.methods.interfaces import Bonus, BuildContext, HasDiscriminator, Representation, RunSettings
+from manyview.methods.interfaces import Bonus, BuildContext, Representation, RunSettings
 from manyview.methods.registry import register_agent
 from manyview.nn.heads import Head, make_projection, mlp, saturation_penalty
 from manyview.nn.optim import freeze, make_adam, optimizer_step
@@ -135,8 +135,7 @@ class DrQv2(OffPolicyAgent):
             critic_loss + self.representation_loss_scale * representation_loss, self.critic_optimizer
         )
         self.update_target_stats(target)
-        if isinstance(self.representation, HasDiscriminator):
-            metrics |= self.representation.update_discriminator(features)
+        metrics |= self.update_representation(batch, features)
 
         # Actor, on detached features.
         state = features.state.detach()

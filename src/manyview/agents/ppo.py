@@ -17,7 +17,7 @@ from manyview.data.action_spec import ActionSpec
 from manyview.data.batch import Minibatch
 from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.mem.reward import total_reward
-from manyview.methods.interfaces import Bonus, BuildContext, HasDiscriminator, Representation
+from manyview.methods.interfaces import Bonus, BuildContext, Representation
 from manyview.methods.registry import register_agent
 from manyview.nn.heads import compute_dormant_fraction, mlp
 from manyview.nn.optim import make_adam, optimizer_step
@@ -225,8 +225,7 @@ class PPO(Agent):
         representation_loss, metrics = self.representation.compute_loss(features, batch.next_features)
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy + representation_loss
         grad_norm = optimizer_step(loss, self.optimizer, max_grad_norm=config.max_grad_norm)
-        if isinstance(self.representation, HasDiscriminator):
-            metrics |= self.representation.update_discriminator(features)
+        metrics |= self.update_representation(batch, features)
         if self.bonus is not None:
             metrics |= self.bonus.update(batch)
 

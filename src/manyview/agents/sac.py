@@ -16,7 +16,7 @@ from manyview.agents.base import OffPolicyAgent, OffPolicyConfig
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward
-from manyview.methods.interfaces import Bonus, BuildContext, HasDiscriminator, Representation
+from manyview.methods.interfaces import Bonus, BuildContext, Representation
 from manyview.methods.registry import register_agent
 from manyview.nn.heads import mlp
 from manyview.nn.optim import freeze, make_adam, optimizer_step
@@ -109,8 +109,7 @@ class SAC(OffPolicyAgent):
             critic_loss + self.representation_loss_scale * representation_loss, self.critic_optimizer
         )
         self.update_target_stats(target)
-        if isinstance(self.representation, HasDiscriminator):
-            metrics |= self.representation.update_discriminator(features)
+        metrics |= self.update_representation(batch, features)
 
         # Actor and temperature, on detached features.
         state = features.state.detach()

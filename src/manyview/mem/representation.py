@@ -135,6 +135,10 @@ class MEMRepresentation(nn.Module):
             losses["temporal_loss"] = config.temporal_coef, temporal_loss
         return losses
 
+    def update(self, batch: object, features: Features) -> dict[str, Tensor]:  # noqa: ARG002
+        """Take the discriminator's step, as agents call it with the batch of `features`."""
+        return self.update_discriminator(features)
+
     def update_discriminator(self, features: Features) -> dict[str, Tensor]:
         """Take one step of the discriminator φ on detached features and return its loss (Eq. 5)."""
         shared, mask = features.shared.detach(), features.mask

@@ -6,6 +6,7 @@ An agent's update is one loop::
     reward_int = bonus.compute(batch, features, values)            # r̂ of the rewarded state
     reward = reward_ext + beta(t) * reward_int
     loss = critic_loss + representation.compute_loss(features, next_features)  # one backward pass
+    representation.update(batch, features)                         # if it has networks of its own
     bonus.update(batch)                                            # the bonus's own networks
 
 A bonus is a subclass of `Bonus`; the protocols are structural: MEM's classes fit without importing them.
@@ -195,11 +196,17 @@ class HasFeatureBank(Protocol):
 
 
 @runtime_checkable
-class HasDiscriminator(Protocol):
-    """Representation with a discriminator, which is updated after the encoder."""
+class HasUpdate(Protocol):
+    """Representation with networks that the agent does not train: a discriminator, a target network."""
 
-    def update_discriminator(self, features: Any) -> dict[str, Tensor]:
-        """Take one step of the discriminator and return metrics."""
+    def update(self, batch: Batch | Minibatch, features: Any) -> dict[str, Tensor]:
+        """Update these networks after the step of encoder and critic, and return metrics.
+
+        Args:
+            batch: s_t, a_t and more, without augmentation.
+            features: those that `compute_loss` got; their graph is gone, so detach them.
+
+        """
 
 
 @runtime_checkable

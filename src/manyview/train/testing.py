@@ -178,6 +178,7 @@ class CompositionContract:
         trainer = make_trainer(method, env=env, precision="bfloat16")
         agent = trainer.agent
         losses = record_calls(agent.representation, "compute_loss", monkeypatch)
+        updates = record_calls(agent.representation, "update", monkeypatch)
         rewards = record_calls(agent.bonus, "compute" if source == "replay" else "compute_rollout", monkeypatch)
         own_metrics = record_calls(agent.bonus, "update", monkeypatch)
         metrics = train(trainer, 3)
@@ -188,7 +189,7 @@ class CompositionContract:
             assert reward.dtype == torch.float32, f"the bonus is imprecise: expected float32, got {reward.dtype}"
             assert reward.isfinite().all(), f"the bonus is not finite: {reward}"
             assert reward.shape == expected_shape, f"the bonus: expected shape {expected_shape}, got {reward.shape}"
-        for part in (losses[-1], *own_metrics[-1:]):
+        for part in (losses[-1], *updates[-1:], *own_metrics[-1:]):
             hidden = [name for name, value in part.items() if metrics[name] is not value]
             assert not hidden, f"metrics of two parts: expected names of one part, got {', '.join(hidden)}"
 
@@ -249,7 +250,7 @@ def add_noise_to_batch(batch: Any) -> Any:
 def record_calls(part: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return a list that gets the rewards or metrics of each call, with gradients enabled."""
     results: list[Any] = []
-    if part is None:
+    if not hasattr(part, name):
         return results
     method = getattr(part, name)
 

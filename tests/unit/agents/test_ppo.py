@@ -201,14 +201,11 @@ def test_the_reward_has_no_gradient_and_the_discriminator_is_left_to_itself() ->
     features: Any = rollout.features
     for part in (rollout.reward_int, rollout.advantage, *features):
         assert not part.requires_grad
-    discriminator, own_step = (
-        [parameter.clone() for parameter in mem.discriminator.parameters()],
-        mem.update_discriminator,
-    )
-    mem.update_discriminator = lambda _: {}
+    discriminator, own_step = [parameter.clone() for parameter in mem.discriminator.parameters()], mem.update
+    mem.update = lambda *_: {}
     agent.update(rollout.get_minibatch(torch.arange(16)))
     assert all(map(torch.equal, discriminator, mem.discriminator.parameters()))
-    mem.update_discriminator = own_step
+    mem.update = own_step
     agent.update(rollout.get_minibatch(torch.arange(16)))
     assert not all(map(torch.equal, discriminator, mem.discriminator.parameters()))
 

@@ -208,7 +208,7 @@ class MEMBonus(Bonus):
             next_features = next_features._replace(mask=next_features.mask & has_next.unsqueeze(1))
         loss, metrics = self.encoder.compute_loss(features, next_features)
         grad_norm = optimizer_step(loss, self.optimizer)
-        metrics |= self.encoder.update_discriminator(features)
+        metrics |= self.encoder.update(batch, features)
         return {f"bonus_{name}": value for name, value in metrics.items()} | {"bonus_grad_norm": grad_norm}
 
     def diagnose(self, features: Features, *, beta: float, indices: Tensor | None = None) -> Diagnostics:

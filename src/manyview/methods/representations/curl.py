@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from manyview.data.batch import Batch, Minibatch
 from manyview.data.batch_augmentation import random_shift
 from manyview.methods.interfaces import BuildContext
 from manyview.methods.registry import register_representation
@@ -80,18 +81,19 @@ class CURL(nn.Module):
         features: CURLFeatures,
         next_features: CURLFeatures | None,  # noqa: ARG002
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the InfoNCE loss over the batch and its metric.
-
-        Also soft-updates the key encoder, as batch norm updates its statistics.
-        """
+        """Return the InfoNCE loss over the batch and its metric."""
         with torch.no_grad():
-            soft_update(self.encoder, self.key_encoder, self.config.tau)
             shifted = random_shift(features.views, self.config.shift_pixels, self.generator)
             key = self.key_encoder.encode(shifted, features.mask).state
         with torch.autocast(key.device.type, enabled=False):
             logits = features.state @ self.similarity @ key.t()  # [B, B]
         loss = F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
         return loss, {"curl_loss": loss.detach()}
+
+    def update(self, batch: Batch | Minibatch, features: CURLFeatures) -> dict[str, Tensor]:  # noqa: ARG002
+        """Move the key encoder toward the encoder."""
+        soft_update(self.encoder, self.key_encoder, self.config.tau)
+        return {}
 
 
 @register_representation("curl", CURLConfig)

@@ -1,10 +1,13 @@
 """CURL: a contrastive loss between two shifts of the same pictures, one of them seen by a slow copy."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from manyview.methods import CURL, CURLConfig
+from tests.support.batches import agent, batch
 
 IMAGE = (3, 20, 20)
 
@@ -15,15 +18,25 @@ def test_the_loss_is_naming_ones_own_key_among_the_batchs() -> None:
     torch.nn.init.normal_(curl.encoder.absent_token)
     for parameter in curl.key_encoder.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
-    before = [parameter.clone() for parameter in curl.key_encoder.parameters()]
     views, mask = torch.randint(256, (6, 2, *IMAGE), dtype=torch.uint8), torch.arange(12).view(6, 2) % 3 > 0
     features = curl.encode(views, mask)
     loss, _ = curl.compute_loss(features, features)
-    for old, new, online in zip(before, curl.key_encoder.parameters(), curl.encoder.parameters(), strict=True):
-        torch.testing.assert_close(new, old + 0.05 * (online - old))
     with torch.no_grad():
         logits = features.state @ curl.similarity @ curl.key_encoder.encode(views, mask).state.T
     torch.testing.assert_close(loss.detach(), F.cross_entropy(logits, torch.arange(6)))
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_the_key_encoder_follows_the_encoder_after_each_update(kind: str) -> None:
+    learner = agent(kind, "curl")
+    curl: Any = learner.representation
+    before = [parameter.clone() for parameter in curl.key_encoder.parameters()]
+    learner.update(batch(), 0)
+    moved = False
+    for old, new, online in zip(before, curl.key_encoder.parameters(), curl.encoder.parameters(), strict=True):
+        torch.testing.assert_close(new, old + 0.05 * (online - old))
+        moved |= not new.equal(old)
+    assert moved
 
 
 def test_its_key_is_of_another_shift() -> None:
