@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from manyview.agents import PPO
 from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.train import OnPolicyTrainer, load_preset
 from manyview.utils.resources import keep_freed_memory
@@ -46,7 +47,7 @@ def make_bare_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
     """Return steps of bare EnvPool and of the networks on existing images."""
     import envpool
 
-    envs, agent = trainer.config.rollout.envs, trainer.agent
+    envs, agent = trainer.config.rollout.envs, cast(PPO, trainer.agent)
     threads = trainer.config.compute.threads
     pool = envpool.make_gymnasium("BigfishEasy-v0", num_envs=envs, num_threads=threads, seed=0, num_levels=200)
     pool.reset()
@@ -76,7 +77,7 @@ def make_our_acting(trainer: OnPolicyTrainer) -> Callable[[], None]:
 
 def make_bare_learning(trainer: OnPolicyTrainer) -> Callable[[], None]:
     """Return the forward and backward pass of the same networks on the same minibatch, with a sum as loss."""
-    agent, batch = trainer.agent, _get_minibatch(trainer)
+    agent, batch = cast(PPO, trainer.agent), _get_minibatch(trainer)
 
     def learn() -> None:
         agent.zero_grad(set_to_none=True)
@@ -126,7 +127,7 @@ def _measure_knn_share(*, step_s: float, update_s: float) -> float:
             for part in features
         )
     )
-    knn_s = median(_time(lambda: agent._compute_bonus(rollout)) for _ in range(2))
+    knn_s = median(_time(lambda: agent.compute_bonus(rollout)) for _ in range(2))
     pooled.close()
     updates: float = config.agent.epochs * rows / config.agent.batch_size
     return knn_s / (256 * step_s + updates * update_s)

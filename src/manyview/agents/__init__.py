@@ -1,7 +1,8 @@
 """Agents: DrQ-v2, SAC and PPO, one file each, on any representation and with any bonus."""
 
-from manyview.agents.base import Agent, OffPolicyAgent
+from manyview.agents.base import Agent, OffPolicyAgent, OffPolicyConfig
 from manyview.agents.drqv2 import DrQv2, DrQv2Config
+from manyview.agents.on_policy import OnPolicyAgent, OnPolicyConfig
 from manyview.agents.ppo import PPO, PPOConfig
 from manyview.agents.sac import SAC, SACConfig
 from manyview.data.action_spec import ActionSpec
@@ -16,6 +17,9 @@ __all__ = [
     "DrQv2Config",
     "NonFiniteError",
     "OffPolicyAgent",
+    "OffPolicyConfig",
+    "OnPolicyAgent",
+    "OnPolicyConfig",
     "PPOConfig",
     "SACConfig",
 ]

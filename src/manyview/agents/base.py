@@ -89,13 +89,6 @@ class Agent(nn.Module):
         """Restore an earlier `state` during a run, while the environments continue their episodes."""
         self.load_state(state)
 
-    @property
-    def stores_features(self) -> bool:
-        """True if the features of every step of a rollout are needed later: by the bonus or the auxiliary loss."""
-        return self.representation.uses_next_features or (
-            self.bonus is not None and self.bonus.feature_source is not None
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig:

@@ -5,14 +5,14 @@ Clipped surrogate objective, clipped value loss, GAE; the bonus is computed once
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from manyview.agents.advantages import EpisodeReturns, RewardNormalizer, explained_variance, gae
-from manyview.agents.base import Agent
 from manyview.agents.distributions import ActionDistribution, Categorical, Gaussian
+from manyview.agents.on_policy import OnPolicyAgent, OnPolicyConfig
 from manyview.data.action_spec import ActionSpec
 from manyview.data.batch import Minibatch
 from manyview.data.rollout_buffer import RolloutBuffer
@@ -24,21 +24,18 @@ from manyview.nn.optim import make_adam, optimizer_step
 from manyview.utils.counter_rng import derive_keys
 from manyview.utils.validation import (
     MAX_UNITS,
-    SettingError,
     check_at_least,
     check_at_most,
-    check_choices,
     check_positive,
     check_unit_interval,
 )
 
-Neighbors = Literal["env", "pooled"]
 ACT_STREAM, EVAL_STREAM = 0, 1
 """Noise streams of training and of evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig:
+class PPOConfig(OnPolicyConfig):
     """Settings of PPO."""
 
     hidden: int = 256
@@ -57,36 +54,24 @@ class PPOConfig:
     """Discount factor γ."""
     gae_lambda: float = 0.95
     """λ of the GAE advantages."""
-    epochs: int = 3
-    """Passes over each rollout."""
-    batch_size: int = 256
-    """Rows per minibatch."""
-    neighbors: Neighbors = "env"
-    """Search set of r̂'s nearest neighbors: the rollout of the same environment (`env`) or of all (`pooled`)."""
-    window: int = 2_048
-    """Rows to search for each row with `pooled`."""
-    view_dropout: float = 0.0
-    """Probability with which each view of an environment is hidden for a rollout, from policy, losses and bonus; one
-    view is always kept."""
     normalize_rewards: bool = True
     """Divide extrinsic rewards by the running standard deviation of the discounted returns."""
     greedy_evaluation: bool = False
     """Evaluate with the most likely action; by default actions are sampled, as is usual on Procgen."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        check_at_least(self, 1, "hidden", "epochs", "window")
+        super().__post_init__()
+        check_at_least(self, 1, "hidden")
         check_at_most(self, MAX_UNITS, "hidden")
-        check_at_least(self, 2, "batch_size")  # one row has no standard deviation
         check_at_least(self, 0, "entropy_coef", "value_coef")
         check_positive(self, "lr", "clip_coef", "max_grad_norm")
-        check_unit_interval(self, "discount", "gae_lambda", "view_dropout")
-        if self.neighbors == "env" and self.window != PPOConfig.window:
-            raise SettingError("window", f"expected neighbors=pooled, got env with {self.window}")
+        check_unit_interval(self, "discount", "gae_lambda")
 
 
-class PPO(Agent):
+class PPO(OnPolicyAgent):
     """Policy and value function on the representation's state, trained on rollouts."""
+
+    config: PPOConfig
 
     def __init__(
         self,
@@ -158,7 +143,7 @@ class PPO(Agent):
 
         `elapsed` is the count that β decays with, in the unit of its schedule.
         """
-        config, reward_int = self.config, self._compute_bonus(rollout)
+        config, reward_int = self.config, self.compute_bonus(rollout)
         reward_ext = (
             self.reward_normalizer(rollout.reward_ext, rollout.done) if config.normalize_rewards else rollout.reward_ext
         )
@@ -239,14 +224,6 @@ class PPO(Agent):
             "value": value.mean(),
         }
         return metrics | {name: tensor.detach() for name, tensor in agent_metrics.items()}
-
-    def _compute_bonus(self, rollout: RolloutBuffer) -> Tensor:
-        """Return r̂ [T, E], searched in each environment's rollout or, `pooled`, in all of them."""
-        if self.bonus is None:
-            return torch.zeros_like(rollout.reward_ext)
-        window = self.config.window if self.config.neighbors == "pooled" else None
-        features = rollout.features if self.bonus.feature_source else None
-        return self.bonus.compute_rollout(rollout, features, window=window)
 
     def _make_distribution(self, state: Tensor) -> ActionDistribution:
         outputs = self.policy(state)

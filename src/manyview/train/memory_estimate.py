@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from manyview.agents import PPO, OffPolicyAgent
+from manyview.agents import OffPolicyAgent, OnPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data import Batch, Minibatch
 from manyview.methods import StoresFeatures
@@ -25,7 +25,7 @@ HEAP_OVERHEAD = 1.22
 """Heap of a long run over that of its second update: measured 1.1 to 1.3, by size and threads."""
 
 
-def estimate_update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> int | None:
+def estimate_update_bytes(agent: OffPolicyAgent | OnPolicyAgent, config: RunConfig, shapes: Shapes) -> int | None:
     """Return the bytes of process memory that updates need, parameters and moments included.
 
     The replay buffer or the rollout's frames are not included. None where the system does not report it (Linux does).
@@ -40,7 +40,7 @@ def estimate_update_bytes(agent: OffPolicyAgent | PPO, config: RunConfig, shapes
         for _ in range(2):  # the first update allocates the moments
             update()
     needed_bytes = max(0, int(HEAP_OVERHEAD * (read_resident_bytes("VmHWM") - before)))
-    if isinstance(agent_copy, PPO):
+    if isinstance(agent_copy, OnPolicyAgent):
         needed_bytes += estimate_rollout_state_bytes(agent_copy, config, shapes)
     del update, agent_copy
     trim_heap()
@@ -62,8 +62,10 @@ def reset_peak_memory() -> bool:
     return True
 
 
-def _make_dummy_update(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> Callable[[], object]:
-    if isinstance(agent, PPO):
+def _make_dummy_update(
+    agent: OffPolicyAgent | OnPolicyAgent, config: RunConfig, shapes: Shapes
+) -> Callable[[], object]:
+    if isinstance(agent, OnPolicyAgent):
         minibatch = _make_dummy_minibatch(config, shapes)
         with torch.no_grad():
             next_features = agent.representation.encode(minibatch.views, minibatch.mask)
@@ -81,7 +83,7 @@ def _add_neighbor_distances(batch: Batch, bonus: Any) -> Batch:
 
 
 @torch.no_grad()
-def estimate_rollout_state_bytes(agent: PPO, config: RunConfig, shapes: Shapes) -> int:
+def estimate_rollout_state_bytes(agent: OnPolicyAgent, config: RunConfig, shapes: Shapes) -> int:
     """Return the bytes of a rollout's features and of the state for the next checkpoint.
 
     Features of all steps count twice, since they exist twice while they are concatenated. The memory is on the agent's

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyview.agents import PPO
+from manyview.agents import OnPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data import Minibatch
 from manyview.envs.vector import count_frames, extract_finished_episodes, restore_all, snapshot_all, stack_observations
@@ -49,7 +49,7 @@ class OnPolicyTrainer(Trainer):
     same result if the environments can be restored.
     """
 
-    agent: PPO
+    agent: OnPolicyAgent
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config, factory.make_vector_env)  # lines 1 and 2

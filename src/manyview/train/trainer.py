@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyview.agents import PPO, NonFiniteError, OffPolicyAgent
+from manyview.agents import NonFiniteError, OffPolicyAgent, OnPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, NullLog, ReplayLog
 from manyview.envs.vector import get_attr_values
@@ -56,7 +56,7 @@ class Trainer(ABC):
 
     """
 
-    agent: OffPolicyAgent | PPO
+    agent: OffPolicyAgent | OnPolicyAgent
 
     def __init__(self, config: RunConfig, build_env: Callable[[RunConfig], Any]) -> None:
         self.config = config = replace(config, compute=resolve_compute(config.compute))

@@ -300,10 +300,11 @@ def test_fresh_episodes_are_those_of_their_rollout_and_have_been_paid_nothing() 
         to_a_full_rollout(first)
         while not first.can_checkpoint:
             first.advance()
-    assert first.agent.bonus_returns.returns.abs().sum() > 0
+    agents: list[Any] = [first.agent, again.agent]
+    assert agents[0].bonus_returns.returns.abs().sum() > 0
     again.load_state(first.get_state(), lambda: None)
-    assert not again.agent.bonus_returns.returns.any()
-    assert not again.agent.reward_normalizer.returns.any()
+    assert not agents[1].bonus_returns.returns.any()
+    assert not agents[1].reward_normalizer.returns.any()
     twin = make_vector(config.task, 4)
     shown, _ = twin.reset(seed=derive_seed(config.seed, "episodes", 3))
     views, _ = to_batched_tensors(shown, first.shapes.cameras, first.device)

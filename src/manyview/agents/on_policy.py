@@ -1,0 +1,93 @@
+"""Base class of agents that learn from rollouts: what a trainer of rollouts calls and reads."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from manyview.agents.base import Agent
+from manyview.data.batch import Minibatch
+from manyview.data.rollout_buffer import RolloutBuffer
+from manyview.utils.validation import SettingError, check_at_least, check_choices, check_unit_interval
+
+Neighbors = Literal["env", "pooled"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig:
+    """Settings that every agent of rollouts has."""
+
+    epochs: int = 3
+    """Passes over each rollout."""
+    batch_size: int = 256
+    """Rows per minibatch."""
+    neighbors: Neighbors = "env"
+    """Search set of r̂'s nearest neighbors: the rollout of the same environment (`env`) or of all (`pooled`)."""
+    window: int = 2_048
+    """Rows to search for each row with `pooled`."""
+    view_dropout: float = 0.0
+    """Probability with which each view of an environment is hidden for a rollout, from policy, losses and bonus; one
+    view is always kept."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_at_least(self, 1, "epochs", "window")
+        check_at_least(self, 2, "batch_size")  # one row has no standard deviation
+        check_unit_interval(self, "view_dropout")
+        if self.neighbors == "env" and self.window != OnPolicyConfig.window:
+            raise SettingError("window", f"expected neighbors=pooled, got env with {self.window}")
+
+
+class OnPolicyAgent(Agent):
+    """Agent that learns from rollouts.
+
+    A trainer calls `act_and_value` at every step, `compute_advantages` once the rollout is full, and `update` for each
+    of its minibatches.
+    """
+
+    config: OnPolicyConfig
+
+    def act_and_value(self, views: Tensor, mask: Tensor, *, step: int) -> tuple[Tensor, Tensor, Tensor, Any]:
+        """Return sampled actions, their log-probabilities [B], values [B] and the encoded features."""
+        raise NotImplementedError
+
+    def predict_values(self, views: Tensor, mask: Tensor) -> Tensor:
+        """Return the values [B] of `views` [B, V, C, H, W]."""
+        raise NotImplementedError
+
+    def compute_advantages(self, rollout: RolloutBuffer, elapsed: int) -> dict[str, Tensor]:
+        """Store bonus and advantages in a full rollout and return metrics.
+
+        `elapsed` is the count that β decays with, in the unit of its schedule.
+        """
+        raise NotImplementedError
+
+    def update(self, batch: Minibatch) -> dict[str, Tensor]:
+        """Take one gradient update on a minibatch and return its metrics.
+
+        Raises `NonFiniteError` instead of taking a step along a gradient that is not finite.
+        """
+        raise NotImplementedError
+
+    def reset_episodes(self) -> None:
+        """Forget the running episodes: every environment starts a new one."""
+
+    @property
+    def stores_features(self) -> bool:
+        """True if the features of every step of a rollout are needed later: by the bonus or the auxiliary loss."""
+        return self.representation.uses_next_features or (
+            self.bonus is not None and self.bonus.feature_source is not None
+        )
+
+    @torch.no_grad()
+    def compute_bonus(self, rollout: RolloutBuffer) -> Tensor:
+        """Return r̂ [T, E] of a full rollout, zeros without a bonus.
+
+        Neighbors are searched in each environment's rollout or, `pooled`, in all of them.
+        """
+        if self.bonus is None:
+            return torch.zeros_like(rollout.reward_ext)
+        window = self.config.window if self.config.neighbors == "pooled" else None
+        features = rollout.features if self.bonus.feature_source else None
+        return self.bonus.compute_rollout(rollout, features, window=window)
