@@ -27,8 +27,9 @@ class Samples:
         self.config = apply_overrides(config, {"replay": {"capacity": 2_000}})
         env = factory.make_training_env(self.config)
         shapes = factory.infer_shapes(self.config, env)
-        self.encoder = factory.build_agent(self.config, shapes).representation
-        replay, rng = factory.build_replay_buffer(self.config, shapes), np.random.default_rng(0)
+        agent = factory.build_agent(self.config, shapes)
+        self.encoder = agent.representation
+        replay, rng = factory.build_replay_buffer(self.config, shapes, agent.bonus), np.random.default_rng(0)
         for episode in range(2):
             replay.start_episode(env.reset(seed=episode)[0])
             over = False

@@ -17,6 +17,7 @@ from manyview.methods.interfaces import (
     RewardsStates,
     RunSettings,
     StoresFeatures,
+    find_stored_features,
     get_rewarded_views,
 )
 from manyview.methods.registry import (
@@ -61,6 +62,7 @@ __all__ = [
     "RunSettings",
     "StoresFeatures",
     "build_mem",
+    "find_stored_features",
     "get_rewarded_views",
     "register_agent",
     "register_bonus",

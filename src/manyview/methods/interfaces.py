@@ -170,6 +170,11 @@ class StoresFeatures(Protocol):
         """
 
 
+def find_stored_features(bonus: Any) -> StoresFeatures | None:
+    """Return the bonus if it stores features in its config, None otherwise."""
+    return bonus if isinstance(bonus, StoresFeatures) and bonus.feature_shape is not None else None
+
+
 @runtime_checkable
 class RewardsStates(Protocol):
     """Bonus that can reward the states of an evaluation, without actions and next states."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from manyview.data.chunks import pack_chunk
 from manyview.data.segment_format import MAX_SEGMENT_STEPS
-from manyview.methods import StoresFeatures
+from manyview.methods import find_stored_features
 from manyview.scale.replay_shard import Chunk
 from manyview.train import RunConfig, factory
 from manyview.train.collector import Collector
@@ -56,7 +56,7 @@ class ChunkCollector:
         # Features beside a step must come from the same random weights on every actor: those of the run's seed.
         self._agent = factory.build_agent(replace(config, seed=run_seed), shapes)
         self._agent.generator.manual_seed(derive_seed(config.seed, "agent"))
-        env, replay = factory.make_training_env(config), factory.build_replay_buffer(config, shapes)
+        env, replay = factory.make_training_env(config), factory.build_replay_buffer(config, shapes, self._agent.bonus)
         self._collector = Collector(config, env, shapes, self._agent, replay, Counters())
         self._chunk_start = 0
         """Index of the first step of the current chunk."""
@@ -97,7 +97,6 @@ class ChunkCollector:
 
 
 def _iter_policy_parameters(agent: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    bonus = agent.bonus
-    stores_features = isinstance(bonus, StoresFeatures) and bonus.feature_shape is not None
+    stores_features = find_stored_features(agent.bonus) is not None
     names = ("representation.", "actor.", *(("target_representation.", "bonus.") if stores_features else ()))
     return (pair for pair in agent.named_parameters() if pair[0].startswith(names))

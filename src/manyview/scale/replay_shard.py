@@ -136,8 +136,9 @@ class ReplayShard:
         self.set_senders(config.scale.actors)
         low, high = config.scale.reward_low, config.scale.reward_high
         self._reward_low, self._reward_high = -inf if low is None else low, inf if high is None else high
-        self.replay = factory.build_replay_buffer(part, shapes)
-        self.sampler = factory.build_sampler(part, shapes, self.replay)
+        bonus = factory.build_agent_outline(part, shapes).bonus  # a shard has no agent
+        self.replay = factory.build_replay_buffer(part, shapes, bonus)
+        self.sampler = factory.build_sampler(part, self.replay, bonus)
         self.senders = SenderTracker()
         self._writer = AsyncWriter()
         self._log: SegmentLog | None = None

@@ -170,7 +170,7 @@ class ActorLearnerTrainer(ReplayTrainer):
     @property
     def data_bytes(self) -> int:
         """Memory of the replay buffer, all shards together."""
-        return factory.compute_replay_bytes(self.config, self.shapes)
+        return factory.compute_replay_bytes(self.config, self.shapes, self.agent.bonus)
 
     @property
     def shard_capacity(self) -> int:

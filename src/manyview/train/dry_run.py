@@ -98,9 +98,9 @@ def estimate_run(config: RunConfig) -> RunEstimate:
         views=tuple(view.name for view in shapes.views),
         frames_per_step=frames_per_step,
         parameters=trainer.parameter_count,
-        data_bytes=(factory.compute_rollout_bytes if config.is_on_policy else factory.compute_replay_bytes)(
-            config, shapes
-        ),
+        data_bytes=factory.compute_rollout_bytes(config, shapes)
+        if config.is_on_policy
+        else factory.compute_replay_bytes(config, shapes, trainer.agent.bonus),
         update_bytes=update_bytes,
         free_bytes=get_free_memory_bytes(),
         step_s=step_s,

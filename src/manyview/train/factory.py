@@ -20,7 +20,15 @@ from manyview.envs.registration import find_task
 from manyview.envs.suite import Levels, TaskSettings
 from manyview.envs.vector import AnyVectorEnv
 from manyview.envs.views import Observation
-from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig, BuildContext, StoresFeatures
+from manyview.methods import (
+    AGENTS,
+    BONUSES,
+    REPRESENTATIONS,
+    Bonus,
+    BonusConfig,
+    BuildContext,
+    find_stored_features,
+)
 from manyview.train.compute import resolve_device
 from manyview.utils.resources import check_memory
 from manyview.utils.seeding import derive_seed
@@ -261,33 +269,27 @@ def compute_rollout_bytes(config: RunConfig, shapes: Shapes) -> int:
     )
 
 
-def find_stored_features(config: RunConfig, shapes: Shapes) -> StoresFeatures | None:
-    """Return an outline of the bonus if it keeps features beside the steps of a replay buffer."""
-    bonus = build_agent_outline(config, shapes).bonus
-    return bonus if isinstance(bonus, StoresFeatures) and bonus.feature_shape is not None else None
-
-
-def build_replay_buffer(config: RunConfig, shapes: Shapes) -> ReplayBuffer:
-    """Build the empty replay buffer of an off-policy run."""
-    bonus = find_stored_features(config, shapes)
+def build_replay_buffer(config: RunConfig, shapes: Shapes, bonus: Bonus | None) -> ReplayBuffer:
+    """Build the empty replay buffer of an off-policy run, with room for the features that `bonus` stores."""
+    stored = find_stored_features(bonus)
     return ReplayBuffer(
         shapes.views,
         action_shape=(shapes.actions.size,),
         capacity=config.replay.capacity,
         frame_stack=shapes.frame_stack,
         directory=get_replay_directory(config),
-        feature_shape=None if bonus is None else bonus.feature_shape,
+        feature_shape=None if stored is None else stored.feature_shape,
     )
 
 
-def compute_replay_bytes(config: RunConfig, shapes: Shapes) -> int:
-    """Return the bytes of the full replay buffer."""
-    bonus = find_stored_features(config, shapes)
+def compute_replay_bytes(config: RunConfig, shapes: Shapes, bonus: Bonus | None) -> int:
+    """Return the bytes of the full replay buffer, with the features that `bonus` stores."""
+    stored = find_stored_features(bonus)
     return compute_buffer_bytes(
         shapes.views,
         action_shape=(shapes.actions.size,),
         capacity=config.replay.capacity,
-        feature_shape=None if bonus is None else bonus.feature_shape,
+        feature_shape=None if stored is None else stored.feature_shape,
     )
 
 
@@ -296,9 +298,9 @@ def get_replay_directory(config: RunConfig) -> Path | None:
     return None if config.replay.directory is None else Path(config.replay.directory)
 
 
-def build_sampler(config: RunConfig, shapes: Shapes, replay: ReplayBuffer) -> Sampler:
-    """Build the sampler of n-step batches."""
-    bonus = find_stored_features(config, shapes)
+def build_sampler(config: RunConfig, replay: ReplayBuffer, bonus: Bonus | None) -> Sampler:
+    """Build the sampler of n-step batches, with the search in the features that `bonus` stores."""
+    stored = find_stored_features(bonus)
     return Sampler(
         replay,
         batch_size=config.replay.batch_size,
@@ -307,5 +309,5 @@ def build_sampler(config: RunConfig, shapes: Shapes, replay: ReplayBuffer) -> Sa
         seed=derive_seed(config.seed, "sampler"),
         prefetch=config.replay.prefetch,
         device=resolve_device(config.compute),
-        neighbor_search=None if bonus is None else bonus.neighbor_search,
+        neighbor_search=None if stored is None else stored.neighbor_search,
     )

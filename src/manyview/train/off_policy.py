@@ -45,7 +45,7 @@ class ReplayTrainer(Trainer):
     def check_memory(self) -> None:
         """Raise `InsufficientSpaceError` unless the replay buffer and an update fit into memory and disk."""
         check_replay_fits(
-            factory.compute_replay_bytes(self.config, self.shapes),
+            factory.compute_replay_bytes(self.config, self.shapes, self.agent.bonus),
             capacity=self.config.replay.capacity,
             directory=factory.get_replay_directory(self.config),
             other_memory_bytes=self.update_bytes or 0,
@@ -87,8 +87,8 @@ class OffPolicyTrainer(ReplayTrainer):
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
         config = self.config
-        self.replay = factory.build_replay_buffer(config, self.shapes)
-        self.sampler = factory.build_sampler(config, self.shapes, self.replay)
+        self.replay = factory.build_replay_buffer(config, self.shapes, self.agent.bonus)
+        self.sampler = factory.build_sampler(config, self.replay, self.agent.bonus)
         self.collector = Collector(
             config, self.env, self.shapes, self.agent, self.replay, self.counters, self.env_calls
         )

@@ -165,7 +165,7 @@ def test_a_seed_has_weights_noise_and_batches_of_its_own() -> None:
     assert not torch.equal(*(each.agent.act(*seen, step=0, explore=True) for each in (one, other)))
     played(one, 30)
     assert not torch.equal(
-        *(factory.build_sampler(each.config, one.shapes, one.replay).sample().indices for each in (one, other))
+        *(factory.build_sampler(each.config, one.replay, one.agent.bonus).sample().indices for each in (one, other))
     )
     for each in (one, other):
         each.close()
@@ -183,3 +183,12 @@ def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPa
     assert one == ("dmc/walker_run", {**asked, "faults": None, "levels": None})
     assert many == ("dmc/walker_run", asked)
     assert training == ("dmc/walker_run", {**asked, "frame_stack": 1})
+
+
+@pytest.mark.parametrize("method", ["sac+none", "sac+re3"])
+def test_a_trainer_builds_one_outline_of_its_agent(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, build = [], factory.build_agent_outline
+    monkeypatch.setattr(factory, "build_agent_outline", lambda *args: calls.append(args) or build(*args))  # type: ignore[func-returns-value]
+    trainer = OffPolicyTrainer(short_run(method))
+    trainer.close()
+    assert len(calls) == 1

@@ -252,7 +252,7 @@ def test_a_search_of_a_part_depends_on_the_number_of_the_batch_alone() -> None:
 def use_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """Build replay buffers with features and samplers with a search, as a bonus that needs them would."""
 
-    def build_replay_buffer(config: Any, shapes: Any) -> ReplayBuffer:
+    def build_replay_buffer(config: Any, shapes: Any, bonus: Any) -> ReplayBuffer:  # noqa: ARG001
         shape = (len(shapes.views), 6)
         replay = ReplayBuffer(
             shapes.views,
@@ -264,7 +264,7 @@ def use_features(monkeypatch: pytest.MonkeyPatch) -> None:
         replay.feature_fn = ProjectPixels(shape)
         return replay
 
-    def build_sampler(config: Any, shapes: Any, replay: ReplayBuffer) -> Sampler:  # noqa: ARG001
+    def build_sampler(config: Any, replay: ReplayBuffer, bonus: Any) -> Sampler:  # noqa: ARG001
         rows = {"batch_size": config.replay.batch_size, "n_step": 3, "seed": config.seed}
         return Sampler(replay, discount=0.9, neighbor_search=StoredNeighborSearch(groups=1, k=2), **rows)
 
