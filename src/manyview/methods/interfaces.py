@@ -6,7 +6,7 @@ An agent's update is one loop::
     reward_int = bonus.compute(batch, features, values)            # r̂ of the rewarded state
     reward = reward_ext + beta(t) * reward_int
     loss = critic_loss + representation.compute_loss(features, next_features)  # one backward pass
-    representation.update(batch, features)                         # if it has networks of its own
+    representation.update(batch, features)                         # if it has further networks
     bonus.update(batch)                                            # the bonus's own networks
 
 A bonus is a subclass of `Bonus`; the protocols are structural: MEM's classes fit without importing them.
@@ -38,7 +38,7 @@ class RunSettings(Protocol):
     """All settings of a run, as `check` of a config gets them.
 
     The config of a part may have a method `check(run: RunSettings) -> None`. It raises a `SettingError` with the name
-    of its own setting, or a ValueError, for a run that it does not fit.
+    of a setting of the part, or a ValueError, for a run that it does not fit.
     """
 
     @property
