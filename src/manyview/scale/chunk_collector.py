@@ -1,13 +1,14 @@
 """Collector of an actor: steps an environment with a copy of the policy and packs the transitions into chunks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from time import monotonic
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from manyview.data.chunks import pack_chunk
 from manyview.data.segment_format import MAX_SEGMENT_STEPS
@@ -21,6 +22,10 @@ from manyview.train.factory import Shapes
 from manyview.utils.seeding import derive_seed
 
 Weights = Mapping[str, NDArray[Any]]
+UPDATE_PARTS = {"critic", "target_critic", "drift_meter", "target_moments"}
+"""Attributes of an agent that only updates use. Unknown ones are sent: a policy may use any of them."""
+FEATURE_PARTS = {"bonus", "target_representation"}
+"""Attributes that actors need only if the bonus keeps features beside a step."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,8 @@ class CollectStats:
 
 
 def get_policy_weights(agent: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of the parameters that actors need: of the policy, and of features beside a step."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in _iter_policy_parameters(agent)}
+    """Return copies of the parameters and buffers that actors need: of the policy, and of features beside a step."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in _get_policy_tensors(agent).items()}
 
 
 class ChunkCollector:
@@ -53,7 +58,7 @@ class ChunkCollector:
         )
         configure_torch(config.compute)
         self._actor, self._incarnation, self._num_sent = actor, incarnation, 0
-        # Features beside a step must come from the same random weights on every actor: those of the run's seed.
+        # Parts may derive constants from their seed: that of the run. The exploration noise is the actor's.
         self._agent = factory.build_agent(replace(config, seed=run_seed), shapes)
         self._agent.generator.manual_seed(derive_seed(config.seed, "agent"))
         env, replay = factory.make_training_env(config), factory.build_replay_buffer(config, shapes, self._agent.bonus)
@@ -86,17 +91,20 @@ class ChunkCollector:
 
     @torch.no_grad()
     def _load_weights(self, weights: Weights) -> None:
-        parameters = dict(_iter_policy_parameters(self._agent))
-        if parameters.keys() != weights.keys():
-            missing, unexpected = parameters.keys() - weights.keys(), weights.keys() - parameters.keys()
+        tensors = _get_policy_tensors(self._agent)
+        if tensors.keys() != weights.keys():
+            missing, unexpected = tensors.keys() - weights.keys(), weights.keys() - tensors.keys()
             raise ValueError(
                 f"weights do not fit this agent: missing {sorted(missing)[:1]}, unexpected {sorted(unexpected)[:1]}"
             )
-        for name, parameter in parameters.items():
-            parameter.copy_(torch.from_numpy(weights[name].copy()))
+        for name, tensor in tensors.items():
+            tensor.copy_(torch.from_numpy(weights[name].copy()))
 
 
-def _iter_policy_parameters(agent: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    stores_features = find_stored_features(agent.bonus) is not None
-    names = ("representation.", "actor.", *(("target_representation.", "bonus.") if stores_features else ()))
-    return (pair for pair in agent.named_parameters() if pair[0].startswith(names))
+def _get_policy_tensors(agent: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by name; a tensor that has several names occurs once."""
+    skipped = UPDATE_PARTS if find_stored_features(agent.bonus) else UPDATE_PARTS | FEATURE_PARTS
+    # All names first: a skipped part may share a tensor with the policy.
+    named = chain(agent.named_parameters(remove_duplicate=False), agent.named_buffers(remove_duplicate=False))
+    unique = {id(tensor): (name, tensor) for name, tensor in named if name.partition(".")[0] not in skipped}
+    return dict(unique.values())
