@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import chain
 from time import monotonic
 from typing import Any
@@ -61,15 +62,17 @@ class ChunkCollector:
         # Parts may derive constants from their seed: that of the run. The exploration noise is the actor's.
         self._agent = factory.build_agent(replace(config, seed=run_seed), shapes)
         self._agent.generator.manual_seed(derive_seed(config.seed, "agent"))
-        env, replay = factory.make_training_env(config), factory.build_replay_buffer(config, shapes, self._agent.bonus)
-        self._collector = Collector(config, env, shapes, self._agent, replay, Counters())
+        self._env = factory.make_training_env(config)
+        replay = factory.build_replay_buffer(config, shapes, self._agent.bonus)
+        self._make_collector = partial(Collector, config, self._env, shapes, self._agent, replay, Counters())
         self._chunk_start = 0
         """Index of the first step of the current chunk."""
 
     def collect(self, weights: Weights, *, step: int, steps: int) -> tuple[Chunk, CollectStats]:
         """Collect up to `steps` agent steps; exploration noise follows the run's agent step, from `step` on."""
-        start_s, collector = monotonic(), self._collector
+        start_s = monotonic()
         self._load_weights(weights)
+        collector = self._collector
         collector.counters.steps, frames = step, collector.counters.frames
         episodes: list[dict[str, Any]] = []
         num_steps, max_inserted = 0, self._chunk_start + MAX_SEGMENT_STEPS - 2 * collector.replay.frame_stack
@@ -87,7 +90,12 @@ class ChunkCollector:
 
     def close(self) -> None:
         """Close the environment."""
-        self._collector.env.close()
+        self._env.close()
+
+    @cached_property
+    def _collector(self) -> Collector:
+        """Collector, made after the first weights: it stores a step at once, with features of the agent."""
+        return self._make_collector()
 
     @torch.no_grad()
     def _load_weights(self, weights: Weights) -> None:

@@ -142,6 +142,18 @@ def test_an_actor_has_the_buffers_of_all_parts_of_the_learner(setting: tuple[Run
             assert (features[-STEPS:] == level).all()
 
 
+def test_the_first_step_of_an_actor_has_features_of_the_first_weights(
+    setting: tuple[RunConfig, factory.Shapes],
+) -> None:
+    config, shapes = setting
+    learner = factory.build_agent(config, shapes)
+    set_buffers(learner, offset=0.0, mean=0.0, level=7)
+    with start_collector(config, shapes) as collector:
+        contents, features = collect(collector, learner, config, shapes)
+    assert len(contents.steps) > STEPS  # the observation before the first action is a step too
+    assert (features == 7).all()
+
+
 @pytest.mark.parametrize("bonus", ["re3", "mem"])
 @pytest.mark.parametrize(
     ("search", "parts"),
