@@ -31,7 +31,7 @@ from manyview.config.overrides import apply_overrides
 from manyview.data import AsyncWriter
 from manyview.scale.actor_pool import ActorLost, ActorPool, Delivery
 from manyview.scale.chunk_collector import get_policy_weights
-from manyview.scale.cluster import connect
+from manyview.scale.cluster import connect, count_cpus
 from manyview.scale.replay_shard import ReplayShard
 from manyview.scale.trainer import ActorLearnerTrainer
 from manyview.train import OffPolicyTrainer, RunConfig, factory, load_preset
@@ -166,7 +166,7 @@ def measure_chunk_sizes(*, seconds: float) -> None:
 def measure_waiting(*, updates: int) -> None:
     config = make_config(QUICK, actors=1, chunk_steps=200)
     configure_torch(config.compute)
-    with connect(None, cpus=2), open_segment_log(ActorLearnerTrainer(config)) as trainer:
+    with connect(None, cpus=count_cpus(config, spares=1)), open_segment_log(ActorLearnerTrainer(config)) as trainer:
         waited_s, sample = 0.0, trainer.batch_loader.sample
 
         def sample_timed() -> Any:
@@ -201,7 +201,10 @@ def measure_overhead(*, steps: int) -> None:
     for _ in range(3):
         with open_segment_log(OffPolicyTrainer(local_config)) as trainer:
             local_s = _time_steps(trainer, first_step, first_step + steps)
-        with connect(None, cpus=2), open_segment_log(ActorLearnerTrainer(ray_config)) as ray_trainer:
+        with (
+            connect(None, cpus=count_cpus(ray_config, spares=1)),
+            open_segment_log(ActorLearnerTrainer(ray_config)) as ray_trainer,
+        ):
             ray_s = _time_steps(ray_trainer, first_step, first_step + steps)
         ratios.append(ray_s / local_s)
         print(

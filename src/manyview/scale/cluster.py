@@ -72,9 +72,10 @@ def count_learner_cpus(config: RunConfig) -> int:
 
 
 def count_cpus(config: RunConfig, *, spares: int = 0) -> int:
-    """Return the CPUs of the cluster that a run takes, including `spares` standby actors."""
+    """Return the CPUs of the cluster that a run takes: 1 per actor, `spares` standby actors included, and per shard."""
     scale = config.scale
-    return scale.actors + spares + (scale.learners * count_learner_cpus(config) if scale.learners > 1 else 0)
+    learner_cpus = scale.learners * count_learner_cpus(config) if scale.learners > 1 else 0
+    return scale.actors + spares + scale.replay_shards + learner_cpus
 
 
 def check_resources(requester: str, *, cpus: float, gpus: float = 0, memory_gb: float = 0) -> None:

@@ -143,7 +143,8 @@ class ActorLearnerTrainer(ReplayTrainer):
         super().__init__(config)
         self._leader = leader
         config, count = self.config, self.config.scale.replay_shards
-        remote = ray.remote(ReplayShard).options(num_cpus=0, max_restarts=0)
+        # A core each: shards assemble batches and search neighbors while actors and learner work.
+        remote = ray.remote(ReplayShard).options(num_cpus=1, max_restarts=0)
         part = replace(config, replay=replace(config.replay, directory=_to_absolute(config.replay.directory)))
         key = token_bytes(32)  # not in checkpoints: actors of an earlier process cannot send to these shards
         self.shards = [remote.remote(part, self.shapes, index=index, count=count, key=key) for index in range(count)]
