@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from queue import Full, Queue
+from queue import Queue
 from threading import Event, Lock, Thread
 from typing import Any, Literal, Protocol
 
@@ -49,7 +49,7 @@ class JsonLinesLogger:
     Args:
         path: File to append to.
         keep_bytes: Number of bytes to keep; later bytes are cut off, since a resumed run writes these records again.
-        sha256: Expected checksum of the kept bytes.
+        sha256: Expected checksum of the kept bytes. If it differs, nothing is cut off.
 
     """
 
@@ -59,28 +59,31 @@ class JsonLinesLogger:
         """Directory to sync at the first flush, so that the file name is on the disk; then None."""
         current_bytes = os.fstat(self._file).st_size
         self._size = current_bytes if keep_bytes is None else min(keep_bytes, current_bytes)
-        os.ftruncate(self._file, self._size)
         self._pending, self._digest = b"", hashlib.sha256()
         self._lock = Lock()  # checkpoints flush in another thread than the one that records
         self.damage: str | None = None
         """Text that says why the kept bytes are not those of the checkpoint; None if they are."""
         try:
-            last = self._hash_kept()
+            last = self._hash(0, self._size)
+            if keep_bytes is not None and current_bytes < keep_bytes:
+                self.damage = f"{path.name} was cut off: expected at least {keep_bytes:,} bytes, got {current_bytes:,}"
+            elif sha256 not in (None, self.sha256):
+                self.damage = f"{path.name} was changed: its first {self._size:,} bytes do not match their checksum"
+                last = self._hash(self._size, current_bytes) or last
+                self._size = current_bytes
         except OSError as error:  # training continues without the earlier records
-            last, self.damage = b"", f"{path.name} cannot be read: {error.strerror}"
-        if keep_bytes is not None and current_bytes < keep_bytes:
-            self.damage = f"{path.name} was cut off: expected at least {keep_bytes:,} bytes, got {current_bytes:,}"
-        elif not self.damage and sha256 not in (None, self.sha256):
-            self.damage = f"{path.name} was changed: its first {self._size:,} bytes do not match their checksum"
+            self.damage = f"{path.name} cannot be read: {error.strerror}"
+            last, self._size = b"", current_bytes
+        os.ftruncate(self._file, self._size)
         if last not in (b"", b"\n"):
             self._append(b"\n")  # otherwise the next record would continue a partial line
 
-    def _hash_kept(self) -> bytes:
-        """Hash the kept bytes and return the last one."""
+    def _hash(self, start: int, end: int) -> bytes:
+        """Add the bytes from `start` to `end` to the checksum and return the last one."""
         block = b""
-        for start in range(0, self._size, BLOCK_BYTES):
-            size = min(BLOCK_BYTES, self._size - start)
-            block = retry_transient(lambda start=start, size=size: os.pread(self._file, size, start))  # type: ignore[misc]
+        for offset in range(start, end, BLOCK_BYTES):
+            size = min(BLOCK_BYTES, end - offset)
+            block = retry_transient(lambda offset=offset, size=size: os.pread(self._file, size, offset))  # type: ignore[misc]
             self._digest.update(block)
         return block[-1:]
 
@@ -164,7 +167,7 @@ class WandbLogger:
     def __init__(self, directory: Path, *, name: str, id: str, config: Mapping[str, Any]) -> None:  # noqa: A002
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # otherwise wandb waits for its server at exit
         self._wandb = import_optional("wandb", extra="track")
-        self._queue: Queue[dict[str, float] | None] = Queue(MAX_PENDING_RECORDS)
+        self._queue: Queue[dict[str, float] | None] = Queue()  # `record` bounds it, so that `close` has room
         self._failure: Exception | None = None
         self._started, self._close_timeout_s = Event(), STOP_S
         options = {"dir": str(directory), "name": name, "id": id, "resume": "allow", "config": dict(config)}
@@ -177,12 +180,11 @@ class WandbLogger:
         if self._failure is not None:
             raise self._failure
         self._close_timeout_s = FINISH_S if record.get("state") == "finished" else STOP_S
-        with suppress(Full):  # metrics.jsonl has all records
-            self._queue.put_nowait({f"{record['kind']}/{name}": value for name, value in _iter_scalars(record)})
+        if self._queue.qsize() < MAX_PENDING_RECORDS:  # metrics.jsonl has all records
+            self._queue.put({f"{record['kind']}/{name}": value for name, value in _iter_scalars(record)})
 
     def close(self) -> None:
-        with suppress(Full):
-            self._queue.put_nowait(None)
+        self._queue.put(None)
         self._thread.join(self._close_timeout_s)
 
     def _send(self, options: Mapping[str, Any]) -> None:

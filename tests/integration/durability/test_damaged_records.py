@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from manyview.report.metrics_file import read_records
 from manyview.train import RunDir, run
+from manyview.train.loggers import JsonLinesLogger
 from manyview.train.runner import Runner
 from tests.support.runners import abandon, advance_to, quick_run, warnings_of
 
@@ -50,6 +52,41 @@ def test_damaged_records_are_told_of_and_the_next_ones_are_whole(folder: RunDir,
     after = next(place for place, line in enumerate(lines) if b'"resume"' in line)
     assert all(json.loads(line)["kind"] for line in lines[after:]), "none is glued to what was cut"
     assert list(read_records(folder.metrics_file))[-1]["state"] == "finished"
+
+
+@HOLDS
+@pytest.mark.quality("D3")
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (b'{"kind": "start"}\n', b'{"kind": "episode"}\n'),
+        (b'{"kind": "start"}\n', b'{"kind": "ep'),
+        (b'{"kind": "st', b""),
+    ],
+    ids=["lines", "partial line", "nothing later"],
+)
+def test_nothing_is_cut_off_from_a_file_that_is_not_the_checkpoints(tmp_path: Path, first: bytes, later: bytes) -> None:
+    """Its later bytes may be records of another run, which nobody writes again."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(first + later)
+    logger = JsonLinesLogger(path, keep_bytes=len(first), sha256=sha256(b"other records").hexdigest())
+    assert logger.damage is not None
+    logger.record({"kind": "resume"})
+    logger.flush()
+    content = path.read_bytes()
+    assert content.startswith(first + later)
+    assert content.removesuffix(b'{"kind": "resume"}\n').endswith(b"\n")
+    assert (logger.size, logger.sha256) == (len(content), sha256(content).hexdigest())
+    logger.close()
+
+
+@pytest.mark.quality("D3")
+def test_records_after_a_checkpoint_are_cut_off_if_the_others_are_whole(tmp_path: Path) -> None:
+    path, first = tmp_path / "metrics.jsonl", b'{"kind": "start"}\n'
+    path.write_bytes(first + b'{"kind": "episode"}\n')
+    logger = JsonLinesLogger(path, keep_bytes=len(first), sha256=sha256(first).hexdigest())
+    logger.close()
+    assert (logger.damage, path.read_bytes()) == (None, first)
 
 
 @pytest.mark.quality("D3")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +59,30 @@ def test_a_service_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
     service.record({"kind": "end", "frames": 0, "state": "stopped"})
     service.close()
     assert perf_counter() - began_s < 5
+
+
+@pytest.mark.attack(TRACKER)
+@pytest.mark.quality("L8")
+def test_a_service_with_a_full_queue_is_waited_for_only_until_it_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, sent, finished = Event(), list[Any](), Event()
+
+    def init(**_: Any) -> Any:
+        answers.wait(20)
+        return SimpleNamespace(log=sent.append, finish=finished.set)
+
+    put_in_place_of_wandb(monkeypatch, has_key=True, init=init)
+    monkeypatch.setattr(records_module, "FINISH_S", 10.0)
+    service = WandbLogger(tmp_path, name="a", id="b", config={})
+    for frames in range(records_module.MAX_PENDING_RECORDS + 10):
+        service.record({"kind": "train", "frames": frames, "state": "finished"})
+    Timer(0.2, answers.set).start()  # when `close` is already waiting
+    began_s = perf_counter()
+    service.close()
+    assert perf_counter() - began_s < 5
+    assert finished.is_set()
+    assert len(sent) == records_module.MAX_PENDING_RECORDS
 
 
 @pytest.mark.attack(TRACKER)
