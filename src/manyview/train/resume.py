@@ -84,6 +84,8 @@ def check_same_settings(before: PlainMapping, now: PlainMapping) -> None:
 def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     """Check that a run with `config` can start or resume in a directory.
 
+    Of a finished run without `logging.keep_replay`, it removes the replay log that a kill at its end has left.
+
     Raises:
         ValueError: the directory has links, or a run with other settings.
         RunFinishedError: its run has finished.
@@ -96,7 +98,7 @@ def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     check_same_settings(to_plain(run_dir.read_config()), to_plain(now))
     if run_dir.is_finished:
         if not config.logging.keep_replay:
-            remove(run_dir.replay_dir)  # a kill may have prevented it at the end of the run
+            remove(run_dir.replay_dir)  # the run's own settings, checked above, ask for it
         raise RunFinishedError(f"the run in {run_dir.path} has finished. Start again with --fresh")
 
 

@@ -179,6 +179,16 @@ def test_a_run_that_has_finished_with_other_settings_does_not_pass_for_this_one(
     assert list(folder.replay_dir.iterdir())
 
 
+def test_the_replay_log_of_a_finished_run_stays_if_its_settings_keep_it(folder: RunDir) -> None:
+    config = short_run(logging={"keep_replay": True})
+    run(config, folder)
+    before = {path: path.read_bytes() for path in folder.replay_dir.iterdir()}
+    assert before
+    with pytest.raises(RunFinishedError, match="has finished"):
+        run(config, folder)
+    assert {path: path.read_bytes() for path in folder.replay_dir.iterdir()} == before
+
+
 def test_a_fresh_run_leaves_the_old_one_under_another_name(folder: RunDir) -> None:
     run(short_run(), folder)
     before = folder.metrics_file.read_text()
