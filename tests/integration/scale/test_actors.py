@@ -25,7 +25,7 @@ FRAMES = 1_500
 MANYVIEW = ("-m", "manyview")
 IMPATIENT = (
     "-c",
-    "import sys; from manyview.scale import engine; engine.ANSWER_S = 30.0; "
+    "import sys; from manyview.scale import ray_runtime; ray_runtime.RESULT_TIMEOUT_S = 30.0; "
     "from manyview.cli.main import main; sys.exit(main())",
 )
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
@@ -283,7 +283,7 @@ def test_a_ray_of_our_own_is_reached_from_this_machine_only_whoever_imported_it_
 
 ADDRESS = """
 import ray
-from manyview.scale.cluster import connected
-with connected(None):
+from manyview.scale.cluster import connect
+with connect(None):
     print(*{node["NodeManagerAddress"] for node in ray.nodes()})
 """
