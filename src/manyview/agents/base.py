@@ -15,7 +15,17 @@ from torch import Tensor, nn
 from manyview.agents.drift import DriftMeter
 from manyview.data.batch import Batch, Minibatch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
-from manyview.methods.interfaces import Bonus, FeatureSource, HasFeatureBank, HasUpdate, Representation, RewardedState
+from manyview.data.neighbors import NeighborSearch
+from manyview.methods.interfaces import (
+    Bonus,
+    FeatureSource,
+    HasFeatureBank,
+    HasUpdate,
+    Representation,
+    RewardedState,
+    RewardsStates,
+    find_stored_features,
+)
 from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
 from manyview.nn.module_state import get_module_state, load_module_state
 from manyview.nn.normalization import RunningMoments
@@ -34,6 +44,10 @@ from manyview.utils.validation import (
 CriticKind = Literal["scalar", "two_hot"]
 MAX_ABS_VALUE, NUM_BINS = 20_000.0, 101
 """Support of the two-hot critic, on a symlog scale: beyond the discounted return of any task of the suites."""
+
+
+NeighborFn = Callable[[Tensor, Tensor], Tensor | None]
+"""Distances [B, groups, k] from features [B, groups, dimension] with their mask of views [B, V]; None if unknown."""
 
 
 def zero_beta(_: int) -> float:
@@ -68,14 +82,31 @@ class Agent(nn.Module):
         """Return the images that the representation takes, without randomness."""
         return views
 
-    def compute_meters(self, views: Tensor, mask: Tensor, action: Tensor, indices: Tensor | None) -> dict[str, Tensor]:
-        """Return health meters of the networks on a batch with replay `indices`, without changing any state."""
+    def compute_meters(self, batch: Any) -> dict[str, Tensor]:
+        """Return health meters of the networks on a `Batch` or `Minibatch`, without changing any state."""
         raise NotImplementedError
 
     def update_representation(self, batch: Batch | Minibatch, features: Any) -> dict[str, Tensor]:
         """Update the networks of the representation that the agent does not train, and return metrics."""
         representation = self.representation
         return representation.update(batch, features) if isinstance(representation, HasUpdate) else {}
+
+    def encode_for_bonus(self, views: Tensor, mask: Tensor, source: FeatureSource | None) -> Any | None:
+        """Return the features by `source`, without augmentation; None if it is None."""
+        return None if source is None else self.representation.encode(self.prepare_views(views), mask)
+
+    @torch.no_grad()
+    def reward_states(self, views: Tensor, mask: Tensor, search: NeighborFn | None = None) -> Tensor | None:  # noqa: ARG002
+        """Return r̂ [B] of the states of an evaluation, as it is paid; None if the bonus cannot reward them.
+
+        `search` finds their neighbors in the replay buffer, for a bonus that stores features.
+        """
+        bonus: Any = self.bonus
+        if not isinstance(bonus, RewardsStates):
+            return None
+        features = self.encode_for_bonus(views, mask, bonus.feature_source)
+        images = self.prepare_views(views) if bonus.shares_encoder else views
+        return bonus.reward_states(images, mask, *(() if features is None else (features,)))
 
     def get_state(self) -> dict[str, Any]:
         """Return the complete state as a tree of tensors: networks, optimizers, random generators."""
@@ -168,19 +199,19 @@ class OffPolicyAgent(Agent):
         return self.augmentation.crop_center(views)
 
     @torch.no_grad()
-    def compute_meters(self, views: Tensor, mask: Tensor, action: Tensor, indices: Tensor | None) -> dict[str, Tensor]:
+    def compute_meters(self, batch: Batch) -> dict[str, Tensor]:
         """Return the shares of dormant units and, with a feature bank, the drift."""
-        cropped = self.prepare_views(views)
-        state = self.representation.encode(cropped, mask).state
-        inputs, critic_heads = self.critic.join(state, action), cast("list[Head]", self.critic.heads)
+        cropped = self.prepare_views(batch.views)
+        state = self.representation.encode(cropped, batch.mask).state
+        inputs, critic_heads = self.critic.join(state, batch.action), cast("list[Head]", self.critic.heads)
         critic_shares = [compute_dormant_fraction(head, inputs) for head in critic_heads]
         meters = {
             "dormant_actor": compute_dormant_fraction(self.actor, state),
             "dormant_critic": torch.stack(critic_shares).mean(),
         }
         if self.bonus is not None and self.drift_meter is not None:
-            drift_views = cropped if self.bonus.shares_encoder else views
-            meters["drift"] = self.drift_meter.measure(drift_views, mask, indices)
+            drift_views = cropped if self.bonus.shares_encoder else batch.views
+            meters["drift"] = self.drift_meter.measure(drift_views, batch.mask, batch.indices)
         return meters
 
     def _make_drift_meter(self) -> DriftMeter | None:
@@ -234,13 +265,28 @@ class OffPolicyAgent(Agent):
     def compute_stored_features(self, views: Tensor, mask: Tensor) -> Tensor:
         """Return the features [B, groups, dimension] that the bonus keeps beside a step."""
         bonus: Any = self.bonus
-        features = None
-        if bonus.stored_feature_source is not None:
-            is_online = bonus.stored_feature_source == "online"
-            encoder = self.representation if is_online else self.target_representation
-            features = encoder.encode(self.prepare_views(views), mask)
+        features = self.encode_for_bonus(views, mask, bonus.stored_feature_source)
         stored: Tensor = bonus.features_to_store(views, mask, features)
         return stored
+
+    @property
+    def neighbor_search(self) -> NeighborSearch | None:
+        """Search in the replay buffer that r̂ is paid by; None if the bonus stores no features."""
+        bonus = find_stored_features(self.bonus)
+        return None if bonus is None else bonus.neighbor_search
+
+    def encode_for_bonus(self, views: Tensor, mask: Tensor, source: FeatureSource | None) -> Any | None:
+        if source == "target":
+            return self.target_representation.encode(self.prepare_views(views), mask)
+        return super().encode_for_bonus(views, mask, source)
+
+    @torch.no_grad()
+    def reward_states(self, views: Tensor, mask: Tensor, search: NeighborFn | None = None) -> Tensor | None:
+        bonus: Any = self.bonus
+        if self.neighbor_search is None:
+            return super().reward_states(views, mask)
+        distances = None if search is None else search(self.compute_stored_features(views, mask), mask)
+        return None if distances is None else bonus.reward_distances(distances, mask)
 
     def critic_input(self, state: Tensor) -> Tensor:
         """Return `state` for the critic's loss, detached unless the critic trains the encoder."""

@@ -125,15 +125,9 @@ class PPO(OnPolicyAgent):
         return self._predict_value(self.representation.encode(views, mask).state)
 
     @torch.no_grad()
-    def compute_meters(
-        self,
-        views: Tensor,
-        mask: Tensor,
-        action: Tensor,  # noqa: ARG002
-        indices: Tensor | None,  # noqa: ARG002
-    ) -> dict[str, Tensor]:
+    def compute_meters(self, batch: Minibatch) -> dict[str, Tensor]:
         """Return the shares of dormant units of policy and value function."""
-        state = self.representation.encode(views, mask).state
+        state = self.representation.encode(batch.views, batch.mask).state
         heads = {"dormant_actor": self.policy, "dormant_critic": self.value}
         return {name: compute_dormant_fraction(head, state) for name, head in heads.items()}
 

@@ -47,13 +47,19 @@ class NeighborSearch(Protocol):
         Steps from `horizon` on are ignored. `rng` depends on the number of the batch alone.
         """
 
+    def search(self, replay: ReplayBuffer, rows: FeatureRows, *, horizon: int, rng: np.random.Generator) -> Tensor:
+        """Return ascending distances [B, G, k] from `rows`, such as those of `make_feature_rows`."""
+
 
 def get_feature_rows(replay: ReplayBuffer, indices: NDArray[np.int64]) -> FeatureRows:
     """Return copies of the features of steps."""
     slots = indices % replay.capacity
-    return FeatureRows(
-        _get_ring(replay).take(slots, axis=0), _get_group_mask(replay, replay.steps.take(slots)), indices
-    )
+    return _make_rows(_get_ring(replay).take(slots, axis=0), replay.steps.take(slots)["mask"], indices)
+
+
+def make_feature_rows(features: NDArray[np.float32], mask: NDArray[np.bool_]) -> FeatureRows:
+    """Return features [N, G, P] of observations that are not stored, with their mask of views [N, V]."""
+    return _make_rows(features, mask, np.full(len(mask), -1))
 
 
 def iter_neighbor_rows(
@@ -85,16 +91,15 @@ def _iter_contiguous_rows(replay: ReplayBuffer, start: int, end: int) -> Iterato
         slot = start % replay.capacity
         count = min(BLOCK_STEPS, end - start, replay.capacity - slot)
         part = slice(slot, slot + count)
-        mask = _get_group_mask(replay, replay.steps[part])
-        yield FeatureRows(_get_ring(replay)[part], mask, np.arange(start, start + count))
+        yield _make_rows(_get_ring(replay)[part], replay.steps[part]["mask"], np.arange(start, start + count))
         start += count
 
 
-def _get_group_mask(replay: ReplayBuffer, steps: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return which groups of features are present [N, G]: those of a present view, that of all views if any is."""
-    mask = np.concatenate([steps["mask"], steps["mask"].any(1, keepdims=True)], axis=1)  # [N, V + 1]
-    groups = _get_ring(replay).shape[1]
-    return mask[:, -1:] if groups == 1 else mask[:, :groups]
+def _make_rows(features: NDArray[np.float32], view_mask: NDArray[np.bool_], indices: NDArray[np.int64]) -> FeatureRows:
+    """Return rows whose groups are present by the mask of views: that of its view, or if any view is."""
+    mask = np.concatenate([view_mask, view_mask.any(1, keepdims=True)], axis=1)  # [N, V + 1]
+    groups = features.shape[1]
+    return FeatureRows(features, mask[:, -1:] if groups == 1 else mask[:, :groups], indices)
 
 
 def _get_ring(replay: ReplayBuffer) -> NDArray[np.float32]:

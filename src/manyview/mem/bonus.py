@@ -72,10 +72,18 @@ class EntropyBonus(nn.Module):
 
     @torch.no_grad()
     def reward_distances(self, distances: Tensor, mask: Tensor) -> Tensor:
-        """Return r̂ [B] of Eq. 9 for distances [B, V + 1] of another search, or [B, 1] with `joint`."""
-        num_updates = 1 if self.training else 0
-        reward = self._reward_distances(distances, mask, num_batches=num_updates)
-        return self._scale_reward(reward, mask.any(1, keepdim=True), num_batches=num_updates)
+        """Return r̂ [B] of Eq. 9 for distances [B, V + 1] of another search, or [B, 1] with `joint`.
+
+        `mask` [B, V] marks the present views.
+        """
+        num_updates, present = 1 if self.training else 0, mask.any(1, keepdim=True)
+        reward = self._reward_distances(distances, self._make_terms_mask(mask), num_batches=num_updates)
+        return self._scale_reward(reward, present, num_batches=num_updates)
+
+    def _make_terms_mask(self, mask: Tensor) -> Tensor:
+        """Return the mask of the distances, as `compute_distances` does."""
+        present = mask.any(1, keepdim=True)
+        return present if self.config.entropy == "joint" else torch.cat([mask, present], dim=1)
 
     def _find_reference(self, features: Features, indices: Tensor | None) -> tuple[Tensor | None, ReferenceSet | None]:
         """Return row indices and search set of a replay batch; no set without a bank: the batch itself."""
@@ -136,8 +144,16 @@ class EntropyBonus(nn.Module):
         return motion[mask].mean() / distances[mask].mean().clamp(min=1e-12)
 
     @torch.no_grad()
-    def evaluate_reward(self, features: Features, *, indices: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return r̂ [B] before and after `reward_scale`, searched as in `compute_reward`; no state changes."""
-        row_indices, reference = self._find_reference(features, indices)
-        reward = self.compute_unscaled_reward(features, indices=row_indices, reference=reference, num_batches=0)
+    def evaluate_reward(
+        self, features: Features, *, indices: Tensor | None = None, distances: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return r̂ [B] before and after `reward_scale`, searched as in `compute_reward`; no state changes.
+
+        `distances` are those of another search, as in `reward_distances`.
+        """
+        if distances is not None:
+            reward = self._reward_distances(distances, self._make_terms_mask(features.mask), num_batches=0)
+        else:
+            row_indices, reference = self._find_reference(features, indices)
+            reward = self.compute_unscaled_reward(features, indices=row_indices, reference=reference, num_batches=0)
         return reward, self.reward_moments.scale_reward(reward, self.config.reward_scale)

@@ -52,5 +52,6 @@ class MEM(MEMRepresentation):
         bonus: EntropyBonus | None = None,
         beta: float = 0.0,
         indices: Tensor | None = None,
+        distances: Tensor | None = None,
     ) -> Diagnostics:
-        return super().diagnose(features, bonus=bonus or self.bonus, beta=beta, indices=indices)
+        return super().diagnose(features, bonus=bonus or self.bonus, beta=beta, indices=indices, distances=distances)

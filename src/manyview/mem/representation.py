@@ -163,21 +163,23 @@ class MEMRepresentation(nn.Module):
         bonus: EntropyBonus | None = None,
         beta: float = 0.0,
         indices: Tensor | None = None,
+        distances: Tensor | None = None,
     ) -> Diagnostics:
         """Compute health meters of features and `bonus` on a batch, without changing any state.
 
-        Call it every few hundred updates. `indices` and the search set of r̂ are as in `EntropyBonus.compute_reward`;
-        the share of each view is computed on the batch alone.
+        Call it every few hundred updates. `indices` and the search set of r̂ are as in `EntropyBonus.compute_reward`,
+        or `distances` are given as in `EntropyBonus.reward_distances`; the share of each view is computed on the batch
+        alone.
         """
-        distances, mask = compute_distances(features, k=3 if bonus is None else bonus.config.k, indices=indices)
-        reward = intrinsic_reward(distances, mask)
+        batch_distances, mask = compute_distances(features, k=3 if bonus is None else bonus.config.k, indices=indices)
+        reward = intrinsic_reward(batch_distances, mask)
         scaled_reward = None
         if bonus is not None:
-            reward, scaled_reward = bonus.evaluate_reward(features, indices=indices)
+            reward, scaled_reward = bonus.evaluate_reward(features, indices=indices, distances=distances)
         return compute_diagnostics(
             features,
             self.view_names,
-            distances=distances,
+            distances=batch_distances,
             logits=self.discriminator(features.shared),
             reward=reward,
             scaled_reward=scaled_reward,

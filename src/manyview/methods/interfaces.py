@@ -169,6 +169,9 @@ class StoresFeatures(Protocol):
         `features` are those by `Bonus.stored_feature_source`.
         """
 
+    def reward_distances(self, distances: Tensor, mask: Tensor) -> Tensor:
+        """Return r̂ [B] for the distances [B, groups, k] of `neighbor_search` and `mask` [B, V] of the states."""
+
 
 def find_stored_features(bonus: Any) -> StoresFeatures | None:
     """Return the bonus if it stores features in its config, None otherwise."""
@@ -182,8 +185,14 @@ class RewardsStates(Protocol):
     @property
     def shares_encoder(self) -> bool: ...
 
-    def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
-        """Return r̂ [B] of `views` [B, V, C, H, W] among each other, without changing any state."""
+    @property
+    def feature_source(self) -> FeatureSource | None: ...
+
+    def reward_states(self, views: Tensor, mask: Tensor, features: Any = None) -> Tensor:
+        """Return r̂ [B] of `views` [B, V, C, H, W] among each other, without changing any state.
+
+        `features` are the representation's; they are given only if `feature_source` is not None.
+        """
 
 
 @runtime_checkable
@@ -221,7 +230,10 @@ class HasDiagnostics(Protocol):
     def encode(self, views: Tensor, mask: Tensor | None = None) -> Any: ...
 
     def diagnose(self, features: Any, *, beta: float, indices: Tensor | None = None) -> Any:
-        """Compute the health meters of a batch, without changing any state."""
+        """Compute the health meters of a batch, without changing any state.
+
+        A bonus that stores features also gets `neighbor_distances` [B, groups, k], as `batch.neighbor_distances`.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from manyview.agents import Agent
+from manyview.agents.base import NeighborFn
 from manyview.config.groups import EvaluationConfig
 from manyview.envs import View
 from manyview.envs.contract import EnvError
 from manyview.envs.views import Image, Observation
 from manyview.envs.visualization.recording import RecordedStep
-from manyview.methods import RewardsStates
 from manyview.train import factory
 from manyview.train.checkpoint import format_checkpoint_name
 from manyview.train.compute import autocast
@@ -83,6 +83,7 @@ def evaluate_policy(
     stop: StopRequest | None = None,
     calls: EnvCallTracker | None = None,
     warn: Callable[[str], None] = lambda _: None,
+    search: NeighborFn | None = None,
 ) -> Evaluation:
     """Evaluate a policy without exploration.
 
@@ -100,6 +101,7 @@ def evaluate_policy(
         stop: Stop request, checked before every step.
         calls: Marks calls of the environment for the watchdog.
         warn: Receives a text as soon as `max_steps` or `video_steps` is reached.
+        search: Search in the replay buffer, without which a bonus that stores features records no r̂.
 
     Raises:
         StopRequested: There was a stop request.
@@ -143,7 +145,7 @@ def evaluate_policy(
                 last_reward, frame = float(reward), frame + info.get("frames", 1)
                 total, length, ended = total + last_reward, length + 1, terminated or truncated
             if observations:
-                recording = EpisodeRecording(recorded_steps, _compute_bonuses(agent, observations))
+                recording = EpisodeRecording(recorded_steps, _compute_bonuses(agent, observations, search))
             returns.append(total)
             steps.append(length)
     return Evaluation(returns, steps, recording, cut)
@@ -205,6 +207,7 @@ class Evaluator:
                 stop=stop,
                 calls=trainer.env_calls,
                 warn=self._warn_once,
+                search=trainer.search_neighbors,
             )
 
     def _warn_once(self, text: str) -> None:
@@ -260,13 +263,14 @@ def _extract_images(views: Tensor, mask: Tensor, view_specs: Sequence[View]) -> 
 
 
 @torch.no_grad()
-def _compute_bonuses(agent: Agent, observations: list[tuple[Tensor, Tensor]]) -> list[float] | None:
-    bonus: Any = agent.bonus
-    if not isinstance(bonus, RewardsStates):
-        return None
+def _compute_bonuses(
+    agent: Agent, observations: list[tuple[Tensor, Tensor]], search: NeighborFn | None
+) -> list[float] | None:
     rewards: list[float] = []
     for start in range(0, len(observations), BONUS_BATCH_ROWS):
         views, mask = (torch.cat(parts) for parts in zip(*observations[start : start + BONUS_BATCH_ROWS], strict=True))
-        images = agent.prepare_views(views) if bonus.shares_encoder else views
-        rewards += bonus.reward_states(images, mask).tolist()
+        reward = agent.reward_states(views, mask, search)
+        if reward is None:
+            return None
+        rewards += reward.tolist()
     return rewards

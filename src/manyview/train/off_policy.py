@@ -27,9 +27,11 @@ from manyview.agents import OffPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, Batch, SegmentLog
 from manyview.data.layout import check_replay_fits
+from manyview.data.neighbors import make_feature_rows
 from manyview.train import factory
 from manyview.train.collector import Collector
-from manyview.train.trainer import AdvanceResult, LastBatch, Trainer
+from manyview.train.trainer import AdvanceResult, Trainer
+from manyview.utils.seeding import make_rng
 
 
 class ReplayTrainer(Trainer):
@@ -60,9 +62,8 @@ class ReplayTrainer(Trainer):
         """Updates between two logged ones."""
         return max(1, self.config.logging.every_steps // self.config.schedule.update_every_steps)
 
-    def get_last_batch(self) -> LastBatch | None:
-        batch = self.last_batch
-        return None if batch is None else LastBatch(batch.views, batch.mask, batch.action, batch.indices)
+    def get_last_batch(self) -> Batch | None:
+        return self.last_batch
 
     @property
     def should_update(self) -> bool:
@@ -100,6 +101,14 @@ class OffPolicyTrainer(ReplayTrainer):
     @property
     def num_inserted(self) -> int:
         return self.replay.inserted
+
+    def search_neighbors(self, features: Tensor, mask: Tensor) -> Tensor | None:
+        search = self.agent.neighbor_search
+        if search is None:
+            return None
+        rows = make_feature_rows(*(part.cpu().numpy() for part in (features.float(), mask)))
+        rng = make_rng(self.config.seed, "evaluation neighbors", self.counters.frames)
+        return search.search(self.replay, rows, horizon=self.replay.inserted, rng=rng).to(self.device)
 
     def open_log(self, directory: Path, writer: AsyncWriter) -> SegmentLog:
         return SegmentLog(directory, self.replay, writer)

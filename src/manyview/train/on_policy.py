@@ -37,7 +37,7 @@ from manyview.envs.views import NotRestorable, Observation
 from manyview.train import checkpoint, factory
 from manyview.train.compute import autocast
 from manyview.train.preprocessing import to_batched_tensors
-from manyview.train.trainer import AdvanceResult, LastBatch, Metrics, Trainer
+from manyview.train.trainer import AdvanceResult, Metrics, Trainer
 from manyview.utils.resources import check_memory
 from manyview.utils.seeding import derive_seed, make_rng
 
@@ -118,9 +118,8 @@ class OnPolicyTrainer(Trainer):
             self._start_rollout(restore_all(self.env, state["env"]))
         self._checkpoint_state = self._capture_state()
 
-    def get_last_batch(self) -> LastBatch | None:
-        batch = self._last_batch
-        return None if batch is None else LastBatch(batch.views, batch.mask, batch.action, None)
+    def get_last_batch(self) -> Minibatch | None:
+        return self._last_batch
 
     def close(self) -> None:
         with self.env_calls("close"):

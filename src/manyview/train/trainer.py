@@ -11,9 +11,9 @@ from torch import Tensor
 
 from manyview.agents import NonFiniteError, OffPolicyAgent, OnPolicyAgent
 from manyview.config.schema import RunConfig
-from manyview.data import AsyncWriter, NullLog, ReplayLog
+from manyview.data import AsyncWriter, Batch, Minibatch, NullLog, ReplayLog
 from manyview.envs.vector import get_attr_values
-from manyview.methods import HasDiagnostics
+from manyview.methods import HasDiagnostics, get_rewarded_views
 from manyview.train import factory
 from manyview.train.compute import autocast, resolve_compute, resolve_device
 from manyview.train.counters import Counters
@@ -36,15 +36,6 @@ class AdvanceResult(NamedTuple):
     """Return, steps and frames of each episode that ended."""
     warnings: Sequence[str] = ()
     """Texts for the run's warning records."""
-
-
-class LastBatch(NamedTuple):
-    """Batch of the last update, for diagnostics."""
-
-    views: Tensor  # [B, V, C, H, W]
-    mask: Tensor  # [B, V]
-    action: Tensor  # [B] or [B, A]
-    rows: Tensor | None  # [B], indices in the replay buffer; None on-policy
 
 
 class Trainer(ABC):
@@ -134,25 +125,40 @@ class Trainer(ABC):
         return sorted({name for names in get_attr_values(self.env, "changed_views") for name in names})
 
     @abstractmethod
-    def get_last_batch(self) -> LastBatch | None:
+    def get_last_batch(self) -> Batch | Minibatch | None:
         """Return the batch of the last update; None before the first."""
+
+    def search_neighbors(self, features: Tensor, mask: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Return the distances of the bonus's search in the replay buffer; None if it is not in this process."""
+        return None
 
     @torch.no_grad()
     def compute_diagnostics(self) -> dict[str, Any]:
         """Return the meters of the agent and the diagnostics of its bonus or representation, on the last batch."""
-        agent, batch = self.agent, self.get_last_batch()
+        agent: Any = self.agent
+        batch: Any = self.get_last_batch()
         if batch is None:
             return {}
-        meters = agent.compute_meters(batch.views, batch.mask, batch.action, batch.rows)
-        values: dict[str, Any] = {name: meter.item() for name, meter in meters.items()}
-        bonus: Any = agent.bonus
-        part: Any = bonus if isinstance(bonus, HasDiagnostics) else agent.representation
-        if not isinstance(part, HasDiagnostics):
+        values: dict[str, Any] = {name: meter.item() for name, meter in agent.compute_meters(batch).items()}
+        if isinstance(agent.bonus, HasDiagnostics):
+            diagnostics = self._diagnose_bonus(agent.bonus, batch)
+        elif isinstance(agent.representation, HasDiagnostics):
+            views, mask, indices = get_rewarded_views(batch, "current")
+            features = agent.representation.encode(agent.prepare_views(views), mask)
+            diagnostics = agent.representation.diagnose(features, beta=self.beta, indices=indices)
+        else:
             return values
-        is_policy_input = part is agent.representation or bonus.shares_encoder
-        views = agent.prepare_views(batch.views) if is_policy_input else batch.views
-        diagnostics = part.diagnose(part.encode(views, batch.mask), beta=self.beta, indices=batch.rows)
         return {**values, **diagnostics.to_metrics(), "health": diagnostics.summarize()}
+
+    def _diagnose_bonus(self, bonus: Any, batch: Batch | Minibatch) -> Any:
+        """Diagnose a bonus on the features and the search that it pays by."""
+        views, mask, indices = get_rewarded_views(batch, bonus.config.rewarded_state)
+        features = self.agent.encode_for_bonus(views, mask, bonus.feature_source or bonus.stored_feature_source)
+        if features is None:
+            features = bonus.encode(self.agent.prepare_views(views) if bonus.shares_encoder else views, mask)
+        distances = getattr(batch, "neighbor_distances", None)
+        stored = {} if distances is None else {"neighbor_distances": distances}
+        return bonus.diagnose(features, beta=self.beta, indices=indices, **stored)
 
     @abstractmethod
     def close(self) -> None:

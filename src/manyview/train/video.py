@@ -17,7 +17,8 @@ class EpisodeRecording:
 
     steps: list[RecordedStep]
     reward_int: list[float] | None
-    """r̂ of each step among those of the episode and of MEM's feature bank, if any; None without a bonus."""
+    """r̂ of each step as it is paid: among those of the episode and of MEM's feature bank, or with stored features in
+    the replay buffer. None without a bonus, or without a replay buffer to search."""
 
 
 def format_captions(recording: EpisodeRecording, *, beta: float) -> list[str]:

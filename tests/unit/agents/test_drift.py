@@ -128,7 +128,7 @@ def test_a_resumed_run_logs_the_same_drift() -> None:
     measured, data = [], trainer.last_batch
     for each in trainers:
         each.agent.update(data, 10)
-        measured.append(each.agent.compute_meters(data.views, data.mask, data.action, data.indices))
+        measured.append(each.agent.compute_meters(data))
         each.close()
     assert measured[0] == measured[1]
     assert measured[0]["drift"] > 0
@@ -147,14 +147,14 @@ def test_drift_is_that_of_the_encoder_which_the_bonus_uses() -> None:
     target.drift_meter.store_encoder()
     for parameter in target.representation.parameters():
         parameter.data.add_(1.0)
-    assert target.compute_meters(data.views, data.mask, data.action, data.indices)["drift"] == 0
+    assert target.compute_meters(data)["drift"] == 0
 
 
 @pytest.mark.parametrize("method", ["re3", "none", "mem"])
 def test_without_a_bank_there_is_no_drift(method: str) -> None:
     learner: Any = agent("drqv2", method, bonus_changes={"bank": 0} if method == "mem" else None)
     data = batch()
-    assert set(learner.compute_meters(data.views, data.mask, data.action, None)) == {"dormant_actor", "dormant_critic"}
+    assert set(learner.compute_meters(data)) == {"dormant_actor", "dormant_critic"}
 
 
 def count_dormant(layers: list[nn.Linear], inputs: Tensor) -> list[bool]:
@@ -176,7 +176,7 @@ def test_dormant_units_are_counted_in_actor_and_both_critics(kind: str) -> None:
         layer: Any = head[2]
         layer.weight[:count], layer.bias[:count] = 0.0, -1.0
     state = learner.representation.encode(data.views, data.mask).state
-    meters = learner.compute_meters(data.views, data.mask, data.action, None)
+    meters = learner.compute_meters(data)
     actor = count_dormant([learner.actor[0], learner.actor[2]], state)  # type: ignore[list-item]
     both = [
         dormant for head in critics for dormant in count_dormant([head[0], head[2]], torch.cat([state, data.action], 1))

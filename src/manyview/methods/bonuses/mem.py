@@ -173,17 +173,18 @@ class MEMBonus(Bonus):
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
         views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
         if self.config.search == "buffer":
-            any_view = mask.any(1, keepdim=True)
-            terms_mask = any_view if self.config.entropy == "joint" else torch.cat([mask, any_view], dim=1)
-            return self.entropy.reward_distances(get_neighbor_distances(batch)[..., -1], terms_mask)
+            return self.reward_distances(get_neighbor_distances(batch), mask)
         # PAPER: D13. Clean frames, unless the critic's augmented ones are shared.
         if features is None:
             features = self.encode(views, mask)
         return self.entropy.compute_reward(features, indices=indices)
 
+    def reward_distances(self, distances: Tensor, mask: Tensor) -> Tensor:
+        return self.entropy.reward_distances(distances[..., -1], mask)
+
     @torch.no_grad()
-    def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
-        return self.entropy.evaluate_reward(self.encode(views, mask))[1]
+    def reward_states(self, views: Tensor, mask: Tensor, features: Features | None = None) -> Tensor:
+        return self.entropy.evaluate_reward(self.encode(views, mask) if features is None else features)[1]
 
     @torch.no_grad()
     def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:
@@ -211,9 +212,17 @@ class MEMBonus(Bonus):
         metrics |= self.encoder.update(batch, features)
         return {f"bonus_{name}": value for name, value in metrics.items()} | {"bonus_grad_norm": grad_norm}
 
-    def diagnose(self, features: Features, *, beta: float, indices: Tensor | None = None) -> Diagnostics:
-        """Compute health meters of the encoder's features and of r̂."""
-        return self.encoder.diagnose(features, bonus=self.entropy, beta=beta, indices=indices)
+    def diagnose(
+        self,
+        features: Features,
+        *,
+        beta: float,
+        indices: Tensor | None = None,
+        neighbor_distances: Tensor | None = None,
+    ) -> Diagnostics:
+        """Compute health meters of `features` and of r̂, searched as it is paid."""
+        distances = None if neighbor_distances is None else neighbor_distances[..., -1]
+        return self.encoder.diagnose(features, bonus=self.entropy, beta=beta, indices=indices, distances=distances)
 
 
 @register_bonus("mem", MEMBonusConfig)

@@ -125,11 +125,15 @@ class RE3(Bonus):
 
     @torch.no_grad()
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
+        views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
         if self.config.search == "batch":
-            views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
             return self.compute_reward(self.encode(views, mask), indices=indices)
-        distances = get_neighbor_distances(batch)[:, 0]  # [B, k], ascending
-        return self._scale(distances.mean(1) if self.config.average else distances[:, -1])
+        return self.reward_distances(get_neighbor_distances(batch), mask)
+
+    @torch.no_grad()
+    def reward_distances(self, distances: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002
+        nearest = distances[:, 0]  # [B, k], ascending
+        return self._scale(nearest.mean(1) if self.config.average else nearest[:, -1])
 
     @torch.no_grad()
     def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:

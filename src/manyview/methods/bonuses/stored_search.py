@@ -106,15 +106,20 @@ class StoredNeighborSearch:
         rng: np.random.Generator,
     ) -> Tensor:
         """Return ascending distances [B, G, k], or [B, 1, k] with `joint`."""
-        is_next = self.rewarded_state == "next"
-        queries = _to_reference_set(get_feature_rows(replay, next_indices if is_next else indices))
-        rows = iter_neighbor_rows(replay, horizon=horizon, max_rows=self.max_rows, rng=rng, after_action=is_next)
+        queries = get_feature_rows(replay, next_indices if self.rewarded_state == "next" else indices)
+        return self.search(replay, queries, horizon=horizon, rng=rng)
+
+    @torch.no_grad()
+    def search(self, replay: ReplayBuffer, rows: FeatureRows, *, horizon: int, rng: np.random.Generator) -> Tensor:
+        """Return the distances of any `rows`; those that are not in the replay buffer have the index -1."""
+        queries, is_next = _to_reference_set(rows), self.rewarded_state == "next"
+        blocks = iter_neighbor_rows(replay, horizon=horizon, max_rows=self.max_rows, rng=rng, after_action=is_next)
         distances = search_neighbors(
             queries.points,
             self.k,
             mask=queries.mask,
             indices=queries.indices,
-            blocks=_iter_reference_sets(rows),
+            blocks=_iter_reference_sets(blocks),
             combine=self.combine,
         )
         return distances.transpose(0, 1).contiguous()
