@@ -1,14 +1,19 @@
 """Estimate memory, parameters and duration of a run from a few real steps and updates."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from math import ceil
 from statistics import median
 from time import perf_counter
+from typing import Any
+
+import numpy as np
 
 from manyview.config.overrides import apply_overrides
 from manyview.config.schema import RunConfig
+from manyview.data import NeighborSearch, ReplayBuffer
+from manyview.envs import View
 from manyview.train import factory
 from manyview.train.compute import configure_torch, resolve_compute
 from manyview.train.memory_estimate import estimate_rollout_state_bytes
@@ -22,6 +27,7 @@ from manyview.utils.text import format_bytes
 TRIAL_UPDATES = 5
 TRIAL_STEPS = 2_000
 TRIAL_EVALUATION_STEPS = 20
+MIN_SEARCH_ROWS = 100
 MAX_TRIAL_S = 3.0
 """Upper limit of the time spent on trial steps."""
 DEFAULT_EPISODE_FRAMES = 1000
@@ -44,6 +50,8 @@ class RunEstimate:
     step_s: float
     update_s: float
     evaluation_s: float
+    search_s: float = 0.0
+    """Time of a search among the stored features at the end of the run; 0 if the bonus stores none."""
 
     @property
     def steps(self) -> float:
@@ -54,15 +62,26 @@ class RunEstimate:
         schedule, rollout, agent = self.config.schedule, self.config.rollout, self.config.agent
         if self.config.is_on_policy:
             rows = rollout.envs * rollout.steps
-            return self.steps / rows * float(agent.epochs * ceil(rows / agent.batch_size))
+            return self.steps / rows * float(agent.epochs * math.ceil(rows / agent.batch_size))
         return max(0.0, self.steps - schedule.seed_frames / self.frames_per_step) / schedule.update_every_steps
+
+    @property
+    def mean_search_s(self) -> float:
+        """Mean time of a search, which is proportional to the steps that it reads while the replay buffer fills up."""
+        first, last = self.config.schedule.seed_frames / self.frames_per_step, self.steps
+        rows = _count_search_rows(self.config, last)
+        if first >= rows:
+            return self.search_s
+        filling = (rows**2 - first**2) / 2  # sum of the rows until the search set is complete
+        return self.search_s * (filling / rows + last - rows) / (last - first)
 
     @property
     def seconds(self) -> float:
         rollout = self.config.rollout
         min_frames = rollout.envs * rollout.steps * self.frames_per_step if self.config.is_on_policy else 1
         evaluations = 1 + self.config.schedule.frames / max(min_frames, self.config.evaluation.every_frames)
-        return self.steps * self.step_s + self.updates * self.update_s + evaluations * self.evaluation_s
+        update_s = self.update_s + self.mean_search_s
+        return self.steps * self.step_s + self.updates * update_s + evaluations * self.evaluation_s
 
 
 def estimate_run(config: RunConfig) -> RunEstimate:
@@ -109,6 +128,7 @@ def estimate_run(config: RunConfig) -> RunEstimate:
         * len(factory.list_evaluation_levels(settings))
         * evaluation_step_s
         * (episode_steps or DEFAULT_EPISODE_FRAMES / frames_per_step),
+        search_s=_time_search(trainer.agent, config, shapes, steps=config.schedule.frames // frames_per_step),
     )
 
 
@@ -119,7 +139,7 @@ def _make_trial_config(config: RunConfig) -> RunConfig:
         rows = (TRIAL_UPDATES + 1) * config.agent.batch_size
         min_steps = 1 + max(3, getattr(config.bonus, "k", 0))  # k-NN needs more than k rows
         return apply_overrides(
-            config, {"rollout": {"steps": min(config.rollout.steps, max(min_steps, ceil(rows / envs)))}}
+            config, {"rollout": {"steps": min(config.rollout.steps, max(min_steps, math.ceil(rows / envs)))}}
         )
     after_end = config.schedule.frames + 1
     return apply_overrides(
@@ -169,6 +189,34 @@ def _time_steps(trainer: OffPolicyTrainer) -> tuple[float, int | None]:
     return (perf_counter() - start_s) / steps, episode_steps
 
 
+def _time_search(agent: Any, config: RunConfig, shapes: factory.Shapes, *, steps: int) -> float:
+    """Return the seconds of a batch's search after `steps` of the run; 0 if the bonus stores no features.
+
+    A replay buffer of single pixels holds as many random features as the run's, or as many as fit into memory.
+    """
+    search: NeighborSearch | None = getattr(agent, "neighbor_search", None)
+    if search is None:
+        return 0.0
+    shape, batch_size = agent.bonus.feature_shape, config.replay.batch_size
+    fitting = (get_free_memory_bytes() or math.inf) / 4 // (4 * math.prod(shape))
+    rows = max(MIN_SEARCH_ROWS, int(min(steps, config.replay.capacity, fitting)))
+    views = [View(view.name, 1, 1, 1, fill=(0,)) for view in shapes.views]
+    replay = ReplayBuffer(views, action_shape=(1,), capacity=rows, frame_stack=1, feature_shape=shape)
+    rng, replay.inserted = np.random.default_rng(0), rows
+    replay.steps["mask"] = replay.steps["acted"] = True
+    rng.standard_normal(dtype=np.float32, out=replay.features)
+    indices = rng.integers(rows // 2, rows - 1, batch_size)
+    search_s = median(
+        _time_call(lambda: search(replay, indices, indices, horizon=rows, rng=rng)) for _ in range(TRIAL_UPDATES)
+    )
+    return search_s * _count_search_rows(config, steps) / _count_search_rows(config, rows)
+
+
+def _count_search_rows(config: RunConfig, steps: float) -> float:
+    """Return the number of stored features that a search reads after `steps` of the run."""
+    return min(steps, config.replay.capacity, getattr(config.bonus, "max_rows", None) or steps)
+
+
 def _time_call(work: Callable[[], object]) -> float:
     start_s = perf_counter()
     work()
@@ -187,6 +235,11 @@ def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
         if config.is_on_policy
         else {"replay": f"{format_bytes(estimate.data_bytes)} {location} for {config.replay.capacity:,} steps"}
     )
+    search = (
+        {"search time": f"{1000 * estimate.search_s:.3g} ms more per update in the full replay buffer"}
+        if estimate.search_s
+        else {}
+    )
     rows = {
         "views": ", ".join(estimate.views),
         "parameters": f"{estimate.parameters:,}",
@@ -195,6 +248,7 @@ def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
         "free memory": format_bytes(estimate.free_bytes),
         "step time": f"{1000 * estimate.step_s:.3g} ms",
         "update time": f"{1000 * estimate.update_s:.3g} ms",
+        **search,
         "total": f"{estimate.config.schedule.frames:,} frames, {estimate.steps:,.0f} steps, "
         f"{estimate.updates:,.0f} updates",
         "duration": f"about {timedelta(seconds=round(estimate.seconds))} on {estimate.config.compute.device}",
