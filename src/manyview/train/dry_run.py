@@ -8,15 +8,11 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from manyview.config.overrides import apply_overrides
 from manyview.config.schema import RunConfig
-from manyview.data import NeighborSearch, ReplayBuffer
-from manyview.envs import View
 from manyview.train import factory
 from manyview.train.compute import configure_torch, resolve_compute
-from manyview.train.memory_estimate import estimate_rollout_state_bytes
+from manyview.train.memory_estimate import estimate_rollout_state_bytes, make_feature_replay, make_search
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
 from manyview.train.preprocessing import prepare_observation
@@ -192,23 +188,15 @@ def _time_steps(trainer: OffPolicyTrainer) -> tuple[float, int | None]:
 def _time_search(agent: Any, config: RunConfig, shapes: factory.Shapes, *, steps: int) -> float:
     """Return the seconds of a batch's search after `steps` of the run; 0 if the bonus stores no features.
 
-    A replay buffer of single pixels holds as many random features as the run's, or as many as fit into memory.
+    It is timed among as many random features as the run will hold, or as many as fit into memory.
     """
-    search: NeighborSearch | None = getattr(agent, "neighbor_search", None)
-    if search is None:
+    if getattr(agent, "neighbor_search", None) is None:
         return 0.0
-    shape, batch_size = agent.bonus.feature_shape, config.replay.batch_size
-    fitting = (get_free_memory_bytes() or math.inf) / 4 // (4 * math.prod(shape))
+    fitting = (get_free_memory_bytes() or math.inf) / 4 // (4 * math.prod(agent.bonus.feature_shape))
     rows = max(MIN_SEARCH_ROWS, int(min(steps, config.replay.capacity, fitting)))
-    views = [View(view.name, 1, 1, 1, fill=(0,)) for view in shapes.views]
-    replay = ReplayBuffer(views, action_shape=(1,), capacity=rows, frame_stack=1, feature_shape=shape)
-    rng, replay.inserted = np.random.default_rng(0), rows
-    replay.steps["mask"] = replay.steps["acted"] = True
-    rng.standard_normal(dtype=np.float32, out=replay.features)
-    indices = rng.integers(rows // 2, rows - 1, batch_size)
-    search_s = median(
-        _time_call(lambda: search(replay, indices, indices, horizon=rows, rng=rng)) for _ in range(TRIAL_UPDATES)
-    )
+    replay = make_feature_replay(agent, shapes, rows=rows)
+    search = make_search(agent, replay, batch_size=config.replay.batch_size)
+    search_s = median(_time_call(search) for _ in range(TRIAL_UPDATES))
     return search_s * _count_search_rows(config, steps) / _count_search_rows(config, rows)
 
 

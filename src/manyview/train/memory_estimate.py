@@ -8,12 +8,15 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from manyview.agents import OffPolicyAgent, OnPolicyAgent
 from manyview.config.schema import RunConfig
-from manyview.data import Batch, Minibatch
-from manyview.methods import StoresFeatures
+from manyview.data import Batch, Minibatch, ReplayBuffer
+from manyview.data.neighbors import BLOCK_STEPS
+from manyview.envs import View
 from manyview.train.compute import autocast, resolve_device
 from manyview.train.factory import Shapes
 from manyview.utils.distributed import no_sync
@@ -33,16 +36,17 @@ def estimate_update_bytes(agent: OffPolicyAgent | OnPolicyAgent, config: RunConf
     """
     if not reset_peak_memory():
         return None
+    search = _make_dummy_search(agent, config, shapes)
     before = read_resident_bytes("VmRSS")
     agent_copy = deepcopy(agent)
-    update = _make_dummy_update(agent_copy, config, shapes)
+    update = _make_dummy_update(agent_copy, config, shapes, search)
     with autocast(config.compute), no_sync():
         for _ in range(2):  # the first update allocates the moments
             update()
     needed_bytes = max(0, int(HEAP_OVERHEAD * (read_resident_bytes("VmHWM") - before)))
     if isinstance(agent_copy, OnPolicyAgent):
         needed_bytes += estimate_rollout_state_bytes(agent_copy, config, shapes)
-    del update, agent_copy
+    del update, agent_copy, search
     trim_heap()
     return needed_bytes
 
@@ -63,7 +67,7 @@ def reset_peak_memory() -> bool:
 
 
 def _make_dummy_update(
-    agent: OffPolicyAgent | OnPolicyAgent, config: RunConfig, shapes: Shapes
+    agent: OffPolicyAgent | OnPolicyAgent, config: RunConfig, shapes: Shapes, search: Callable[[], Tensor] | None
 ) -> Callable[[], object]:
     if isinstance(agent, OnPolicyAgent):
         minibatch = _make_dummy_minibatch(config, shapes)
@@ -71,23 +75,44 @@ def _make_dummy_update(
             next_features = agent.representation.encode(minibatch.views, minibatch.mask)
         return lambda: agent.update(minibatch._replace(next_features=next_features))
     batch = _make_dummy_batch(config, shapes)
-    return lambda: agent.update(_add_neighbor_distances(batch, agent.bonus), 0)
+    if search is None:
+        return lambda: agent.update(batch, 0)
+    return lambda: agent.update(batch._replace(neighbor_distances=search().to(batch.action.device)), 0)
 
 
-def _add_neighbor_distances(batch: Batch, bonus: Any) -> Batch:
-    """Return the batch with distances as a sampler adds them for a bonus that stores features."""
-    if not isinstance(bonus, StoresFeatures) or bonus.neighbor_search is None:
-        return batch
-    distances = torch.ones(len(batch.action), *bonus.neighbor_search.distances_shape, device=batch.action.device)
-    return batch._replace(neighbor_distances=distances)
+def _make_dummy_search(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> Callable[[], Tensor] | None:
+    """Return a search of two blocks of stored features; None if the agent searches none."""
+    if not isinstance(agent, OffPolicyAgent) or agent.neighbor_search is None:
+        return None
+    rows = 2 * BLOCK_STEPS
+    return make_search(agent, make_feature_replay(agent, shapes, rows=rows), batch_size=config.replay.batch_size)
+
+
+def make_feature_replay(agent: OffPolicyAgent, shapes: Shapes, *, rows: int) -> ReplayBuffer:
+    """Return a full replay buffer of `rows` single pixels with random features, as the agent's bonus stores them."""
+    bonus: Any = agent.bonus
+    views = [View(view.name, 1, 1, 1, fill=(0,)) for view in shapes.views]
+    replay = ReplayBuffer(views, action_shape=(1,), capacity=rows, frame_stack=1, feature_shape=bonus.feature_shape)
+    np.random.default_rng(0).standard_normal(dtype=np.float32, out=replay.features)
+    replay.steps["mask"] = replay.steps["acted"] = True
+    replay.inserted = rows
+    return replay
+
+
+def make_search(agent: OffPolicyAgent, replay: ReplayBuffer, *, batch_size: int) -> Callable[[], Tensor]:
+    """Return a search of a batch of random steps of a full replay buffer, as the sampler runs it."""
+    search: Any = agent.neighbor_search
+    rng, horizon = np.random.default_rng(0), replay.inserted
+    indices = rng.integers(horizon // 2, horizon - 1, batch_size)
+    return lambda: search(replay, indices, indices, horizon=horizon, rng=rng)
 
 
 @torch.no_grad()
 def estimate_rollout_state_bytes(agent: OnPolicyAgent, config: RunConfig, shapes: Shapes) -> int:
     """Return the bytes of a rollout's features and of the state for the next checkpoint.
 
-    Features of all steps count twice, since they exist twice while they are concatenated. The memory is on the agent's
-    device: 0 if that is an accelerator.
+    Features of all steps count twice, since they exist twice while they are concatenated; those of the bonus follow
+    the representation's. The memory is on the agent's device: 0 if that is an accelerator.
     """
     if resolve_device(config.compute).type != "cpu":
         return 0
@@ -100,12 +125,15 @@ def estimate_rollout_state_bytes(agent: OnPolicyAgent, config: RunConfig, shapes
     ]
     state_bytes: int = sum(tensor.nbytes for tensor in (*state["tensors"].values(), *moments))
     minibatch = _make_dummy_minibatch(config, shapes)
-    encoder: Any = agent.representation if agent.stores_features else agent.bonus
-    if not hasattr(encoder, "encode"):
-        return state_bytes
-    features = encoder.encode(minibatch.views[:1], minibatch.mask[:1])
+
+    def count_bytes(encoder: Any) -> int:
+        return sum(part.nbytes for part in encoder.encode(minibatch.views[:1], minibatch.mask[:1]))
+
+    stored_bytes = count_bytes(agent.representation) if agent.stores_features else 0
+    uses_own = getattr(agent.bonus, "feature_source", None) is None and hasattr(agent.bonus, "encode")
+    own_bytes = count_bytes(agent.bonus) if uses_own else 0
     rows = (config.rollout.steps + 1) * config.rollout.envs
-    return int(state_bytes + 2 * rows * sum(part.nbytes for part in features))
+    return int(state_bytes + rows * max(2 * stored_bytes, stored_bytes + 2 * own_bytes))
 
 
 def _make_dummy_minibatch(config: RunConfig, shapes: Shapes) -> Minibatch:

@@ -30,6 +30,15 @@ changes = {
 }
 method, advances = "ppo+mem", 121
 """
+STORED = f"""{REPLAY}
+method = "drqv2+re3"
+changes["bonus"] = {{"trunk": "tiny", "latent_dim": 2048}}
+"""
+OWN_FEATURES = f"""{ROLLOUTS}
+method = "ppo+ride"
+changes["representation"] = {{"trunk": "tiny", "latent_dim": 8}}
+changes["bonus"] = {{"trunk": "tiny", "latent_dim": 4096, "hidden": 16}}
+"""
 CONFIG = """
 from manyview.config.overrides import apply_overrides
 
@@ -61,7 +70,13 @@ print(read_resident_bytes("VmHWM") - before)
 @pytest.mark.slow
 @pytest.mark.skipif(not reset_peak_memory(), reason="the system does not tell its peak")
 @pytest.mark.parametrize(
-    "run", [pytest.param(REPLAY, id="replay"), pytest.param(ROLLOUTS, id="rollouts", marks=pytest.mark.long)]
+    "run",
+    [
+        pytest.param(REPLAY, id="replay"),
+        pytest.param(STORED, id="stored features", marks=pytest.mark.long),
+        pytest.param(ROLLOUTS, id="rollouts", marks=pytest.mark.long),
+        pytest.param(OWN_FEATURES, id="features of a bonus", marks=pytest.mark.long),
+    ],
 )
 def test_a_run_takes_the_memory_that_was_predicted(figure: Figure, run: str) -> None:
     predicted, taken = (

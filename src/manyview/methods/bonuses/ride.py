@@ -15,7 +15,7 @@ from manyview.data.batch import Batch, Minibatch, get_next
 from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
 from manyview.methods.registry import register_bonus
-from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
+from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig, PixelFeatures
 from manyview.nn.normalization import RewardScale, make_reward_moments
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.nn.trunks import Trunk
@@ -83,9 +83,13 @@ class RIDE(Bonus):
         self.reward_moments = make_reward_moments(config.reward_scale)
         self.optimizer = make_adam(self.parameters(), lr=config.lr)
 
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> PixelFeatures:
+        """Embed `views` [B, V, C, H, W] by φ."""
+        return self.encoder.encode(views, mask)
+
     @torch.no_grad()
     def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:  # noqa: ARG002
-        return self.compute_reward(rollout.encode_all(self.encoder.encode).state, rollout.done)
+        return self.compute_reward(rollout.encode_all(self.encode).state, rollout.done)
 
     @torch.no_grad()
     def compute_reward(self, embedding: Tensor, done: Tensor) -> Tensor:
@@ -134,17 +138,22 @@ def count_visits(states: Tensor, done: Tensor, *, k: int, kernel: float) -> Tens
     counts ε / (d / mean + ε), with the mean over all neighbors: 1 for an equal state, almost 0 at the mean distance.
     `done` [T, E] marks the steps that ended an episode. States of earlier rollouts are not counted.
     """
-    count = len(states)
     episode = torch.cat([torch.zeros_like(done[:1]), done]).long().cumsum(0).T  # [E, T + 1]
     points = states.transpose(0, 1)  # [E, T + 1, S]
-    squared = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").square()
-    order = torch.arange(count, device=states.device)
-    is_earlier = (episode.unsqueeze(2) == episode.unsqueeze(1)) & (order < order.unsqueeze(1))  # [E, now, earlier]
-    nearest = squared.masked_fill(~is_earlier, torch.inf).topk(min(k, count), dim=2, largest=False).values
+    # One environment at a time: together, their distances would take more memory than the frames.
+    nearest = torch.stack([_find_nearest_earlier(*rows, k=k) for rows in zip(points, episode, strict=True)])
     finite = nearest.isfinite()
     mean = torch.where(finite, nearest, 0.0).sum() / finite.sum().clamp(min=1)
     similarity = torch.where(finite, kernel / (nearest / mean.clamp(min=1e-12) + kernel), 0.0)
     return 1 + similarity.sum(2).T
+
+
+def _find_nearest_earlier(points: Tensor, episode: Tensor, *, k: int) -> Tensor:
+    """Return the squared distances [T + 1, k] of `points` [T + 1, S] to the nearest earlier ones of their episode."""
+    order = torch.arange(len(points), device=points.device)
+    is_earlier = (episode == episode.unsqueeze(1)) & (order < order.unsqueeze(1))  # [now, earlier]
+    squared = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return squared.masked_fill(~is_earlier, torch.inf).topk(min(k, len(points)), largest=False).values
 
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
