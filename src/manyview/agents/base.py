@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from manyview.agents.drift import DriftMeter
+from manyview.agents.drift import DriftMeter, compute_stored_drift, has_trained_parameters
 from manyview.data.batch import Batch, Minibatch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
 from manyview.data.neighbors import NeighborSearch
@@ -200,7 +200,7 @@ class OffPolicyAgent(Agent):
 
     @torch.no_grad()
     def compute_meters(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the shares of dormant units and, with a feature bank, the drift."""
+        """Return the shares of dormant units and the drift, where r̂ compares features of different ages."""
         cropped = self.prepare_views(batch.views)
         state = self.representation.encode(cropped, batch.mask).state
         inputs, critic_heads = self.critic.join(state, batch.action), cast("list[Head]", self.critic.heads)
@@ -209,9 +209,13 @@ class OffPolicyAgent(Agent):
             "dormant_actor": compute_dormant_fraction(self.actor, state),
             "dormant_critic": torch.stack(critic_shares).mean(),
         }
-        if self.bonus is not None and self.drift_meter is not None:
-            drift_views = cropped if self.bonus.shares_encoder else batch.views
+        bonus: Any = self.bonus
+        if self.drift_meter is not None:
+            drift_views = cropped if bonus.shares_encoder else batch.views
             meters["drift"] = self.drift_meter.measure(drift_views, batch.mask, batch.indices)
+        elif batch.stored_features is not None and has_trained_parameters(bonus):
+            features = self.compute_stored_features(batch.views, batch.mask)
+            meters["drift"] = compute_stored_drift(features, batch, bonus.config.rewarded_state)
         return meters
 
     def _make_drift_meter(self) -> DriftMeter | None:

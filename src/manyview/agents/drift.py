@@ -1,11 +1,12 @@
-"""Drift: motion of the bonus's features while they stay in the feature bank."""
+"""Drift: motion of the bonus's features while they stay in the feature bank or the replay buffer."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from manyview.methods.interfaces import HasFeatureBank
+from manyview.data.batch import Batch
+from manyview.methods.interfaces import HasFeatureBank, RewardedState, get_rewarded_views
 from manyview.nn.soft_update import make_target, soft_update
 
 
@@ -39,3 +40,32 @@ class DriftMeter(nn.Module):
         """Return the drift since `store_encoder`, for the images of a batch with replay `indices`."""
         features, past_features = (encoder.encode(views, mask) for encoder in (self.encoder, self.past_encoder))
         return self.bonus.compute_drift(features, past_features, indices=indices)
+
+
+def has_trained_parameters(bonus: nn.Module) -> bool:
+    """Return False for a frozen encoder, whose stored features never age."""
+    return any(parameter.requires_grad for parameter in bonus.parameters())
+
+
+def compute_stored_drift(features: Tensor, batch: Batch, state: RewardedState) -> Tensor:
+    """Return the motion of s_t's features since they were stored, over the mean distance to the k-th neighbor.
+
+    `features` [B, G, P] are those of the current encoder. The rows of a batch are as old as those of the replay buffer
+    that they are compared with.
+    """
+    if batch.stored_features is None or batch.neighbor_distances is None:
+        raise ValueError("batch without stored features: expected one of a sampler with a neighbor_search")
+    distances = batch.neighbor_distances[..., -1]  # [B, G], or [B, 1] of a joint search
+    squared = (features - batch.stored_features).square().sum(-1)  # [B, G]
+    present = _make_group_mask(batch.mask, squared.shape[1])
+    motion = torch.where(present, squared, 0.0)
+    if distances.shape[1] == 1:
+        motion, present = motion.sum(1, keepdim=True), _make_group_mask(batch.mask, 1)
+    searched = _make_group_mask(get_rewarded_views(batch, state)[1], distances.shape[1])
+    return motion.sqrt()[present].mean() / distances[searched].mean().clamp(min=1e-12)
+
+
+def _make_group_mask(mask: Tensor, groups: int) -> Tensor:
+    """Return the present groups of features, as `data.neighbors` does: of a view, or of all if any is present."""
+    terms_mask = torch.cat([mask, mask.any(1, keepdim=True)], dim=1)  # [B, V + 1]
+    return terms_mask[:, -1:] if groups == 1 else terms_mask[:, :groups]

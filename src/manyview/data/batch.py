@@ -24,6 +24,8 @@ class Batch(NamedTuple):
     next_indices: Tensor  # [B] int64, index of s_{t+n}
     neighbor_distances: Tensor | None = None
     """Distances [B, G, k] to the nearest stored features, ascending; None without a neighbor search."""
+    stored_features: Tensor | None = None
+    """Features [B, G, P] of s_t as they were stored; None without a neighbor search."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """Return the batch with `function` applied to every tensor."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from manyview.data.batch import Batch
 from manyview.data.n_step import count_reserve_steps, min_capacity, sample_windows
-from manyview.data.neighbors import NeighborSearch
+from manyview.data.neighbors import NeighborSearch, get_feature_rows
 from manyview.data.replay_buffer import ReplayBuffer
 from manyview.utils.json_io import is_count
 
@@ -24,7 +24,7 @@ class Sampler:
     it is taken, they could overwrite sampled rows: the horizon then advances by a multiple of that number, and a batch
     made for the old horizon is made again. One other thread may add steps while a batch is made.
 
-    A `neighbor_search` sees the same steps, and sets the batch's `neighbor_distances`.
+    A `neighbor_search` sees the same steps, and sets the batch's `neighbor_distances` and `stored_features`.
 
     On the CPU, the images of a batch are in reused memory: they are valid until the next `sample()`. For a CUDA
     `device` that memory is pinned, and the batch is a copy on the device that belongs to the caller.
@@ -143,7 +143,10 @@ class Sampler:
         views, mask = replay.stack_frames(starts, out=buffers.views)
         next_views, next_mask = next_stacks.result()
         search = self._neighbor_search
-        distances = None if search is None else search(replay, starts, next_indices, horizon=horizon, rng=rng)
+        distances = features = None
+        if search is not None:
+            distances = search(replay, starts, next_indices, horizon=horizon, rng=rng)
+            features = torch.from_numpy(get_feature_rows(replay, starts).features)
         return Batch(
             views=torch.from_numpy(views),
             mask=_to_tensor(mask),
@@ -155,6 +158,7 @@ class Sampler:
             indices=_to_tensor(starts),
             next_indices=_to_tensor(next_indices),
             neighbor_distances=distances,
+            stored_features=features,
         )
 
 

@@ -80,7 +80,9 @@ def _make_dummy_update(
     return lambda: agent.update(batch._replace(neighbor_distances=search().to(batch.action.device)), 0)
 
 
-def _make_dummy_search(agent: OffPolicyAgent | PPO, config: RunConfig, shapes: Shapes) -> Callable[[], Tensor] | None:
+def _make_dummy_search(
+    agent: OffPolicyAgent | OnPolicyAgent, config: RunConfig, shapes: Shapes
+) -> Callable[[], Tensor] | None:
     """Return a search of two blocks of stored features; None if the agent searches none."""
     if not isinstance(agent, OffPolicyAgent) or agent.neighbor_search is None:
         return None

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from manyview.agents.drift import DriftMeter
+from manyview.agents.drift import DriftMeter, compute_stored_drift
+from manyview.data import Batch
 from manyview.mem import EntropyBonus, EntropyBonusConfig, Features
 from manyview.train import make_trainer
 from tests.support.batches import agent, batch
@@ -155,6 +156,67 @@ def test_without_a_bank_there_is_no_drift(method: str) -> None:
     learner: Any = agent("drqv2", method, bonus_changes={"bank": 0} if method == "mem" else None)
     data = batch()
     assert set(learner.compute_meters(data)) == {"dormant_actor", "dormant_critic"}
+
+
+def make_stored_batch(distances: Tensor, *, moved_by: float) -> tuple[Tensor, Batch]:
+    """Return features [B, V + 1, P] and a batch whose stored ones are shifted; the first view of two rows is absent."""
+    mask = torch.ones(ROWS, VIEWS, dtype=torch.bool)
+    mask[:2, 0] = False
+    features = make_features(POSITIONS).terms
+    stored = make_features(POSITIONS, offset=moved_by).terms.clone()
+    stored[:2, 0] += 100.0  # must not count: the view is absent
+    data = batch(ROWS)._replace(mask=mask, neighbor_distances=distances, stored_features=stored)
+    return features, data
+
+
+@pytest.mark.parametrize("state", ["current", "next"])
+def test_stored_features_drift_by_their_motion_since_they_were_stored(state: Any) -> None:
+    distances = torch.full((ROWS, VIEWS + 1, 2), 100.0)
+    distances[..., -1] = 2.0
+    distances[3, 1, -1] = 50.0
+    features, data = make_stored_batch(distances, moved_by=0.3)
+    searched = 3 * ROWS - (2 if state == "current" else 0)  # the next state has all views
+    expected = 0.3 / ((2.0 * (searched - 1) + 50.0) / searched)
+    if state == "current":
+        data.neighbor_distances[:2, 0] = 0.0  # type: ignore[index]  # as a search returns for absent views
+    assert compute_stored_drift(features, data, state).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_stored_features_of_a_joint_search_drift_as_one_vector() -> None:
+    features, data = make_stored_batch(torch.full((ROWS, 1, 2), 4.0), moved_by=0.3)
+    expected = 0.3 * (2 * 2**0.5 + (ROWS - 2) * 3**0.5) / ROWS / 4.0  # two rows have two terms, the others three
+    assert compute_stored_drift(features, data, "current").item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_run_that_searches_the_buffer_logs_how_far_its_encoder_has_moved() -> None:
+    """The stored features are those of the encoder that stored them, and age with every update."""
+    trainer: Any = make_trainer(short_run("drqv2+mem", bonus={"bank": 0, "search": "buffer"}))
+    while not trainer.should_update:
+        trainer.collector.step()
+    data = trainer.sampler.sample()
+    assert trainer.agent.compute_meters(data)["drift"] == pytest.approx(0, abs=1e-4)
+    for _ in range(5):
+        trainer.update()
+    data = trainer.last_batch
+    now = trainer.agent.representation.encode(data.views, data.mask).terms
+    motion = [
+        (now[row, term].double() - torch.from_numpy(trainer.replay.features[index])[term].double()).norm().item()
+        for row, index in enumerate(data.indices.tolist())
+        for term in range(now.shape[1])
+    ]
+    expected = sum(motion) / len(motion) / data.neighbor_distances[..., -1].mean().item()
+    assert expected > 1e-3
+    assert trainer.compute_diagnostics()["drift"] == pytest.approx(expected, rel=1e-4)
+    trainer.close()
+
+
+def test_the_features_of_a_frozen_encoder_do_not_age() -> None:
+    trainer: Any = make_trainer(short_run("drqv2+re3"))
+    while trainer.advance().metrics is None:
+        pass
+    assert trainer.last_batch.stored_features is not None
+    assert set(trainer.compute_diagnostics()) == {"dormant_actor", "dormant_critic"}
+    trainer.close()
 
 
 def count_dormant(layers: list[nn.Linear], inputs: Tensor) -> list[bool]:
