@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from manyview.agents.drift import DriftMeter, compute_stored_drift, has_trained_parameters
 from manyview.data.batch import Batch, Minibatch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
-from manyview.data.neighbors import NeighborSearch
+from manyview.data.neighbors import NeighborFn, NeighborSearch
 from manyview.methods.interfaces import (
     Bonus,
     FeatureSource,
@@ -30,6 +30,7 @@ from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_d
 from manyview.nn.module_state import get_module_state, load_module_state
 from manyview.nn.normalization import RunningMoments
 from manyview.nn.optim import make_adam
+from manyview.nn.precision import compute_in_float32
 from manyview.nn.soft_update import make_target, soft_update
 from manyview.nn.two_hot import TwoHot
 from manyview.utils.validation import (
@@ -44,10 +45,6 @@ from manyview.utils.validation import (
 CriticKind = Literal["scalar", "two_hot"]
 MAX_ABS_VALUE, NUM_BINS = 20_000.0, 101
 """Support of the two-hot critic, on a symlog scale: beyond the discounted return of any task of the suites."""
-
-
-NeighborFn = Callable[[Tensor, Tensor], Tensor | None]
-"""Distances [B, groups, k] from features [B, groups, dimension] with their mask of views [B, V]; None if unknown."""
 
 
 def zero_beta(_: int) -> float:
@@ -106,7 +103,15 @@ class Agent(nn.Module):
             return None
         features = self.encode_for_bonus(views, mask, bonus.feature_source)
         images = self.prepare_views(views) if bonus.shares_encoder else views
-        return bonus.reward_states(images, mask, *(() if features is None else (features,)))
+        with compute_in_float32(mask):
+            return bonus.reward_states(images, mask, *(() if features is None else (features,)))
+
+    def update_bonus(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
+        """Update the bonus's own networks and return metrics; {} without a bonus."""
+        if self.bonus is None:
+            return {}
+        with compute_in_float32(batch.mask):
+            return self.bonus.update(batch)
 
     def get_state(self) -> dict[str, Any]:
         """Return the complete state as a tree of tensors: networks, optimizers, random generators."""
@@ -253,7 +258,8 @@ class OffPolicyAgent(Agent):
         if self.bonus is None:
             return torch.zeros_like(batch.reward_ext)
         features = self._get_bonus_features(encoded, self.bonus.feature_source, self.bonus.config.rewarded_state)
-        return self.bonus.compute(batch, features, values.detach().amin(0))
+        with compute_in_float32(values):
+            return self.bonus.compute(batch, features, values.detach().amin(0))
 
     def _get_bonus_features(self, encoded: EncodedBatch, source: FeatureSource | None, state: RewardedState) -> Any:
         """Return the features of the rewarded state by `source`; encode only what the update has not."""
@@ -270,7 +276,8 @@ class OffPolicyAgent(Agent):
         """Return the features [B, groups, dimension] that the bonus keeps beside a step."""
         bonus: Any = self.bonus
         features = self.encode_for_bonus(views, mask, bonus.stored_feature_source)
-        stored: Tensor = bonus.features_to_store(views, mask, features)
+        with compute_in_float32(mask):
+            stored: Tensor = bonus.features_to_store(views, mask, features)
         return stored
 
     @property

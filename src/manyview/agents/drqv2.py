@@ -147,8 +147,7 @@ class DrQv2(OffPolicyAgent):
             actor_loss = actor_loss + config.saturation_coef * saturation_penalty(pre_tanh)
         optimizer_step(actor_loss, self.actor_optimizer)
 
-        if self.bonus is not None:
-            metrics |= self.bonus.update(batch)
+        metrics |= self.update_bonus(batch)
 
         self.update_targets(self.critic, self.target_critic, critic_tau=config.critic_tau)
         agent_metrics = {

@@ -9,6 +9,7 @@ from torch import Tensor
 from manyview.agents.base import Agent
 from manyview.data.batch import Minibatch
 from manyview.data.rollout_buffer import RolloutBuffer
+from manyview.nn.precision import compute_in_float32
 from manyview.utils.validation import SettingError, check_at_least, check_choices, check_unit_interval
 
 Neighbors = Literal["env", "pooled"]
@@ -90,4 +91,5 @@ class OnPolicyAgent(Agent):
             return torch.zeros_like(rollout.reward_ext)
         window = self.config.window if self.config.neighbors == "pooled" else None
         features = rollout.features if self.bonus.feature_source else None
-        return self.bonus.compute_rollout(rollout, features, window=window)
+        with compute_in_float32(rollout.reward_ext):
+            return self.bonus.compute_rollout(rollout, features, window=window)

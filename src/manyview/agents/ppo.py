@@ -205,8 +205,7 @@ class PPO(OnPolicyAgent):
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy + representation_loss
         grad_norm = optimizer_step(loss, self.optimizer, max_grad_norm=config.max_grad_norm)
         metrics |= self.update_representation(batch, features)
-        if self.bonus is not None:
-            metrics |= self.bonus.update(batch)
+        metrics |= self.update_bonus(batch)
 
         agent_metrics = {
             "policy_loss": policy_loss,

@@ -121,8 +121,7 @@ class SAC(OffPolicyAgent):
         temperature_loss = -self.log_temperature.exp() * (log_prob.detach() + self.target_entropy).mean()
         optimizer_step(temperature_loss, self.temperature_optimizer)
 
-        if self.bonus is not None:
-            metrics |= self.bonus.update(batch)
+        metrics |= self.update_bonus(batch)
 
         self.updates += 1
         if int(self.updates) % config.target_every_updates == 0:

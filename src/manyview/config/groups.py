@@ -188,7 +188,7 @@ class ComputeConfig:
     device: str = "auto"
     """Torch device; `auto` selects the accelerator if there is one, otherwise the CPU."""
     precision: Precision = "float32"
-    """Precision of the encoder; parameters, heads, losses and bonus stay float32."""
+    """Precision of the policy's encoder; parameters, heads, losses and the bonus with its networks stay float32."""
     channels_last: bool = False
     """Use the channels-last memory format in convolutions; compare the update time of `--dry-run` with and without."""
     threads: int | None = None

@@ -5,7 +5,7 @@ counts once: as the last step of a chunk, among the frames that the next chunk s
 windows, the newest step is left out, and the oldest ones that may be overwritten while a batch is made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +17,10 @@ from manyview.data.replay_buffer import ReplayBuffer
 
 BLOCK_STEPS = 4096
 """Steps of a block: its distances to a batch stay near the core's cache."""
+
+
+NeighborFn = Callable[[Tensor, Tensor], Tensor | None]
+"""Distances [B, G, k] from features [B, G, P] with their mask of views [B, V]; None without a replay buffer."""
 
 
 class FeatureRows(NamedTuple):

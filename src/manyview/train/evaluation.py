@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from manyview.agents import Agent
-from manyview.agents.base import NeighborFn
 from manyview.config.groups import EvaluationConfig
+from manyview.data.neighbors import NeighborFn
 from manyview.envs import View
 from manyview.envs.contract import EnvError
 from manyview.envs.views import Image, Observation

@@ -14,6 +14,7 @@ from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, Batch, Minibatch, NullLog, ReplayLog
 from manyview.envs.vector import get_attr_values
 from manyview.methods import HasDiagnostics, get_rewarded_views
+from manyview.nn.precision import compute_in_float32
 from manyview.train import factory
 from manyview.train.compute import autocast, resolve_compute, resolve_device
 from manyview.train.counters import Counters
@@ -135,17 +136,22 @@ class Trainer(ABC):
     @torch.no_grad()
     def compute_diagnostics(self) -> dict[str, Any]:
         """Return the meters of the agent and the diagnostics of its bonus or representation, on the last batch."""
-        agent: Any = self.agent
-        batch: Any = self.get_last_batch()
+        batch = self.get_last_batch()
         if batch is None:
             return {}
+        with autocast(self.config.compute):
+            return self._compute_diagnostics(batch)
+
+    def _compute_diagnostics(self, batch: Any) -> dict[str, Any]:
+        agent: Any = self.agent
         values: dict[str, Any] = {name: meter.item() for name, meter in agent.compute_meters(batch).items()}
         if isinstance(agent.bonus, HasDiagnostics):
             diagnostics = self._diagnose_bonus(agent.bonus, batch)
         elif isinstance(agent.representation, HasDiagnostics):
             views, mask, indices = get_rewarded_views(batch, "current")
             features = agent.representation.encode(agent.prepare_views(views), mask)
-            diagnostics = agent.representation.diagnose(features, beta=self.beta, indices=indices)
+            with compute_in_float32(mask):
+                diagnostics = agent.representation.diagnose(features, beta=self.beta, indices=indices)
         else:
             return values
         return {**values, **diagnostics.to_metrics(), "health": diagnostics.summarize()}
@@ -154,11 +160,12 @@ class Trainer(ABC):
         """Diagnose a bonus on the features and the search that it pays by."""
         views, mask, indices = get_rewarded_views(batch, bonus.config.rewarded_state)
         features = self.agent.encode_for_bonus(views, mask, bonus.feature_source or bonus.stored_feature_source)
-        if features is None:
-            features = bonus.encode(self.agent.prepare_views(views) if bonus.shares_encoder else views, mask)
         distances = getattr(batch, "neighbor_distances", None)
         stored = {} if distances is None else {"neighbor_distances": distances}
-        return bonus.diagnose(features, beta=self.beta, indices=indices, **stored)
+        with compute_in_float32(mask):
+            if features is None:
+                features = bonus.encode(self.agent.prepare_views(views) if bonus.shares_encoder else views, mask)
+            return bonus.diagnose(features, beta=self.beta, indices=indices, **stored)
 
     @abstractmethod
     def close(self) -> None:
