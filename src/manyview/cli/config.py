@@ -1,9 +1,10 @@
 """`manyview config`: show the settings of a run, or list presets and methods, without building anything."""
 
+import inspect
 import json
 from collections.abc import Iterator
 from itertools import chain
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -22,7 +23,7 @@ from manyview.config.files import format_toml
 from manyview.config.overrides import to_plain
 from manyview.config.presets import PARTS, list_presets, read_preset
 from manyview.config.resolve import DEFAULT_TASK, resolve_config
-from manyview.methods.registry import Registry
+from manyview.methods.registry import Part, Registry
 from manyview.utils.docstrings import read_class_doc
 
 Row = tuple[str, str, str]
@@ -105,7 +106,13 @@ def _iter_parts(registry: Registry) -> Iterator[Row]:
     """Yield name, description or error, and package of every part."""
     for name in registry.list_names():
         try:
-            kind = registry[name].config
-            yield name, read_class_doc(kind), kind.__module__.partition(".")[0]
+            part = registry[name]
+            yield name, _describe_part(part), part.config.__module__.partition(".")[0]
         except ValueError as error:
             yield name, f"invalid: {error}", "not loaded"
+
+
+def _describe_part(part: Part) -> str:
+    """Return what a part does: the docstring of its class, or of the module of its builder."""
+    owner: Any = part.build if isinstance(part.build, type) else inspect.getmodule(part.build)
+    return read_class_doc(owner) or read_class_doc(part.config)

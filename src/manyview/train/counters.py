@@ -1,12 +1,9 @@
 """Progress of a run in frames, agent steps, updates, episodes and rollouts."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from manyview.mem.reward import BetaUnit
 from manyview.utils.json_io import is_count
-
-OPTIONAL_COUNTS = {"rollouts"}
-"""Counts that checkpoints of early versions lack."""
 
 
 @dataclass
@@ -33,12 +30,14 @@ class Counters:
         return asdict(self)
 
     def load_state(self, state: dict[str, int]) -> None:
-        """Restore all counts; `ValueError` for anything but an integer of at least -1."""
-        for name, current in asdict(self).items():
-            value = state.get(name, current) if name in OPTIONAL_COUNTS else state[name]
-            if not is_count(value, min_value=-1):
-                raise ValueError(f"invalid counter `{name}`: expected an integer of at least -1, got {value!r}")
-            setattr(self, name, value)
+        """Restore all counts; `ValueError` for one that is missing or no integer of at least its initial value."""
+        for field in fields(self):
+            value = state.get(field.name)
+            if not is_count(value, min_value=field.default):
+                raise ValueError(
+                    f"invalid counter `{field.name}`: expected an integer of at least {field.default}, got {value!r}"
+                )
+            setattr(self, field.name, value)
 
     def count(self, unit: BetaUnit) -> int:
         """Return the progress in the unit of the β schedule."""

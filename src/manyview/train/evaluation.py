@@ -1,7 +1,7 @@
 """Evaluate a policy on episodes without exploration noise; equal seeds give equal starts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -157,20 +157,24 @@ class Evaluator:
     Args:
         trainer: Trainer whose agent is evaluated, at the trainer's counters.
         videos_dir: Directory for the videos of first episodes.
-        warn: Receives each warning once.
+        log: Writes a record of a kind with figures: `evaluation`, and `warning` once for each text.
 
     """
 
-    def __init__(self, trainer: Trainer, videos_dir: Path, *, warn: Callable[[str], None]) -> None:
-        self._trainer, self._videos_dir, self._warn = trainer, videos_dir, warn
+    def __init__(self, trainer: Trainer, videos_dir: Path, *, log: Callable[..., None]) -> None:
+        self._trainer, self._videos_dir, self._log = trainer, videos_dir, log
         self._video_enabled, self._warned = trainer.config.evaluation.video, set[str]()
         self.envs: dict[str, gym.Env[Observation, Any]] = {}
         """Environments by level set; empty if `evaluation.episodes` is 0."""
         if trainer.config.evaluation.episodes:
             levels = factory.list_evaluation_levels(trainer.env.metadata.get("settings"))
-            self.envs = {name or "all": factory.make_env(trainer.config, levels=name) for name in levels}
+            with ExitStack() as opened:  # closes the first environment if the second fails
+                opened.callback(self.close)
+                for name in levels:
+                    self.envs[name or "all"] = factory.make_env(trainer.config, levels=name)
+                opened.pop_all()
 
-    def evaluate(self, stop: StopRequest, log: Callable[..., None]) -> None:
+    def evaluate(self, stop: StopRequest) -> None:
         """Log an `evaluation` record, and write a video if one is due; a stop request raises `StopRequested`."""
         if not self.envs:
             return
@@ -186,7 +190,7 @@ class Evaluator:
             }
         if cut := first.cut + sum(other.cut for other in evaluations.values()):
             figures["cut"] = cut
-        log("evaluation", **figures)
+        self._log("evaluation", **figures)
         if first.recording is not None:
             self._write_video(first.recording)
 
@@ -213,7 +217,7 @@ class Evaluator:
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            self._warn(text)
+            self._log("warning", text=text)
 
     @property
     def should_record_video(self) -> bool:
@@ -234,7 +238,7 @@ class Evaluator:
             )
         except (ImportError, OSError) as error:  # training continues without videos
             self._video_enabled = not isinstance(error, ImportError)
-            self._warn(f"no video written: {error}")
+            self._log("warning", text=f"no video written: {error}")
 
     def close(self) -> None:
         """Close the environments and ignore their errors: all results are written."""

@@ -98,7 +98,7 @@ class Runner(AbstractContextManager["Runner"]):
             self.config = self.trainer.config
             if run_dir.has_run and fresh:
                 run_dir.move_aside()
-            self.evaluator = Evaluator(self.trainer, run_dir.videos_dir, warn=self._warn)
+            self.evaluator = Evaluator(self.trainer, run_dir.videos_dir, log=self._log)
             cleanup.callback(self.evaluator.close)
             self.lock = cleanup.enter_context(run_dir.lock())
             self.writer = AsyncWriter(partial(run_dir.check_held, self.lock))
@@ -281,7 +281,7 @@ class Runner(AbstractContextManager["Runner"]):
             self.run_dir.check_held(self.lock)
         with suppress(StopRequested):
             if "evaluation" in self._pending_jobs:
-                self.evaluator.evaluate(self._stop, self._log)
+                self.evaluator.evaluate(self._stop)
                 self._pending_jobs.remove("evaluation")
             if "checkpoint" in self._pending_jobs:
                 self._pending_jobs.remove("checkpoint")

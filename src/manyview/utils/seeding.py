@@ -40,9 +40,18 @@ def check_rng_position(position: Any, max_position: int) -> None:
 
 
 def restore_rng(state: dict[str, Any]) -> np.random.Generator:
-    """Return a numpy generator that continues from a state of `get_rng_state`."""
+    """Return a numpy generator that continues from a state of `get_rng_state`.
+
+    Raises ValueError if the state is invalid.
+    """
     kinds = {kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)}
     check_rng_position(state.get("buffer_pos", 0), 4)  # only Philox has a buffer
-    bit_generator: Any = kinds[state["bit_generator"]](0)
-    bit_generator.state = state
+    name = state.get("bit_generator")
+    if name not in kinds:
+        raise ValueError(f"invalid random generator state: expected one of {', '.join(kinds)}, got {name!r}")
+    bit_generator: Any = kinds[name](0)
+    try:
+        bit_generator.state = state
+    except KeyError as error:
+        raise ValueError(f"invalid random generator state: expected an entry {error}, got {sorted(state)}") from None
     return np.random.Generator(bit_generator)

@@ -138,3 +138,4 @@ def test_the_list_has_all_presets_and_parts_with_their_origin(
     assert robot.endswith(f" a robot [{directory / 'robot.toml'}]")
     assert any("broken" in line and "unknown setting replay.speed" in line for line in lines)
     assert sum(line.endswith(" [manyview]") for line in lines) >= 10
+    assert any(line.startswith("  re3 ") and "k-NN distance in a random, frozen embedding" in line for line in lines)

@@ -19,10 +19,23 @@ from tests.support.runs import short_rollouts, short_run
 
 
 @pytest.mark.quality("E4")
-def test_the_planned_replay_and_parameters_are_those_of_the_run() -> None:
-    config = short_run(replay={"capacity": 3_000})
+@pytest.mark.parametrize(
+    ("method", "bonus", "feature_bytes"),
+    [
+        ("drqv2+mem", {}, 0),
+        ("drqv2+mem", {"search": "buffer", "bank": 0}, 3 * 4 * 4),  # two views and their mean, of 4 float32
+        ("drqv2+re3", {}, 2 * 4 * 4),
+        ("drqv2+rnd", {}, 0),
+    ],
+)
+def test_the_planned_replay_and_parameters_are_those_of_the_run(
+    method: str, bonus: dict[str, Any], feature_bytes: int
+) -> None:
+    config = short_run(method, replay={"capacity": 3_000}, bonus=bonus)
     planned, trainer = estimate_run(config), OffPolicyTrainer(config)
     assert planned.data_bytes == trainer.replay.nbytes
+    features = trainer.replay.features
+    assert (0 if features is None else features.nbytes) == 3_000 * feature_bytes
     assert planned.parameters == sum(parameter.numel() for parameter in trainer.agent.parameters())
 
 

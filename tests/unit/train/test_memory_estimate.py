@@ -30,14 +30,10 @@ changes = {
 }
 method, advances = "ppo+mem", 121
 """
-STORED = f"""{REPLAY}
-method = "drqv2+re3"
-changes["bonus"] = {{"trunk": "tiny", "latent_dim": 2048}}
-"""
 OWN_FEATURES = f"""{ROLLOUTS}
 method = "ppo+ride"
 changes["representation"] = {{"trunk": "tiny", "latent_dim": 8}}
-changes["bonus"] = {{"trunk": "tiny", "latent_dim": 4096, "hidden": 16}}
+changes["bonus"] = {{"trunk": "tiny", "latent_dim": 1024, "hidden": 16}}
 """
 CONFIG = """
 from manyview.config.overrides import apply_overrides
@@ -73,7 +69,6 @@ print(read_resident_bytes("VmHWM") - before)
     "run",
     [
         pytest.param(REPLAY, id="replay"),
-        pytest.param(STORED, id="stored features", marks=pytest.mark.long),
         pytest.param(ROLLOUTS, id="rollouts", marks=pytest.mark.long),
         pytest.param(OWN_FEATURES, id="features of a bonus", marks=pytest.mark.long),
     ],

@@ -401,7 +401,7 @@ def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
         session.evaluator.envs = dict.fromkeys(kinds, next(iter(session.evaluator.envs.values())))
         for frames in (20, 40):
             session.trainer.counters.frames = frames
-            session.evaluator.evaluate(StopRequest(), session._log)
+            session.evaluator.evaluate(StopRequest())
     session.close()
     assert seeds[0] == seeds[1] == session.config.seed
     assert seeds[2] == seeds[3] != seeds[4] == seeds[5]  # training and test levels alike, other ones the next time

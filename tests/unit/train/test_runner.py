@@ -1,9 +1,11 @@
 """A whole run: what it leaves behind, and what it does when something goes wrong."""
 
+import contextlib
 import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +13,12 @@ import pytest
 from manyview.config.presets import make_config
 from manyview.data import InsufficientSpaceError
 from manyview.envs import make
+from manyview.envs.contract import EnvError
 from manyview.report.metrics_file import read_records
 from manyview.report.runs import summarize_run
-from manyview.train import RunDir, factory, run
+from manyview.train import RunConfig, RunDir, factory, run
 from manyview.train import evaluation as evaluation_module
-from manyview.train.evaluation import Evaluation
+from manyview.train.evaluation import Evaluation, Evaluator
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.resume import RunFinishedError
 from manyview.train.run_dir import default_run_path
@@ -85,7 +88,7 @@ def test_the_return_of_an_evaluation_is_the_mean_of_its_episodes(
     session = Runner(short_run(), folder)
     (env,) = session.evaluator.envs.values()
     session.evaluator.envs = {"train": env, "test": env}
-    session.evaluator.evaluate(StopRequest(), session._log)
+    session.evaluator.evaluate(StopRequest())
     session.close()
     (found,) = kinds(folder, "evaluation")
     assert (found["return"], found["test_return"], found["gap"]) == (3.0, 0.5, 2.5)
@@ -362,3 +365,23 @@ def test_records_are_json_even_if_a_figure_is_not_a_number(folder: RunDir) -> No
     lines.close()
     expected = {"kind": "train", "loss": None, "returns": [1.0, None], "β": 1}
     assert json.loads(folder.metrics_file.read_text()) == expected
+
+
+def test_an_environment_is_closed_if_that_of_other_levels_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str | None] = []
+
+    def make_env(_: RunConfig, *, levels: str | None) -> Any:
+        if levels == "test":
+            raise EnvError("no such levels")
+        return SimpleNamespace(close=lambda: closed.append(levels))
+
+    monkeypatch.setattr(evaluation_module.factory, "list_evaluation_levels", lambda _: ("train", "test"))
+    monkeypatch.setattr(evaluation_module.factory, "make_env", make_env)
+    trainer: Any = SimpleNamespace(
+        config=short_run(), env=SimpleNamespace(metadata={}), env_calls=lambda _: contextlib.nullcontext()
+    )
+    with pytest.raises(EnvError):
+        Evaluator(trainer, tmp_path, log=lambda *_, **__: None)
+    assert closed == ["train"]

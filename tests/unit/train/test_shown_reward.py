@@ -99,7 +99,8 @@ def test_diagnostics_show_the_reward_of_the_search_in_the_buffer(entropy: str, s
 @pytest.mark.parametrize("state", ["current", "next"])
 def test_diagnostics_show_the_reward_of_the_target_encoder(state: str) -> None:
     trainer = make_trainer("sac+mem", agent={"encoder_tau": 0.01}, **TARGET, rewarded_state=state)
-    agent, batch = trainer.agent, trainer.sampler.sample()
+    agent: Any = trainer.agent
+    batch = trainer.sampler.sample()
     with torch.no_grad():
         for parameter in agent.representation.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -127,7 +128,8 @@ def test_an_evaluation_shows_the_distance_to_what_the_buffer_holds(entropy: str)
     trainer = make_trainer("drqv2+mem", **BUFFER, entropy=entropy)
     before = {name: tensor.clone() for name, tensor in trainer.agent.get_state()["tensors"].items()}
     views, mask, shown = evaluate_recorded(trainer, search=trainer.search_neighbors)
-    terms = trainer.agent.representation.encode(views, mask).terms.detach()
+    representation: Any = trainer.agent.representation
+    terms = representation.encode(views, mask).terms.detach()
     expected = search_by_loops(terms, list_stored(trainer), joint=entropy == "joint").log1p().mean(1)
     np.testing.assert_allclose(shown, expected, rtol=1e-3, atol=1e-4)  # type: ignore[arg-type]
     assert all(tensor.equal(before[name]) for name, tensor in trainer.agent.get_state()["tensors"].items())
@@ -156,7 +158,8 @@ def test_an_evaluation_shows_the_reward_of_the_target_encoder() -> None:
         for parameter in trainer.agent.representation.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     views, mask = trainer.sampler.sample()[:2]
-    terms = trainer.agent.target_representation.encode(views, mask).terms.detach()
+    target: Any = trainer.agent.target_representation
+    terms = target.encode(views, mask).terms.detach()
     expected = [
         search_by_loops(terms[row : row + 1], [*terms[:row], *terms[row + 1 :]], joint=False).log1p().mean()
         for row in range(len(terms))
