@@ -22,7 +22,6 @@ from manyview.methods.interfaces import (
     HasFeatureBank,
     HasUpdate,
     Representation,
-    RewardedState,
     RewardsStates,
     find_stored_features,
 )
@@ -257,19 +256,21 @@ class OffPolicyAgent(Agent):
         """Return r̂ [B] (MEM: Eq. 9), zeros without a bonus. `values` [2, B] are the critics' of (s_t, a_t)."""
         if self.bonus is None:
             return torch.zeros_like(batch.reward_ext)
-        features = self._get_bonus_features(encoded, self.bonus.feature_source, self.bonus.config.rewarded_state)
+        features = self._get_bonus_features(batch, encoded, self.bonus.feature_source)
         with compute_in_float32(values):
             return self.bonus.compute(batch, features, values.detach().amin(0))
 
-    def _get_bonus_features(self, encoded: EncodedBatch, source: FeatureSource | None, state: RewardedState) -> Any:
-        """Return the features of the rewarded state by `source`; encode only what the update has not."""
+    def _get_bonus_features(self, batch: Batch, encoded: EncodedBatch, source: FeatureSource | None) -> Any:
+        """Return the features of the rewarded state by `source`, of all views; encode only what is not encoded yet."""
+        bonus: Any = self.bonus
         if source is None:
             return None
-        if state == "next":
+        if bonus.config.rewarded_state == "next":
             return encoded.next_features if source == "online" else encoded.target_next_features
-        if source == "online":
+        if source == "online" and not self.config.view_dropout:
             return encoded.features
-        return self.target_representation.encode(encoded.views, encoded.mask)
+        encoder = self.representation if source == "online" else self.target_representation
+        return encoder.encode(encoded.views, batch.mask)
 
     @torch.no_grad()
     def compute_stored_features(self, views: Tensor, mask: Tensor) -> Tensor:

@@ -61,6 +61,17 @@ def test_every_representation_learns_with_dropped_views(kind: str, method: str) 
 
 
 @KINDS
+def test_the_reward_is_that_of_all_views(kind: str) -> None:
+    learner: Any = agent(kind, "mem", shift_pixels=0, reward_frames="augmented", view_dropout=P)
+    learner.eval()  # r̂ without new statistics
+    data, values = batch(32), torch.zeros(2, 32)
+    encoded = learner.encode_batch(data)
+    assert not encoded.mask.all()
+    expected = learner.bonus.compute(data, learner.representation.encode(data.views, data.mask), values[0])
+    assert torch.equal(learner.compute_bonus(data, encoded, values), expected)
+
+
+@KINDS
 def test_acting_off_policy_sees_all_views(kind: str) -> None:
     learner: Any = agent(kind, "none", view_dropout=1.0)
     masks, data = record_masks(learner.representation), batch()

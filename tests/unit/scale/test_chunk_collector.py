@@ -126,7 +126,7 @@ def collect(
 ) -> tuple[ChunkSteps, Any]:
     """Return a chunk collected with the learner's weights, and the features of its steps."""
     chunk, _ = collector.collect(get_policy_weights(learner), step=0, steps=STEPS)
-    contents = unpack_chunk(chunk.payload, factory.build_replay_buffer(config, shapes))
+    contents = unpack_chunk(chunk.payload, factory.build_replay_buffer(config, shapes, learner.bonus))
     return contents, contents.arrays[-1]
 
 
