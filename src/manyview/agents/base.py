@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from manyview.agents.drift import DriftMeter, compute_stored_drift, has_trained_parameters
+from manyview.agents.noise import NoiseColor, sample_pink_noise
 from manyview.data.batch import Batch, Minibatch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
 from manyview.data.neighbors import NeighborFn, NeighborSearch
@@ -141,6 +142,9 @@ class OffPolicyConfig:
     encoder_tau: float = 1.0
     """Soft-update rate τ of the target encoder, which encodes s_{t+n} for the critic's targets; 1 uses the encoder
     itself."""
+    noise_color: NoiseColor = "white"
+    """Noise of the actions while exploring: `white`, independent at every step, or `pink`, correlated over steps.
+    Updates always sample white noise."""
     view_dropout: float = 0.0
     """Probability with which an update hides each view of s_t from the agent; one view is always kept."""
     critic_trains_encoder: bool = True
@@ -344,6 +348,13 @@ class OffPolicyAgent(Agent):
             {"params": list(critic.parameters())},
         ]
         return make_adam(groups, lr=lr)
+
+    def sample_exploration_noise(self, like: Tensor, step: int) -> Tensor:
+        """Return standard normal noise [B, A] of `noise_color` for the actions of agent step `step`."""
+        if self.config.noise_color == "white":
+            return self.sample_noise(like)
+        # The generator's seed is the run's, or the actor process's, and a part of the saved state.
+        return sample_pink_noise(self.generator.initial_seed(), step, *like.shape).to(like.device)
 
     def sample_noise(self, like: Tensor) -> Tensor:
         """Return standard normal noise of the shape of `like`, drawn on the CPU: equal on every device."""

@@ -81,9 +81,11 @@ class SAC(OffPolicyAgent):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # noqa: ARG002
+    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
         state = self.representation.encode(self.prepare_views(views), mask).state
-        return self._sample_action(state)[0] if explore else self.actor(state).chunk(2, dim=1)[0].tanh()
+        return (
+            self._sample_action(state, explore_step=step)[0] if explore else self.actor(state).chunk(2, dim=1)[0].tanh()
+        )
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Take one update at agent step `step`: critics, representation, actor, temperature, targets."""
@@ -138,11 +140,14 @@ class SAC(OffPolicyAgent):
         }
         return metrics | {name: value.detach() for name, value in agent_metrics.items()}
 
-    def _sample_action(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Sample actions [B, A] from the policy; return them and their log-probabilities [B]."""
+    def _sample_action(self, state: Tensor, *, explore_step: int | None = None) -> tuple[Tensor, Tensor]:
+        """Sample actions [B, A] from the policy; return them and their log-probabilities [B].
+
+        With `explore_step` they are the actions of that agent step, by exploration noise.
+        """
         mean, log_std = self.actor(state).chunk(2, dim=1)
         log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (log_std.tanh() + 1)
-        noise = self.sample_noise(mean)
+        noise = self.sample_noise(mean) if explore_step is None else self.sample_exploration_noise(mean, explore_step)
         pre_tanh = mean + log_std.exp() * noise
         normal_log_prob = -0.5 * noise.pow(2) - log_std - 0.5 * math.log(2 * math.pi)
         # log(1 - tanh²), in a form that is numerically stable for large inputs.
