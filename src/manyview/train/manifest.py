@@ -40,7 +40,7 @@ def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) ->
         "python": platform.python_version(),
         "platform": platform.platform(),
         "versions": {name: number for name in list_packages(config) if (number := _find_version(name)) is not None},
-        "commit": _describe_commit(),
+        "commit": describe_commit(),
         "seed": config.seed,
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "device": config.compute.device,
@@ -72,7 +72,7 @@ def _find_version(package: str) -> str | None:
         return None
 
 
-def _describe_commit() -> str | None:
+def describe_commit() -> str | None:
     """Return the commit of the sources if they are a checkout, with `-dirty` if they were changed."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
