@@ -79,7 +79,12 @@ def test_a_normalized_actor_loss_is_divided_by_the_running_std_of_the_targets_ab
         group["lr"] = 0.0
     learner.actor[-1].bias.data[0] = 3.0
     update_target_stats = learner.update_target_stats
-    learner.update_target_stats = lambda target: (targets.append(target), update_target_stats(target))
+
+    def record(target: torch.Tensor) -> None:
+        targets.append(target)
+        update_target_stats(target)
+
+    learner.update_target_stats = record
     data = batch()._replace(reward_ext=factor * batch().reward_ext)
     for step in range(2):
         learner.update(data._replace(reward_ext=(1 + step) * data.reward_ext), 0)
