@@ -84,7 +84,7 @@ def test_the_bonus_is_the_centered_log_of_the_distance_to_the_kth_state(rewarded
     replay = fill_replay()
     config = MEMBonusConfig(k=2, bank=6, rewarded_state=rewarded)
     bonus, drawn = StateBonus(replay, np.random.default_rng(3), config), np.random.default_rng(3).integers(0, 16, 6)
-    batch = replay.sample(9, np.random.default_rng(1), n_step=3, discount=0.9)
+    batch = replay.sample(40, np.random.default_rng(1), n_step=3, discount=0.9)
     states, rows = (batch.next_views, batch.next_indices) if rewarded == "next" else (batch.views, batch.indices)
     distances = []
     for place, (state, row) in enumerate(zip(states.double().numpy(), rows.tolist(), strict=True)):
@@ -96,7 +96,7 @@ def test_the_bonus_is_the_centered_log_of_the_distance_to_the_kth_state(rewarded
         others += [(replay.states[other].astype(np.float64), other) for other in drawn if other != row]
         distances.append(sorted(float(np.linalg.norm(state - other)) for other, _ in others)[1])
     raw = np.log1p(distances)
-    reward = bonus.compute(batch, None, torch.zeros(9))
+    reward = bonus.compute(batch, None, torch.zeros(40))
     np.testing.assert_allclose(reward.numpy(), (raw - raw.mean()) / raw.std(), atol=1e-4)
 
 
