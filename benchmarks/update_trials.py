@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.small_update import BareSAC, Update
 from benchmarks.update import time_alternating
-from manyview.agents.base import EncodedBatch
+from manyview.agents.off_policy import EncodedBatch
 from manyview.data import Batch
 from manyview.utils.resources import keep_freed_memory
 

@@ -7,16 +7,15 @@ python -m experiments.state --table                # only print the tables
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 
-from experiments.composition import correct_holm
 from experiments.tables import TableRun, format_mean
 from manyview.config.overrides import merge_overrides
 from manyview.config.presets import apply_sections, load_preset
 from manyview.config.schema import RunConfig
+from manyview.report.statistics import compute_permutation_p, correct_holm
 
 STUDY = "state"
 Stage = Literal["tuning", "final"]
@@ -114,13 +113,6 @@ def list_cells(stage: Stage, runs: Iterable[TableRun]) -> list[tuple[Arm, str, i
     else:
         raise ValueError("tuning is incomplete: expected all its runs. Run --stage tuning first.")
     return [(arm, task, seed) for seed in SEEDS[stage] for arm in arms for task in arm.tasks]
-
-
-def compute_permutation_p(better: Sequence[float], base: Sequence[float]) -> float:
-    """Return the one-sided exact p-value that the mean of `better` is above that of `base`."""
-    pooled = np.array([*better, *base])
-    sums = [pooled[list(chosen)].sum() for chosen in combinations(range(len(pooled)), len(better))]
-    return float(np.mean(np.array(sums) >= np.sum(better) - 1e-9))
 
 
 HEAD = ("task", "variant", "seeds", "last three evaluations, each seed", "mean", "minutes a run")

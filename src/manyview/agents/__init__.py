@@ -1,7 +1,8 @@
 """Agents: DrQ-v2, SAC and PPO, one file each, on any representation and with any bonus."""
 
-from manyview.agents.base import Agent, OffPolicyAgent, OffPolicyConfig
+from manyview.agents.base import Agent
 from manyview.agents.drqv2 import DrQv2, DrQv2Config
+from manyview.agents.off_policy import OffPolicyAgent, OffPolicyConfig
 from manyview.agents.on_policy import OnPolicyAgent, OnPolicyConfig
 from manyview.agents.ppo import PPO, PPOConfig
 from manyview.agents.sac import SAC, SACConfig

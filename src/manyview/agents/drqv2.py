@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyview.agents.base import OffPolicyAgent, OffPolicyConfig
+from manyview.agents.off_policy import OffPolicyAgent, OffPolicyConfig
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward

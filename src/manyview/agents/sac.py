@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.agents.base import OffPolicyAgent, OffPolicyConfig
+from manyview.agents.off_policy import OffPolicyAgent, OffPolicyConfig
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward

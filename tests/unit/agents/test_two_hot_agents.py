@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyview.agents.base import MAX_ABS_VALUE, NUM_BINS
+from manyview.agents.off_policy import MAX_ABS_VALUE, NUM_BINS
 from manyview.nn.two_hot import TwoHot
 from tests.support.batches import agent, batch
 

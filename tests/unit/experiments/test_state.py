@@ -19,7 +19,6 @@ from experiments.state import (
     TUNING_ARMS,
     Arm,
     choose_combination,
-    compute_permutation_p,
     compute_score,
     list_cells,
     list_final_rows,
@@ -157,12 +156,6 @@ def test_every_setting_that_combines_is_applied_with_drqv2() -> None:
     config = asdict(make_config(Arm("combined", "base", tuple(CHANGES)), PENDULUM, 1).agent)
     wanted = {"layer_norm": True, "critic": "two_hot", "normalize_actor_loss": True, "noise_color": "pink"}
     assert {name: config[name] for name in wanted} == wanted
-
-
-def test_five_seeds_above_five_have_one_of_252_splits() -> None:
-    assert compute_permutation_p([6, 7, 8, 9, 10], [1, 2, 3, 4, 5]) == pytest.approx(1 / 252)
-    assert compute_permutation_p([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == 1
-    assert compute_permutation_p([2, 3], [1, 3]) == pytest.approx(3 / 6)
 
 
 def test_the_bar_counts_seeds_and_the_test_is_corrected() -> None:

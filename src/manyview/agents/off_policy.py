@@ -1,0 +1,278 @@
+"""Base class of agents that learn from a replay buffer: what DrQ-v2 and SAC share.
+
+Image augmentation, target networks, the bonus of a replay batch and statistics of the critic's targets.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from manyview.agents.base import Agent
+from manyview.agents.drift import DriftMeter, compute_stored_drift, has_trained_parameters
+from manyview.agents.noise import NoiseColor, sample_pink_noise
+from manyview.data.batch import Batch
+from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
+from manyview.data.neighbors import NeighborFn, NeighborSearch
+from manyview.methods.interfaces import (
+    Bonus,
+    FeatureSource,
+    HasFeatureBank,
+    Representation,
+    find_stored_features,
+)
+from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
+from manyview.nn.normalization import RunningMoments
+from manyview.nn.optim import make_adam
+from manyview.nn.precision import compute_in_float32
+from manyview.nn.soft_update import make_target, soft_update
+from manyview.nn.two_hot import TwoHot
+from manyview.utils.validation import (
+    MAX_UNITS,
+    check_at_least,
+    check_at_most,
+    check_choices,
+    check_positive,
+    check_unit_interval,
+)
+
+CriticKind = Literal["scalar", "two_hot"]
+MAX_ABS_VALUE, NUM_BINS = 20_000.0, 101
+"""Support of the two-hot critic, on a symlog scale: beyond the discounted return of any task of the suites."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig:
+    """Settings that DrQ-v2 and SAC share."""
+
+    hidden: int = 1024
+    """Hidden width of actor and critics."""
+    layer_norm: bool = False
+    """LayerNorm after each hidden layer of actor and critics."""
+    critic: CriticKind = "scalar"
+    """Output of the critics: a `scalar` trained by squared error, or `two_hot`, a distribution over values on a symlog
+    scale trained by cross entropy."""
+    encoder_lr: float | None = None
+    """Learning rate of the representation; None uses `lr`."""
+    encoder_tau: float = 1.0
+    """Soft-update rate τ of the target encoder, which encodes s_{t+n} for the critic's targets; 1 uses the encoder
+    itself."""
+    noise_color: NoiseColor = "white"
+    """Noise of the actions while exploring: `white`, independent at every step, or `pink`, correlated over steps.
+    Updates always sample white noise."""
+    view_dropout: float = 0.0
+    """Probability with which an update hides each view of s_t from the agent; one view is always kept."""
+    critic_trains_encoder: bool = True
+    """Train the encoder by the critic's loss too. `false` leaves only the representation's loss, as in line 15 of the
+    paper's Algorithm 1; the token of an absent view is then never trained."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_at_least(self, 1, "hidden")
+        check_at_most(self, MAX_UNITS, "hidden")
+        check_unit_interval(self, "encoder_tau", "view_dropout")
+        if self.encoder_lr is not None:
+            check_positive(self, "encoder_lr")
+
+
+class EncodedBatch(NamedTuple):
+    """Augmented views of a replay batch and the representation's features of them."""
+
+    views: Tensor  # [B, V, C, H, W] uint8
+    mask: Tensor  # [B, V], after view dropout
+    features: Any
+    """Features of s_t, with gradient."""
+    next_features: Any
+    """Features of s_{t+n}, without gradient."""
+    target_next_features: Any
+    """Features of s_{t+n} by the target encoder."""
+
+
+class OffPolicyAgent(Agent):
+    """Agent that learns from batches of a replay buffer."""
+
+    actor: Head
+    critic: TwinCritic
+
+    def __init__(
+        self,
+        representation: Representation,
+        config: OffPolicyConfig,
+        *,
+        bonus: Bonus | None = None,
+        beta: Callable[[int], float] | None = None,
+        augmentation: ImageAugmentation = RANDOM_SHIFT,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(representation, bonus=bonus, beta=beta)
+        self.config, self.augmentation = config, augmentation
+        self.target_representation = make_target(representation) if config.encoder_tau < 1 else representation
+        self.drift_meter = self._make_drift_meter()
+        self.generator = torch.Generator().manual_seed(seed)
+        self.target_moments = RunningMoments(1)
+
+    def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """Take one gradient update at agent step `step` and return its metrics.
+
+        Raises `NonFiniteError` instead of taking a step along a gradient that is not finite.
+        """
+        raise NotImplementedError
+
+    def prepare_views(self, views: Tensor) -> Tensor:
+        return self.augmentation.crop_center(views)
+
+    @torch.no_grad()
+    def compute_meters(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the shares of dormant units and the drift, where r̂ compares features of different ages."""
+        cropped = self.prepare_views(batch.views)
+        state = self.representation.encode(cropped, batch.mask).state
+        inputs, critic_heads = self.critic.join(state, batch.action), cast("list[Head]", self.critic.heads)
+        critic_shares = [compute_dormant_fraction(head, inputs) for head in critic_heads]
+        meters = {
+            "dormant_actor": compute_dormant_fraction(self.actor, state),
+            "dormant_critic": torch.stack(critic_shares).mean(),
+        }
+        bonus: Any = self.bonus
+        if self.drift_meter is not None:
+            drift_views = cropped if bonus.shares_encoder else batch.views
+            meters["drift"] = self.drift_meter.measure(drift_views, batch.mask, batch.indices)
+        elif batch.stored_features is not None and has_trained_parameters(bonus):
+            features = self.compute_stored_features(batch.views, batch.mask)
+            meters["drift"] = compute_stored_drift(features, batch, bonus.config.rewarded_state)
+        return meters
+
+    def _make_drift_meter(self) -> DriftMeter | None:
+        bonus: Any = self.bonus
+        if not isinstance(bonus, HasFeatureBank) or not bonus.bank_size:
+            return None
+        is_target = self.bonus is not None and self.bonus.feature_source == "target"
+        return DriftMeter(self.target_representation if is_target else bonus.encoder, bonus)
+
+    def encode_batch(self, batch: Batch) -> EncodedBatch:
+        """Augment a batch and encode s_t, with gradient, and s_{t+n}, without."""
+        views, next_views = (
+            self.augmentation.apply(images, self.generator, self.shift_mode)
+            for images in (batch.views, batch.next_views)
+        )
+        mask = batch.mask
+        if self.config.view_dropout:
+            mask = drop_views(mask, self.config.view_dropout, self.generator)
+        features = self.representation.encode(views, mask)
+        with torch.no_grad():
+            next_features = target_next_features = self.representation.encode(next_views, batch.next_mask)
+            if self.target_representation is not self.representation:
+                target_next_features = self.target_representation.encode(next_views, batch.next_mask)
+        return EncodedBatch(views, mask, features, next_features, target_next_features)
+
+    @property
+    def shift_mode(self) -> ShiftMode:
+        """Mode of the random shift for this agent's batches."""
+        # PAPER: D13. One shift per view where r̂ is computed on it: a shift per image makes equal states differ.
+        return "common" if self.bonus is not None and self.bonus.compares_rows else "each"
+
+    @torch.no_grad()
+    def compute_bonus(self, batch: Batch, encoded: EncodedBatch, values: Tensor) -> Tensor:
+        """Return r̂ [B] (MEM: Eq. 9), zeros without a bonus. `values` [2, B] are the critics' of (s_t, a_t)."""
+        if self.bonus is None:
+            return torch.zeros_like(batch.reward_ext)
+        features = self._get_bonus_features(batch, encoded, self.bonus.feature_source)
+        with compute_in_float32(values):
+            return self.bonus.compute(batch, features, values.detach().amin(0))
+
+    def _get_bonus_features(self, batch: Batch, encoded: EncodedBatch, source: FeatureSource | None) -> Any:
+        """Return the features of the rewarded state by `source`, of all views; encode only what is not encoded yet."""
+        bonus: Any = self.bonus
+        if source is None:
+            return None
+        if bonus.config.rewarded_state == "next":
+            return encoded.next_features if source == "online" else encoded.target_next_features
+        if source == "online" and not self.config.view_dropout:
+            return encoded.features
+        encoder = self.representation if source == "online" else self.target_representation
+        return encoder.encode(encoded.views, batch.mask)
+
+    @torch.no_grad()
+    def compute_stored_features(self, views: Tensor, mask: Tensor) -> Tensor:
+        """Return the features [B, groups, dimension] that the bonus keeps beside a step."""
+        bonus: Any = self.bonus
+        features = self.encode_for_bonus(views, mask, bonus.stored_feature_source)
+        with compute_in_float32(mask):
+            stored: Tensor = bonus.features_to_store(views, mask, features)
+        return stored
+
+    @property
+    def neighbor_search(self) -> NeighborSearch | None:
+        """Search in the replay buffer that r̂ is paid by; None if the bonus stores no features."""
+        bonus = find_stored_features(self.bonus)
+        return None if bonus is None else bonus.neighbor_search
+
+    def encode_for_bonus(self, views: Tensor, mask: Tensor, source: FeatureSource | None) -> Any | None:
+        if source == "target":
+            return self.target_representation.encode(self.prepare_views(views), mask)
+        return super().encode_for_bonus(views, mask, source)
+
+    @torch.no_grad()
+    def reward_states(self, views: Tensor, mask: Tensor, search: NeighborFn | None = None) -> Tensor | None:
+        bonus: Any = self.bonus
+        if self.neighbor_search is None:
+            return super().reward_states(views, mask)
+        distances = None if search is None else search(self.compute_stored_features(views, mask), mask)
+        return None if distances is None else bonus.reward_distances(distances, mask)
+
+    def critic_input(self, state: Tensor) -> Tensor:
+        """Return `state` for the critic's loss, detached unless the critic trains the encoder."""
+        # PAPER: D18. Algorithm 1, read literally, trains the encoder by L_total alone.
+        return state if self.config.critic_trains_encoder else state.detach()
+
+    @property
+    def representation_loss_scale(self) -> Tensor:
+        """Weight of the representation's loss: the running variance of the targets, at least 1.
+
+        PAPER: D30. With large rewards the critic's loss would otherwise dominate, and the features could collapse. A
+        two-hot critic's loss does not grow with the rewards.
+        """
+        if not self.config.critic_trains_encoder or self.config.critic == "two_hot":
+            return self.target_moments.std.new_ones(())
+        return self.target_moments.std.square().clamp(min=1).squeeze(0)
+
+    def update_target_stats(self, target: Tensor) -> None:
+        """Update the running statistics of the critic's targets, which must be finite.
+
+        Call it after the optimizer step, which raises if they are not.
+        """
+        self.target_moments.update(target.unsqueeze(1))
+
+    def update_targets(self, critic: nn.Module, target_critic: nn.Module, *, critic_tau: float) -> None:
+        """Move the target networks of critics and encoder toward the online ones."""
+        soft_update(critic, target_critic, critic_tau)
+        if self.target_representation is not self.representation:
+            soft_update(self.representation, self.target_representation, self.config.encoder_tau)
+
+    def make_critic(self, action_dim: int, *, projection_dim: int | None = None) -> TwinCritic:
+        """Build the twin critics; with `projection_dim` they project the state themselves."""
+        config, sizes = self.config, (self.representation.state_dim, action_dim, self.config.hidden)
+        if config.critic == "scalar":
+            return TwinCritic(*sizes, layer_norm=config.layer_norm, projection_dim=projection_dim)
+        two_hot = TwoHot(MAX_ABS_VALUE, NUM_BINS)
+        return CategoricalTwinCritic(*sizes, two_hot, layer_norm=config.layer_norm, projection_dim=projection_dim)
+
+    def make_critic_optimizer(self, critic: nn.Module, lr: float) -> torch.optim.Adam:
+        """Build the optimizer of the representation, at `encoder_lr`, and the critics."""
+        groups: list[dict[str, Any]] = [
+            {"params": list(self.representation.parameters()), "lr": self.config.encoder_lr or lr},
+            {"params": list(critic.parameters())},
+        ]
+        return make_adam(groups, lr=lr)
+
+    def sample_exploration_noise(self, like: Tensor, step: int) -> Tensor:
+        """Return standard normal noise [B, A] of `noise_color` for the actions of agent step `step`."""
+        if self.config.noise_color == "white":
+            return self.sample_noise(like)
+        # The generator's seed is the run's, or the actor process's, and a part of the saved state.
+        return sample_pink_noise(self.generator.initial_seed(), step, *like.shape).to(like.device)
+
+    def sample_noise(self, like: Tensor) -> Tensor:
+        """Return standard normal noise of the shape of `like`, drawn on the CPU: equal on every device."""
+        return torch.randn(like.shape, generator=self.generator, device=self.generator.device).to(like.device)
