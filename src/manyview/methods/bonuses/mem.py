@@ -106,8 +106,8 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
         if frames is not None and run.is_on_policy:
             raise SettingError(name, f"expected None for {run.agent_name}, which augments no frames, got {frames}")
         if frames == "augmented" and not (is_shared and self.search == "batch"):
-            reason = "stored features" if is_shared else "an encoder of its own"
-            raise SettingError(name, f"expected None or clean with {reason}, which sees clean frames, got augmented")
+            reason = "stored features are" if is_shared else "r̂ of bonus.encoder is"
+            raise SettingError(name, f"expected None or clean, since {reason} of clean frames, got augmented")
         if frames == "clean" and self.target_encoder:
             raise SettingError(name, "expected None or augmented with bonus.target_encoder=true, got clean")
         if frames == "clean" and is_shared and run.replay.augmentation == "crop":
