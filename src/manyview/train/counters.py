@@ -1,6 +1,6 @@
 """Progress of a run in frames, agent steps, updates, episodes and rollouts."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from manyview.mem.reward import BetaUnit
 from manyview.utils.json_io import is_count
@@ -31,13 +31,11 @@ class Counters:
 
     def load_state(self, state: dict[str, int]) -> None:
         """Restore all counts; `ValueError` for one that is missing or no integer of at least its initial value."""
-        for field in fields(self):
-            value = state.get(field.name)
-            if not is_count(value, min_value=field.default):
-                raise ValueError(
-                    f"invalid counter `{field.name}`: expected an integer of at least {field.default}, got {value!r}"
-                )
-            setattr(self, field.name, value)
+        for name, initial in asdict(Counters()).items():
+            value = state.get(name)
+            if not is_count(value, min_value=initial):
+                raise ValueError(f"invalid counter `{name}`: expected an integer of at least {initial}, got {value!r}")
+            setattr(self, name, value)
 
     def count(self, unit: BetaUnit) -> int:
         """Return the progress in the unit of the β schedule."""

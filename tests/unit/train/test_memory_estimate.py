@@ -32,8 +32,8 @@ method, advances = "ppo+mem", 121
 """
 OWN_FEATURES = f"""{ROLLOUTS}
 method = "ppo+ride"
-changes["representation"] = {{"trunk": "tiny", "latent_dim": 8}}
-changes["bonus"] = {{"trunk": "tiny", "latent_dim": 1024, "hidden": 16}}
+changes["representation"] = {{"trunk": "nature", "latent_dim": 8}}
+changes["bonus"] = {{"trunk": "nature", "latent_dim": 1024, "hidden": 16}}
 """
 CONFIG = """
 from manyview.config.overrides import apply_overrides

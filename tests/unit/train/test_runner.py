@@ -377,8 +377,8 @@ def test_an_environment_is_closed_if_that_of_other_levels_cannot_be_made(
             raise EnvError("no such levels")
         return SimpleNamespace(close=lambda: closed.append(levels))
 
-    monkeypatch.setattr(evaluation_module.factory, "list_evaluation_levels", lambda _: ("train", "test"))
-    monkeypatch.setattr(evaluation_module.factory, "make_env", make_env)
+    monkeypatch.setattr(factory, "list_evaluation_levels", lambda _: ("train", "test"))
+    monkeypatch.setattr(factory, "make_env", make_env)
     trainer: Any = SimpleNamespace(
         config=short_run(), env=SimpleNamespace(metadata={}), env_calls=lambda _: contextlib.nullcontext()
     )
