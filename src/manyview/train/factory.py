@@ -142,10 +142,10 @@ def _infer_actions(config: RunConfig, space: spaces.Space[Any]) -> ActionSpec:
         return ActionSpec(int(space.n), discrete=True)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ValueError(
-            f"unsupported action space: PPO expected Discrete or a Box with one dimension, got {space}"
+            f"unsupported action space: {config.agent_name} expected Discrete or a Box with one dimension, got {space}"
             if config.is_on_policy
-            else f"unsupported action space: DrQ-v2 and SAC expected a Box with one dimension, got {space}. Use ppo "
-            "for discrete actions"
+            else f"unsupported action space: {config.agent_name} expected a Box with one dimension, got {space}. Use "
+            "ppo for discrete actions"
         )
     if not ((space.low == -1).all() and (space.high == 1).all()):
         raise ValueError(
