@@ -161,7 +161,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, capsys: p
 
 def test_a_task_with_discrete_actions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy/deep_sea", "--out", str(tmp_path / "run")]) == 2
-    assert "DrQ-v2 and SAC expected a Box with one dimension" in capsys.readouterr().err
+    assert "drqv2 expected a Box with one dimension" in capsys.readouterr().err
 
 
 RECORDS = [

@@ -129,7 +129,7 @@ def test_a_state_of_another_build_is_refused() -> None:
 
 
 def test_a_task_with_other_actions_is_refused() -> None:
-    with pytest.raises(ValueError, match="DrQ-v2 and SAC expected a Box with one dimension"):
+    with pytest.raises(ValueError, match="drqv2 expected a Box with one dimension"):
         OffPolicyTrainer(short_run(task="toy/identity"))
 
 
