@@ -17,11 +17,10 @@ from experiments.tables import Row
 from manyview.agents import OffPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data.action_spec import ActionSpec
-from manyview.data.batch import Batch, Minibatch
+from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import ImageAugmentation
-from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.mem.knn import ReferenceSet, knn_distance
-from manyview.methods import AGENTS, BuildContext, MEMBonusConfig
+from manyview.methods import AGENTS, Bonus, BuildContext, MEMBonusConfig
 from manyview.methods.interfaces import get_rewarded_views
 from manyview.nn.normalization import make_reward_moments
 from manyview.nn.trunks import init_orthogonal
@@ -91,10 +90,10 @@ class StateReplay:
         return Batch(*map(torch.as_tensor, (*parts, rows, next_rows)))
 
 
-class StateBonus(nn.Module):
+class StateBonus(Bonus):
     """Bonus log(distance + 1) to the k-th nearest of the batch and of as many other steps as MEM's bank, `centered`."""
 
-    feature_source = None
+    config: MEMBonusConfig
 
     def __init__(self, replay: StateReplay, rng: np.random.Generator, config: MEMBonusConfig) -> None:
         super().__init__()
@@ -113,12 +112,6 @@ class StateBonus(nn.Module):
         reward = knn_distance(states[None], self.config.k, indices=own_rows, reference=reference)[0].log1p()
         self.reward_moments.update(reward.unsqueeze(1))
         return self.reward_moments.scale_reward(reward, "centered")
-
-    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:
-        raise NotImplementedError
-
-    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:  # noqa: ARG002
-        return {}
 
 
 class StateEnv:
