@@ -43,9 +43,9 @@ def test_a_rollout_is_rewarded_as_in_float32() -> None:
     trainer: Any = make_trainer(short_rollouts("ppo+ride"))
     while not trainer.num_pending_updates:
         trainer.advance()
-    expected = trainer.agent._compute_bonus(trainer.rollout)
+    expected = trainer.agent.compute_bonus(trainer.rollout)
     with torch.autocast("cpu", torch.bfloat16):
-        found = trainer.agent._compute_bonus(trainer.rollout)
+        found = trainer.agent.compute_bonus(trainer.rollout)
     trainer.close()
     assert expected.std() > 0
     assert found.equal(expected)
