@@ -51,6 +51,8 @@ class PlannedRun(NamedTuple):
 
     config: RunConfig
     run_dir: Path
+    variant: str = ""
+    """Name in `variants`; empty without variants."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +161,8 @@ class Sweep:
             )
         default_dir = default_run_path(config).relative_to("runs")
         further_parts = [validate_directory_name(variant)] if variant else []
-        return PlannedRun(config, Path(self.out, *default_dir.parts[:-1], *further_parts, default_dir.name))
+        run_dir = Path(self.out, *default_dir.parts[:-1], *further_parts, default_dir.name)
+        return PlannedRun(config, run_dir, variant)
 
 
 def read_sweep(path: Path) -> Sweep:

@@ -200,7 +200,7 @@ def make_search_trial(sweep: Sweep, search: Search, *, accept_changes: bool) -> 
 
 def make_run_trial(runs: Sequence[PlannedRun], *, accept_changes: bool) -> Callable[[Mapping[str, Any]], None]:
     """Return the function that Tune calls with the number of a run, in a separate process."""
-    absolute = [PlannedRun(planned.config, planned.run_dir.absolute()) for planned in runs]
+    absolute = [planned._replace(run_dir=planned.run_dir.absolute()) for planned in runs]
 
     def trial(choice: Mapping[str, Any]) -> None:
         train_run(absolute[choice["number"]], accept_changes=accept_changes)

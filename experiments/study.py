@@ -1,0 +1,73 @@
+"""Train the runs of a study's sweep file one after the other, and keep the study's table.
+
+    python -m experiments.study experiments/base/trials.toml           # runs that results/base is missing
+    python -m experiments.study experiments/base/trials.toml --list    # all runs, and which are missing
+
+The study has the name of the file's directory. A run trains in the directory that `manyview sweep` would use, in a
+process of its own; when it has finished, its values are added to `results/STUDY`. Stopped at any moment, the command
+continues with the runs that are missing, each from its last checkpoint.
+"""
+
+import argparse
+from collections.abc import Collection
+from multiprocessing import get_context
+from pathlib import Path
+
+from experiments.tables import RESULTS, RunKey, append_run, read_runs
+from manyview.config.method import parse_method
+from manyview.scale.sweep import PlannedRun, read_sweep
+from manyview.train import RunDir
+from manyview.train.runner import Runner
+
+TRAIN_METRICS = ("critic_loss", "target_std", "value", "dormant_actor", "dormant_critic", "drift", "reward_int")
+"""Training metrics that the table keeps of every run that has them."""
+
+
+def get_key(run: PlannedRun) -> RunKey:
+    """Return variant, task, parts and seed, as `TableRun.key` does."""
+    return run.variant, run.config.task, *parse_method(run.config.method), run.config.seed
+
+
+def list_missing(runs: Collection[PlannedRun], study: str, results: Path = RESULTS) -> list[PlannedRun]:
+    """Return the runs that the study's table does not have."""
+    kept = {run.key for run in read_runs(study, results=results)}
+    return [run for run in runs if get_key(run) not in kept]
+
+
+def train(run: PlannedRun) -> None:
+    """Start or resume a run, and train it to its end."""
+    if not RunDir(run.run_dir).is_finished:
+        with Runner(run.config, RunDir(run.run_dir)) as runner:
+            runner.run()
+
+
+def train_and_keep(run: PlannedRun, study: str, results: Path = RESULTS) -> None:
+    """Train a run in a process of its own and add it to the table."""
+    process = get_context("spawn").Process(target=train, args=(run,))
+    process.start()
+    process.join()
+    if process.exitcode or not RunDir(run.run_dir).is_finished:
+        print(f"{run.run_dir}: not finished, exit code {process.exitcode}", flush=True)
+        return
+    append_run(study, run.run_dir, run.variant, train_metrics=TRAIN_METRICS, results=results)
+    print(f"{run.run_dir}: added to the table of {study}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("--list", action="store_true", help="only list the runs")
+    asked = parser.parse_args()
+    study = asked.sweep.resolve().parent.name
+    planned = read_sweep(asked.sweep).plan_runs()
+    missing = list_missing(planned, study)
+    if asked.list:
+        for run in planned:
+            print(f"{run.run_dir}: {'missing' if run in missing else 'in the table'}")
+        return
+    for run in missing:
+        train_and_keep(run, study)
+
+
+if __name__ == "__main__":
+    main()
