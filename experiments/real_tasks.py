@@ -22,15 +22,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.games import play_random
 from experiments.tables import Row, append_rows, append_run, read_runs
 from manyview.config.method import parse_method
-from manyview.envs import make_vector
-from manyview.envs.vector import extract_finished_episodes
 from manyview.train.run_dir import RunDir
 
 WORK = Path("runs")
 SEEDS = (1, 2, 3)
-EPISODES, RANDOM_EPISODES = 100, 1_000
+EPISODES = 100
 FINAL_METRICS = {"train": "final_return", "test": "final_test_return"}
 """By levels: the mean return of the last policy of a run there."""
 PRESET = "cpu"
@@ -156,24 +155,9 @@ def evaluate(run_dir: Path, levels: str) -> float:
 
 
 def play_random_policy() -> None:
-    """Add the returns of random actions on training levels to the table of `procgen`.
-
-    The first episodes to end are the short ones, so each of many environments plays the same number.
-    """
-    episodes_per_env, envs = 10, RANDOM_EPISODES // 10
+    """Add the returns of random actions on training levels to the table of `procgen`."""
     for task in sorted({task for task, _ in CELLS["procgen"]}):
-        games = make_vector(task, envs)
-        rng, left, returns = np.random.default_rng(1), np.full(envs, episodes_per_env), list[float]()
-        games.reset(seed=1)
-        while left.any():
-            _, _, terminated, truncated, info = games.step(rng.integers(0, 15, envs))
-            for place, episode in zip(
-                np.flatnonzero(terminated | truncated), extract_finished_episodes(info), strict=True
-            ):
-                if left[place]:
-                    left[place] -= 1
-                    returns.append(episode["return"])
-        games.close()
+        returns = play_random(task)
         values = {
             "final_return": float(np.mean(returns)),
             "training_episodes": float(len(returns)),
