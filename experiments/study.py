@@ -21,6 +21,7 @@ from manyview.train.runner import Runner
 
 TRAIN_METRICS = ("critic_loss", "target_std", "value", "dormant_actor", "dormant_critic", "drift", "reward_int")
 """Training metrics that the table keeps of every run that has them."""
+MAX_RUN_S = 7 * 24 * 3600.0
 
 
 def get_key(run: PlannedRun) -> RunKey:
@@ -45,7 +46,7 @@ def train_and_keep(run: PlannedRun, study: str, results: Path = RESULTS) -> None
     """Train a run in a process of its own and add it to the table."""
     process = get_context("spawn").Process(target=train, args=(run,))
     process.start()
-    process.join()
+    process.join(MAX_RUN_S)
     if process.exitcode or not RunDir(run.run_dir).is_finished:
         print(f"{run.run_dir}: not finished, exit code {process.exitcode}", flush=True)
         return
