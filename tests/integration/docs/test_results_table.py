@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import deep_sea, readme_table
+from experiments import deep_sea, games, readme_table
 from experiments.results_table import TABLES, make_table
-from experiments.tables import format_table
+from experiments.tables import format_table, read_runs
 
 ROOT = Path(__file__).parents[3]
 RESULTS_PAGE = ROOT / "docs" / "research" / "results.md"
@@ -25,6 +25,10 @@ def test_the_other_tables_can_be_printed(name: str) -> None:
 
 def test_deep_sea_on_the_results_page_is_that_of_the_study() -> None:
     assert deep_sea.make_table() in RESULTS_PAGE.read_text()
+
+
+def test_random_play_on_the_results_page_is_that_of_the_study() -> None:
+    assert format_table(games.HEAD, games.list_rows(read_runs(games.STUDY))) in RESULTS_PAGE.read_text()
 
 
 def test_the_table_of_the_readme_is_that_of_the_studies() -> None:
