@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from manyview.agents.base import Agent
+from manyview.agents.base import Agent, compute_in_float32
 from manyview.agents.drift import DriftMeter, compute_stored_drift, has_trained_parameters
 from manyview.agents.noise import NoiseColor, sample_pink_noise
 from manyview.data.batch import Batch
@@ -26,7 +26,6 @@ from manyview.methods.interfaces import (
 from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
 from manyview.nn.normalization import RunningMoments
 from manyview.nn.optim import make_adam
-from manyview.nn.precision import compute_in_float32
 from manyview.nn.soft_update import make_target, soft_update
 from manyview.nn.two_hot import TwoHot
 from manyview.utils.validation import (

@@ -6,10 +6,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from manyview.agents.base import Agent
+from manyview.agents.base import Agent, compute_in_float32
 from manyview.data.batch import Minibatch
 from manyview.data.rollout_buffer import RolloutBuffer
-from manyview.nn.precision import compute_in_float32
 from manyview.utils.validation import SettingError, check_at_least, check_choices, check_unit_interval
 
 Neighbors = Literal["env", "pooled"]

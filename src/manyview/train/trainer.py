@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from manyview.agents import NonFiniteError, OffPolicyAgent, OnPolicyAgent
+from manyview.agents.base import compute_in_float32
 from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, Batch, Minibatch, NullLog, ReplayLog
 from manyview.envs.vector import get_attr_values
 from manyview.methods import HasDiagnostics, get_rewarded_views
-from manyview.nn.precision import compute_in_float32
 from manyview.train import factory
 from manyview.train.compute import autocast, resolve_compute, resolve_device
 from manyview.train.counters import Counters
