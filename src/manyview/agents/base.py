@@ -83,7 +83,7 @@ class Agent(nn.Module):
         features = self.encode_for_bonus(views, mask, bonus.feature_source)
         images = self.prepare_views(views) if bonus.shares_encoder else views
         with compute_in_float32(mask):
-            return bonus.reward_states(images, mask, *(() if features is None else (features,)))
+            return bonus.reward_states(images, mask, features)
 
     def update_bonus(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Update the bonus's own networks and return metrics; {} without a bonus."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from manyview.data.batch import Batch
+from manyview.data.neighbors import make_group_mask
 from manyview.methods.interfaces import HasFeatureBank, RewardedState, get_rewarded_views
 from manyview.nn.soft_update import make_target, soft_update
 
@@ -57,15 +58,9 @@ def compute_stored_drift(features: Tensor, batch: Batch, state: RewardedState) -
         raise ValueError("batch without stored features: expected one of a sampler with a neighbor_search")
     distances = batch.neighbor_distances[..., -1]  # [B, G], or [B, 1] of a joint search
     squared = (features - batch.stored_features).square().sum(-1)  # [B, G]
-    present = _make_group_mask(batch.mask, squared.shape[1])
+    present = make_group_mask(batch.mask, squared.shape[1])
     motion = torch.where(present, squared, 0.0)
     if distances.shape[1] == 1:
-        motion, present = motion.sum(1, keepdim=True), _make_group_mask(batch.mask, 1)
-    searched = _make_group_mask(get_rewarded_views(batch, state)[1], distances.shape[1])
+        motion, present = motion.sum(1, keepdim=True), make_group_mask(batch.mask, 1)
+    searched = make_group_mask(get_rewarded_views(batch, state)[1], distances.shape[1])
     return motion.sqrt()[present].mean() / distances[searched].mean().clamp(min=1e-12)
-
-
-def _make_group_mask(mask: Tensor, groups: int) -> Tensor:
-    """Return the present groups of features, as `data.neighbors` does: of a view, or of all if any is present."""
-    terms_mask = torch.cat([mask, mask.any(1, keepdim=True)], dim=1)  # [B, V + 1]
-    return terms_mask[:, -1:] if groups == 1 else terms_mask[:, :groups]

@@ -104,10 +104,12 @@ class DrQv2(OffPolicyAgent):
         augmentation: ImageAugmentation = RANDOM_SHIFT,
         seed: int = 0,
     ) -> None:
-        super().__init__(representation, config, bonus=bonus, beta=beta, augmentation=augmentation, seed=seed)
-        self.actor = self._make_actor(action_dim)
+        super().__init__(
+            representation, action_dim, config, bonus=bonus, beta=beta, augmentation=augmentation, seed=seed
+        )
+        self.actor = self._make_actor()
         projection_dim = config.projection_dim if config.structure == "official" else None
-        self.critic = self.make_critic(action_dim, projection_dim=projection_dim)
+        self.critic = self.make_critic(projection_dim=projection_dim)
         self.target_critic = make_target(self.critic)
         self.critic_optimizer = self.make_critic_optimizer(self.critic, config.lr)
         self.actor_optimizer = make_adam(self.actor.parameters(), lr=config.lr)
@@ -172,11 +174,11 @@ class DrQv2(OffPolicyAgent):
         }
         return metrics | {name: value.detach() for name, value in agent_metrics.items()}
 
-    def _make_actor(self, action_dim: int) -> Head:
+    def _make_actor(self) -> Head:
         config, state_dim = self.config, self.representation.state_dim
         if config.structure == "shared":
-            return mlp(state_dim, config.hidden, action_dim, layer_norm=config.layer_norm)
-        head = mlp(config.projection_dim, config.hidden, action_dim, layer_norm=config.layer_norm)
+            return mlp(state_dim, config.hidden, self.action_dim, layer_norm=config.layer_norm)
+        head = mlp(config.projection_dim, config.hidden, self.action_dim, layer_norm=config.layer_norm)
         return Head(*make_projection(state_dim, config.projection_dim), *head)
 
     def _add_noise(self, mean: Tensor, std: float) -> Tensor:
@@ -190,12 +192,4 @@ class DrQv2(OffPolicyAgent):
 @register_agent("drqv2", DrQv2Config, data="replay")
 def build_drqv2(config: DrQv2Config, context: BuildContext) -> DrQv2:
     """Build DrQ-v2."""
-    return DrQv2(
-        context.representation,
-        context.actions.size,
-        config,
-        bonus=context.bonus,
-        beta=context.beta,
-        augmentation=context.augmentation,
-        seed=context.seed,
-    )
+    return DrQv2.build(config, context)

@@ -5,7 +5,7 @@ Image augmentation, target networks, the bonus of a replay batch and statistics 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, Sh
 from manyview.data.neighbors import NeighborFn, NeighborSearch
 from manyview.methods.interfaces import (
     Bonus,
+    BuildContext,
     FeatureSource,
     HasFeatureBank,
     Representation,
@@ -98,6 +99,7 @@ class OffPolicyAgent(Agent):
     def __init__(
         self,
         representation: Representation,
+        action_dim: int,
         config: OffPolicyConfig,
         *,
         bonus: Bonus | None = None,
@@ -106,11 +108,24 @@ class OffPolicyAgent(Agent):
         seed: int = 0,
     ) -> None:
         super().__init__(representation, bonus=bonus, beta=beta)
-        self.config, self.augmentation = config, augmentation
+        self.action_dim, self.config, self.augmentation = action_dim, config, augmentation
         self.target_representation = make_target(representation) if config.encoder_tau < 1 else representation
         self.drift_meter = self._make_drift_meter()
         self.generator = torch.Generator().manual_seed(seed)
         self.target_moments = RunningMoments(1)
+
+    @classmethod
+    def build(cls, config: Any, context: BuildContext) -> Self:
+        """Build the agent of a run, as a function of `register_agent` must."""
+        return cls(
+            context.representation,
+            context.actions.size,
+            config,
+            bonus=context.bonus,
+            beta=context.beta,
+            augmentation=context.augmentation,
+            seed=context.seed,
+        )
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Take one gradient update at agent step `step` and return its metrics.
@@ -249,9 +264,9 @@ class OffPolicyAgent(Agent):
         if self.target_representation is not self.representation:
             soft_update(self.representation, self.target_representation, self.config.encoder_tau)
 
-    def make_critic(self, action_dim: int, *, projection_dim: int | None = None) -> TwinCritic:
+    def make_critic(self, *, projection_dim: int | None = None) -> TwinCritic:
         """Build the twin critics; with `projection_dim` they project the state themselves."""
-        config, sizes = self.config, (self.representation.state_dim, action_dim, self.config.hidden)
+        config, sizes = self.config, (self.representation.state_dim, self.action_dim, self.config.hidden)
         if config.critic == "scalar":
             return TwinCritic(*sizes, layer_norm=config.layer_norm, projection_dim=projection_dim)
         two_hot = TwoHot(MAX_ABS_VALUE, NUM_BINS)

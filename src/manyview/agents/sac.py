@@ -69,9 +69,11 @@ class SAC(OffPolicyAgent):
         augmentation: ImageAugmentation = RANDOM_SHIFT,
         seed: int = 0,
     ) -> None:
-        super().__init__(representation, config, bonus=bonus, beta=beta, augmentation=augmentation, seed=seed)
+        super().__init__(
+            representation, action_dim, config, bonus=bonus, beta=beta, augmentation=augmentation, seed=seed
+        )
         self.actor = mlp(representation.state_dim, config.hidden, 2 * action_dim, layer_norm=config.layer_norm)
-        self.critic = self.make_critic(action_dim)
+        self.critic = self.make_critic()
         self.target_critic = make_target(self.critic)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(config.init_temperature)))
         self.target_entropy = -float(action_dim)
@@ -158,12 +160,4 @@ class SAC(OffPolicyAgent):
 @register_agent("sac", SACConfig, data="replay")
 def build_sac(config: SACConfig, context: BuildContext) -> SAC:
     """Build SAC."""
-    return SAC(
-        context.representation,
-        context.actions.size,
-        config,
-        bonus=context.bonus,
-        beta=context.beta,
-        augmentation=context.augmentation,
-        seed=context.seed,
-    )
+    return SAC.build(config, context)

@@ -72,8 +72,8 @@ class EnvConfig:
         """Check that only on-policy runs have an augmented view."""
         if self.augmented_view not in ("paper", "none") and not run.is_on_policy:
             raise ValueError(
-                f"env.augmented_view needs agent ppo, got {run.agent_name}, which augments sampled batches. Set it to "
-                "none"
+                f"env.augmented_view needs an on-policy agent, got {run.agent_name}, which augments sampled batches. "
+                "Set it to none"
             )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -53,6 +54,15 @@ class NeighborSearch(Protocol):
 
     def search(self, replay: ReplayBuffer, rows: FeatureRows, *, horizon: int, rng: np.random.Generator) -> Tensor:
         """Return ascending distances [B, G, k] from `rows`, such as those of `make_feature_rows`."""
+
+
+def make_group_mask(mask: Tensor, groups: int) -> Tensor:
+    """Return which groups of features [B, G] are present by the mask [B, V] of views.
+
+    A step has one group of all views, present if any view is; or one for each view, and perhaps one of all views.
+    """
+    terms_mask = torch.cat([mask, mask.any(1, keepdim=True)], dim=1)  # [B, V + 1]
+    return terms_mask[:, -1:] if groups == 1 else terms_mask[:, :groups]
 
 
 def get_feature_rows(replay: ReplayBuffer, indices: NDArray[np.int64]) -> FeatureRows:
@@ -100,10 +110,8 @@ def _iter_contiguous_rows(replay: ReplayBuffer, start: int, end: int) -> Iterato
 
 
 def _make_rows(features: NDArray[np.float32], view_mask: NDArray[np.bool_], indices: NDArray[np.int64]) -> FeatureRows:
-    """Return rows whose groups are present by the mask of views: that of its view, or if any view is."""
-    mask = np.concatenate([view_mask, view_mask.any(1, keepdims=True)], axis=1)  # [N, V + 1]
-    groups = features.shape[1]
-    return FeatureRows(features, mask[:, -1:] if groups == 1 else mask[:, :groups], indices)
+    mask = make_group_mask(torch.from_numpy(view_mask), features.shape[1])
+    return FeatureRows(features, mask.numpy(), indices)
 
 
 def _get_ring(replay: ReplayBuffer) -> NDArray[np.float32]:

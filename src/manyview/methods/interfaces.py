@@ -188,10 +188,10 @@ class RewardsStates(Protocol):
     @property
     def feature_source(self) -> FeatureSource | None: ...
 
-    def reward_states(self, views: Tensor, mask: Tensor, features: Any = None) -> Tensor:
+    def reward_states(self, views: Tensor, mask: Tensor, features: Any) -> Tensor:
         """Return r̂ [B] of `views` [B, V, C, H, W] among each other, without changing any state.
 
-        `features` are the representation's; they are given only if `feature_source` is not None.
+        `features` are those by `feature_source`; None without one.
         """
 
 

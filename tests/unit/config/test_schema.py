@@ -99,7 +99,7 @@ def make(method: str, **overrides: Any) -> RunConfig:
         ),
         ("drqv2+none", {"agent": {"structure": "official"}}, "expected representation=pixel with .*projection=true"),
         ("drqv2+mem", {"agent": {"structure": "official"}}, "expected representation=pixel with .*representation=mem"),
-        ("sac+mem", {"env": {"augmented_view": "crop"}}, "env.augmented_view needs agent ppo, got sac"),
+        ("sac+mem", {"env": {"augmented_view": "crop"}}, "env.augmented_view needs an on-policy agent, got sac"),
         (
             "drqv2+none",
             {"agent": {"critic_trains_encoder": False}},

@@ -136,7 +136,7 @@ class RE3(Bonus):
         return self._scale(nearest.mean(1) if self.config.average else nearest[:, -1])
 
     @torch.no_grad()
-    def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
+    def reward_states(self, views: Tensor, mask: Tensor, features: Any = None) -> Tensor:  # noqa: ARG002
         return self.compute_reward(self.encode(views, mask))
 
     @torch.no_grad()

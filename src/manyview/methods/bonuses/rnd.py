@@ -95,7 +95,7 @@ class RND(Bonus):
         return self._scale(self.compute_errors(views, mask).errors)
 
     @torch.no_grad()
-    def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
+    def reward_states(self, views: Tensor, mask: Tensor, features: Any = None) -> Tensor:  # noqa: ARG002
         return self.reward_moments.scale_reward(self.compute_errors(views, mask).errors, self.config.reward_scale)
 
     @torch.no_grad()
