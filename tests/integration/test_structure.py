@@ -19,7 +19,21 @@ PACKAGE = ROOT / "src" / "manyview"
 DECISIONS = ROOT / "docs" / "explanation" / "decisions.md"
 
 # Top to bottom: a package imports those below it, never one above.
-LAYERS = ["cli", "scale", "report", "train", "config", "agents", "methods", "mem", "nn", "data", "envs", "utils"]
+LAYERS = [
+    "cli",
+    "deploy",
+    "scale",
+    "report",
+    "train",
+    "config",
+    "agents",
+    "methods",
+    "mem",
+    "nn",
+    "data",
+    "envs",
+    "utils",
+]
 # The framework user installs `mem` for itself: torch, and nothing of ours that needs more.
 ISOLATED = {"mem": {"nn", "utils"}, "nn": {"utils"}}
 

@@ -11,7 +11,7 @@ from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, re
 from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
-from manyview.report.policy_rollout import PolicyRollout, play_episodes
+from manyview.report.policy_rollout import PolicyRollout, RunPlayer
 from manyview.report.runs import BrokenRunError
 from manyview.report.statistics import bootstrap_interval, format_mean
 from manyview.train.video import write_episode_video
@@ -59,17 +59,12 @@ def evaluate(
     as_json: Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON object instead of text.")] = False,
 ) -> int:
     """Evaluate the newest checkpoint of a run without exploration noise."""
+    if views is not None and not views:
+        return report_error("no camera is present: expected at least one after --views")
     try:
         record_video = video is not None
-        rollout = play_episodes(
-            run,
-            episodes=episodes,
-            cameras=views,
-            seed=seed,
-            record_video=record_video,
-            trusted_task=own_task,
-            levels=levels,
-        )
+        with RunPlayer(run, trusted_task=own_task, levels=levels) as player:
+            rollout = player.play(episodes=episodes, cameras=views, seed=seed, record_video=record_video)
         if video is not None and rollout.evaluation.recording is not None:
             recording, config = rollout.evaluation.recording, rollout.config
             write_episode_video(

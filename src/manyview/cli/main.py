@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "Train an agent from several cameras.",
     "sweep": "Train all combinations of tasks, methods and seeds on Ray.",
     "evaluate": "Evaluate a trained agent with all or some of its cameras.",
+    "cameras": "Measure what each camera is worth to a trained policy.",
     "plot": "Plot learning curves of runs and published results.",
     "runs": "List runs with their state and last return.",
     "tasks": "List the tasks with their cameras and settings.",

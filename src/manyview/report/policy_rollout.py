@@ -4,21 +4,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from warnings import catch_warnings, simplefilter
 
 import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
 
-from manyview.agents import Agent
+from manyview.agents import ActionSpec, Agent
 from manyview.config.groups import ComputeConfig
-from manyview.envs import Fault, View, get_views
+from manyview.envs import Fault, View
 from manyview.envs.contract import EnvError
 from manyview.envs.suite import Levels
-from manyview.envs.views import Observation
+from manyview.envs.views import Observation, ViewWarning
+from manyview.methods import Representation
 from manyview.train import RunConfig, RunDir, checkpoint, factory
 from manyview.train.compute import autocast, configure_torch, resolve_compute
 from manyview.train.counters import Counters
 from manyview.train.evaluation import Evaluation, choose_starts, evaluate_policy
 from manyview.train.signals import EnvCallTracker
+from manyview.utils.seeding import make_rng
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,94 +44,150 @@ class PolicyRollout:
     """Levels of the evaluation; None for tasks without levels."""
 
 
-def play_episodes(
-    run_path: Path,
-    *,
-    episodes: int,
-    cameras: Sequence[str] | None = None,
-    seed: int | None = None,
-    record_video: bool = False,
-    trusted_task: str | None = None,
-    levels: Levels | None = None,
-) -> PolicyRollout:
+class RandomPolicy(Agent):
+    """Policy of uniform random actions, equal at equal steps."""
+
+    def __init__(self, representation: Representation, actions: ActionSpec, *, seed: int) -> None:
+        super().__init__(representation)
+        self._actions, self._seed = actions, seed
+
+    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # noqa: ARG002
+        rng, size = make_rng(self._seed, "random policy", step), self._actions.size
+        if self._actions.discrete:
+            return torch.from_numpy(rng.integers(size, size=len(views)))
+        return torch.from_numpy(rng.uniform(-1, 1, (len(views), size)).astype(np.float32))
+
+
+class RunPlayer:
     """Play episodes with the newest checkpoint of a run, without exploration noise.
+
+    Use it as a context manager, or call `close`.
 
     Args:
         run_path: Run directory.
-        episodes: Number of episodes, at least 1.
-        cameras: Cameras to keep; the others are masked, together with the views derived from them. None keeps all.
-        seed: Seed of the initial states. None uses the seed of the run's own evaluation at the checkpoint, so that
-            episodes start as in that evaluation.
-        record_video: Keep the images of the first episode.
         trusted_task: `module:function` of a run on your own environment. A run directory from elsewhere must not choose
             the code to execute.
         levels: `train` for the training levels, `test` for all levels, for tasks that train on some of their levels.
             None is `train`.
 
     Raises:
-        ValueError: An argument is invalid, the task is not trusted, or the checkpoint cannot be loaded.
+        ValueError: The task is not trusted, or the checkpoint cannot be loaded.
         FileNotFoundError: The directory holds no run or no checkpoint.
 
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
-    run_dir = RunDir(run_path)
-    config = run_dir.read_config()
-    if ":" in config.task and config.task != trusted_task:
-        raise ValueError(
-            f"task {config.task!r} is code that is not trusted: expected --own-task {config.task}, got "
-            f"{trusted_task!r}. Add the option if the code is yours"
-        )
-    if not checkpoint.list_checkpoints(run_dir.checkpoints_dir):
-        raise FileNotFoundError(f"{run_path} holds no checkpoint: expected a run that has saved at least one")
-    config = replace(config, compute=_resolve_available_compute(config.compute))
-    configure_torch(config.compute)
-    env, calls = _make_env(config, cameras, levels), EnvCallTracker(config.task)
-    try:
-        shapes = factory.infer_shapes(config, env)
-        evaluated_levels = getattr(env.metadata.get("settings"), "levels", None)
-        checkpoint_path, saved = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
-        # Outline first: initializing weights of arbitrary size takes long, and a mismatch shows without them.
-        _load_agent(factory.build_agent_outline(config, shapes), checkpoint_path, saved)
-        agent = factory.build_agent(config, shapes)
-        counters = _load_agent(agent, checkpoint_path, saved)
-        with autocast(config.compute):
-            starts = choose_starts(counters.frames, seed=config.seed, has_levels=evaluated_levels is not None)
-            evaluation = evaluate_policy(
-                agent,
-                env,
-                shapes,
-                episodes=episodes,
-                seed=starts.seed if seed is None else seed,
-                sequential=starts.sequential,
-                step=counters.steps,
-                calls=calls,
-                video_steps=config.evaluation.video_steps if record_video else 0,
-                max_steps=config.evaluation.max_steps,
+
+    def __init__(self, run_path: Path, *, trusted_task: str | None = None, levels: Levels | None = None) -> None:
+        run_dir = RunDir(run_path)
+        config = run_dir.read_config()
+        if ":" in config.task and config.task != trusted_task:
+            raise ValueError(
+                f"task {config.task!r} is code that is not trusted: expected --own-task {config.task}, got "
+                f"{trusted_task!r}. Add the option if the code is yours"
             )
-    finally:
-        with suppress(EnvError), calls("close"):
+        if not checkpoint.list_checkpoints(run_dir.checkpoints_dir):
+            raise FileNotFoundError(f"{run_path} holds no checkpoint: expected a run that has saved at least one")
+        self.config = config = replace(config, compute=_resolve_available_compute(config.compute))
+        configure_torch(config.compute)
+        self._levels, self._calls = levels, EnvCallTracker(config.task)
+        self._env = factory.make_env(config, levels=levels)
+        try:
+            self.shapes = factory.infer_shapes(config, self._env)
+            self.levels: Levels | None = getattr(self._env.metadata.get("settings"), "levels", None)
+            checkpoint_path, saved = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
+            # Outline first: initializing weights of arbitrary size takes long, and a mismatch shows without them.
+            _load_agent(factory.build_agent_outline(config, self.shapes), checkpoint_path, saved)
+            self.agent: Agent = factory.build_agent(config, self.shapes)
+            self.counters = _load_agent(self.agent, checkpoint_path, saved)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """Names of the cameras, without derived views."""
+        return tuple(view.name for view in self.shapes.cameras if view.derived_from is None)
+
+    def play(
+        self,
+        *,
+        episodes: int,
+        cameras: Sequence[str] | None = None,
+        faults: Sequence[Fault] = (),
+        seed: int | None = None,
+        record_video: bool = False,
+    ) -> PolicyRollout:
+        """Play episodes and return their results.
+
+        Args:
+            episodes: Number of episodes, at least 1.
+            cameras: Cameras to keep; the others are masked, together with the views derived from them. None keeps all.
+                Without any camera no policy can act: the actions are uniformly random.
+            faults: Faults of the cameras.
+            seed: Seed of the initial states. None uses the seed of the run's own evaluation at the checkpoint, so that
+                episodes start as in that evaluation.
+            record_video: Keep the images of the first episode.
+
+        Raises:
+            ValueError: An argument is invalid.
+
+        """
+        if episodes < 1:
+            raise ValueError(f"episodes must be at least 1, got {episodes}")
+        config, shapes, counters = self.config, self.shapes, self.counters
+        absent = () if cameras is None else list_absent_views(shapes.views, cameras)
+        starts = choose_starts(counters.frames, seed=config.seed, has_levels=self.levels is not None)
+        env = factory.make_env(config, faults=faults, levels=self._levels) if faults else self._env
+        is_blind = cameras is not None and not cameras
+        policy = RandomPolicy(self.agent.representation, shapes.actions, seed=config.seed) if is_blind else self.agent
+        try:
+            with autocast(config.compute), catch_warnings():
+                if faults:  # which sanity checks would report
+                    simplefilter("ignore", ViewWarning)
+                evaluation = evaluate_policy(
+                    policy,
+                    env,
+                    shapes,
+                    episodes=episodes,
+                    seed=starts.seed if seed is None else seed,
+                    sequential=starts.sequential,
+                    step=counters.steps,
+                    calls=self._calls,
+                    video_steps=config.evaluation.video_steps if record_video else 0,
+                    max_steps=config.evaluation.max_steps,
+                    absent_views=absent,
+                )
+        finally:
+            if faults:
+                self._close_env(env)
+        return PolicyRollout(
+            config=config,
+            evaluation=evaluation,
+            views=shapes.views,
+            present_views=tuple(view.name for view in shapes.views if view.name not in absent),
+            frames=counters.frames,
+            beta=self.agent.beta(counters.count(config.beta_unit)),
+            levels=self.levels,
+        )
+
+    def close(self) -> None:
+        """Close the environment and ignore its errors."""
+        self._close_env(self._env)
+
+    def _close_env(self, env: gym.Env[Observation, Any]) -> None:
+        with suppress(EnvError), self._calls("close"):
             env.close()
-    absent = (
-        set() if cameras is None else {view.name for view in shapes.views if _get_source_camera(view) not in cameras}
-    )
-    return PolicyRollout(
-        config=config,
-        evaluation=evaluation,
-        views=shapes.views,
-        present_views=tuple(view.name for view in shapes.views if view.name not in absent),
-        frames=counters.frames,
-        beta=agent.beta(counters.count(config.beta_unit)),
-        levels=evaluated_levels,
-    )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def list_absent_cameras(views: Sequence[View], present: Sequence[str]) -> list[str]:
-    """Return the cameras that are not in `present`.
+def list_absent_views(views: Sequence[View], present: Sequence[str]) -> tuple[str, ...]:
+    """Return the cameras that are not in `present`, and the views derived from them.
 
-    Raises:
-        ValueError: `present` is empty, or has a name that is not a camera.
-
+    Raises ValueError if `present` has a name that is not a camera.
     """
     cameras = [view.name for view in views if view.derived_from is None]
     for name in present:
@@ -134,21 +196,7 @@ def list_absent_cameras(views: Sequence[View], present: Sequence[str]) -> list[s
             raise ValueError(f"{name} is derived from a camera: expected {camera}, which keeps both views")
         if name not in cameras:
             raise ValueError(f"unknown camera {name!r}: expected one of {', '.join(cameras)}")
-    if not present:
-        raise ValueError(f"no camera is present: expected at least one of {', '.join(cameras)}")
-    return [name for name in cameras if name not in present]
-
-
-def _make_env(config: RunConfig, cameras: Sequence[str] | None, levels: Levels | None) -> gym.Env[Observation, Any]:
-    env = factory.make_env(config, levels=levels)
-    if cameras is None:
-        return env
-    try:
-        absent = list_absent_cameras(get_views(env), cameras)
-    finally:
-        env.close()
-    faults = [Fault(view=name, kind="gone", lasts="episode", at_step=0) for name in absent]
-    return factory.make_env(config, faults=faults, levels=levels)
+    return tuple(view.name for view in views if (view.derived_from or view.name) not in present)
 
 
 def _load_agent(agent: Agent, path: Path, saved: checkpoint.Checkpoint) -> Counters:
@@ -161,10 +209,6 @@ def _load_agent(agent: Agent, path: Path, saved: checkpoint.Checkpoint) -> Count
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"checkpoint {path} cannot be loaded: {reason}") from error
     return counters
-
-
-def _get_source_camera(view: View) -> str:
-    return view.name if view.derived_from is None else view.derived_from
 
 
 def _resolve_available_compute(config: ComputeConfig) -> ComputeConfig:

@@ -1,6 +1,6 @@
 """Evaluate a policy on episodes without exploration noise; equal seeds give equal starts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
@@ -23,7 +23,7 @@ from manyview.train import factory
 from manyview.train.checkpoint import format_checkpoint_name
 from manyview.train.compute import autocast
 from manyview.train.factory import Shapes
-from manyview.train.preprocessing import prepare_observation
+from manyview.train.preprocessing import mask_views, prepare_observation
 from manyview.train.signals import EnvCallTracker, StopRequest, StopRequested
 from manyview.train.trainer import Trainer
 from manyview.train.video import EpisodeRecording, write_episode_video
@@ -84,6 +84,7 @@ def evaluate_policy(
     calls: EnvCallTracker | None = None,
     warn: Callable[[str], None] = lambda _: None,
     search: NeighborFn | None = None,
+    absent_views: Collection[str] = (),
 ) -> Evaluation:
     """Evaluate a policy without exploration.
 
@@ -102,6 +103,7 @@ def evaluate_policy(
         calls: Marks calls of the environment for the watchdog.
         warn: Receives a text as soon as `max_steps` or `video_steps` is reached.
         search: Search in the replay buffer, without which a bonus that stores features records no r̂.
+        absent_views: Views to mask, as if their camera were absent.
 
     Raises:
         StopRequested: There was a stop request.
@@ -118,7 +120,8 @@ def evaluate_policy(
             observations, recorded_steps = [], []
             total, length, frame, last_reward, ended = 0.0, 0, 0, None, False
             while True:
-                tensors = prepare_observation(observation, shapes, device, episode=index)
+                visible = mask_views(observation, shapes.cameras, absent_views) if absent_views else observation
+                tensors = prepare_observation(visible, shapes, device, episode=index)
                 if index == 0 and length <= video_steps > 0:
                     observations.append(tensors)
                     images = _extract_images(*tensors, shapes.views)

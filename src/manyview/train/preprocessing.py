@@ -1,6 +1,6 @@
 """Convert observations to the tensors that agents take."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -17,6 +17,13 @@ def to_tensors(observation: Observation, views: Sequence[View], device: torch.de
     images = np.stack([observation[view.name].transpose(2, 0, 1) for view in views])
     mask = np.asarray(observation[MASK], np.bool_)
     return torch.from_numpy(images).unsqueeze(0).to(device), torch.from_numpy(mask).unsqueeze(0).to(device)
+
+
+def mask_views(observation: Observation, views: Sequence[View], absent: Collection[str]) -> Observation:
+    """Return the observation without the `absent` views: black images, masked."""
+    images = {view.name: np.zeros_like(observation[view.name]) for view in views if view.name in absent}
+    is_kept = np.array([view.name not in absent for view in views])
+    return {**observation, **images, MASK: observation[MASK] * is_kept}
 
 
 def prepare_observation(

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.keep_release import NEUTRAL, RELEASES
 from manyview.cli.main import main
-from manyview.report.policy_rollout import play_episodes
+from manyview.report.policy_rollout import RunPlayer
 from manyview.train import RunDir, checkpoint
 from manyview.train.runner import Runner
 
@@ -39,7 +39,8 @@ def test_a_run_of_an_earlier_release_goes_on_to_its_end(tmp_path: Path, release:
 @pytest.mark.quality("D9")
 @pytest.mark.parametrize("release", KEPT)
 def test_the_agent_of_an_earlier_release_plays(release: str) -> None:
-    assert play_episodes(RELEASES / release, episodes=1).frames > 0
+    with RunPlayer(RELEASES / release) as player:
+        assert player.play(episodes=1).frames > 0
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate"])

@@ -11,7 +11,7 @@ from manyview.cli.main import main
 from manyview.config.overrides import apply_overrides
 from manyview.envs import View
 from manyview.report.metrics_file import read_records
-from manyview.report.policy_rollout import list_absent_cameras, play_episodes
+from manyview.report.policy_rollout import PolicyRollout, RunPlayer, list_absent_views
 from manyview.train import RunDir, load_preset, run
 from manyview.train.video import format_captions
 from tests.support.run_dirs import TASK, TINY, kept
@@ -24,6 +24,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained")
     run(apply_overrides(load_preset("minute", task=TASK, method="drqv2+mem", seed=3), TINY), RunDir(path))
     return path
+
+
+def play(run_path: Path, **options: Any) -> PolicyRollout:
+    with RunPlayer(run_path) as player:
+        return player.play(episodes=1, **options)
 
 
 def evaluated(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -58,7 +63,7 @@ def test_the_words_tell_mean_interval_extremes_and_the_last_return(
 
 def test_only_the_named_cameras_are_present(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for camera in CAMERAS:
-        played = play_episodes(trained, episodes=1, cameras=[camera], record_video=True)
+        played = play(trained, cameras=[camera], record_video=True)
         assert played.present_views == (camera,)
         assert played.evaluation.recording is not None
         for moment in played.evaluation.recording.steps:
@@ -89,7 +94,7 @@ def test_a_video_of_the_first_episode_is_written(
 
 
 def test_a_film_ends_with_what_the_last_step_was_paid(trained: Path) -> None:
-    evaluation = play_episodes(trained, episodes=1, record_video=True).evaluation
+    evaluation = play(trained, record_video=True).evaluation
     assert evaluation.recording is not None
     moments = evaluation.recording.steps
     assert len(moments) == evaluation.steps[0] + 1
@@ -98,7 +103,7 @@ def test_a_film_ends_with_what_the_last_step_was_paid(trained: Path) -> None:
 
 
 def test_what_is_written_on_a_video_is_in_letters_that_its_font_has(trained: Path) -> None:
-    film = play_episodes(trained, episodes=1, record_video=True).evaluation.recording
+    film = play(trained, record_video=True).evaluation.recording
     assert film is not None
     shown = format_captions(film, beta=0.05)
     assert all(caption.isascii() and "beta 0.05" in caption for caption in shown)
@@ -110,7 +115,7 @@ def test_a_run_of_a_device_that_is_not_here_is_played_on_what_there_is(trained: 
     config = json.loads((moved / "config.json").read_text())
     config["compute"]["device"] = "cuda:63"
     (moved / "config.json").write_text(json.dumps(config))
-    assert play_episodes(moved, episodes=1).evaluation.returns == play_episodes(trained, episodes=1).evaluation.returns
+    assert play(moved).evaluation.returns == play(trained).evaluation.returns
 
 
 @pytest.mark.parametrize(
@@ -197,12 +202,11 @@ def test_a_run_with_a_part_that_is_not_installed_is_listed_and_drawn(
 
 def test_a_derived_view_goes_with_its_camera() -> None:
     views = [View("side", 8, 8), View("back", 8, 8), View("side_foreground", 8, 8, derived_from="side")]
-    assert list_absent_cameras(views, ["side"]) == ["back"]
-    assert list_absent_cameras(views, ["back"]) == ["side"]
+    assert list_absent_views(views, ["side"]) == ("back",)
+    assert list_absent_views(views, ["back"]) == ("side", "side_foreground")
+    assert list_absent_views(views, []) == ("side", "back", "side_foreground")
     with pytest.raises(ValueError, match="expected side, which keeps both views"):
-        list_absent_cameras(views, ["side_foreground"])
-    with pytest.raises(ValueError, match="at least one"):
-        list_absent_cameras(views, [])
+        list_absent_views(views, ["side_foreground"])
 
 
 @pytest.mark.simulator
@@ -210,7 +214,7 @@ def test_a_derived_view_goes_with_its_camera() -> None:
 def test_the_background_removed_view_of_a_simulated_camera_is_masked_with_it(
     camera: str, present: tuple[str, ...], walker: Path
 ) -> None:
-    played = play_episodes(walker, episodes=1, cameras=[camera], record_video=True)
+    played = play(walker, cameras=[camera], record_video=True)
     assert played.evaluation.recording is not None
     shown = played.evaluation.recording.steps[-1].images
     assert tuple(name for name, picture in shown.items() if picture is not None) == present == played.present_views

@@ -1,0 +1,138 @@
+"""`manyview cameras`: measure what each camera is worth to a trained policy."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, JsonFlag, print_line, report_error
+from manyview.deploy.camera_figure import draw_cameras, format_cameras
+from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, estimate_mean, measure_cameras
+from manyview.envs.contract import ContractError, EnvError
+from manyview.report.policy_rollout import RunPlayer
+
+Row = Sequence[str]
+
+
+def cameras(
+    runs: Positional[
+        Annotated[tuple[Path, ...], arg(metavar="RUN ...", help="Run directories; several are compared.")]
+    ],
+    *,
+    episodes: Annotated[int, arg(metavar="N", help="Episodes for each subset of the cameras and each fault.")] = 20,
+    faults: Annotated[bool, arg(help="Also play with each camera black, frozen, noisy and late.")] = True,
+    out: Annotated[
+        Path | None,
+        arg(metavar="FILE", help="Draw the tables to this .png, .svg or .pdf file.", help_behavior_hint=""),
+    ] = None,
+    own_task: Annotated[
+        str | None,
+        arg(
+            metavar="MODULE:FUNCTION",
+            help="Confirm the task of runs on your own environment, because it is code to execute.",
+            help_behavior_hint="",
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Measure what each camera is worth to a trained policy.
+
+    The policy plays the same episodes with every subset of its cameras; with more than four, with each camera alone and
+    each camera missing.
+    """
+    if not runs:
+        return report_error("no run: expected at least one run directory. `manyview runs` lists them")
+    reports = []
+    try:
+        for run in runs:
+            with RunPlayer(run, trusted_task=own_task) as player:
+                reports.append(measure_cameras(player, episodes=episodes, with_faults=faults, log=_log_progress))
+        if out is not None:
+            draw_cameras(out, reports, [run.name if len(runs) > 1 else reports[0].task for run in runs])
+    except (EnvError, ContractError) as error:
+        print(error, file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
+        return report_error(error)
+    if as_json:
+        print(json.dumps([_to_plain(run, report) for run, report in zip(runs, reports, strict=True)], indent=2))
+        return 0
+    for run, report in zip(runs, reports, strict=True):
+        _print_report(run, report)
+    if out is not None:
+        print_line(f"written to {out}")
+    return 0
+
+
+def _log_progress(text: str) -> None:
+    print_line(text, file=sys.stderr)
+
+
+def _print_report(run: Path, report: CameraReport) -> None:
+    print_line(f"{run}: {report.task}, {report.method}, after {report.frames:,} frames of training")
+    _print_table(("cameras", "return", "95 % interval"), _list_subset_rows(report))
+    _print_table(("camera", *_list_value_heads(report)), _list_camera_rows(report))
+    if report.fault_returns:
+        _print_table(("one faulty camera", *FAULT_KINDS), _list_fault_rows(report))
+
+
+def _list_subset_rows(report: CameraReport) -> Iterator[Row]:
+    for subset, returns in report.returns.items():
+        yield format_cameras(subset, report), *_format_estimate(returns)
+
+
+def _list_value_heads(report: CameraReport) -> Row:
+    value = () if report.shapley_values is None else ("Shapley value", "95 % interval")
+    return *value, "lost without it", "95 % interval", "saves per action"
+
+
+def _list_camera_rows(report: CameraReport) -> Iterator[Row]:
+    values = report.shapley_values or {}
+    for camera in report.cameras:
+        value = _format_estimate(values[camera]) if values else ()
+        without = report.act_ms_without.get(camera)
+        saved = "" if without is None else f"{report.act_ms - without:.2f} of {report.act_ms:.2f} ms"
+        yield camera, *value, *_format_estimate(report.get_losses(camera)), saved
+
+
+def _list_fault_rows(report: CameraReport) -> Iterator[Row]:
+    for camera in report.cameras:
+        yield camera, *(f"{report.fault_returns[camera, kind].mean():.1f}" for kind in FAULT_KINDS)
+
+
+def _format_estimate(returns: Returns) -> tuple[str, str]:
+    mean, low, high = estimate_mean(returns)
+    return f"{mean:.1f}", f"{low:.1f} to {high:.1f}"
+
+
+def _print_table(head: Row, rows: Iterator[Row]) -> None:
+    """Print aligned columns after an empty line, the first to the left."""
+    table = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    print()
+    for first, *others in table:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        print_line("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+
+
+def _to_plain(run: Path, report: CameraReport) -> dict[str, Any]:
+    values = report.shapley_values
+    return {
+        "run": str(run),
+        "task": report.task,
+        "method": report.method,
+        "frames": report.frames,
+        "subsets": [{"cameras": subset, "returns": returns.tolist()} for subset, returns in report.returns.items()],
+        "shapley": None if values is None else {camera: estimate_mean(value) for camera, value in values.items()},
+        "faults": [
+            {"camera": camera, "fault": kind, "returns": returns.tolist()}
+            for (camera, kind), returns in report.fault_returns.items()
+        ],
+        "act_ms": report.act_ms,
+        "act_ms_without": report.act_ms_without,
+    }

@@ -1,0 +1,1 @@
+"""From a run to a robot: what each camera is worth."""

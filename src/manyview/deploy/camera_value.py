@@ -1,0 +1,158 @@
+"""Value of each camera to a trained policy.
+
+The policy plays the same episodes with every subset of its cameras. The Shapley value of a camera is the return that it
+adds, averaged over all orders in which the cameras could be added; the values sum to the return with all cameras minus
+that of random actions, which stand for no camera.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import comb
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from manyview.envs import Fault
+from manyview.envs.wrappers.faults import FaultKind
+from manyview.report.policy_rollout import RunPlayer
+from manyview.report.statistics import bootstrap_interval
+from manyview.train import RunConfig, factory
+from manyview.train.factory import Shapes
+
+MAX_ALL_SUBSETS = 4
+"""Cameras up to which all subsets are played; with more, each camera alone and each camera missing."""
+FAULT_KINDS: tuple[FaultKind, ...] = ("black", "frozen", "noise", "late")
+"""Faults of a camera whose images still arrive; a camera that is gone is a subset."""
+TIMED_CALLS = 50
+
+Cameras = tuple[str, ...]
+Returns = NDArray[np.float64]
+"""Returns [episodes]; equal indices start from equal states."""
+
+
+class Estimate(NamedTuple):
+    """Mean over episodes with its 95 % bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CameraReport:
+    """Returns of a policy by the cameras that it sees."""
+
+    task: str
+    method: str
+    frames: int
+    """Simulator frames of training."""
+    cameras: Cameras
+    returns: Mapping[Cameras, Returns]
+    """Returns with each subset of the cameras; without any camera, those of random actions."""
+    fault_returns: Mapping[tuple[str, FaultKind], Returns]
+    """Returns with one faulty camera."""
+    act_ms: float
+    """Median time of an action with all cameras."""
+    act_ms_without: Mapping[str, float]
+    """The same for a policy that is built without a camera."""
+
+    @property
+    def shapley_values(self) -> dict[str, Returns] | None:
+        """Shapley value of each camera in each episode; None if not all subsets were played."""
+        return compute_shapley_values(self.returns, self.cameras) if len(self.cameras) <= MAX_ALL_SUBSETS else None
+
+    def get_losses(self, camera: str) -> Returns:
+        """Return what each episode loses without the camera."""
+        return self.returns[self.cameras] - self.returns[tuple(c for c in self.cameras if c != camera)]
+
+
+def measure_cameras(
+    player: RunPlayer, *, episodes: int, with_faults: bool = True, log: Callable[[str], None] = lambda _: None
+) -> CameraReport:
+    """Play `episodes` with each subset of the cameras and, `with_faults`, with each fault of each camera.
+
+    `log` gets a line before each of them.
+    """
+    cameras, returns, fault_returns = player.cameras, dict[Cameras, Returns](), dict[tuple[str, FaultKind], Returns]()
+    for subset in list_subsets(cameras):
+        log(f"{', '.join(subset) or 'no camera'}: {episodes} episodes")
+        returns[subset] = np.array(player.play(episodes=episodes, cameras=subset).evaluation.returns)
+    faults = [(camera, kind) for camera in cameras for kind in FAULT_KINDS] if with_faults else []
+    for camera, kind in faults:
+        log(f"{camera} {kind}: {episodes} episodes")
+        fault = Fault(view=camera, kind=kind, lasts="episode", at_step=0)
+        fault_returns[camera, kind] = np.array(player.play(episodes=episodes, faults=[fault]).evaluation.returns)
+    return CameraReport(
+        task=player.config.task,
+        method=player.config.method,
+        frames=player.counters.frames,
+        cameras=cameras,
+        returns=returns,
+        fault_returns=fault_returns,
+        act_ms=time_action(player.agent, player.shapes),
+        act_ms_without=_time_smaller_agents(player.config, player.shapes, cameras),
+    )
+
+
+def list_subsets(cameras: Sequence[str]) -> list[Cameras]:
+    """Return the subsets to play: all, or with many cameras none, single ones, all but one and all."""
+    count = len(cameras)
+    sizes = range(count + 1) if count <= MAX_ALL_SUBSETS else (0, 1, count - 1, count)
+    return [subset for size in sizes for subset in combinations(cameras, size)]
+
+
+def compute_shapley_values(returns: Mapping[Cameras, Returns], cameras: Sequence[str]) -> dict[str, Returns]:
+    """Return the Shapley value of each camera in each episode.
+
+    `returns` has all subsets, each in the order of `cameras`.
+    """
+    count, values = len(cameras), {}
+    for camera in cameras:
+        others = [other for other in cameras if other != camera]
+        gains = [
+            (returns[tuple(c for c in cameras if c == camera or c in subset)] - returns[subset])
+            / (count * comb(count - 1, size))
+            for size in range(count)
+            for subset in combinations(others, size)
+        ]
+        values[camera] = np.sum(gains, axis=0)
+    return values
+
+
+def estimate_mean(values: Returns) -> Estimate:
+    """Return the mean with its interval; a single value is its own interval."""
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Estimate(mean, mean, mean)
+    return Estimate(mean, *(float(end) for end in bootstrap_interval(values)))
+
+
+@torch.no_grad()
+def time_action(agent: Any, shapes: Shapes) -> float:
+    """Return the median time in milliseconds in which the policy chooses one action."""
+    device = next(agent.parameters()).device
+    views = torch.zeros(1, len(shapes.views), *shapes.image_shape, dtype=torch.uint8, device=device)
+    mask = torch.ones(1, len(shapes.views), dtype=torch.bool, device=device)
+    times_s = []
+    for _ in range(TIMED_CALLS):
+        start_s = perf_counter()
+        agent.act(views, mask, step=0, explore=False).cpu()  # waits for the device
+        times_s.append(perf_counter() - start_s)
+    return 1_000 * median(times_s)
+
+
+def _time_smaller_agents(config: RunConfig, shapes: Shapes, cameras: Sequence[str]) -> dict[str, float]:
+    """Return the time of an action without each camera; nothing for one camera, or if a setting needs each."""
+    if len(cameras) < 2 or shapes.derived_views.augmentations or getattr(config.bonus, "views", None) is not None:
+        return {}
+    times = {}
+    for camera in cameras:
+        kept = tuple(view for view in shapes.cameras if camera not in (view.name, view.derived_from))
+        smaller = replace(shapes, cameras=kept)
+        times[camera] = time_action(factory.build_agent(config, smaller), smaller)
+    return times
