@@ -1,6 +1,7 @@
 """Base class of the agents: a representation, an optional bonus with its weight β, and the checkpoint state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from manyview.methods.interfaces import (
     Representation,
     RewardsStates,
 )
+from manyview.methods.recurrent import Memory, Recurrent
 from manyview.nn.module_state import get_module_state, load_module_state
 
 
@@ -34,7 +36,8 @@ def compute_in_float32(like: Tensor) -> torch.autocast:
 class Agent(nn.Module):
     """Policy on the representation's state, trained on ř + β r̂.
 
-    `bonus` computes the intrinsic reward r̂; `beta` maps elapsed units to its weight β.
+    `bonus` computes the intrinsic reward r̂; `beta` maps elapsed units to its weight β. `memory` is the recurrent state
+    of the environments that `act` is called for; reset it where an episode starts.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Agent(nn.Module):
     ) -> None:
         super().__init__()
         self.representation, self.bonus, self.beta = representation, bonus, beta or zero_beta
+        self.memory = Memory(representation)
 
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
         """Return actions [B, ...] for `views` [B, V, C, H, W] uint8 and `mask` [B, V].
@@ -53,6 +57,27 @@ class Agent(nn.Module):
         `step` is the agent step; `explore=False` gives the actions of an evaluation.
         """
         raise NotImplementedError
+
+    @contextmanager
+    def use_new_memory(self, num_envs: int = 1) -> Iterator[None]:
+        """Act in other environments inside the context, as evaluations do; the memory is as before afterwards."""
+        memory = self.memory
+        self.memory = Memory(self.representation, num_envs).to(next(self.parameters()).device)
+        try:
+            yield
+        finally:
+            self.memory = memory
+
+    def encode_observation(self, views: Tensor, mask: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the policy's state [B, S] of newest observations, and advance the memory of their environments."""
+        views, representation = self.prepare_views(views), self.representation
+        if not isinstance(representation, Recurrent):
+            return representation.encode(views, mask).state
+        memory = self.memory.get()
+        state, features = representation.step(memory, views, mask, memory["previous_action"], generator=generator)
+        self.memory.store(**state)
+        policy_state: Tensor = features.state
+        return policy_state
 
     def prepare_views(self, views: Tensor) -> Tensor:
         """Return the images that the representation takes, without randomness."""
@@ -102,4 +127,7 @@ class Agent(nn.Module):
 
     def rollback(self, state: dict[str, Any]) -> None:
         """Restore an earlier `state` during a run, while the environments continue their episodes."""
+        memory = self.memory.get()
+        memory = {name: buffer.clone() for name, buffer in memory.items()}
         self.load_state(state)
+        self.memory.store(**memory)

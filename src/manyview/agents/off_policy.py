@@ -16,6 +16,7 @@ from manyview.agents.noise import NoiseColor, sample_pink_noise
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
 from manyview.data.neighbors import NeighborFn, NeighborSearch
+from manyview.data.sequences import Sequences, pack_sequences
 from manyview.methods.interfaces import (
     Bonus,
     BuildContext,
@@ -24,6 +25,7 @@ from manyview.methods.interfaces import (
     Representation,
     find_stored_features,
 )
+from manyview.methods.recurrent import Recurrent
 from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
 from manyview.nn.normalization import RunningMoments
 from manyview.nn.optim import make_adam
@@ -88,6 +90,8 @@ class EncodedBatch(NamedTuple):
     """Features of s_{t+n}, without gradient."""
     target_next_features: Any
     """Features of s_{t+n} by the target encoder."""
+    sequences: tuple[Sequences, Sequences] | None = None
+    """Two augmentations of the batch's sequences, the first one encoded; None for independent transitions."""
 
 
 class OffPolicyAgent(Agent):
@@ -141,7 +145,7 @@ class OffPolicyAgent(Agent):
     def compute_meters(self, batch: Batch) -> dict[str, Tensor]:
         """Return the shares of dormant units and the drift, where r̂ compares features of different ages."""
         cropped = self.prepare_views(batch.views)
-        state = self.representation.encode(cropped, batch.mask).state
+        state = self._encode_rows(batch, cropped).state
         inputs, critic_heads = self.critic.join(state, batch.action), cast("list[Head]", self.critic.heads)
         critic_shares = [compute_dormant_fraction(head, inputs) for head in critic_heads]
         meters = {
@@ -164,8 +168,18 @@ class OffPolicyAgent(Agent):
         is_target = self.bonus is not None and self.bonus.feature_source == "target"
         return DriftMeter(self.target_representation if is_target else bonus.encoder, bonus)
 
+    def _encode_rows(self, batch: Batch, views: Tensor) -> Any:
+        """Encode the cropped `views` of s_t, without randomness; a recurrent representation encodes sequences."""
+        if not isinstance(self.representation, Recurrent):
+            return self.representation.encode(views, batch.mask)
+        sequences = pack_sequences(batch)
+        features = self.representation.encode_sequences(sequences._replace(views=self.prepare_views(sequences.views)))
+        return _select_rows(features, sequences.rows)
+
     def encode_batch(self, batch: Batch) -> EncodedBatch:
         """Augment a batch and encode s_t, with gradient, and s_{t+n}, without."""
+        if isinstance(self.representation, Recurrent):
+            return self._encode_sequences(batch)
         views, next_views = (
             self.augmentation.apply(images, self.generator, self.shift_mode)
             for images in (batch.views, batch.next_views)
@@ -179,6 +193,32 @@ class OffPolicyAgent(Agent):
             if self.target_representation is not self.representation:
                 target_next_features = self.target_representation.encode(next_views, batch.next_mask)
         return EncodedBatch(views, mask, features, next_features, target_next_features)
+
+    def _encode_sequences(self, batch: Batch) -> EncodedBatch:
+        """Encode one of two augmentations of the batch's sequences; s_t and s_{t+n} are parts of the same sequence."""
+        representation, target_representation = cast(
+            "tuple[Recurrent, Recurrent]", (self.representation, self.target_representation)
+        )
+        packed = pack_sequences(batch)
+        first, second = (
+            packed._replace(views=self.augmentation.apply(packed.views, self.generator, self.shift_mode))
+            for _ in range(2)
+        )
+        features = representation.encode_sequences(first, self.generator)
+        with torch.no_grad():
+            next_features = target_next_features = _select_rows(features, packed.next_rows, detach=True)
+            if target_representation is not representation:
+                target_features = target_representation.encode_sequences(first, self.generator)
+                target_next_features = _select_rows(target_features, packed.next_rows)
+        views, features = first.views[packed.rows], _select_rows(features, packed.rows)
+        return EncodedBatch(views, batch.mask, features, next_features, target_next_features, (first, second))
+
+    def update_sequences(self, encoded: EncodedBatch) -> dict[str, Tensor]:
+        """Update a recurrent representation by its own loss, after the target networks have moved."""
+        if encoded.sequences is None:
+            return {}
+        representation = cast("Recurrent", self.representation)
+        return representation.update_sequences(*encoded.sequences, self.target_representation, self.generator)
 
     @property
     def shift_mode(self) -> ShiftMode:
@@ -290,3 +330,8 @@ class OffPolicyAgent(Agent):
     def sample_noise(self, like: Tensor) -> Tensor:
         """Return standard normal noise of the shape of `like`, drawn on the CPU: equal on every device."""
         return torch.randn(like.shape, generator=self.generator, device=self.generator.device).to(like.device)
+
+
+def _select_rows(features: Any, rows: Tensor, *, detach: bool = False) -> Any:
+    """Return rows of the features, a `NamedTuple` of tensors."""
+    return features._make((part.detach() if detach else part)[rows] for part in features)

@@ -84,13 +84,19 @@ class SAC(OffPolicyAgent):
 
     @torch.no_grad()
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        state = self.representation.encode(self.prepare_views(views), mask).state
-        return (
+        # PAPER: D46. An evaluation acts on the mean of a recurrent state; the authors sample it there too.
+        state = self.encode_observation(views, mask, generator=self.generator if explore else None)
+        action = (
             self._sample_action(state, explore_step=step)[0] if explore else self.actor(state).chunk(2, dim=1)[0].tanh()
         )
+        self.memory.store(previous_action=action)
+        return action
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Take one update at agent step `step`: critics, representation, actor, temperature, targets."""
+        """Take one update at agent step `step`: critics, representation, actor, temperature, targets.
+
+        A recurrent representation takes a further step at the end, by its own loss.
+        """
         config, temperature = self.config, self.log_temperature.exp().detach()
         encoded = self.encode_batch(batch)
         features = encoded.features
@@ -130,6 +136,7 @@ class SAC(OffPolicyAgent):
         self.updates += 1
         if int(self.updates) % config.target_every_updates == 0:
             self.update_targets(self.critic, self.target_critic, critic_tau=config.critic_tau)
+        metrics |= self.update_sequences(encoded)
         agent_metrics = {
             "critic_loss": critic_loss,
             "critic_grad_norm": critic_grad_norm,
@@ -157,7 +164,7 @@ class SAC(OffPolicyAgent):
         return pre_tanh.tanh(), (normal_log_prob - log_det_tanh).sum(1)
 
 
-@register_agent("sac", SACConfig, data="replay")
+@register_agent("sac", SACConfig, data=("replay", "sequences"))
 def build_sac(config: SACConfig, context: BuildContext) -> SAC:
     """Build SAC."""
     return SAC.build(config, context)

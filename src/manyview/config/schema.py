@@ -90,6 +90,12 @@ class RunConfig:
         return self.bonus.unit if isinstance(self.bonus, BonusConfig) else "agent_steps"
 
     @property
+    def sequence_length(self) -> int | None:
+        """Observations of a sequence that the sampler gives a recurrent representation; None for transitions."""
+        length: int | None = getattr(self.representation, "sequence_length", None)
+        return length
+
+    @property
     def single_process(self) -> "RunConfig":
         """The config without distribution, by which actors, shards and learners build their parts."""
         return replace(self, scale=replace(self.scale, actors=0, replay_shards=1, learners=1))
@@ -103,12 +109,12 @@ def check_seed(config: RunConfig) -> None:
 
 def check_data_source(config: RunConfig) -> None:
     """Check that representation and bonus can learn from what the agent collects."""
-    (source,) = AGENTS[config.agent_name].data
+    agent = AGENTS[config.agent_name]
     for registry, name in ((REPRESENTATIONS, config.representation_name), (BONUSES, config.bonus_name)):
         part = registry[name]
-        if source not in part.data:
-            agents = ", ".join(agent for agent in AGENTS.list_names() if AGENTS[agent].data[0] in part.data)
+        if not part.shares_data(agent):
+            agents = ", ".join(other for other in AGENTS.list_names() if AGENTS[other].shares_data(part))
             raise ValueError(
-                f"{registry.kind}={name} learns from a {part.data[0]}, {config.agent_name} from a {source}: expected "
-                f"agent {agents}, got {config.agent_name}"
+                f"{registry.kind}={name} learns from {part.data[0]} data, {agent.name} from {agent.data[0]} data: "
+                f"expected agent {agents}, got {agent.name}"
             )

@@ -26,6 +26,9 @@ class Batch(NamedTuple):
     """Distances [B, G, k] to the nearest stored features, ascending; None without a neighbor search."""
     stored_features: Tensor | None = None
     """Features [B, G, P] of s_t as they were stored; None without a neighbor search."""
+    positions: Tensor | None = None
+    """Places [B, 2] of s_t and s_{t+n} in their sequence, int64; None for independent transitions.
+    The rows of a sequence follow each other, the first at place 0; `data.sequences` arranges their observations."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """Return the batch with `function` applied to every tensor."""

@@ -84,6 +84,15 @@ def sample_windows(replay: ReplayBuffer, rng: np.random.Generator, *, count: int
     return windows.concat(Windows(all_windows.start[sampled], all_windows.length[sampled]))
 
 
+def split_windows(windows: Windows, *, n_step: int) -> tuple[Windows, NDArray[np.int64]]:
+    """Return a window of up to `n_step` steps from each step of `windows`, and both its ends' places there, [N, 2]."""
+    total = np.repeat(windows.length, windows.length)
+    position = np.arange(len(total)) - np.repeat(windows.length.cumsum() - windows.length, windows.length)
+    length = np.minimum(n_step, total - position)
+    start = np.repeat(windows.start, windows.length) + position
+    return Windows(start, length), np.stack([position, position + length], 1)
+
+
 def _select_windows(replay: ReplayBuffer, starts: NDArray[np.int64], *, n_step: int, horizon: int) -> Windows:
     """Return the windows that start at one of `starts`."""
     length = compute_lengths(replay, starts, n_step=n_step, horizon=horizon)

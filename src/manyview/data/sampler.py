@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from manyview.data.batch import Batch
-from manyview.data.n_step import count_reserve_steps, min_capacity, sample_windows
+from manyview.data.n_step import Windows, count_reserve_steps, min_capacity, sample_windows, split_windows
 from manyview.data.neighbors import NeighborSearch, get_feature_rows
 from manyview.data.replay_buffer import ReplayBuffer
 from manyview.utils.json_io import is_count
@@ -25,6 +25,9 @@ class Sampler:
     made for the old horizon is made again. One other thread may add steps while a batch is made.
 
     A `neighbor_search` sees the same steps, and sets the batch's `neighbor_distances` and `stored_features`.
+
+    With a `sequence_length`, a batch is made of sequences of up to that many consecutive observations of an episode.
+    Each of their steps is a row; `batch_size` counts observations, so that a batch has fewer rows.
 
     On the CPU, the images of a batch are in reused memory: they are valid until the next `sample()`. For a CUDA
     `device` that memory is pinned, and the batch is a copy on the device that belongs to the caller.
@@ -43,17 +46,22 @@ class Sampler:
         prefetch: bool = False,
         device: torch.device = CPU,
         neighbor_search: NeighborSearch | None = None,
+        sequence_length: int | None = None,
     ) -> None:
         if batch_size < 1 or n_step < 1:
             raise ValueError(f"invalid batch_size or n_step: expected at least 1, got {batch_size} and {n_step}")
         if not 0 <= discount <= 1:
             raise ValueError(f"invalid discount: expected 0 to 1, got {discount}")
-        required = min_capacity(frame_stack=replay.frame_stack, n_step=n_step)
+        if sequence_length is not None and not 2 <= sequence_length <= batch_size:
+            raise ValueError(f"invalid sequence_length: expected 2 to {batch_size} (batch_size), got {sequence_length}")
+        window_steps = n_step if sequence_length is None else sequence_length - 1
+        required = min_capacity(frame_stack=replay.frame_stack, n_step=window_steps)
         if replay.capacity < required:
             raise ValueError(
-                f"replay buffer is too small: expected a capacity of at least {required} steps for n_step={n_step} and "
-                f"frame_stack={replay.frame_stack}, got {replay.capacity}"
+                f"replay buffer is too small: expected a capacity of at least {required} steps for windows of "
+                f"{window_steps} steps and frame_stack={replay.frame_stack}, got {replay.capacity}"
             )
+        self._sequence_length = sequence_length
         self._replay, self._batch_size, self._seed, self._device = replay, batch_size, seed, device
         self._neighbor_search = neighbor_search
         self._offsets, self._discounts = np.arange(n_step), discount ** np.arange(n_step + 1)
@@ -132,15 +140,18 @@ class Sampler:
         replay, offsets = self._replay, self._offsets
         buffers = self._buffers[index % len(self._buffers)].wait_until_free()
         rng = np.random.Generator(np.random.Philox(key=self._seed, counter=[0, 0, 0, index]))
-        starts, length = sample_windows(replay, rng, count=self._batch_size, n_step=len(offsets), horizon=horizon)
+        (starts, length), positions = self._sample_rows(rng, horizon)
         steps = replay.steps.take((starts[:, None] + offsets) % replay.capacity)  # [B, n]
         in_window = offsets < length[:, None]
         reward = (np.where(in_window, steps["reward"], 0) * self._discounts[:-1]).sum(1)
         terminated = (in_window & steps["terminated"]).any(1)
         # s and s' in parallel: numpy releases the interpreter lock while it copies.
         next_indices = starts + length
-        next_stacks = self._next_views_executor.submit(replay.stack_frames, next_indices, out=buffers.next_views)
-        views, mask = replay.stack_frames(starts, out=buffers.views)
+        rows = len(starts)
+        next_stacks = self._next_views_executor.submit(
+            replay.stack_frames, next_indices, out=buffers.next_views[:, :rows]
+        )
+        views, mask = replay.stack_frames(starts, out=buffers.views[:, :rows])
         next_views, next_mask = next_stacks.result()
         search = self._neighbor_search
         distances = features = None
@@ -159,6 +170,18 @@ class Sampler:
             next_indices=_to_tensor(next_indices),
             neighbor_distances=distances,
             stored_features=features,
+            positions=None if positions is None else _to_tensor(positions),
+        )
+
+    def _sample_rows(self, rng: np.random.Generator, horizon: int) -> tuple[Windows, NDArray[np.int64] | None]:
+        """Sample the n-step windows of a batch, and their places in their sequences."""
+        replay, n_step, length = self._replay, len(self._offsets), self._sequence_length
+        if length is None:
+            return sample_windows(replay, rng, count=self._batch_size, n_step=n_step, horizon=horizon), None
+        # An episode that is shorter gives a shorter sequence: none goes beyond its episode.
+        count = self._batch_size // length
+        return split_windows(
+            sample_windows(replay, rng, count=count, n_step=length - 1, horizon=horizon), n_step=n_step
         )
 
 

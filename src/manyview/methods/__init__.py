@@ -20,6 +20,7 @@ from manyview.methods.interfaces import (
     find_stored_features,
     get_rewarded_views,
 )
+from manyview.methods.recurrent import Memory, Recurrent
 from manyview.methods.registry import (
     AGENTS,
     BONUSES,
@@ -29,6 +30,7 @@ from manyview.methods.registry import (
     register_representation,
 )
 from manyview.methods.representations.curl import CURL, CURLConfig
+from manyview.methods.representations.dribo import DRIBO, DRIBOConfig
 from manyview.methods.representations.mem import build_mem
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 
@@ -36,6 +38,7 @@ __all__ = [
     "AGENTS",
     "BONUSES",
     "CURL",
+    "DRIBO",
     "RE3",
     "REPRESENTATIONS",
     "RIDE",
@@ -44,12 +47,14 @@ __all__ = [
     "BonusConfig",
     "BuildContext",
     "CURLConfig",
+    "DRIBOConfig",
     "EncoderOutput",
     "HasDiagnostics",
     "HasFeatureBank",
     "HasUpdate",
     "MEMBonus",
     "MEMBonusConfig",
+    "Memory",
     "NoBonusConfig",
     "OwnEncoderConfig",
     "PixelEncoder",
@@ -57,6 +62,7 @@ __all__ = [
     "RE3Config",
     "RIDEConfig",
     "RNDConfig",
+    "Recurrent",
     "Representation",
     "RewardsStates",
     "RunSettings",

@@ -10,6 +10,7 @@ An agent's update is one loop::
     bonus.update(batch)                                            # the bonus's own networks
 
 A bonus is a subclass of `Bonus`; the protocols are structural: MEM's classes fit without importing them.
+`methods/recurrent.py` has the interface of recurrent representations.
 `docs/explanation/composition.md` explains them.
 """
 
@@ -28,8 +29,8 @@ from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.mem.reward import BetaSchedule
 from manyview.utils.validation import check_choices
 
-DataSource = Literal["replay", "rollout"]
-"""Data that an agent learns from: batches of a replay buffer, or rollouts."""
+DataSource = Literal["replay", "rollout", "sequences"]
+"""Data that an agent learns from: transitions of a replay buffer, rollouts, or sequences of a replay buffer."""
 RewardedState = Literal["current", "next"]
 FeatureSource = Literal["online", "target"]
 
@@ -61,6 +62,8 @@ class RunSettings(Protocol):
     def replay(self) -> Any: ...
     @property
     def rollout(self) -> Any: ...
+    @property
+    def scale(self) -> Any: ...
 
 
 class EncoderOutput(Protocol):

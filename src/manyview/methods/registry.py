@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from manyview.methods.interfaces import BuildContext, DataSource
 from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
@@ -33,7 +33,11 @@ class Part:
     config: type[Any]
     build: Builder
     data: tuple[DataSource, ...]
-    """Data that it learns from; an agent has one source, and its parts must support it."""
+    """Data that it learns from; an agent and its parts need one in common."""
+
+    def shares_data(self, other: "Part") -> bool:
+        """Return whether both can learn from the same data."""
+        return not set(self.data).isdisjoint(other.data)
 
 
 class Registry:
@@ -44,7 +48,7 @@ class Registry:
         self._parts: dict[str, Part] = {}
 
     def register(
-        self, name: str, config: type[Any], *, data: tuple[DataSource, ...] = get_args(DataSource)
+        self, name: str, config: type[Any], *, data: tuple[DataSource, ...] = ("replay", "rollout")
     ) -> Callable[[BuilderT], BuilderT]:
         """Return a decorator that registers a builder, called with (config, `BuildContext`).
 
@@ -119,9 +123,11 @@ REPRESENTATIONS = Registry("representation", "manyview.representations")
 BONUSES = Registry("bonus", "manyview.bonuses")
 
 
-def register_agent(name: str, config: type[Any], *, data: DataSource) -> Callable[[BuilderT], BuilderT]:
+def register_agent(
+    name: str, config: type[Any], *, data: DataSource | tuple[DataSource, ...]
+) -> Callable[[BuilderT], BuilderT]:
     """Register an agent that learns from `data`, see `Registry.register`."""
-    return AGENTS.register(name, config, data=(data,))
+    return AGENTS.register(name, config, data=data if isinstance(data, tuple) else (data,))
 
 
 register_representation = REPRESENTATIONS.register

@@ -23,8 +23,9 @@ from manyview.train.factory import Shapes
 from manyview.utils.seeding import derive_seed
 
 Weights = Mapping[str, NDArray[Any]]
-UPDATE_PARTS = {"critic", "target_critic", "drift_meter", "target_moments"}
-"""Attributes of an agent that only updates use. Unknown ones are sent: a policy may use any of them."""
+UPDATE_PARTS = {"critic", "target_critic", "drift_meter", "target_moments", "memory"}
+"""Attributes of an agent that only updates use, and the memory, which each actor has for its own environment.
+Unknown ones are sent: a policy may use any of them."""
 FEATURE_PARTS = {"bonus", "target_representation"}
 """Attributes that actors need only if the bonus keeps features beside a step."""
 

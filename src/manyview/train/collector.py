@@ -70,6 +70,7 @@ class Collector:
         with self._env_calls("reset"):
             observation, _ = self.env.reset(seed=seed)
         self.replay.start_episode(observation)
+        self.agent.memory.reset()
         self.counters.episodes += 1
 
     def get_state(self) -> dict[str, Any] | None:

@@ -175,7 +175,8 @@ def _time_evaluation_step(trainer: OnPolicyTrainer) -> float:
 
 def _time_steps(trainer: OffPolicyTrainer) -> tuple[float, int | None]:
     """Return seconds per step, and the steps of an episode if one ended."""
-    for _ in range(trainer.config.replay.n_step + 3):  # the first steps of a simulator are slow
+    window_steps = trainer.config.sequence_length or trainer.config.replay.n_step
+    for _ in range(window_steps + 3):  # the first steps of a simulator are slow
         trainer.advance()
     start_s, steps, episode_steps = perf_counter(), 0, None
     while steps < TRIAL_STEPS // 2 and (steps < 3 or perf_counter() - start_s < MAX_TRIAL_S):

@@ -112,8 +112,9 @@ def evaluate_policy(
     device = next(agent.parameters()).device
     calls = calls or EnvCallTracker(str(env.metadata.get("task", env)))
     returns, steps, recording, cut = [], [], None, 0
-    with _set_eval_mode(agent):
+    with _set_eval_mode(agent), agent.use_new_memory():
         for index in range(episodes):
+            agent.memory.reset()
             is_seeded = index == 0 or not sequential
             with calls("reset"):
                 observation, _ = env.reset(seed=derive_seed(seed, "evaluation", index) if is_seeded else None)

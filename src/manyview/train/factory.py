@@ -299,7 +299,7 @@ def get_replay_directory(config: RunConfig) -> Path | None:
 
 
 def build_sampler(config: RunConfig, replay: ReplayBuffer, bonus: Bonus | None) -> Sampler:
-    """Build the sampler of n-step batches, with the search in the features that `bonus` stores."""
+    """Build the sampler of n-step batches or sequences, with the search in the features that `bonus` stores."""
     stored = find_stored_features(bonus)
     return Sampler(
         replay,
@@ -310,4 +310,5 @@ def build_sampler(config: RunConfig, replay: ReplayBuffer, bonus: Bonus | None) 
         prefetch=config.replay.prefetch,
         device=resolve_device(config.compute),
         neighbor_search=None if stored is None else stored.neighbor_search,
+        sequence_length=config.sequence_length,
     )

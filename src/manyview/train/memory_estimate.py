@@ -174,5 +174,14 @@ def _make_dummy_batch(config: RunConfig, shapes: Shapes) -> Batch:
         next_mask=mask,
         indices=torch.arange(rows),
         next_indices=torch.arange(rows),
+        positions=_make_dummy_positions(rows, config.sequence_length),
     )
     return batch.to(resolve_device(config.compute))
+
+
+def _make_dummy_positions(rows: int, sequence_length: int | None) -> Tensor | None:
+    """Return the places of rows in sequences of full length; None for independent transitions."""
+    if sequence_length is None:
+        return None
+    position = torch.arange(rows) % (sequence_length - 1)
+    return torch.stack([position, position + 1], 1)

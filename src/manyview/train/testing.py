@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {
     "rollout": {"envs": 2, "steps": 8},
     "compute": {"device": "cpu", "threads": 1},
     "agent": {"all": {"hidden": 16, "batch_size": 8, "epochs": 2}},
-    "representation": {"all": {**SIZES, "hidden": 16, "shift_pixels": 1}},
+    "representation": {"all": {**SIZES, "hidden": 16, "shift_pixels": 1, "sequence_length": 4}},
     "bonus": {"all": {**SIZES, "hidden": 16, "k": 3, "bank": 0}, "mem": {"encoder": SIZES}},
 }
 """Settings of all tests, in the form of a preset: `all` applies to every part that has the setting."""
@@ -116,8 +116,7 @@ class CompositionContract:
     def can_combine(self, method: str) -> bool:
         """Return whether a run accepts the combination; override it for a part with further conditions."""
         agent, representation, bonus = method.split("+")
-        (source,) = AGENTS[agent].data
-        return source in REPRESENTATIONS[representation].data and source in BONUSES[bonus].data
+        return all(part.shares_data(AGENTS[agent]) for part in (REPRESENTATIONS[representation], BONUSES[bonus]))
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run a test with every combination that fits together."""
@@ -173,7 +172,7 @@ class CompositionContract:
     def test_many_views_in_bfloat16_give_finite_rewards_and_separate_metrics(
         self, method: str, make_trainer: Callable[..., AnyTrainer], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (source,) = AGENTS[method.split("+")[0]].data
+        source = AGENTS[method.split("+")[0]].data[0]
         env = "eight_views_discrete" if source == "rollout" else "eight_views"
         trainer = make_trainer(method, env=env, precision="bfloat16")
         agent = trainer.agent
@@ -183,12 +182,14 @@ class CompositionContract:
         own_metrics = record_calls(agent.bonus, "update", monkeypatch)
         metrics = train(trainer, 3)
         assert (agent.bonus is None) == (not rewards) == (not own_metrics)
-        expected_shape = (8,) if source == "replay" else (8, 2)
         for reward in rewards:
             assert not reward.requires_grad, "the bonus has a gradient: expected torch.no_grad"
             assert reward.dtype == torch.float32, f"the bonus is imprecise: expected float32, got {reward.dtype}"
             assert reward.isfinite().all(), f"the bonus is not finite: {reward}"
-            assert reward.shape == expected_shape, f"the bonus: expected shape {expected_shape}, got {reward.shape}"
+        if rewards:
+            batch, shape = trainer.get_last_batch(), rewards[-1].shape
+            expected_shape = batch.reward_ext.shape if isinstance(batch, Batch) else (8, 2)
+            assert shape == expected_shape, f"the bonus: expected shape {expected_shape}, got {shape}"
         for part in (losses[-1], *updates[-1:], *own_metrics[-1:]):
             hidden = [name for name, value in part.items() if metrics[name] is not value]
             assert not hidden, f"metrics of two parts: expected names of one part, got {', '.join(hidden)}"
