@@ -1,4 +1,4 @@
-"""Toy environments: base class, deep sea, hidden goal and identity.
+"""Toy environments: base class, deep sea, hidden goal, identity and cue.
 
 All views are small gray images of a bar whose position encodes a number.
 """
@@ -198,3 +198,31 @@ class Identity(ToyEnv):
     def render_views(self) -> dict[str, Image]:
         target = self._state["target"]
         return {"upright": self._upright[target], "lying": self._lying[target]}
+
+
+class Cue(ToyEnv):
+    """A cue on the left or right, shown in the first frame only; the last action must name it.
+
+    The frames in between are black. The last step gives reward 1 for the side of the cue (continuous: the sign of the
+    action), all others give 0. With a memory the optimal return is 1; a policy without one, whose frame stack does not
+    reach back to the first frame, gets 0.5 on average.
+    """
+
+    terminal = True
+
+    def __init__(self, *, actions: ActionKind = "discrete", episode_steps: int = 4) -> None:
+        space = spaces.Discrete(2) if actions == "discrete" else spaces.Box(-1.0, 1.0, (1,), np.float32)
+        super().__init__(("screen",), space, episode_steps=episode_steps)
+        self._discrete, self._sides = actions == "discrete", draw_bars(2, upright=True)
+        self._black = np.zeros_like(self._sides[0])
+
+    def sample_initial_state(self) -> dict[str, int]:
+        return {"side": int(self.np_random.integers(2))}
+
+    def apply_action(self, action: Any) -> tuple[float, dict[str, Any]]:
+        chosen = int(action) if self._discrete else int(action[0] > 0)
+        is_last, correct = self._state["step"] == self.episode_steps - 1, chosen == self._state["side"]
+        return float(is_last and correct), {"success": bool(is_last and correct)}
+
+    def render_views(self) -> dict[str, Image]:
+        return {"screen": self._black if self._state["step"] else self._sides[self._state["side"]]}

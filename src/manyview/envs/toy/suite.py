@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from manyview.envs.suite import Suite, Task, TaskSettings
-from manyview.envs.toy.envs import DeepSea, HiddenGoal, Identity, ToyEnv
+from manyview.envs.toy.envs import Cue, DeepSea, HiddenGoal, Identity, ToyEnv
 from manyview.envs.views import Observation
 from manyview.envs.wrappers.observation import SelectViews
 
@@ -20,6 +20,8 @@ TOYS: dict[str, Callable[[], ToyEnv]] = {
     "identity_continuous": partial(Identity, actions="continuous"),
     "hidden_goal": HiddenGoal,
     "hidden_goal_continuous": partial(HiddenGoal, actions="continuous"),
+    "cue": Cue,
+    "cue_continuous": partial(Cue, actions="continuous"),
 }
 
 
