@@ -49,10 +49,10 @@ def test_acting_one_step_after_another_is_encoding_the_sequence() -> None:
     views, mask = batch.views.unflatten(0, (2, 3)), batch.mask.unflatten(0, (2, 3))
     with agent.use_new_memory(2):
         actions = [agent.act(views[:, time], mask[:, time], step=0, explore=False) for time in range(3)]
-        state = {name: torch.zeros(2, size) for name, size in agent.representation.memory_sizes.items()}  # type: ignore[attr-defined]
+        state = {name: torch.zeros(2, size) for name, size in agent.representation.memory_sizes.items()}
         previous = state.pop("previous_action")
         for time in range(3):
-            state, features = agent.representation.step(state, views[:, time], mask[:, time], previous)  # type: ignore[operator]
+            state, features = agent.representation.step(state, views[:, time], mask[:, time], previous)
             previous = agent.actor(features.state).chunk(2, dim=1)[0].tanh()
             torch.testing.assert_close(actions[time], previous)
         for name, value in {**state, "previous_action": previous}.items():

@@ -1,6 +1,7 @@
 """The recurrent state-space model, against its equations written out in float64."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ def normalize(values: list[float], layer: torch.nn.LayerNorm) -> list[float]:
     return [w * s + b for w, s, b in zip(layer.weight.tolist(), scale, layer.bias.tolist(), strict=True)]
 
 
-def multiply(weight: Tensor, bias: Tensor, values: list[float]) -> list[float]:
+def multiply(weight: Any, bias: Any, values: list[float]) -> list[float]:
     products = [sum(w * v for w, v in zip(row, values, strict=True)) for row in weight.tolist()]
     return [p + b for p, b in zip(products, bias.tolist(), strict=True)]
 
@@ -40,7 +41,7 @@ def elu(values: list[float]) -> list[float]:
     return [value if value > 0 else math.exp(value) - 1 for value in values]
 
 
-def predict_by_loop(head: torch.nn.Sequential, values: list[float]) -> tuple[list[float], list[float]]:
+def predict_by_loop(head: Any, values: list[float]) -> tuple[list[float], list[float]]:
     first, _, norm, last = head
     out = multiply(last.weight, last.bias, normalize(elu(multiply(first.weight, first.bias, values)), norm))
     return out[:Z], [math.log1p(math.exp(value)) + 0.1 for value in out[Z:]]

@@ -3,6 +3,7 @@
 The policy acts on the recurrent state. An update of DRIBO's own loss follows each update of the agent.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -224,7 +225,7 @@ class DRIBO(nn.Module):
         """Return the weight of the KL terms after `updates` updates."""
         config = self.config
         progress = (updates - config.kl_start_updates) / config.kl_ramp_updates
-        return config.kl_start * (config.kl_end / config.kl_start) ** min(1.0, max(0.0, progress))
+        return config.kl_start * math.pow(config.kl_end / config.kl_start, min(1.0, max(0.0, progress)))
 
     def _embed(self, views: Tensor, mask: Tensor) -> Tensor:
         """Return the embeddings [B, E] of the cameras' images; a learned token replaces that of an absent one."""

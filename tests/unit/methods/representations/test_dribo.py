@@ -16,7 +16,13 @@ from manyview.data.batch_augmentation import ImageAugmentation
 from manyview.data.sequences import Sequences, pack_sequences
 from manyview.methods import DRIBO, DRIBOConfig
 from manyview.methods.representations import dribo as dribo_module
-from manyview.methods.representations.dribo import compute_balanced_kl, compute_info_nce, compute_symmetric_kl
+from manyview.methods.representations.dribo import (
+    DRIBOFeatures,
+    compute_balanced_kl,
+    compute_info_nce,
+    compute_symmetric_kl,
+)
+from manyview.nn.optim import optimizer_step
 from manyview.nn.rssm import Gaussian
 from manyview.utils.seeding import make_rng
 from tests.support.batches import batch as make_transitions
@@ -43,9 +49,8 @@ def make_batch(lengths: tuple[int, ...] = LENGTHS, *, seed: int = 0) -> Batch:
     return batch._replace(next_views=views, positions=torch.stack([position, position + 1], 1))
 
 
-def make_agent(*, bonus: Any = None, **changes: Any) -> SAC:
-    config = SACConfig(hidden=16, **changes)
-    return SAC(make_dribo(), ACTIONS, config, bonus=bonus, augmentation=ImageAugmentation("shift", 1))
+def make_agent(**changes: Any) -> Any:
+    return SAC(make_dribo(), ACTIONS, SACConfig(hidden=16, **changes), augmentation=ImageAugmentation("shift", 1))
 
 
 def random_gaussian(generator: torch.Generator) -> Gaussian:
@@ -147,18 +152,12 @@ def test_the_loss_of_unequal_sequences_has_no_part_of_their_padding() -> None:
         for parameter in target.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     online, keys = ([*step_through(part, batch)] for part in (dribo, target))
-    states, posterior, prior = (
-        torch.cat([getattr(one, name) for one in online])
-        if name == "state"
-        else Gaussian(*(torch.cat(parts) for parts in zip(*(getattr(one, name) for one in online), strict=True)))
-        for name in ("state", "posterior", "prior")
+    features, key = (
+        DRIBOFeatures(*(torch.cat(parts) for parts in zip(*sequences, strict=True))) for sequences in (online, keys)
     )
-    key_states = torch.cat([one.state for one in keys]).detach()
-    key_posterior = Gaussian(
-        *(torch.cat(parts).detach() for parts in zip(*(one.posterior for one in keys), strict=True))
-    )
-    expected = compute_info_nce(states, key_states, dribo.similarity) + dribo.config.kl_start * (
-        compute_symmetric_kl(posterior, key_posterior) + compute_balanced_kl(posterior, prior, 0.8)
+    expected = compute_info_nce(features.state, key.state.detach(), dribo.similarity) + dribo.config.kl_start * (
+        compute_symmetric_kl(features.posterior, key.posterior.detach())
+        + compute_balanced_kl(features.posterior, features.prior, 0.8)
     )
     trained = [parameter for parameter in dribo.parameters() if parameter is not dribo.absent_token]
     gradient = torch.autograd.grad(expected, trained)
@@ -188,7 +187,7 @@ def test_the_critic_trains_the_encoder_and_the_actor_does_not(monkeypatch: pytes
         agent.zero_grad(set_to_none=True)
         return norm
 
-    step = sac.optimizer_step
+    step = optimizer_step
     monkeypatch.setattr(sac, "optimizer_step", record)
     agent.update(make_batch(), 0)
     assert reached[0] == {"trunk", "head", "absent_token", "rssm"}
@@ -198,16 +197,14 @@ def test_the_critic_trains_the_encoder_and_the_actor_does_not(monkeypatch: pytes
 def test_an_update_is_critic_actor_temperature_targets_and_then_the_own_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make_agent(target_every_updates=1, encoder_tau=0.25)
     names = {id(value): name for name, value in vars(agent).items() if isinstance(value, torch.optim.Optimizer)}
-    names[id(agent.representation.optimizer)] = "own"  # type: ignore[attr-defined]
+    names[id(agent.representation.optimizer)] = "own"
     order: list[str] = []
+
+    def record(loss: Tensor, optimizer: Any, **options: Any) -> Tensor:
+        order.append(names[id(optimizer)])
+        return optimizer_step(loss, optimizer, **options)
+
     for module in (sac, dribo_module):
-        step = module.optimizer_step  # type: ignore[attr-defined]
-
-        def record(loss: Tensor, optimizer: Any, step: Any = step, **options: Any) -> Tensor:
-            order.append(names[id(optimizer)])
-            norm: Tensor = step(loss, optimizer, **options)
-            return norm
-
         monkeypatch.setattr(module, "optimizer_step", record)
     before, targets, moved = deepcopy(agent.target_representation), agent.update_targets, []
 
@@ -242,7 +239,7 @@ def test_the_bilinear_matrix_is_trained_only_if_it_should_be(train: bool) -> Non
 
 def test_the_two_views_are_two_augmentations_and_the_key_is_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, calls = make_agent(), []
-    update = agent.representation.update_sequences  # type: ignore[attr-defined]
+    update = agent.representation.update_sequences
 
     def record(first: Sequences, second: Sequences, target: Any, generator: torch.Generator) -> Any:
         calls.append((first, second, target))
