@@ -86,6 +86,13 @@ PRESET_TABLES = (
         unused=("rollout.", "env.augmented_view"),
     ),
     PresetTable(
+        region="presets-dribo",
+        presets=("paper/dmc/dribo",),
+        task="dmc/cheetah_run",
+        method="sac+dribo",
+        unused=("rollout.", "env.augmented_view"),
+    ),
+    PresetTable(
         region="presets-ppo",
         presets=("paper/procgen/ppo", "cpu", "minute"),
         task="procgen/bigfish",

@@ -21,6 +21,7 @@ HEADINGS = {
     "rnd": "### RND",
     "ride": "### RIDE",
     "curl": "### CURL",
+    "dribo": "### DRIBO",
 }
 OWN_ENCODER = "### MEM's bonus with its own encoder"
 
@@ -70,7 +71,7 @@ def explained_of(method: str) -> set[str]:
     "method",
     [
         *("drqv2+mem", "drqv2+re3", "drqv2+rnd", "drqv2+curl", "drqv2+none", "drqv2+pixel+mem", "drqv2+mem+none"),
-        *("sac+mem", "ppo+mem", "ppo+ride", "ppo+none"),
+        *("sac+mem", "sac+dribo", "ppo+mem", "ppo+ride", "ppo+none"),
     ],
 )
 def test_the_page_explains_what_is_logged_and_nothing_else(method: str) -> None:
