@@ -97,7 +97,7 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
         (["--method", "dqn+mem"], "unknown agent 'dqn': expected one of drqv2, ppo, sac"),
         (["--method", "drqv2"], "invalid method 'drqv2': expected <agent>+<representation>+<bonus>"),
         (["--method", "drqv2+re3+mem"], "unknown representation 're3'"),
-        (["--method", "drqv2+ride"], "bonus=ride learns from a rollout, drqv2 from a replay: expected agent ppo"),
+        (["--method", "drqv2+ride"], "bonus=ride learns from rollout data, drqv2 from replay data: expected agent ppo"),
         (["--method", "drqv2+mem", "--bonus", "ride"], "expected agent ppo, got drqv2"),
         (["--preset", "gpu"], "unknown preset 'gpu'"),
         (["--set", "replay.size=3"], "unknown setting replay.size"),

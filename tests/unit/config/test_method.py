@@ -63,7 +63,10 @@ def test_parts_that_are_not_installed_are_named_too() -> None:
         ("drqv2+mem+re3+ride", "invalid method"),
         ("dqn+mem", "unknown agent 'dqn': expected one of drqv2, ppo, sac"),
         ("drqv3+mem", r"did you mean drqv2\?"),
-        ("drqv2+rnd2", "expected a representation or bonus of curl, mem, none, pixel, re3, ride, rnd, got 'rnd2'"),
+        (
+            "drqv2+rnd2",
+            "expected a representation or bonus of curl, dribo, mem, none, pixel, re3, ride, rnd, got 'rnd2'",
+        ),
         ("drqv2+", "expected a representation or bonus of .*, got ''"),
         ("drqv2+re3+curl", "unknown representation 're3'"),
         ("drqv2+mem+curl", "unknown bonus 'curl'"),

@@ -178,6 +178,17 @@ def test_the_paper_presets_hold_every_row_of_its_tables(
     assert {row: read(config) for row, read in reads.items()} == table
 
 
+def test_the_preset_of_dribo_holds_what_the_paper_says_of_it() -> None:
+    config = load_preset("paper/dmc/dribo", task=TASK, method="sac+dribo", seed=1)
+    agent, part, replay = config.agent, config.representation, config.replay
+    assert config.env.views == ("0",)
+    assert (replay.augmentation, replay.capacity, config.schedule.random_steps) == ("crop", 1_000_000, 1_000)
+    assert (replay.batch_size // part.sequence_length, part.sequence_length) == (8, 32)
+    assert (part.kl_start, part.kl_end) == (0.0001, 0.001)
+    assert agent.lr == part.lr == 0.00005
+    assert (agent.init_temperature, agent.critic_tau, agent.encoder_tau) == (0.1, 0.01, 0.05)
+
+
 def test_the_optimiser_is_adam() -> None:
     """The table's row that is no setting."""
     config = load_preset("minute", task="toy/identity_continuous", method="sac+mem", seed=1)
@@ -229,7 +240,7 @@ def test_without_an_accelerator_nobody_gets_the_paper_by_accident() -> None:
 
 
 def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ValueError, match=r"unknown preset 'gpu': expected one of cpu, drqv2, minute, paper/dmc/drqv2"):
+    with pytest.raises(ValueError, match=r"unknown preset 'gpu': expected one of cpu, drqv2, minute, paper/dmc/dribo"):
         load_preset("gpu", task=TASK, method="drqv2+mem", seed=1)
 
 
@@ -238,6 +249,7 @@ def test_the_section_of_the_agent_wins_over_that_of_the_suite_and_the_rest(tmp_p
     file.write_text(
         "[bonus.all]\nk = 2\nbeta0 = 0.1\n[bonus.re3]\nk = 4\n[suites.dmc.bonus.all]\nk = 6\n"
         "[agents.sac.bonus.re3]\nk = 8\n[agents.sac.agent.all]\nlr = 0.5\n"
+        "[representations.curl.agent.all]\nlr = 0.25\n"
     )
 
     def load(task: str, method: str) -> RunConfig:
@@ -249,6 +261,7 @@ def test_the_section_of_the_agent_wins_over_that_of_the_suite_and_the_rest(tmp_p
     assert load(TASK, "sac+re3").bonus.k == 8
     assert load(TASK, "sac+re3").bonus.beta0 == 0.1
     assert load(TASK, "sac+none").agent.lr == 0.5
+    assert load(TASK, "sac+curl").agent.lr == 0.25
     assert load(TASK, "drqv2+mem").agent == make_config(TASK, method="drqv2+mem").agent
 
 

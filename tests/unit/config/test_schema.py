@@ -28,7 +28,7 @@ def make(method: str, **overrides: Any) -> RunConfig:
         (
             "drqv2+mem",
             {"bonus": {"name": "ride"}},
-            "bonus=ride learns from a rollout, drqv2 from a replay: expected agent ppo, got",
+            "bonus=ride learns from rollout data, drqv2 from replay data: expected agent ppo, got",
         ),
         ("ppo+ride", {"agent": {"name": "sac"}}, "expected agent ppo, got sac"),
         ("drqv2+mem", {"bonus": {"encoder": {"lr": 0.1}}}, "bonus.encoder has no effect: the bonus shares the encoder"),
@@ -179,7 +179,7 @@ def test_presets_fit_all_parts(preset: str) -> None:
     for agent, representation, bonus in product(
         AGENTS.list_names(), REPRESENTATIONS.list_names(), BONUSES.list_names()
     ):
-        if AGENTS[agent].data[0] in BONUSES[bonus].data:
+        if all(part.shares_data(AGENTS[agent]) for part in (REPRESENTATIONS[representation], BONUSES[bonus])):
             load_preset(preset, task=TASK, method=f"{agent}+{representation}+{bonus}", seed=1)
 
 

@@ -19,7 +19,7 @@ from manyview.envs import (
 )
 from manyview.envs.suite import MakeOptions
 from manyview.envs.testing import EnvironmentContract, VectorContract, are_equal
-from manyview.envs.toy import DeepSea, HiddenGoal, Identity
+from manyview.envs.toy import Cue, DeepSea, HiddenGoal, Identity
 from manyview.envs.views import Observation
 
 
@@ -65,6 +65,13 @@ class TestContinuousHiddenGoalContract(EnvironmentContract):
 
     def make_env(self) -> gym.Env[Observation, Any]:
         return make("toy/hidden_goal_continuous")
+
+
+class TestCueContract(EnvironmentContract):
+    episode_end = "terminated"
+
+    def make_env(self) -> gym.Env[Observation, Any]:
+        return make("toy/cue_continuous")
 
 
 class TestVectorContract(VectorContract):
@@ -142,6 +149,27 @@ def test_saying_what_one_sees_earns_everything() -> None:
             target = env._state["target"]
             total += env.step(target if env._discrete else np.array([env._positions[target]], np.float32))[1]
         assert total == pytest.approx(env.episode_steps)
+
+
+@pytest.mark.parametrize("actions", ["discrete", "continuous"])
+def test_the_cue_is_shown_once_and_paid_for_in_the_last_step(actions: Any) -> None:
+    env, firsts, later = Cue(actions=actions), set(), set()
+    for seed in range(20):
+        for remembers in (True, False):
+            observation, _ = env.reset(seed=seed)
+            firsts.add(observation["screen"].tobytes())
+            side = int(observation["screen"][0, -1, 0] > 0)
+            chosen = side if remembers else 1 - side
+            rewards, ended = [], False
+            while not ended:
+                action = chosen if actions == "discrete" else np.array([0.5 if chosen else -0.5], np.float32)
+                observation, reward, ended, truncated, info = env.step(action)
+                later.add(observation["screen"].tobytes())
+                rewards.append(reward)
+            assert rewards == [0, 0, 0, float(remembers)]
+            assert (truncated, info["success"]) == (False, remembers)
+    assert (len(firsts), len(later)) == (2, 1)
+    assert not firsts & later
 
 
 def test_one_camera_alone_is_held_to_its_bound() -> None:

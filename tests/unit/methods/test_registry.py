@@ -133,9 +133,11 @@ def test_a_subclass_of_a_config_is_not_that_part(parts: Registry) -> None:
 
 def test_the_parts_of_this_package_are_registered() -> None:
     assert {"drqv2", "sac", "ppo"} <= set(AGENTS.list_names())
-    assert {"pixel", "mem", "curl"} <= set(REPRESENTATIONS.list_names())
+    assert {"pixel", "mem", "curl", "dribo"} <= set(REPRESENTATIONS.list_names())
     assert {"none", "mem", "re3", "ride"} <= set(BONUSES.list_names())
-    assert [AGENTS[name].data for name in ("drqv2", "sac", "ppo")] == [("replay",), ("replay",), ("rollout",)]
+    assert [AGENTS[name].data for name in ("drqv2", "ppo")] == [("replay",), ("rollout",)]
+    assert AGENTS["sac"].data == ("replay", "sequences")
+    assert REPRESENTATIONS["dribo"].data == ("sequences",)
     assert BONUSES["ride"].data == ("rollout",)
 
 

@@ -5,8 +5,8 @@ compares them); `cpu` and `minute` are manyview's own. Your own presets are file
 named by their path; built-in names win.
 
 Below a group, `[agent.NAME]`, `[representation.NAME]` and `[bonus.NAME]` apply to the part of this name;
-`[agent.all]` and so on to every part that has the setting. `[suites.NAME.GROUP]` and `[agents.NAME.GROUP]` hold
-further settings for tasks of a suite and for an agent; those of the agent win.
+`[agent.all]` and so on to every part that has the setting. `[suites.NAME.GROUP]`, `[agents.NAME.GROUP]` and
+`[representations.NAME.GROUP]` hold further settings for a suite, an agent and a representation; later ones win.
 """
 
 import os
@@ -49,6 +49,8 @@ class Preset:
     """Further settings by suite of the task."""
     agents: Mapping[str, PresetValues]
     """Further settings by agent; they win over those of the suite."""
+    representations: Mapping[str, PresetValues]
+    """Further settings by representation; they win over those of the agent."""
 
 
 def get_user_directory() -> Path:
@@ -83,19 +85,22 @@ def read_preset(name: str) -> Preset:
 
 def _parse_preset(values: dict[str, Any]) -> Preset:
     """Return the preset of a file's values; check all its sections, also those that a run does not use."""
-    summary, suites, agents = (
-        values.pop(key, default) for key, default in (("summary", ""), ("suites", {}), ("agents", {}))
-    )
+    summary = values.pop("summary", "")
+    suites, agents, representations = (values.pop(key, {}) for key in ("suites", "agents", "representations"))
     if not isinstance(summary, str):
         raise ValueError(f"invalid summary: expected a string, got {summary!r}")
     _check_sections(values)
-    for key, further, names in (("suites", suites, list_suites()), ("agents", agents, AGENTS.list_names())):
+    for key, further, names in (
+        ("suites", suites, list_suites()),
+        ("agents", agents, AGENTS.list_names()),
+        ("representations", representations, REPRESENTATIONS.list_names()),
+    ):
         check_group(further, key)
         check_names(further, names, f"{key}.")
         for name, sections in further.items():
             check_group(sections, f"{key}.{name}")
             _check_sections(sections, path=f"{key}.{name}.")
-    return Preset(summary, values, suites, agents)
+    return Preset(summary, values, suites, agents, representations)
 
 
 def _check_sections(sections: PresetValues, *, path: str = "") -> None:
@@ -164,9 +169,13 @@ def load_preset(preset: str, *, task: str, method: str, seed: int) -> RunConfig:
     config = make_config(task, method=method, seed=seed, preset=preset)
     for name in preset.split(","):
         definition = read_preset(name)
-        suite, agent = definition.suites.get(_parse_suite(task), {}), definition.agents.get(config.agent_name, {})
+        further = (
+            definition.suites.get(_parse_suite(task), {}),
+            definition.agents.get(config.agent_name, {}),
+            definition.representations.get(config.representation_name, {}),
+        )
         try:
-            config = apply_sections(config, definition.values, suite, agent)
+            config = apply_sections(config, definition.values, *further)
         except ValueError as error:
             raise ValueError(f"preset {name}: {error}") from None
     return config

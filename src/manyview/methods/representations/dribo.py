@@ -195,7 +195,7 @@ class DRIBO(nn.Module):
         features: DRIBOFeatures,
         next_features: DRIBOFeatures | None,  # noqa: ARG002
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return 0: DRIBO's loss has an optimizer of its own, see `update_sequences`."""
+        """Return 0: `update_sequences` takes the step of DRIBO's loss, with its own optimizer."""
         return features.state.new_zeros(()), {}
 
     def update_sequences(
