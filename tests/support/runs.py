@@ -15,7 +15,12 @@ SHORT: dict[str, Any] = {
     "logging": {"every_steps": 5, "checkpoint_every_frames": 30, "tensorboard": False},
     "agent": {"all": {"hidden": 16}},
     "representation": {"all": {"latent_dim": 4}},
-    "bonus": {"all": {"latent_dim": 4}, "mem": {"encoder": {"latent_dim": 4}}},
+    "bonus": {
+        "all": {"latent_dim": 4},
+        "mem": {"encoder": {"latent_dim": 4}},
+        "apt": {"k": 3},
+        "vcse": {"k": 3},
+    },
 }
 SHORT_ROLLOUTS: dict[str, Any] = {
     "schedule": {"frames": 120},

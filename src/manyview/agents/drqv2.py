@@ -116,10 +116,14 @@ class DrQv2(OffPolicyAgent):
 
     @torch.no_grad()
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        mean: Tensor = self.actor(self.representation.encode(self.prepare_views(views), mask).state).tanh()
+        mean = self.compute_greedy_action(self.representation.encode(self.prepare_views(views), mask).state)
         if not explore:
             return mean
         return (mean + self.config.compute_std(step) * self.sample_exploration_noise(mean, step)).clamp(-1, 1)
+
+    def compute_greedy_action(self, state: Tensor) -> Tensor:
+        action: Tensor = self.actor(state).tanh()
+        return action
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Take one update at agent step `step`: critics and representation, actor, target network."""
@@ -160,7 +164,7 @@ class DrQv2(OffPolicyAgent):
             actor_loss = actor_loss + config.saturation_coef * saturation_penalty(pre_tanh)
         optimizer_step(actor_loss, self.actor_optimizer)
 
-        metrics |= self.update_bonus(batch)
+        metrics |= self.update_bonus(batch) | self.update_bonus_critic(batch, encoded)
 
         self.update_targets(self.critic, self.target_critic, critic_tau=config.critic_tau)
         agent_metrics = {

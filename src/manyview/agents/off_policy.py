@@ -21,6 +21,7 @@ from manyview.methods.interfaces import (
     Bonus,
     BuildContext,
     FeatureSource,
+    HasCritic,
     HasFeatureBank,
     Representation,
     find_stored_features,
@@ -138,6 +139,10 @@ class OffPolicyAgent(Agent):
         """
         raise NotImplementedError
 
+    def compute_greedy_action(self, state: Tensor) -> Tensor:
+        """Return the policy's actions [B, A] without noise for features `state` [B, S]."""
+        raise NotImplementedError
+
     def prepare_views(self, views: Tensor) -> Tensor:
         return self.augmentation.crop_center(views)
 
@@ -233,7 +238,19 @@ class OffPolicyAgent(Agent):
             return torch.zeros_like(batch.reward_ext)
         features = self._get_bonus_features(batch, encoded, self.bonus.feature_source)
         with compute_in_float32(values):
+            if isinstance(self.bonus, HasCritic):
+                values = self.bonus.predict_values(features.state, self.compute_greedy_action(features.state))
             return self.bonus.compute(batch, features, values.detach().amin(0))
+
+    def update_bonus_critic(self, batch: Batch, encoded: EncodedBatch) -> dict[str, Tensor]:
+        """Update the bonus's own critics and return metrics; {} without such critics."""
+        if not isinstance(self.bonus, HasCritic):
+            return {}
+        with torch.no_grad():
+            next_action = self.compute_greedy_action(encoded.next_features.state)
+        state, next_state = encoded.features.state.detach(), encoded.next_features.state
+        with compute_in_float32(state):
+            return self.bonus.update_critic(batch, state, next_state, next_action)
 
     def _get_bonus_features(self, batch: Batch, encoded: EncodedBatch, source: FeatureSource | None) -> Any:
         """Return the features of the rewarded state by `source`, of all views; encode only what is not encoded yet."""

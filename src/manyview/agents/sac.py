@@ -86,10 +86,12 @@ class SAC(OffPolicyAgent):
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
         # PAPER: D46. An evaluation acts on the mean of a recurrent state; the authors sample it there too.
         state = self.encode_observation(views, mask, generator=self.generator if explore else None)
-        action = (
-            self._sample_action(state, explore_step=step)[0] if explore else self.actor(state).chunk(2, dim=1)[0].tanh()
-        )
+        action = self._sample_action(state, explore_step=step)[0] if explore else self.compute_greedy_action(state)
         self.memory.store(previous_action=action)
+        return action
+
+    def compute_greedy_action(self, state: Tensor) -> Tensor:
+        action: Tensor = self.actor(state).chunk(2, dim=1)[0].tanh()
         return action
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
@@ -131,7 +133,7 @@ class SAC(OffPolicyAgent):
         temperature_loss = -self.log_temperature.exp() * (log_prob.detach() + self.target_entropy).mean()
         optimizer_step(temperature_loss, self.temperature_optimizer)
 
-        metrics |= self.update_bonus(batch)
+        metrics |= self.update_bonus(batch) | self.update_bonus_critic(batch, encoded)
 
         self.updates += 1
         if int(self.updates) % config.target_every_updates == 0:

@@ -155,6 +155,12 @@ def measure_nearest(
     return exact.sort(-1).values.sqrt(), candidates.values
 
 
+def measure_all_pairs(points: Tensor, mask: Tensor) -> Tensor:
+    """Return the `joint` distances [N, N] of points [G, N, P] in `mask` [G, N], inf without a common group."""
+    squared = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return _combine_groups(squared, mask.unsqueeze(2), mask.unsqueeze(1), "joint").squeeze(0).sqrt()
+
+
 def _combine_groups(squared: Tensor, mask: Tensor, reference_mask: Tensor, combine: Combine) -> Tensor:
     """Set squared distances [G, T, M] of absent rows to inf; `joint` sums them to [1, T, M]."""
     both = mask & reference_mask

@@ -1,15 +1,19 @@
 """Representations, bonuses and the registries of all parts; the modules of MEM itself are the package `mem`."""
 
+from manyview.methods.bonuses.apt import APT, APTConfig
+from manyview.methods.bonuses.icm import ICM, ICMConfig
 from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, OwnEncoderConfig
 from manyview.methods.bonuses.none import NoBonusConfig
 from manyview.methods.bonuses.re3 import RE3, RE3Config
 from manyview.methods.bonuses.ride import RIDE, RIDEConfig
 from manyview.methods.bonuses.rnd import RND, RNDConfig
+from manyview.methods.bonuses.vcse import VCSE, VCSEConfig
 from manyview.methods.interfaces import (
     Bonus,
     BonusConfig,
     BuildContext,
     EncoderOutput,
+    HasCritic,
     HasDiagnostics,
     HasFeatureBank,
     HasUpdate,
@@ -36,22 +40,28 @@ from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderCon
 
 __all__ = [
     "AGENTS",
+    "APT",
     "BONUSES",
     "CURL",
     "DRIBO",
+    "ICM",
     "RE3",
     "REPRESENTATIONS",
     "RIDE",
     "RND",
+    "VCSE",
+    "APTConfig",
     "Bonus",
     "BonusConfig",
     "BuildContext",
     "CURLConfig",
     "DRIBOConfig",
     "EncoderOutput",
+    "HasCritic",
     "HasDiagnostics",
     "HasFeatureBank",
     "HasUpdate",
+    "ICMConfig",
     "MEMBonus",
     "MEMBonusConfig",
     "Memory",
@@ -67,6 +77,7 @@ __all__ = [
     "RewardsStates",
     "RunSettings",
     "StoresFeatures",
+    "VCSEConfig",
     "build_mem",
     "find_stored_features",
     "get_rewarded_views",

@@ -130,7 +130,7 @@ class Bonus(nn.Module):
         Args:
             batch: s_t, a_t, s_{t+n} and their places in the replay buffer, without augmentation.
             features: the features of the rewarded state by `feature_source`, augmented as the critic sees it.
-            values: [B], the smaller of the two critics' values of (s_t, a_t).
+            values: [B], the smaller of the two critics' values of (s_t, a_t); see also `HasCritic`.
 
         """
         raise NotImplementedError(f"{type(self).__name__} has no reward of replay batches: expected an on-policy agent")
@@ -195,6 +195,25 @@ class RewardsStates(Protocol):
         """Return r̂ [B] of `views` [B, V, C, H, W] among each other, without changing any state.
 
         `features` are those by `feature_source`; None without one.
+        """
+
+
+@runtime_checkable
+class HasCritic(Protocol):
+    """Bonus that has critics on the policy's features, such as VCSE.
+
+    Off-policy agents train them. The `values` that `compute` gets are theirs, of the policy's greedy actions in the
+    rewarded state. Its `feature_source` must not be None.
+    """
+
+    def predict_values(self, state: Tensor, action: Tensor) -> Tensor:
+        """Return the values [2, B] of `state` [B, S], the policy's features, and `action` [B, A]."""
+
+    def update_critic(self, batch: Batch, state: Tensor, next_state: Tensor, next_action: Tensor) -> dict[str, Tensor]:
+        """Take one optimizer step of the critics and return metrics.
+
+        `state` and `next_state` are the policy's features of s_t and s_{t+n}, without gradient; `next_action` is its
+        greedy action in s_{t+n}.
         """
 
 

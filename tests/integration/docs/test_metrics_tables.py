@@ -20,6 +20,9 @@ HEADINGS = {
     "re3": "### RE3",
     "rnd": "### RND",
     "ride": "### RIDE",
+    "icm": "### ICM and APT",
+    "apt": "### ICM and APT",
+    "vcse": "### VCSE",
     "curl": "### CURL",
     "dribo": "### DRIBO",
 }
@@ -71,7 +74,7 @@ def explained_of(method: str) -> set[str]:
     "method",
     [
         *("drqv2+mem", "drqv2+re3", "drqv2+rnd", "drqv2+curl", "drqv2+none", "drqv2+pixel+mem", "drqv2+mem+none"),
-        *("sac+mem", "sac+dribo", "ppo+mem", "ppo+ride", "ppo+none"),
+        *("sac+mem", "sac+dribo", "sac+icm", "sac+apt", "sac+vcse", "ppo+mem", "ppo+ride", "ppo+icm", "ppo+none"),
     ],
 )
 def test_the_page_explains_what_is_logged_and_nothing_else(method: str) -> None:

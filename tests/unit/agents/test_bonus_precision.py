@@ -10,7 +10,7 @@ from manyview.train import OffPolicyTrainer, make_trainer
 from tests.support.batches import agent, batch
 from tests.support.runs import short_rollouts, short_run
 
-OWN_NETWORKS = ["re3", "rnd", "pixel+mem"]
+OWN_NETWORKS = ["re3", "rnd", "apt", "pixel+mem"]
 
 
 @pytest.mark.parametrize("method", OWN_NETWORKS)
@@ -39,8 +39,9 @@ def test_stored_features_are_those_of_float32() -> None:
         assert learner.compute_stored_features(data.views, data.mask).equal(expected)
 
 
-def test_a_rollout_is_rewarded_as_in_float32() -> None:
-    trainer: Any = make_trainer(short_rollouts("ppo+ride"))
+@pytest.mark.parametrize("method", ["ppo+ride", "ppo+icm"])
+def test_a_rollout_is_rewarded_as_in_float32(method: str) -> None:
+    trainer: Any = make_trainer(short_rollouts(method))
     while not trainer.num_pending_updates:
         trainer.advance()
     expected = trainer.agent.compute_bonus(trainer.rollout)

@@ -321,7 +321,8 @@ def test_continuous_agents_say_who_takes_numbered_actions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "has_next"), [("ppo+ride", True), ("ppo+pixel+mem", True), ("ppo+mem", False), ("ppo+rnd", False)]
+    ("method", "has_next"),
+    [("ppo+ride", True), ("ppo+icm", True), ("ppo+pixel+mem", True), ("ppo+mem", False), ("ppo+rnd", False)],
 )
 def test_minibatches_hold_next_views_only_for_a_bonus_that_uses_them(method: str, has_next: bool) -> None:
     trainer = OnPolicyTrainer(short_rollouts(method))
@@ -335,7 +336,7 @@ def test_minibatches_hold_next_views_only_for_a_bonus_that_uses_them(method: str
 
 @pytest.mark.parametrize(("representation", "count"), [("mem", 1), ("pixel", 0), ("curl", 0)])
 def test_a_second_view_of_a_game_does_not_depend_on_the_bonus(representation: str, count: int) -> None:
-    for bonus in BONUSES.list_names():
+    for bonus in filter(lambda name: "rollout" in BONUSES[name].data, BONUSES.list_names()):
         config = short_rollouts(f"ppo+{representation}+{bonus}", task="procgen/bigfish")
         views = factory.build_derived_views(config, [View("screen", 64, 64)])
         assert len(views.augmentations) == count, bonus

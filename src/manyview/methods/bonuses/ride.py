@@ -8,32 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from manyview.data.batch import Batch, Minibatch, get_next
 from manyview.data.rollout_buffer import RolloutBuffer
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
+from manyview.methods.bonuses.dynamics import DynamicsBonus, DynamicsConfig
+from manyview.methods.interfaces import BuildContext
 from manyview.methods.registry import register_bonus
-from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig, PixelFeatures
-from manyview.nn.normalization import RewardScale, make_reward_moments
-from manyview.nn.optim import make_adam, optimizer_step
-from manyview.nn.trunks import Trunk
-from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, check_positive
+from manyview.utils.validation import check_at_least, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class RIDEConfig(BonusConfig):
+class RIDEConfig(DynamicsConfig):
     """Settings of RIDE."""
 
     latent_dim: int = 128
     """Feature dimension per view."""
-    trunk: Trunk = "paper"
-    """Convolutions, see `representation=mem`."""
     hidden: int = 256
     """Hidden width of forward and inverse model."""
-    lr: float = 1e-4
-    """Learning rate of encoder and models."""
     inverse_coef: float = 0.1
     """Weight of the inverse model's loss (predict the action from both states); at 0 the features can collapse."""
     forward_coef: float = 10.0
@@ -42,18 +33,14 @@ class RIDEConfig(BonusConfig):
     """Number of nearest earlier states of the episode that count as visits."""
     kernel: float = 1e-3
     """ε of the visit kernel: a smaller value counts only closer states as visits."""
-    reward_scale: RewardScale = "raw"
-    """r̂ as it is (`raw`), divided by its running `std`, or `centered`: standardized within the rollout."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 1, "latent_dim", "hidden", "k")
-        check_at_most(self, MAX_UNITS, "latent_dim", "hidden")
-        check_at_least(self, 0, "inverse_coef", "forward_coef")
-        check_positive(self, "lr", "kernel")
+        check_at_least(self, 1, "k")
+        check_positive(self, "kernel")
 
 
-class RIDE(Bonus):
+class RIDE(DynamicsBonus):
     """Bonus `r̂ = |φ(s') - φ(s)| / √N(s')`, with a forward and an inverse model that train φ.
 
     PAPER: D35. The appendix names the forward model alone, which a constant φ minimizes; RIDE's inverse model prevents
@@ -61,31 +48,7 @@ class RIDE(Bonus):
     """
 
     config: RIDEConfig
-    uses_next_views = True
-
-    def __init__(
-        self,
-        num_views: int,
-        image_shape: tuple[int, int, int],
-        num_actions: int,
-        config: RIDEConfig | None = None,
-        *,
-        discrete: bool = True,
-    ) -> None:
-        super().__init__()
-        self.config = config = config or RIDEConfig()
-        self.num_actions, self.discrete = num_actions, discrete
-        encoder_config = PixelEncoderConfig(latent_dim=config.latent_dim, trunk=config.trunk)
-        self.encoder = PixelEncoder(num_views, image_shape, encoder_config)
-        size, hidden = self.encoder.state_dim, config.hidden
-        self.forward_model = nn.Sequential(nn.Linear(size + num_actions, hidden), nn.ReLU(), nn.Linear(hidden, size))
-        self.inverse_model = nn.Sequential(nn.Linear(2 * size, hidden), nn.ReLU(), nn.Linear(hidden, num_actions))
-        self.reward_moments = make_reward_moments(config.reward_scale)
-        self.optimizer = make_adam(self.parameters(), lr=config.lr)
-
-    def encode(self, views: Tensor, mask: Tensor | None = None) -> PixelFeatures:
-        """Embed `views` [B, V, C, H, W] by φ."""
-        return self.encoder.encode(views, mask)
+    metric_prefix = "ride"
 
     @torch.no_grad()
     def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:  # noqa: ARG002
@@ -100,35 +63,7 @@ class RIDE(Bonus):
         embedding = embedding.float()
         change = (embedding[1:] - embedding[:-1]).norm(dim=-1)
         visits = count_visits(embedding, done, k=self.config.k, kernel=self.config.kernel)
-        reward = change / visits[1:].sqrt()
-        if self.training:
-            self.reward_moments.update(reward.reshape(-1, 1), ~done.reshape(-1, 1), num_batches=done.shape[1])
-        return torch.where(done, 0.0, self.reward_moments.scale_reward(reward, self.config.reward_scale))
-
-    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
-        """Take one step of φ and both models on the rows whose next state is in the same episode."""
-        state = self.encoder.encode(batch.views, batch.mask).state
-        next_views, next_mask, has_next = get_next(batch)
-        next_state = self.encoder.encode(next_views, next_mask).state
-        weights = has_next.float()
-        action = F.one_hot(batch.action, self.num_actions).float() if self.discrete else batch.action
-        with torch.autocast(state.device.type, enabled=False):
-            predicted_state = self.forward_model(torch.cat([state, action], 1))
-            predicted_action = self.inverse_model(torch.cat([state, next_state], 1))
-        forward_loss = _weighted_mean((predicted_state - next_state).norm(dim=1), weights)
-        inverse_errors = (
-            F.cross_entropy(predicted_action, batch.action, reduction="none")
-            if self.discrete
-            else (predicted_action - action).square().mean(1)
-        )
-        inverse_loss = _weighted_mean(inverse_errors, weights)
-        loss = self.config.forward_coef * forward_loss + self.config.inverse_coef * inverse_loss
-        grad_norm = optimizer_step(loss, self.optimizer)
-        return {
-            "ride_forward_loss": forward_loss.detach(),
-            "ride_inverse_loss": inverse_loss.detach(),
-            "ride_grad_norm": grad_norm,
-        }
+        return self.scale_reward(change / visits[1:].sqrt(), ~done)
 
 
 def count_visits(states: Tensor, done: Tensor, *, k: int, kernel: float) -> Tensor:
@@ -154,10 +89,6 @@ def _find_nearest_earlier(points: Tensor, episode: Tensor, *, k: int) -> Tensor:
     is_earlier = (episode == episode.unsqueeze(1)) & (order < order.unsqueeze(1))  # [now, earlier]
     squared = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").square()
     return squared.masked_fill(~is_earlier, torch.inf).topk(min(k, len(points)), largest=False).values
-
-
-def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    return (values * weights).sum() / weights.sum().clamp(min=1)
 
 
 @register_bonus("ride", RIDEConfig, data=("rollout",))

@@ -29,13 +29,10 @@ def check_max_rows(config: Any) -> None:
 
 
 def check_search(config: Any, run: RunSettings) -> None:
-    """Check that a bonus with `k`, `search` and `max_rows` has its search set, with more than k rows.
-
-    With fewer rows, r̂ would use the farthest one or be 0.
-    """
+    """Check that a bonus with `k`, `search` and `max_rows` has its search set, with more than k rows."""
     if not run.is_on_policy:
         return
-    default, agent, rollout = type(config).search, run.agent, run.rollout
+    default = type(config).search
     if config.search != default:
         raise SettingError(
             "search",
@@ -46,6 +43,17 @@ def check_search(config: Any, run: RunSettings) -> None:
         raise SettingError(
             "max_rows", f"expected None for {run.agent_name}, which has no replay buffer, got {config.max_rows}"
         )
+    check_num_rows(config, run)
+
+
+def check_num_rows(config: Any, run: RunSettings) -> None:
+    """Check that the rollouts that a bonus with `k` searches have more than k rows.
+
+    With fewer rows, r̂ would use the farthest one or be 0.
+    """
+    if not run.is_on_policy:
+        return
+    agent, rollout = run.agent, run.rollout
     if agent.neighbors == "pooled":
         if config.k >= agent.window:
             raise ValueError(f"agent.window must be more than bonus.k, got {agent.window} and {config.k}")

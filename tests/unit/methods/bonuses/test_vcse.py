@@ -1,0 +1,186 @@
+"""VCSE against a restatement in float64, and its critics of the task's reward alone."""
+
+import math
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from manyview.methods import VCSE, HasCritic, VCSEConfig
+from manyview.methods.bonuses.vcse import compute_conditional_entropy
+from manyview.train import make_trainer
+from tests.support.batches import agent, batch
+from tests.support.dynamics import SIZES, build, draw_masked, embed, in_float64, measure
+from tests.support.runs import short_run
+
+STATE_DIM = 16
+
+
+def make_vcse(**changes: Any) -> VCSE:
+    return build(VCSE, VCSEConfig(**SIZES, **{"k": 4, **changes}), state_dim=STATE_DIM)
+
+
+def make_agent(kind: str, **changes: Any) -> Any:
+    return agent(kind, "vcse", bonus_changes={**SIZES, "k": 4, **changes})
+
+
+def digamma(count: int) -> float:
+    """Return ψ of a natural number: the harmonic number before it, minus Euler's constant."""
+    return sum(1 / n for n in range(1, count)) - 0.5772156649015329
+
+
+def estimate(points: Tensor, mask: Tensor, values: Tensor, k: int) -> list[float]:
+    """Return the terms of the entropy by loops: neighbors, counts, and the formula of the paper."""
+    mean = sum(values.tolist()) / len(values)
+    std = math.sqrt(sum((value - mean) ** 2 for value in values.tolist()) / len(values) + 1e-5)
+    standard, rows, terms = [(value - mean) / std for value in values.tolist()], range(len(values)), []
+    for row in rows:
+        value_gaps = [abs(standard[row] - standard[other]) for other in rows]
+        gaps = [max(measure(points, mask, row, other), value_gaps[other]) for other in rows]
+        epsilon = sorted(gaps)[k - 1]
+        count = sum(gap < epsilon for gap in value_gaps)
+        dim = points.shape[2] * int(mask[row].sum())
+        terms.append(digamma(count + 1) / dim + math.log(2 * epsilon + 1e-5))
+    return terms
+
+
+@pytest.mark.parametrize("state", ["current", "next"])
+def test_the_bonus_is_the_estimate_of_the_paper(state: str) -> None:
+    vcse, data = make_vcse(rewarded_state=state), draw_masked()
+    views, mask = (data.views, data.mask) if state == "current" else (data.next_views, data.next_mask)
+    points = embed(in_float64(vcse), views, mask).detach()
+    for spread in (0.1, 30.0):
+        values = spread * torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        found = vcse.compute(data, None, values.float())
+        expected = torch.tensor(estimate(points, mask, values, 4))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        assert not found.requires_grad
+
+
+def test_of_two_equal_states_the_one_with_a_rare_value_pays_more() -> None:
+    vcse, data = make_vcse(), batch(16)
+    views, values = data.views[:1].expand_as(data.views).clone(), torch.zeros(16)
+    values[7] = 1.0
+    features = vcse.encode(views, data.mask)
+    paid = compute_conditional_entropy(features, values, k=4)
+    assert paid.argmax() == 7
+
+
+def test_values_are_standardized() -> None:
+    vcse, data = make_vcse(), batch(16)
+    values = torch.randn(16, generator=torch.Generator().manual_seed(0))
+    first, second = (vcse.compute(data, None, each) for each in (values, 50 * values - 700))
+    torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-3)
+
+
+def test_rows_without_a_view_and_equal_rows_pay_a_finite_amount() -> None:
+    vcse, data = make_vcse(), batch(8)
+    data.mask[2] = False
+    views = data.views[:1].expand_as(data.views)
+    assert vcse.compute(data._replace(views=views), None, torch.zeros(8)).isfinite().all()
+    assert vcse.compute(data._replace(mask=torch.zeros_like(data.mask)), None, torch.zeros(8)).isfinite().all()
+
+
+def test_the_critics_learn_the_tasks_reward_by_adams_steps() -> None:
+    vcse, rng = make_vcse(critic_tau=0.3), torch.Generator().manual_seed(0)
+    critic, target_critic = deepcopy(vcse.critic).double(), deepcopy(vcse.target_critic).double()
+    adam = torch.optim.Adam(critic.parameters(), lr=SIZES["lr"])
+    models = [part.clone() for part in (*vcse.encoder.parameters(), *vcse.forward_model.parameters())]
+
+    def value(twins: Any, head: Any, state: Tensor, action: Tensor) -> Tensor:
+        linear, norm, _ = twins.projection
+        hidden = state.double() @ linear.weight.T + linear.bias
+        centered = hidden - hidden.mean()
+        projected = (centered / (centered.square().mean() + 1e-5).sqrt() * norm.weight + norm.bias).tanh()
+        joined = torch.cat([projected, action.double()])
+        for layer in head:
+            joined = joined.clamp(min=0) if isinstance(layer, torch.nn.ReLU) else joined @ layer.weight.T + layer.bias
+        return joined.squeeze(0)
+
+    for seed in range(3):
+        data = batch(8, seed=seed)
+        state, next_state = torch.randn(2, 8, STATE_DIM, generator=rng)
+        next_action = torch.rand(8, 2, generator=rng) * 2 - 1
+        loss = torch.zeros((), dtype=torch.float64)
+        for row in range(8):
+            both = [
+                value(target_critic, head, next_state[row], next_action[row]).detach() for head in target_critic.heads
+            ]
+            target = data.reward_ext[row].double() + data.discount[row].double() * min(both)
+            for head in critic.heads:
+                loss = loss + (value(critic, head, state[row], data.action[row]) - target) ** 2 / 8
+        adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        with torch.no_grad():
+            for moving, followed in zip(target_critic.parameters(), critic.parameters(), strict=True):
+                moving += 0.3 * (followed - moving)
+        metrics = vcse.update_critic(data, state.requires_grad_(), next_state, next_action)
+        assert state.grad is None, "no gradient reaches the policy's features"
+        assert metrics["vcse_critic_loss"].item() == pytest.approx(loss.item(), rel=1e-4)
+    for found, expected in ((vcse.critic, critic), (vcse.target_critic, target_critic)):
+        for part, shadow in zip(found.parameters(), expected.parameters(), strict=True):
+            torch.testing.assert_close(part, shadow.float(), rtol=1e-3, atol=2e-4)
+    assert all(map(torch.equal, models, (*vcse.encoder.parameters(), *vcse.forward_model.parameters())))
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+@pytest.mark.parametrize("state", ["current", "next"])
+def test_v_is_the_smaller_value_of_the_greedy_action_in_the_rewarded_state(kind: str, state: str) -> None:
+    learner, data = make_agent(kind, rewarded_state=state), batch()
+    assert isinstance(learner.bonus, HasCritic)
+    encoded, given = learner.encode_batch(data), []
+    original = learner.bonus.compute
+    learner.bonus.compute = lambda batch, features, values: given.append(values) or original(batch, features, values)
+    learner.compute_bonus(data, encoded, torch.full((2, len(data.mask)), torch.nan))
+    features = encoded.features if state == "current" else encoded.next_features
+    mean = learner.actor(features.state)[:, : data.action.shape[1]].tanh()
+    critic = learner.bonus.critic
+    inputs = torch.cat([critic.projection(features.state), mean], 1)
+    both = torch.stack([head(inputs).squeeze(1) for head in critic.heads])
+    torch.testing.assert_close(given[0], both.amin(0).detach())
+    assert not given[0].requires_grad
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_no_intrinsic_reward_reaches_its_critics(kind: str) -> None:
+    learner, data = make_agent(kind), batch()
+    data = data._replace(discount=torch.zeros_like(data.discount))
+    learner.beta = lambda _: 1e6
+    given: list[tuple[Any, ...]] = []
+    original = learner.bonus.update_critic
+    learner.bonus.update_critic = lambda *args: given.append(args) or original(*args)
+    critic = deepcopy(learner.bonus.critic)
+    metrics = learner.update(data, 0)
+    ((_, state, next_state, next_action),) = given
+    assert not any(part.requires_grad for part in (state, next_state, next_action))
+    loss = sum((values - data.reward_ext).square().mean() for values in critic(state, data.action))
+    torch.testing.assert_close(metrics["vcse_critic_loss"], loss.detach())  # type: ignore[union-attr]
+    assert metrics["critic_loss"] > 1e6
+    expected = learner.actor(next_state)[:, : data.action.shape[1]].tanh()
+    torch.testing.assert_close(next_action, expected.detach())
+
+
+def test_its_updates_leave_the_policy_untouched() -> None:
+    learner, data = make_agent("sac"), batch()
+    encoded = learner.encode_batch(data)
+    networks = [learner.representation, learner.actor, learner.critic, learner.target_critic]
+    before = [part.clone() for network in networks for part in network.parameters()]
+    learner.update_bonus(data)
+    assert learner.update_bonus_critic(data, encoded).keys() == {
+        "vcse_critic_loss",
+        "vcse_critic_grad_norm",
+        "vcse_value",
+    }
+    after = [part for network in networks for part in network.parameters()]
+    assert all(map(torch.equal, before, after))
+    assert all(part.grad is None for part in after)
+
+
+def test_a_run_that_it_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="got ppo"):
+        short_run("ppo+vcse", task="toy/hidden_goal")
+    with pytest.raises(ValueError, match=r"bonus\.k: expected at most replay\.batch_size=8, got 12"):
+        make_trainer(short_run("sac+vcse", bonus={"k": 12}))
