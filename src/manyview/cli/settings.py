@@ -13,8 +13,8 @@ MethodOption = Annotated[
     str | None,
     arg(
         metavar="AGENT+PART",
-        help="Agent, representation and bonus in short: drqv2, sac or ppo with mem, re3, rnd, curl or none; sac also "
-        "with dribo, ppo with ride; sac+pixel+mem names both parts.",
+        help="Agent, representation and bonus in short, such as drqv2+mem, sac+re3 or sac+pixel+mem, which names both "
+        "parts; `manyview config list` explains all.",
         help_behavior_hint=f"(default: {DEFAULT_METHOD})",
     ),
 ]
