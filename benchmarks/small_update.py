@@ -38,12 +38,17 @@ OFF_POLICY: dict[str, tuple[str, dict[str, Any]]] = {
     "pixel, re3 in the buffer, search excluded": ("pixel+re3", {"bonus": {"search": "buffer"}}),
     "pixel, re3 in the batch": ("pixel+re3", {"bonus": {"search": "batch"}}),
     "pixel, rnd": ("pixel+rnd", {}),
+    "pixel, icm": ("pixel+icm", {}),
+    "pixel, apt": ("pixel+apt", {}),
+    "pixel, vcse": ("pixel+vcse", {}),
 }
 ON_POLICY: dict[str, tuple[str, dict[str, Any]]] = {
     "mem, mem": ("mem+mem", {}),
     "pixel, re3": ("pixel+re3", {}),
     "pixel, rnd": ("pixel+rnd", {}),
     "pixel, ride": ("pixel+ride", {}),
+    "pixel, icm": ("pixel+icm", {}),
+    "pixel, apt": ("pixel+apt", {}),
 }
 """Compositions of the table: representation and bonus, and overrides. A rollout's r̂ is not part of a minibatch."""
 

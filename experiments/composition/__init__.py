@@ -57,7 +57,11 @@ ALL_ARMS = [Arm(agent, bonus, size) for size, agent, bonus in product(SIZES, AGE
 
 
 def make_config(arm: Arm, seed: int) -> RunConfig:
-    method, changes = ARMS[arm.bonus]
+    return make_arm_config(arm, seed, *ARMS[arm.bonus])
+
+
+def make_arm_config(arm: Arm, seed: int, method: str, changes: Mapping[str, Any]) -> RunConfig:
+    """Return the config of an arm whose representation and bonus are `method`, with `changes` last but the frames."""
     on_policy = arm.agent == "ppo"
     task = "toy/deep_sea" + ("" if arm.size == 10 else f"_{arm.size}") + ("" if on_policy else "_continuous")
     config = load_preset("minute", task=task, method=f"{arm.agent}+{method}", seed=seed)
