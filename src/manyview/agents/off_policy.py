@@ -244,13 +244,14 @@ class OffPolicyAgent(Agent):
 
     def update_bonus_critic(self, batch: Batch, encoded: EncodedBatch) -> dict[str, Tensor]:
         """Update the bonus's own critics and return metrics; {} without such critics."""
-        if not isinstance(self.bonus, HasCritic):
+        bonus: Any = self.bonus
+        if not isinstance(bonus, HasCritic):
             return {}
         with torch.no_grad():
             next_action = self.compute_greedy_action(encoded.next_features.state)
         state, next_state = encoded.features.state.detach(), encoded.next_features.state
         with compute_in_float32(state):
-            return self.bonus.update_critic(batch, state, next_state, next_action)
+            return bonus.update_critic(batch, state, next_state, next_action)
 
     def _get_bonus_features(self, batch: Batch, encoded: EncodedBatch, source: FeatureSource | None) -> Any:
         """Return the features of the rewarded state by `source`, of all views; encode only what is not encoded yet."""

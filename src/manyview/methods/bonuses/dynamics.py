@@ -85,7 +85,7 @@ class DynamicsBonus(Bonus):
         predicted = self.forward_model(torch.cat([features.state, self.actions.to_vector(action)], -1))
         difference = (predicted - next_features.state).unflatten(-1, (self.num_views, -1))  # [..., V, P]
         present = features.mask & next_features.mask
-        distance = torch.where(present.unsqueeze(-1), difference, 0.0).flatten(-2).norm(dim=-1)
+        distance: Tensor = torch.where(present.unsqueeze(-1), difference, 0.0).flatten(-2).norm(dim=-1)
         return distance * (self.num_views / present.sum(-1).clamp(min=1)).sqrt()
 
     def compute_inverse_errors(self, features: PixelFeatures, action: Tensor, next_features: PixelFeatures) -> Tensor:
@@ -93,7 +93,8 @@ class DynamicsBonus(Bonus):
         predicted = self.inverse_model(torch.cat([features.state, next_features.state], 1))
         if self.actions.discrete:
             return F.cross_entropy(predicted, action, reduction="none")
-        return (predicted.tanh() - action).norm(dim=1)
+        distance: Tensor = (predicted.tanh() - action).norm(dim=1)
+        return distance
 
     def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Take one step of φ and both models on the rows whose next state is in the same episode."""

@@ -121,10 +121,11 @@ def compute_conditional_entropy(features: PixelFeatures, values: Tensor, *, k: i
     values = F.layer_norm(values, values.shape)
     value_distances = (values.unsqueeze(1) - values).abs()
     nearest = torch.maximum(state_distances, value_distances).topk(min(k, len(values)), largest=False).values
-    epsilon = nearest.nan_to_num(posinf=0.0).amax(1, keepdim=True)  # a row without a view has no neighbor
+    epsilon: Tensor = nearest.nan_to_num(posinf=0.0).amax(1, keepdim=True)  # a row without a view has no neighbor
     num_values = (value_distances < epsilon).sum(1)
     dim = points.shape[2] * features.mask.sum(1).clamp(min=1)
-    return torch.digamma(num_values + 1.0) / dim + (2 * epsilon.squeeze(1) + MIN_DIAMETER).log()
+    conditional: Tensor = torch.digamma(num_values + 1.0) / dim
+    return conditional + (2 * epsilon.squeeze(1) + MIN_DIAMETER).log()
 
 
 @register_bonus("vcse", VCSEConfig, data=("replay",))

@@ -44,7 +44,7 @@ def test_encoder_and_both_models_take_adams_steps_on_both_errors() -> None:
         data = draw_masked(8, seed=seed)
         forward, inverse = (errors.mean() for errors in compute_errors(shadow, data))
         adam.zero_grad()
-        (0.7 * forward + 1.3 * inverse).backward()  # type: ignore[no-untyped-call]
+        (0.7 * forward + 1.3 * inverse).backward()
         gradient = math.sqrt(sum(float(part.grad.square().sum()) for part in shadow.parameters()))
         adam.step()
         metrics = icm.update(data)

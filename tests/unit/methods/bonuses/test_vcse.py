@@ -26,6 +26,18 @@ def make_agent(kind: str, **changes: Any) -> Any:
     return agent(kind, "vcse", bonus_changes={**SIZES, "k": 4, **changes})
 
 
+def record(part: Any, name: str) -> list[tuple[Any, ...]]:
+    """Return a list that gets the arguments of every call of a method."""
+    calls, method = list[tuple[Any, ...]](), getattr(part, name)
+
+    def call(*args: Any) -> Any:
+        calls.append(args)
+        return method(*args)
+
+    setattr(part, name, call)
+    return calls
+
+
 def digamma(count: int) -> float:
     """Return ψ of a natural number: the harmonic number before it, minus Euler's constant."""
     return sum(1 / n for n in range(1, count)) - 0.5772156649015329
@@ -112,11 +124,11 @@ def test_the_critics_learn_the_tasks_reward_by_adams_steps() -> None:
             for head in critic.heads:
                 loss = loss + (value(critic, head, state[row], data.action[row]) - target) ** 2 / 8
         adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         adam.step()
         with torch.no_grad():
             for moving, followed in zip(target_critic.parameters(), critic.parameters(), strict=True):
-                moving += 0.3 * (followed - moving)
+                moving.copy_(0.7 * moving + 0.3 * followed)
         metrics = vcse.update_critic(data, state.requires_grad_(), next_state, next_action)
         assert state.grad is None, "no gradient reaches the policy's features"
         assert metrics["vcse_critic_loss"].item() == pytest.approx(loss.item(), rel=1e-4)
@@ -130,18 +142,18 @@ def test_the_critics_learn_the_tasks_reward_by_adams_steps() -> None:
 @pytest.mark.parametrize("state", ["current", "next"])
 def test_v_is_the_smaller_value_of_the_greedy_action_in_the_rewarded_state(kind: str, state: str) -> None:
     learner, data = make_agent(kind, rewarded_state=state), batch()
+    bonus: Any = learner.bonus
     assert isinstance(learner.bonus, HasCritic)
-    encoded, given = learner.encode_batch(data), []
-    original = learner.bonus.compute
-    learner.bonus.compute = lambda batch, features, values: given.append(values) or original(batch, features, values)
+    encoded, given = learner.encode_batch(data), record(bonus, "compute")
     learner.compute_bonus(data, encoded, torch.full((2, len(data.mask)), torch.nan))
     features = encoded.features if state == "current" else encoded.next_features
     mean = learner.actor(features.state)[:, : data.action.shape[1]].tanh()
-    critic = learner.bonus.critic
+    critic = bonus.critic
     inputs = torch.cat([critic.projection(features.state), mean], 1)
     both = torch.stack([head(inputs).squeeze(1) for head in critic.heads])
-    torch.testing.assert_close(given[0], both.amin(0).detach())
-    assert not given[0].requires_grad
+    ((_, _, values),) = given
+    torch.testing.assert_close(values, both.amin(0).detach())
+    assert not values.requires_grad
 
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
@@ -149,15 +161,13 @@ def test_no_intrinsic_reward_reaches_its_critics(kind: str) -> None:
     learner, data = make_agent(kind), batch()
     data = data._replace(discount=torch.zeros_like(data.discount))
     learner.beta = lambda _: 1e6
-    given: list[tuple[Any, ...]] = []
-    original = learner.bonus.update_critic
-    learner.bonus.update_critic = lambda *args: given.append(args) or original(*args)
+    given = record(learner.bonus, "update_critic")
     critic = deepcopy(learner.bonus.critic)
     metrics = learner.update(data, 0)
     ((_, state, next_state, next_action),) = given
     assert not any(part.requires_grad for part in (state, next_state, next_action))
     loss = sum((values - data.reward_ext).square().mean() for values in critic(state, data.action))
-    torch.testing.assert_close(metrics["vcse_critic_loss"], loss.detach())  # type: ignore[union-attr]
+    torch.testing.assert_close(metrics["vcse_critic_loss"], loss.detach())
     assert metrics["critic_loss"] > 1e6
     expected = learner.actor(next_state)[:, : data.action.shape[1]].tanh()
     torch.testing.assert_close(next_action, expected.detach())
