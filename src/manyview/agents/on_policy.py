@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from manyview.agents.base import Agent, compute_in_float32
+from manyview.agents.distributions import ActionDistribution
 from manyview.data.batch import Minibatch
 from manyview.data.rollout_buffer import RolloutBuffer
+from manyview.methods.interfaces import RegularizesPolicy
 from manyview.utils.validation import SettingError, check_at_least, check_choices, check_unit_interval
 
 Neighbors = Literal["env", "pooled"]
@@ -70,6 +72,10 @@ class OnPolicyAgent(Agent):
         """
         raise NotImplementedError
 
+    def evaluate(self, state: Tensor) -> tuple[ActionDistribution, Tensor]:
+        """Return the distributions of actions and the values [B] of states [B, S]."""
+        raise NotImplementedError
+
     def reset_episodes(self) -> None:
         """Forget the running episodes: every environment starts a new one."""
 
@@ -92,3 +98,21 @@ class OnPolicyAgent(Agent):
         features = rollout.features if self.bonus.feature_source else None
         with compute_in_float32(rollout.reward_ext):
             return self.bonus.compute_rollout(rollout, features, window=window)
+
+    def start_updates(self, rollout: RolloutBuffer) -> dict[str, Tensor]:
+        """Give the returns of a full rollout to a representation that asks for them, and return its metrics."""
+        representation = self.representation
+        if not isinstance(representation, RegularizesPolicy):
+            return {}
+        return representation.start_updates(rollout.value + rollout.advantage)
+
+    def compute_representation_loss(
+        self, batch: Minibatch, features: Any, distribution: ActionDistribution, value: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the losses of the representation, of features and of policy and value function, and metrics."""
+        representation = self.representation
+        loss, metrics = representation.compute_loss(features, batch.next_features)
+        if not isinstance(representation, RegularizesPolicy):
+            return loss, metrics
+        policy_loss, policy_metrics = representation.compute_policy_loss(batch, distribution, value, self.evaluate)
+        return loss + policy_loss, metrics | policy_metrics

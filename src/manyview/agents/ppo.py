@@ -115,9 +115,13 @@ class PPO(OnPolicyAgent):
     def act_and_value(self, views: Tensor, mask: Tensor, *, step: int) -> tuple[Tensor, Tensor, Tensor, Any]:
         """Return sampled actions, their log-probabilities [B], values [B] and the encoded features."""
         features = self.representation.encode(views, mask)
-        distribution = self._make_distribution(features.state)
+        distribution, value = self.evaluate(features.state)
         action = distribution.sample(self._make_keys(len(views), step, ACT_STREAM))
-        return action, distribution.log_prob(action), self._predict_value(features.state), features
+        return action, distribution.log_prob(action), value, features
+
+    def evaluate(self, state: Tensor) -> tuple[ActionDistribution, Tensor]:
+        """Return the distributions of actions and the values [B] of states [B, S]."""
+        return self._make_distribution(state), self._predict_value(state)
 
     @torch.no_grad()
     def predict_values(self, views: Tensor, mask: Tensor) -> Tensor:
@@ -161,7 +165,7 @@ class PPO(OnPolicyAgent):
             "beta": reward.new_tensor(beta),
             "explained_variance": explained_variance(rollout.value, rollout.advantage),
         }
-        return metrics | {name: part.mean() for name, part in means.items()}
+        return metrics | {name: part.mean() for name, part in means.items()} | self.start_updates(rollout)
 
     def rollback(self, state: dict[str, Any]) -> None:
         """Restore `state`, except the returns of the running episodes.
@@ -185,9 +189,9 @@ class PPO(OnPolicyAgent):
         """Take one update on a minibatch: policy, value function and representation."""
         config = self.config
         features = self.representation.encode(batch.views, batch.mask)
+        distribution, value = self.evaluate(features.state)
 
         # Clipped surrogate objective.
-        distribution = self._make_distribution(features.state)
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         ratio, advantage = log_ratio.exp(), _standardize(batch.advantage)
         clipped_ratio = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
@@ -195,13 +199,12 @@ class PPO(OnPolicyAgent):
         entropy = distribution.entropy().mean()
 
         # Clipped value loss.
-        value = self._predict_value(features.state)
         clipped_value = batch.value + (value - batch.value).clamp(-config.clip_coef, config.clip_coef)
         errors = torch.maximum((value - batch.returns).square(), (clipped_value - batch.returns).square())
         value_loss = 0.5 * errors.mean()
 
         # Policy, value function and representation in one backward pass.
-        representation_loss, metrics = self.representation.compute_loss(features, batch.next_features)
+        representation_loss, metrics = self.compute_representation_loss(batch, features, distribution, value)
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy + representation_loss
         grad_norm = optimizer_step(loss, self.optimizer, max_grad_norm=config.max_grad_norm)
         metrics |= self.update_representation(batch, features)

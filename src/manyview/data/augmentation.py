@@ -1,9 +1,9 @@
-"""Augmentations that make derived views, each by a key.
+"""Augmentations of images, each by a key.
 
 `augment` makes the derived views that the paper adds to a Procgen screen. It takes images [N, C, H, W] uint8 and a key
 [N], and returns images of the same shape and dtype. All randomness comes from the key: acting, training and resuming
-see the same view, and only the camera's frame is stored. The eight augmentations are those of Raileanu et al. (2020);
-their sizes are for 64 x 64 images and scale with the image.
+see the same view, and only the camera's frame is stored. `augment_views` changes all views of a batch for DrAC. The
+eight augmentations are those of Raileanu et al. (2020); their sizes are for 64 x 64 images and scale with the image.
 """
 
 from collections.abc import Callable
@@ -36,6 +36,20 @@ def augment(images: Tensor, key: Tensor, augmentation: Augmentation) -> Tensor:
         return AUGMENTATIONS[augmentation](images, key)
 
 
+def augment_views(views: Tensor, key: Tensor, augmentation: Augmentation, *, frame_stack: int) -> Tensor:
+    """Return `views` [B, V, C, H, W] uint8 changed by `augmentation`, each image by its `key` [B, V] int64.
+
+    All stacked frames of an image change alike. Gray frames count as RGB with equal channels.
+    """
+    frames = views.unflatten(2, (frame_stack, -1)).flatten(0, 2)  # [B * V * stack, c, H, W]
+    frame_key, channels = key.flatten().repeat_interleave(frame_stack), frames.shape[1]
+    augmented = augment(frames.expand(-1, 3 if channels == 1 else -1, -1, -1), frame_key, augmentation)[:, :channels]
+    if augmentation == "flip":  # PAPER: D43. Half of the images, as in the authors' code; a derived view always (D34).
+        is_flipped = uniform(frame_key, 1)[..., None, None] < 0.5
+        augmented = torch.where(is_flipped, augmented, frames)
+    return augmented.reshape(views.shape)
+
+
 def check_image_shape(augmentation: Augmentation, image_shape: tuple[int, int, int]) -> None:
     """Raise ValueError if `augmentation` does not support images [C, H, W]."""
     channels, height, width = image_shape
@@ -52,7 +66,7 @@ def crop(images: Tensor, key: Tensor) -> Tensor:
 
 
 def cutout(images: Tensor, key: Tensor) -> Tensor:
-    """Paint a random rectangle with sides of 7 to 22 pixels black."""
+    """Paint a random rectangle with sides of 7 to 21 pixels black."""
     return _paint_rectangles(images, key, torch.zeros(images.shape[:2], dtype=torch.uint8, device=images.device))
 
 
@@ -143,7 +157,7 @@ def _scale_pixels(images: Tensor, pixels: int) -> int:
 def _paint_rectangles(images: Tensor, key: Tensor, colors: Tensor) -> Tensor:
     """Return a copy with a random rectangle of each image painted in `colors` [N, C]."""
     lengths = torch.tensor(images.shape[-2:], device=images.device)
-    sides = integers(key, 2, _scale_pixels(images, 7), _scale_pixels(images, 22))
+    sides = integers(key, 2, _scale_pixels(images, 7), _scale_pixels(images, 21))
     starts = (uniform(key, 2, stream=2) * (lengths - sides + 1)).long()
     # Slices are four times as fast on a CPU; on an accelerator each would be a kernel launch.
     paint = _paint_by_slices if images.device.type == "cpu" else _paint_by_pixels

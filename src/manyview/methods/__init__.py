@@ -17,6 +17,7 @@ from manyview.methods.interfaces import (
     HasDiagnostics,
     HasFeatureBank,
     HasUpdate,
+    RegularizesPolicy,
     Representation,
     RewardsStates,
     RunSettings,
@@ -34,6 +35,7 @@ from manyview.methods.registry import (
     register_representation,
 )
 from manyview.methods.representations.curl import CURL, CURLConfig
+from manyview.methods.representations.drac import DrAC, DrACConfig, UCBDrAC, UCBDrACConfig
 from manyview.methods.representations.dribo import DRIBO, DRIBOConfig
 from manyview.methods.representations.mem import build_mem
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
@@ -56,6 +58,8 @@ __all__ = [
     "BuildContext",
     "CURLConfig",
     "DRIBOConfig",
+    "DrAC",
+    "DrACConfig",
     "EncoderOutput",
     "HasCritic",
     "HasDiagnostics",
@@ -73,10 +77,13 @@ __all__ = [
     "RIDEConfig",
     "RNDConfig",
     "Recurrent",
+    "RegularizesPolicy",
     "Representation",
     "RewardsStates",
     "RunSettings",
     "StoresFeatures",
+    "UCBDrAC",
+    "UCBDrACConfig",
     "VCSEConfig",
     "build_mem",
     "find_stored_features",

@@ -6,6 +6,7 @@ An agent's update is one loop::
     reward_int = bonus.compute(batch, features, values)            # r̂ of the rewarded state
     reward = reward_ext + beta(t) * reward_int
     loss = critic_loss + representation.compute_loss(features, next_features)  # one backward pass
+    loss += representation.compute_policy_loss(...)                # on-policy, if it regularizes the policy
     representation.update(batch, features)                         # if it has further networks
     bonus.update(batch)                                            # the bonus's own networks
 
@@ -242,6 +243,23 @@ class HasUpdate(Protocol):
             batch: s_t, a_t and more, without augmentation.
             features: those that `compute_loss` got; their graph is gone, so detach them.
 
+        """
+
+
+@runtime_checkable
+class RegularizesPolicy(Protocol):
+    """Representation of on-policy agents with a loss of policy and value function."""
+
+    def start_updates(self, returns: Tensor) -> dict[str, Tensor]:
+        """Prepare for the updates on a rollout with the returns [T, E], and return metrics."""
+
+    def compute_policy_loss(
+        self, batch: Minibatch, distribution: Any, value: Tensor, evaluate: Callable[[Tensor], tuple[Any, Tensor]]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a loss, added to the agent's, and its metrics.
+
+        `distribution` (an `ActionDistribution`) and `value` [B] are the agent's outputs for `batch`, `evaluate` returns
+        those for other states [B, S]; all have gradients.
         """
 
 
