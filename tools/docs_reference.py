@@ -99,6 +99,13 @@ PRESET_TABLES = (
         method="ppo+mem",
         unused=("replay.", "schedule.random", "schedule.seed", "schedule.update", "logging.every_steps"),
     ),
+    PresetTable(
+        region="presets-ucb-drac",
+        presets=("ucb_drac",),
+        task="procgen/bigfish",
+        method="ppo+ucb_drac",
+        unused=("replay.", "schedule.random", "schedule.seed", "schedule.update", "logging.every_steps"),
+    ),
 )
 
 

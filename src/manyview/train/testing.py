@@ -177,6 +177,7 @@ class CompositionContract:
         trainer = make_trainer(method, env=env, precision="bfloat16")
         agent = trainer.agent
         losses = record_calls(agent.representation, "compute_loss", monkeypatch)
+        policy_losses = record_calls(agent.representation, "compute_policy_loss", monkeypatch)
         updates = record_calls(agent.representation, "update", monkeypatch)
         rewards = record_calls(agent.bonus, "compute" if source == "replay" else "compute_rollout", monkeypatch)
         own_metrics = record_calls(agent.bonus, "update", monkeypatch)
@@ -190,7 +191,7 @@ class CompositionContract:
             batch, shape = trainer.get_last_batch(), rewards[-1].shape
             expected_shape = batch.reward_ext.shape if isinstance(batch, Batch) else (8, 2)
             assert shape == expected_shape, f"the bonus: expected shape {expected_shape}, got {shape}"
-        for part in (losses[-1], *updates[-1:], *own_metrics[-1:]):
+        for part in (losses[-1], *policy_losses[-1:], *updates[-1:], *own_metrics[-1:]):
             hidden = [name for name, value in part.items() if metrics[name] is not value]
             assert not hidden, f"metrics of two parts: expected names of one part, got {', '.join(hidden)}"
 

@@ -25,6 +25,8 @@ HEADINGS = {
     "vcse": "### VCSE",
     "curl": "### CURL",
     "dribo": "### DRIBO",
+    "drac": "### DrAC",
+    "ucb_drac": "### UCB-DrAC",
 }
 OWN_ENCODER = "### MEM's bonus with its own encoder"
 
@@ -75,6 +77,7 @@ def explained_of(method: str) -> set[str]:
     [
         *("drqv2+mem", "drqv2+re3", "drqv2+rnd", "drqv2+curl", "drqv2+none", "drqv2+pixel+mem", "drqv2+mem+none"),
         *("sac+mem", "sac+dribo", "sac+icm", "sac+apt", "sac+vcse", "ppo+mem", "ppo+ride", "ppo+icm", "ppo+none"),
+        *("ppo+drac", "ppo+ucb_drac"),
     ],
 )
 def test_the_page_explains_what_is_logged_and_nothing_else(method: str) -> None:

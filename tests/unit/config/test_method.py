@@ -12,11 +12,16 @@ from manyview.train import make_config
 
 BUILT_IN = {
     "agent": ("drqv2", "ppo", "sac"),
-    "representation": ("curl", "mem", "pixel"),
+    "representation": ("curl", "drac", "mem", "pixel", "ucb_drac"),
     "bonus": ("apt", "icm", "mem", "none", "re3", "ride", "rnd", "vcse"),
 }
 COMBINATIONS = list(product(*BUILT_IN.values()))
-METHODS = [format_method(*names) for names in COMBINATIONS if names[2] != ("vcse" if names[0] == "ppo" else "ride")]
+ON_POLICY, OFF_POLICY = {"ride", "drac", "ucb_drac"}, {"vcse"}
+METHODS = [
+    format_method(*names)
+    for names in COMBINATIONS
+    if not (OFF_POLICY if names[0] == "ppo" else ON_POLICY) & {*names}
+]
 """All methods of built-in parts that fit together."""
 
 
@@ -63,7 +68,7 @@ def test_parts_that_are_not_installed_are_named_too() -> None:
         ("drqv2+mem+re3+ride", "invalid method"),
         ("dqn+mem", "unknown agent 'dqn': expected one of drqv2, ppo, sac"),
         ("drqv3+mem", r"did you mean drqv2\?"),
-        ("drqv2+rnd2", "expected a representation or bonus of apt, curl, dribo, icm, .*, got 'rnd2'"),
+        ("drqv2+rnd2", "expected a representation or bonus of apt, curl, drac, dribo, icm, .*, got 'rnd2'"),
         ("drqv2+", "expected a representation or bonus of .*, got ''"),
         ("drqv2+re3+curl", "unknown representation 're3'"),
         ("drqv2+mem+curl", "unknown bonus 'curl'"),

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from manyview.data import augmentation as module
-from manyview.data.augmentation import AUGMENTATIONS, FROM_YIQ, LUMA, TO_YIQ, Augmentation, augment
+from manyview.data.augmentation import (
+    AUGMENTATIONS,
+    FROM_YIQ,
+    LUMA,
+    TO_YIQ,
+    Augmentation,
+    augment,
+    augment_views,
+)
 from manyview.utils.counter_rng import derive_keys, normal, uniform
 
 EVERY: tuple[Augmentation, ...] = get_args(Augmentation)
@@ -87,7 +95,7 @@ def test_cutout_paints_one_rectangle(how: Augmentation) -> None:
         sides += [bottom - top + 1, right - left + 1]
         tops += [top, left]
     assert min(sides) == 7
-    assert max(sides) == 22
+    assert max(sides) == 21, "the authors draw below 22"
     assert min(tops) <= 1, "anywhere"
     assert max(tops) >= 48
 
@@ -172,3 +180,50 @@ def test_what_is_no_picture_is_refused() -> None:
         augment(pictures(), key_of(3), "flip")
     with pytest.raises(ValueError, match="needs RGB images"):
         augment(pictures()[:, :1], key_of(), "grayscale")
+
+
+def view_keys(rows: int, views: int) -> Tensor:
+    return key_of(rows * views).view(rows, views)
+
+
+@pytest.mark.parametrize("how", EVERY)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_frames_of_a_stack_change_alike_and_images_each_on_their_own(how: Augmentation, channels: int) -> None:
+    frame = pictures(1, size=20)[0, :channels]
+    views = frame.repeat(16, 2, 3, 1, 1)  # 3 equal frames
+    before, made = views.clone(), augment_views(views, view_keys(16, 2), how, frame_stack=3)
+    assert (made.shape, made.dtype) == (views.shape, torch.uint8)
+    assert torch.equal(views, before), "in place"
+    frames = made.unflatten(2, (3, channels))
+    for index in range(3):
+        assert (frames[:, :, index].int() - frames[:, :, 0].int()).abs().max() <= (how == "random_conv")
+    different = len({image.numpy().tobytes() for image in made.flatten(0, 1)})
+    assert different == {"flip": 2, "grayscale": 1, "rotate": 4}.get(how, different)
+    assert different > 20 or how in ("flip", "grayscale", "rotate")
+
+
+@pytest.mark.parametrize("how", [how for how in EVERY if how != "flip"])
+def test_views_of_a_batch_are_augmented_as_single_frames_by_the_same_key(how: Augmentation) -> None:
+    frames = pictures(24, size=20).view(4, 2, 3, 3, 20, 20)
+    made = augment_views(frames.flatten(2, 3), view_keys(4, 2), how, frame_stack=3).view(frames.shape)
+    for index in range(3):
+        single = augment(frames[:, :, index].flatten(0, 1), key_of(8), how).view(4, 2, 3, 20, 20)
+        assert (made[:, :, index].int() - single.int()).abs().max() <= (how in ("random_conv", "color_jitter"))
+
+
+def test_half_of_the_images_are_flipped_with_all_their_frames() -> None:
+    views = pictures(800, size=8).view(200, 2, 6, 8, 8)
+    made = augment_views(views, view_keys(200, 2), "flip", frame_stack=2)
+    is_flipped, is_same = ((made == other).flatten(2).all(2) for other in (views.flip(-1), views))
+    assert (is_flipped ^ is_same).all()
+    assert 160 < int(is_flipped.sum()) < 240
+    assert (is_flipped[:, 0] != is_flipped[:, 1]).any(), "each view by its own draw"
+
+
+def test_gray_frames_keep_their_brightness_and_jitter_by_brightness_and_contrast() -> None:
+    views, key = pictures(6, size=20)[:, :1].unsqueeze(1), view_keys(6, 1)
+    assert torch.equal(augment_views(views, key, "grayscale", frame_stack=1), views)
+    brightness, contrast, _ = (0.6 + 0.8 * uniform(key.flatten(), 3).double()).T[:, :, None, None, None, None]
+    mean = views.double().mean((2, 3, 4), keepdim=True)
+    expected = brightness * (contrast * views.double() + (1 - contrast) * mean)
+    assert_rounded(augment_views(views, key, "color_jitter", frame_stack=1), expected)

@@ -14,7 +14,7 @@ from tests.support.runs import short_rollouts, short_run
 OFF_POLICY = [
     f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "pixel+mem", "re3", "curl", "none")
 ]
-ON_POLICY = [f"ppo+{method}" for method in ("mem", "pixel+mem", "re3", "ride", "curl", "none")]
+ON_POLICY = [f"ppo+{method}" for method in ("mem", "pixel+mem", "re3", "ride", "curl", "ucb_drac", "none")]
 
 
 def second_record(config: RunConfig) -> dict[str, float]:

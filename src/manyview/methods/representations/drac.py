@@ -144,6 +144,7 @@ class UCBDrAC(DrAC):
     @torch.no_grad()
     def start_updates(self, returns: Tensor) -> dict[str, Tensor]:
         """Reward the last choice by the mean of `returns` [T, E], then choose again."""
+        # PAPER: D44. Once per rollout, as in the authors' code; the text may be read as once per minibatch.
         if self.chosen >= 0:  # the first rollout follows no updates
             slot = (self.counts[self.chosen] - 1) % self.window.shape[1]
             self.window[self.chosen, slot] = returns.mean()

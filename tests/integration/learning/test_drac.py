@@ -1,0 +1,30 @@
+"""An augmentation that changes the goal costs a fixed choice more than a bandit.
+
+Every seed of every choice, as a table: `python -m tests.integration.learning.test_drac`.
+"""
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests.support.toys import score
+
+TASK, FRAMES = "toy/hidden_goal", 10_000
+CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("ppo+none", {}),
+    **{name: ("ppo+drac", {"augmentation": name}) for name in ("cutout", "crop", "flip", "rotate")},
+    "bandit": ("ppo+ucb_drac", {}),
+}
+
+
+def score_choice(choice: str, *, frames: int = FRAMES, seed: int = 1, **settings: Any) -> float:
+    method, changes = CHOICES[choice]
+    return score(TASK, method, frames=frames, changes={"representation": changes | settings}, seed=seed)
+
+
+if __name__ == "__main__":
+    seeds = range(1, 1 + int(sys.argv[1]) if len(sys.argv) > 1 else 6)
+    print("choice", *(f"seed {seed}" for seed in seeds), sep="\t")
+    for choice in sys.argv[2:] or CHOICES:
+        print(choice, *(f"{score_choice(choice, seed=seed):.3f}" for seed in seeds), sep="\t", flush=True)
