@@ -23,6 +23,11 @@ def score_choice(choice: str, *, frames: int = FRAMES, seed: int = 1, **settings
     return score(TASK, method, frames=frames, changes={"representation": changes | settings}, seed=seed)
 
 
+@pytest.mark.slow
+def test_an_augmentation_that_keeps_the_goal_does_not_prevent_learning() -> None:
+    assert score_choice("cutout") > 0.5  # of random actions: 0.11
+
+
 if __name__ == "__main__":
     seeds = range(1, 1 + int(sys.argv[1]) if len(sys.argv) > 1 else 6)
     print("choice", *(f"seed {seed}" for seed in seeds), sep="\t")

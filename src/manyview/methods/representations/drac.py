@@ -68,9 +68,6 @@ class DrAC(PixelEncoder):
     Each image of a minibatch gets its own draw, which all its stacked frames share.
     """
 
-    augmentations: tuple[Augmentation, ...]
-    """Augmentations that it may use."""
-
     def __init__(self, config: DrACConfig | UCBDrACConfig, context: BuildContext) -> None:
         super().__init__(context.num_views, context.image_shape, config)
         self.coef, self.frame_stack = config.coef, context.frame_stack
@@ -132,14 +129,18 @@ class UCBDrAC(DrAC):
         """The augmentation of the current updates."""
         return ARMS[int(self.chosen)]
 
+    @property
+    def total(self) -> Tensor:
+        """N, 1 plus all rollouts that were rewarded."""
+        return 1 + (self.counts - 1).sum()
+
     def compute_values(self) -> Tensor:
         """Return the mean return Q [8] of each augmentation's window, 0 where it is empty."""
         return self.window.sum(1) / (self.counts - 1).clamp(1, self.window.shape[1])
 
     def compute_ucb(self) -> Tensor:
         """Return the upper confidence bounds [8]: Q(f) + c sqrt(ln N / N(f))."""
-        total = 1 + (self.counts - 1).sum()
-        return self.compute_values() + self.exploration_coef * (total.log() / self.counts).sqrt()
+        return self.compute_values() + self.exploration_coef * (self.total.log() / self.counts).sqrt()
 
     @torch.no_grad()
     def start_updates(self, returns: Tensor) -> dict[str, Tensor]:
@@ -150,7 +151,7 @@ class UCBDrAC(DrAC):
             self.window[self.chosen, slot] = returns.mean()
             self.counts[self.chosen] += 1
         self.chosen.copy_(self.compute_ucb().argmax())
-        share = self.counts[self.chosen] / (1 + (self.counts - 1).sum())  # of all choices so far, with this one
+        share = self.counts[self.chosen] / self.total  # of all choices so far, with this one
         return {"drac_augmentation": self.chosen.float(), "drac_share": share}
 
 
