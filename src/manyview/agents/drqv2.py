@@ -129,9 +129,9 @@ class DrQv2(OffPolicyAgent):
         """Take one update at agent step `step`: critics and representation, actor, target network."""
         config, std = self.config, self.config.compute_std(step)
         encoded = self.encode_batch(batch)
-        features = encoded.features
-        predictions = self.critic.predict(self.critic_input(features.state), batch.action)
-        values = self.critic.decode(predictions)  # [2, B]
+        features, inputs = encoded.features, self.get_training_inputs(encoded.features)
+        predictions = self.critic.predict(self.critic_input(inputs.states), inputs.repeat(batch.action))
+        values = self.critic.decode(predictions)[:, : len(batch.action)]  # [2, B], of all views
 
         # n-step TD target of the total reward (Eq. 10), with clipped double Q from the target network.
         with torch.no_grad():
@@ -142,7 +142,7 @@ class DrQv2(OffPolicyAgent):
             target = reward + batch.discount * next_value
 
         # Critics and representation in one backward pass.
-        critic_loss = self.critic.compute_loss(predictions, target)
+        critic_loss = self.critic.compute_loss(predictions, inputs.repeat(target), inputs.weights)
         representation_loss, metrics = self.representation.compute_loss(features, encoded.next_features)
         critic_grad_norm = optimizer_step(
             critic_loss + self.representation_loss_scale * representation_loss, self.critic_optimizer
@@ -150,18 +150,17 @@ class DrQv2(OffPolicyAgent):
         self.update_target_stats(target)
         metrics |= self.update_representation(batch, features)
 
-        # Actor, on detached features.
-        state = features.state.detach()
-        pre_tanh = self.actor(state)
-        mean = pre_tanh.tanh()
+        # Actor, on detached features; its critics see all views.
+        pre_tanh = self.actor(inputs.states.detach())
+        mean, state = pre_tanh.tanh(), inputs.repeat(features.state.detach())
         with freeze(self.critic):
-            actor_loss = -self.critic(state, self._add_noise(mean, std)).amin(0).mean()
+            actor_loss = -inputs.average(self.critic(state, self._add_noise(mean, std)).amin(0))
         if config.normalize_actor_loss:
             # Running, not of the batch: a batch without reward has almost no spread. Never below 1, as in DreamerV3:
             # before the first reward, the critic's errors are all there is to amplify.
             actor_loss = actor_loss / self.target_moments.std.clamp(min=1).squeeze(0)
         if config.saturation_coef:
-            actor_loss = actor_loss + config.saturation_coef * saturation_penalty(pre_tanh)
+            actor_loss = actor_loss + config.saturation_coef * saturation_penalty(pre_tanh, inputs.weights)
         optimizer_step(actor_loss, self.actor_optimizer)
 
         metrics |= self.update_bonus(batch) | self.update_bonus_critic(batch, encoded)
@@ -173,7 +172,7 @@ class DrQv2(OffPolicyAgent):
             "target_std": self.target_moments.std.squeeze(0),
             "actor_loss": actor_loss,
             "value": values.mean(),
-            "action_spread": mean.std(0, correction=0).mean(),
+            "action_spread": mean[: len(batch.action)].std(0, correction=0).mean(),
             "reward_int": reward_int.mean(),
         }
         return metrics | {name: value.detach() for name, value in agent_metrics.items()}

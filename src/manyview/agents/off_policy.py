@@ -23,11 +23,12 @@ from manyview.methods.interfaces import (
     FeatureSource,
     HasCritic,
     HasFeatureBank,
+    HasSingleViews,
     Representation,
     find_stored_features,
 )
 from manyview.methods.recurrent import Recurrent
-from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
+from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction, weighted_mean
 from manyview.nn.normalization import RunningMoments
 from manyview.nn.optim import make_adam
 from manyview.nn.soft_update import make_target, soft_update
@@ -93,6 +94,21 @@ class EncodedBatch(NamedTuple):
     """Features of s_{t+n} by the target encoder."""
     sequences: tuple[Sequences, Sequences] | None = None
     """Two augmentations of the batch's sequences, the first one encoded; None for independent transitions."""
+
+
+class TrainingInputs(NamedTuple):
+    """States that critics and actor learn on: of all views, then of each single one if the representation has them."""
+
+    states: Tensor  # [N * B, S], the B states of all views first
+    weights: Tensor | None = None  # [N * B] in the losses, of sum 1; None for a plain mean
+
+    def repeat(self, values: Tensor) -> Tensor:
+        """Return `values` [B, ...] for all states [N * B, ...]."""
+        return torch.cat([values] * (len(self.states) // len(values)))
+
+    def average(self, losses: Tensor) -> Tensor:
+        """Return the mean of `losses` [N * B] by the weights of their states."""
+        return weighted_mean(losses, self.weights)
 
 
 class OffPolicyAgent(Agent):
@@ -292,6 +308,14 @@ class OffPolicyAgent(Agent):
             return super().reward_states(views, mask)
         distances = None if search is None else search(self.compute_stored_features(views, mask), mask)
         return None if distances is None else bonus.reward_distances(distances, mask)
+
+    def get_training_inputs(self, features: Any) -> TrainingInputs:
+        """Return the states that critics and actor learn on, with gradient."""
+        if not isinstance(self.representation, HasSingleViews):
+            return TrainingInputs(features.state)
+        states, weights = self.representation.encode_single_views(features)  # [V, B, S], [V, B]
+        weights = torch.cat([1 - weights.sum(0, keepdim=True), weights]).flatten()
+        return TrainingInputs(torch.cat([features.state, *states]), weights / len(features.state))
 
     def critic_input(self, state: Tensor) -> Tensor:
         """Return `state` for the critic's loss, detached unless the critic trains the encoder."""

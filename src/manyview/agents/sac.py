@@ -101,9 +101,9 @@ class SAC(OffPolicyAgent):
         """
         config, temperature = self.config, self.log_temperature.exp().detach()
         encoded = self.encode_batch(batch)
-        features = encoded.features
-        predictions = self.critic.predict(self.critic_input(features.state), batch.action)
-        values = self.critic.decode(predictions)  # [2, B]
+        features, inputs = encoded.features, self.get_training_inputs(encoded.features)
+        predictions = self.critic.predict(self.critic_input(inputs.states), inputs.repeat(batch.action))
+        values = self.critic.decode(predictions)[:, : len(batch.action)]  # [2, B], of all views
 
         # Soft n-step TD target of the total reward (Eq. 10), with clipped double Q from the target networks.
         with torch.no_grad():
@@ -115,7 +115,7 @@ class SAC(OffPolicyAgent):
             target = reward + batch.discount * next_value
 
         # Critics and representation in one backward pass.
-        critic_loss = self.critic.compute_loss(predictions, target)
+        critic_loss = self.critic.compute_loss(predictions, inputs.repeat(target), inputs.weights)
         representation_loss, metrics = self.representation.compute_loss(features, encoded.next_features)
         critic_grad_norm = optimizer_step(
             critic_loss + self.representation_loss_scale * representation_loss, self.critic_optimizer
@@ -123,14 +123,14 @@ class SAC(OffPolicyAgent):
         self.update_target_stats(target)
         metrics |= self.update_representation(batch, features)
 
-        # Actor and temperature, on detached features.
-        state = features.state.detach()
-        action, log_prob = self._sample_action(state)
+        # Actor and temperature, on detached features; the actor's critics see all views.
+        action, log_prob = self._sample_action(inputs.states.detach())
+        state = inputs.repeat(features.state.detach())
         with freeze(self.critic):
-            actor_loss = (temperature * log_prob - self.critic(state, action).amin(0)).mean()
+            actor_loss = inputs.average(temperature * log_prob - self.critic(state, action).amin(0))
         optimizer_step(actor_loss, self.actor_optimizer)
 
-        temperature_loss = -self.log_temperature.exp() * (log_prob.detach() + self.target_entropy).mean()
+        temperature_loss = -self.log_temperature.exp() * inputs.average(log_prob.detach() + self.target_entropy)
         optimizer_step(temperature_loss, self.temperature_optimizer)
 
         metrics |= self.update_bonus(batch) | self.update_bonus_critic(batch, encoded)
@@ -146,7 +146,7 @@ class SAC(OffPolicyAgent):
             "actor_loss": actor_loss,
             "value": values.mean(),
             "temperature": temperature,
-            "entropy": -log_prob.mean(),
+            "entropy": -inputs.average(log_prob),
             "reward_int": reward_int.mean(),
         }
         return metrics | {name: value.detach() for name, value in agent_metrics.items()}

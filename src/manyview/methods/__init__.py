@@ -16,6 +16,7 @@ from manyview.methods.interfaces import (
     HasCritic,
     HasDiagnostics,
     HasFeatureBank,
+    HasSingleViews,
     HasUpdate,
     RegularizesPolicy,
     Representation,
@@ -37,6 +38,7 @@ from manyview.methods.registry import (
 from manyview.methods.representations.curl import CURL, CURLConfig
 from manyview.methods.representations.drac import DrAC, DrACConfig, UCBDrAC, UCBDrACConfig
 from manyview.methods.representations.dribo import DRIBO, DRIBOConfig
+from manyview.methods.representations.mad import MAD, MADConfig
 from manyview.methods.representations.mem import build_mem
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 
@@ -47,6 +49,7 @@ __all__ = [
     "CURL",
     "DRIBO",
     "ICM",
+    "MAD",
     "RE3",
     "REPRESENTATIONS",
     "RIDE",
@@ -64,8 +67,10 @@ __all__ = [
     "HasCritic",
     "HasDiagnostics",
     "HasFeatureBank",
+    "HasSingleViews",
     "HasUpdate",
     "ICMConfig",
+    "MADConfig",
     "MEMBonus",
     "MEMBonusConfig",
     "Memory",

@@ -264,6 +264,17 @@ class RegularizesPolicy(Protocol):
 
 
 @runtime_checkable
+class HasSingleViews(Protocol):
+    """Representation on whose single views actor and critics learn too, as in MAD."""
+
+    def encode_single_views(self, features: Any) -> tuple[Tensor, Tensor]:
+        """Return the state of each view alone [V, B, S], with gradient, and its weight in the losses [V, B].
+
+        `features.state` has the rest of a row's weight 1. The critics' targets are those of all views.
+        """
+
+
+@runtime_checkable
 class HasDiagnostics(Protocol):
     """Representation or bonus with health meters, as `mem.Diagnostics`."""
 

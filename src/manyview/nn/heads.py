@@ -93,9 +93,10 @@ class TwinCritic(nn.Module):
         """Return the Q-values [2, B] of the outputs of `predict`."""
         return predictions
 
-    def compute_loss(self, predictions: Tensor, target: Tensor) -> Tensor:
-        """Return the mean loss against `target` [B], summed over both critics."""
-        return F.mse_loss(predictions, target.expand_as(predictions), reduction="none").mean(1).sum()
+    def compute_loss(self, predictions: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Return the mean loss against `target` [B], by `weights` [B] if given, summed over both critics."""
+        losses = F.mse_loss(predictions, target.expand_as(predictions), reduction="none")  # [2, B]
+        return weighted_mean(losses, weights).sum()
 
 
 class CategoricalTwinCritic(TwinCritic):
@@ -128,8 +129,8 @@ class CategoricalTwinCritic(TwinCritic):
     def decode(self, predictions: Tensor) -> Tensor:
         return self.two_hot.decode(predictions)
 
-    def compute_loss(self, predictions: Tensor, target: Tensor) -> Tensor:
-        return self.two_hot.cross_entropy(predictions, target).mean(1).sum()
+    def compute_loss(self, predictions: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+        return weighted_mean(self.two_hot.cross_entropy(predictions, target), weights).sum()
 
 
 @torch.no_grad()
@@ -149,9 +150,15 @@ def compute_dormant_fraction(head: nn.Sequential, inputs: Tensor, *, threshold: 
     return torch.cat(dormant).float().mean()
 
 
-def saturation_penalty(pre_tanh: Tensor, *, threshold: float = 2.0) -> Tensor:
-    """Return the mean squared excess of `pre_tanh` beyond ±`threshold`.
+def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of `values` [..., B] over the last dimension, by `weights` [B] of sum 1 if given."""
+    return values.mean(-1) if weights is None else (values * weights).sum(-1)
+
+
+def saturation_penalty(pre_tanh: Tensor, weights: Tensor | None = None, *, threshold: float = 2.0) -> Tensor:
+    """Return the mean squared excess of `pre_tanh` [B, A] beyond ±`threshold`, by `weights` [B] if given.
 
     There tanh has almost no gradient.
     """
-    return (pre_tanh.abs() - threshold).clamp(min=0).pow(2).mean()
+    penalties = (pre_tanh.abs() - threshold).clamp(min=0).pow(2)
+    return penalties.mean() if weights is None else weighted_mean(penalties.mean(1), weights)

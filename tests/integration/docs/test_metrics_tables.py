@@ -62,7 +62,7 @@ def logged(method: str) -> set[str]:
 
 def explained_of(method: str) -> set[str]:
     agent, representation, bonus = parse_method(method)
-    parts = [part for part in (agent, representation, bonus) if part not in ("pixel", "none")]
+    parts = [part for part in (agent, representation, bonus) if part not in ("pixel", "mad", "none")]
     names = set.union(*(explained(HEADINGS[part]) for part in parts))
     if bonus == "mem" != representation:
         own = explained(OWN_ENCODER)
@@ -76,8 +76,8 @@ def explained_of(method: str) -> set[str]:
     "method",
     [
         *("drqv2+mem", "drqv2+re3", "drqv2+rnd", "drqv2+curl", "drqv2+none", "drqv2+pixel+mem", "drqv2+mem+none"),
-        *("sac+mem", "sac+dribo", "sac+icm", "sac+apt", "sac+vcse", "ppo+mem", "ppo+ride", "ppo+icm", "ppo+none"),
-        *("ppo+drac", "ppo+ucb_drac"),
+        *("sac+mem", "sac+mad", "sac+dribo", "sac+icm", "sac+apt", "sac+vcse"),
+        *("ppo+mem", "ppo+ride", "ppo+icm", "ppo+none", "ppo+drac", "ppo+ucb_drac"),
     ],
 )
 def test_the_page_explains_what_is_logged_and_nothing_else(method: str) -> None:

@@ -33,7 +33,7 @@ def test_without_a_target_encoder_targets_use_the_encoder_itself(kind: str) -> N
 
 
 @KINDS
-@pytest.mark.parametrize("method", ["mem", "none", "curl"])
+@pytest.mark.parametrize("method", ["mem", "none", "curl", "mad"])
 def test_the_critic_is_trained_on_the_target_encoders_next_state(kind: str, method: str) -> None:
     """The action is that of the policy on the online features; only the value uses the target encoder."""
     learner, targets, data = make_learner(kind, method), list[torch.Tensor](), batch()

@@ -10,7 +10,7 @@ from manyview.agents import SAC, DrQv2
 from manyview.nn.soft_update import soft_update
 from tests.support.batches import agent, batch
 
-KINDS, METHODS = ("drqv2", "sac"), ("mem", "none", "re3", "curl", "pixel+mem", "mem+none")
+KINDS, METHODS = ("drqv2", "sac"), ("mem", "none", "re3", "curl", "mad", "pixel+mem", "mem+none")
 every = pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in KINDS for method in METHODS])
 
 

@@ -12,11 +12,11 @@ from manyview.train import make_config
 
 BUILT_IN = {
     "agent": ("drqv2", "ppo", "sac"),
-    "representation": ("curl", "drac", "mem", "pixel", "ucb_drac"),
+    "representation": ("curl", "drac", "mad", "mem", "pixel", "ucb_drac"),
     "bonus": ("apt", "icm", "mem", "none", "re3", "ride", "rnd", "vcse"),
 }
 COMBINATIONS = list(product(*BUILT_IN.values()))
-ON_POLICY, OFF_POLICY = {"ride", "drac", "ucb_drac"}, {"vcse"}
+ON_POLICY, OFF_POLICY = {"ride", "drac", "ucb_drac"}, {"mad", "vcse"}
 METHODS = [
     format_method(*names)
     for names in COMBINATIONS

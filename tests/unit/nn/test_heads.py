@@ -121,6 +121,17 @@ def test_the_loss_of_categorical_critics_is_the_sum_of_both_mean_cross_entropies
     assert critic.compute_loss(predictions, target).item() == pytest.approx(expected, rel=1e-5)
 
 
+def test_weights_of_the_rows_replace_the_mean_of_a_loss() -> None:
+    state, action, target = sample_batch()
+    weights = torch.linspace(0, 1, 32) / 16
+    for critic in make_critics():
+        predictions, expected = critic.predict(state, action), 0.0
+        for row in range(32):
+            one = critic.compute_loss(predictions[:, row : row + 1], target[row : row + 1])
+            expected += weights[row].item() * one.item()
+        assert critic.compute_loss(predictions, target, weights).item() == pytest.approx(expected, rel=1e-5)
+
+
 @LAYER_NORM
 def test_categorical_critics_start_at_exactly_zero(layer_norm: bool) -> None:
     state, action, _ = sample_batch()

@@ -12,7 +12,7 @@ from manyview.train.loggers import to_floats
 from tests.support.runs import short_rollouts, short_run
 
 OFF_POLICY = [
-    f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "pixel+mem", "re3", "curl", "none")
+    f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "pixel+mem", "re3", "curl", "mad", "none")
 ]
 ON_POLICY = [f"ppo+{method}" for method in ("mem", "pixel+mem", "re3", "ride", "curl", "ucb_drac", "none")]
 

@@ -30,12 +30,17 @@ class PixelEncoderConfig:
 
     def check(self, run: RunSettings) -> None:
         """Check that the agent trains the encoder."""
-        has_no_loss = type(self) is PixelEncoderConfig  # a config derived from it may be of an encoder with a loss
-        if has_no_loss and not getattr(run.agent, "critic_trains_encoder", True):
-            raise ValueError(
-                "nothing would train the encoder: representation=pixel has no auxiliary loss, expected "
-                "agent.critic_trains_encoder=true, got false"
-            )
+        if type(self) is PixelEncoderConfig:  # a config derived from it may be of an encoder with a loss
+            check_critic_trains_encoder(run)
+
+
+def check_critic_trains_encoder(run: RunSettings) -> None:
+    """Check that the critic's loss trains a representation without an auxiliary loss."""
+    if not getattr(run.agent, "critic_trains_encoder", True):
+        raise ValueError(
+            f"nothing would train the encoder: representation={run.representation_name} has no auxiliary loss, "
+            "expected agent.critic_trains_encoder=true, got false"
+        )
 
 
 class PixelFeatures(NamedTuple):
@@ -43,6 +48,14 @@ class PixelFeatures(NamedTuple):
 
     state: Tensor  # [B, V * P], with P the flat size of the convolutions' output if there is no projection
     mask: Tensor  # [B, V]
+
+
+def make_head(flat_dim: int, config: PixelEncoderConfig) -> tuple[nn.Module, int]:
+    """Return DrQ-v2's projection of `flat_dim` features, or the identity, and the size of its output."""
+    if not config.projection:
+        return nn.Identity(), flat_dim
+    layers = nn.Linear(flat_dim, config.latent_dim), nn.LayerNorm(config.latent_dim), nn.Tanh()
+    return nn.Sequential(*layers), config.latent_dim
 
 
 class PixelEncoder(nn.Module):
@@ -59,10 +72,7 @@ class PixelEncoder(nn.Module):
         super().__init__()
         config = config or PixelEncoderConfig()
         self.trunk, flat_dim = make_trunk(image_shape, config.trunk)
-        latent_dim = config.latent_dim if config.projection else flat_dim
-        self.head: nn.Module = nn.Identity()
-        if config.projection:
-            self.head = nn.Sequential(nn.Linear(flat_dim, latent_dim), nn.LayerNorm(latent_dim), nn.Tanh())
+        self.head, latent_dim = make_head(flat_dim, config)
         self.absent_token = nn.Parameter(torch.zeros(num_views, latent_dim))
         self.state_dim = num_views * latent_dim
         self.apply(init_orthogonal)
