@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from benchmarks.update import time_alternating
 from experiments.recording import Recording
 from experiments.unrewarded import spearman
 from manyview.agents import SAC, SACConfig
@@ -26,6 +25,7 @@ from manyview.mem import MEMRepresentation, MEMRepresentationConfig
 from manyview.mem.knn import Combine
 from manyview.methods import RE3, MEMBonus, MEMBonusConfig
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
+from manyview.train.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 BATCH, VIEWS, FEATURES, K = 256, 3, 50, 3

@@ -22,11 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.sampling import drqv2_shift
-from benchmarks.update import ACTIONS, CHANNELS, SIZE, PlainUpdate, random_batch, time_alternating
+from benchmarks.update import PlainUpdate
 from manyview.data.batch_augmentation import random_shift
 from manyview.nn.heads import TwinCritic, mlp
 from manyview.nn.optim import freeze
 from manyview.nn.soft_update import soft_update
+from manyview.train.update_benchmark import ACTIONS, CHANNELS, SIZE, make_random_batch, time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 HIDDEN, LATENT, SHIFT, LR, TAU, STD, STD_CLIP = 1024, 50, 4, 1e-4, 0.01, 1.0, 0.3
@@ -79,7 +80,7 @@ class OfficialUpdate:
         self.optimizers = [
             torch.optim.Adam(part.parameters(), lr=LR) for part in (self.encoder, self.critic, self.actor)
         ]
-        self.batch = random_batch(views=1, batch=batch)
+        self.batch = make_random_batch(views=1, batch=batch)
 
     def __call__(self) -> None:
         batch = self.batch

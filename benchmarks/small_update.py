@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.update import measure_ratio, time_alternating
+from benchmarks.update import measure_ratio
 from manyview.agents import SAC
 from manyview.config.overrides import apply_overrides
 from manyview.config.presets import load_preset
@@ -27,6 +27,7 @@ from manyview.methods import StoresFeatures
 from manyview.nn.optim import freeze
 from manyview.nn.soft_update import soft_update
 from manyview.train.factory import Shapes, build_agent
+from manyview.train.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 TASK = "dmc/pendulum_swingup"

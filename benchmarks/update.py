@@ -13,51 +13,24 @@ from collections.abc import Callable
 from typing import get_args
 
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyview.agents import DrQv2, DrQv2Config
-from manyview.data import Batch
 from manyview.data.batch_augmentation import random_shift
-from manyview.mem import MEMRepresentation, MEMRepresentationConfig
-from manyview.methods import MEMBonus, MEMBonusConfig, PixelEncoder, PixelEncoderConfig
+from manyview.methods import PixelEncoder, PixelEncoderConfig
 from manyview.methods.bonuses.mem import RewardFrames
-from manyview.nn.optim import freeze
 from manyview.nn.soft_update import soft_update
+from manyview.train.update_benchmark import (
+    ACTIONS,
+    CHANNELS,
+    SIZE,
+    Bare,
+    MEMUpdate,
+    make_random_batch,
+    time_alternating,
+    time_rounds,
+)
 from manyview.utils.resources import keep_freed_memory
-
-ACTIONS, CHANNELS, SIZE = 6, 9, 84
-
-
-def random_batch(*, views: int, batch: int) -> Batch:
-    pixels = [torch.randint(256, (batch, views, CHANNELS, SIZE, SIZE), dtype=torch.uint8) for _ in range(2)]
-    mask = torch.ones(batch, views, dtype=torch.bool)
-    return Batch(
-        views=pixels[0],
-        mask=mask,
-        action=torch.rand(batch, ACTIONS) * 2 - 1,
-        reward_ext=torch.rand(batch),
-        discount=torch.full((batch,), 0.99**3),
-        next_views=pixels[1],
-        next_mask=mask,
-        indices=torch.arange(batch),
-        next_indices=torch.arange(batch) + 3,
-    )
-
-
-class MEMUpdate:
-    """Update of `drqv2+mem`; every call is one update on the same random batch."""
-
-    def __init__(self, *, views: int, batch: int, reward_frames: RewardFrames = "augmented") -> None:
-        torch.manual_seed(0)
-        names = [f"camera {i}" for i in range(views)]
-        self.mem = MEMRepresentation(names, (CHANNELS, SIZE, SIZE), MEMRepresentationConfig())
-        self.bonus = MEMBonus(self.mem, MEMBonusConfig(reward_frames=reward_frames))
-        self.agent = DrQv2(self.mem, ACTIONS, DrQv2Config(), bonus=self.bonus, beta=self.bonus.config)
-        self.batch = random_batch(views=views, batch=batch)
-
-    def __call__(self) -> None:
-        self.agent.update(self.batch, 0)
 
 
 class PlainUpdate:
@@ -67,45 +40,10 @@ class PlainUpdate:
         torch.manual_seed(0)
         representation = PixelEncoder(views, (CHANNELS, SIZE, SIZE), PixelEncoderConfig(latent_dim=latent_dim))
         self.agent = DrQv2(representation, ACTIONS, DrQv2Config())
-        self.representation, self.batch = representation, random_batch(views=views, batch=batch)
+        self.representation, self.batch = representation, make_random_batch(views=views, batch=batch)
 
     def __call__(self) -> None:
         self.agent.update(self.batch, 0)
-
-
-class Bare:
-    """Only the convolutions and linear layers of an update with MEM.
-
-    Forward pass of s and of s' (without gradient) through the same modules, from float pixels; actor and target critics
-    on s', critics on s; backward pass of critics and encoder; actor and critics on s and the actor's backward pass.
-    No shift, no conversion, no normalization, no loss or reward of MEM, no discriminator, no optimizer step, no soft
-    update, no metrics.
-    """
-
-    def __init__(self, update: MEMUpdate) -> None:
-        self.encoder, self.agent, self.action = update.mem.encoder, update.agent, update.batch.action
-        self.views, self.next_views = (
-            pixels.flatten(0, 1).float().mul_(1 / 255).sub_(0.5)
-            for pixels in (update.batch.views, update.batch.next_views)
-        )
-
-    def __call__(self) -> None:
-        agent = self.agent
-        state = self._state(self.views)
-        with torch.no_grad():
-            later = self._state(self.next_views)
-            target = agent.target_critic(later, agent.actor(later)).amin(0)
-        agent.critic_optimizer.zero_grad(set_to_none=True)
-        (agent.critic(state, self.action) - target).pow(2).mean().backward()
-        state = state.detach()
-        agent.actor_optimizer.zero_grad(set_to_none=True)
-        with freeze(agent.critic):
-            agent.critic(state, agent.actor(state)).amin(0).mean().backward()
-
-    def _state(self, pixels: Tensor) -> Tensor:
-        """Return a state as wide as MEM's: the outputs of the heads of all views, cut to that width."""
-        features: Tensor = self.encoder.heads(self.encoder.trunk(pixels))
-        return features.reshape(len(self.action), -1)[:, : self.encoder.state_dim]
 
 
 def make_parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
@@ -139,13 +77,6 @@ def count_gigaflops(work: Callable[[], object]) -> float:
     return float(counter.get_total_flops()) / 1e9
 
 
-def time_alternating(
-    *works: Callable[[], object], rounds: int, clock: Callable[[], float] = time.perf_counter
-) -> list[float]:
-    """Return the median seconds of each, in alternation so that other load slows all alike."""
-    return [statistics.median(taken) for taken in time_rounds(*works, rounds=rounds, clock=clock)]
-
-
 def measure_ratio(work: Callable[[], object], baseline: Callable[[], object], *, rounds: int) -> float:
     """Return the median over rounds of the CPU time of `work` divided by that of `baseline`, run right after it.
 
@@ -154,19 +85,6 @@ def measure_ratio(work: Callable[[], object], baseline: Callable[[], object], *,
     times = time_rounds(work, baseline, rounds=rounds, clock=time.process_time)
     ratios: list[float] = [a / b for a, b in zip(*times, strict=True)]
     return statistics.median(ratios)
-
-
-def time_rounds(*works: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
-    """Return the seconds of each in every round, after an untimed warm-up round."""
-    for work in works:
-        work()
-    seconds: list[list[float]] = [[] for _ in works]
-    for _ in range(rounds):
-        for work, taken in zip(works, seconds, strict=True):
-            start = clock()
-            work()
-            taken.append(clock() - start)
-    return seconds
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from benchmarks.small_update import BareSAC, Update
-from benchmarks.update import time_alternating
 from manyview.agents.off_policy import EncodedBatch
 from manyview.data import Batch
+from manyview.train.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 NUM_WARMUP = 3

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.update import Bare, MEMUpdate, PlainUpdate, count_gigaflops, measure_ratio, time_alternating
+from benchmarks.update import PlainUpdate, count_gigaflops, measure_ratio
+from manyview.train.update_benchmark import Bare, MEMUpdate, time_alternating
 from quality.plugin import Figure
 from tests.support.attempts import ATTEMPTS, least
 

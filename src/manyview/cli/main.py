@@ -29,6 +29,7 @@ COMMANDS = {
     "tasks": "List the tasks with their cameras and settings.",
     "views": "Show the views of a task during random actions.",
     "config": "Show the settings of a run, or list presets and methods.",
+    "acceptance": "Test manyview on a device and write a report to send back.",
 }
 """Subcommands with their lines in `manyview --help`."""
 SETTINGS_COMMANDS = ("train", "config")

@@ -1,6 +1,6 @@
 """Complete state of a module: parameters, buffers, Adam moments and random generators."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -55,6 +55,22 @@ def load_module_state(module: nn.Module, state: dict[str, Any]) -> None:
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     for name, generator in generators.items():
         generator.set_state(_validate_generator_state(state["generators"][name]))
+
+
+def find_differences(first: Any, second: Any, path: str = "") -> list[str]:
+    """Return the paths at which two trees of values differ in any bit."""
+    if isinstance(first, list) and isinstance(second, list):
+        first, second = dict(enumerate(first)), dict(enumerate(second))
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        pairs = {name: (first.get(name), second.get(name)) for name in (*first, *second)}
+        return [place for name, pair in pairs.items() for place in find_differences(*pair, f"{path}/{name}")]
+    first, second = (_get_bits(value) if hasattr(value, "dtype") else value for value in (first, second))
+    return [] if first == second else [path]
+
+
+def _get_bits(array: Any) -> tuple[str, Any, bytes]:
+    """Return dtype, shape and content of a tensor or array."""
+    return str(array.dtype), array.shape, torch.as_tensor(array).cpu().numpy().tobytes()
 
 
 def _iter_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

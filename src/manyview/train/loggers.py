@@ -101,7 +101,7 @@ class JsonLinesLogger:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Append a record; non-finite numbers become null."""
-        self._append((json.dumps(_replace_non_finite(record), ensure_ascii=False) + "\n").encode())
+        self._append((json.dumps(replace_non_finite(record), ensure_ascii=False) + "\n").encode())
 
     def _append(self, line: bytes) -> None:
         with self._lock, suppress(OSError):
@@ -250,12 +250,12 @@ def _iter_scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield name, value
 
 
-def _replace_non_finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """Replace NaN and infinities, which JSON lacks, by None."""
     if isinstance(value, Mapping):
-        return {name: _replace_non_finite(part) for name, part in value.items()}
+        return {name: replace_non_finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_replace_non_finite(part) for part in value]
+        return [replace_non_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

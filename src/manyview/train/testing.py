@@ -26,6 +26,7 @@ from manyview.data import Batch, Minibatch
 from manyview.envs.toy.envs import ActionKind, ToyEnv, draw_bars
 from manyview.envs.views import Image, Observation
 from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
+from manyview.nn.module_state import find_differences
 from manyview.train import checkpoint
 from manyview.train.off_policy import OffPolicyTrainer
 from manyview.train.on_policy import OnPolicyTrainer
@@ -279,17 +280,3 @@ def assert_equal(first: Any, second: Any) -> None:
     """Check that two trees of values are equal in every bit."""
     differences = find_differences(first, second)
     assert not differences, f"values differ: {', '.join(differences[:10])}"
-
-
-def find_differences(first: Any, second: Any, path: str = "") -> list[str]:
-    """Return the paths at which two trees of values differ in any bit."""
-    if isinstance(first, list) and isinstance(second, list):
-        first, second = dict(enumerate(first)), dict(enumerate(second))
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        pairs = {name: (first.get(name), second.get(name)) for name in (*first, *second)}
-        return [place for name, pair in pairs.items() for place in find_differences(*pair, f"{path}/{name}")]
-    first, second = (
-        (str(value.dtype), value.shape, np.asarray(value).tobytes()) if hasattr(value, "dtype") else value
-        for value in (first, second)
-    )
-    return [] if first == second else [path]
