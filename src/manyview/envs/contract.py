@@ -164,7 +164,7 @@ def describe_wrong_image(value: Any, shape: tuple[int, ...] | None) -> str:
         return text
     if shape is not None and value.ndim == len(shape) == 3 and value.shape != shape:
         if shape == (*value.shape[1:], value.shape[0]):
-            text += " (channels first: transpose it to height, width, channels)"
+            text += " (channels first: transpose it to height, width, channels, or Camera(..., channels_first=True))"
         elif value.shape[2] == 4 and shape[2] == 3:
             text += " (with an alpha channel: image[..., :3] drops it)"
         elif value.shape[2] == shape[2]:

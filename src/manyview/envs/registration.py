@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex, Unpack, cast, get_args
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from manyview.envs.contract import is_foreign, make_env_error
+from manyview.envs.custom import make_custom_env
 from manyview.envs.suite import (
     DEFAULT_RENDER_SCALES,
     MAX_RENDER_SCALE,
@@ -23,13 +23,12 @@ from manyview.envs.suite import (
     Task,
     TaskSettings,
 )
-from manyview.envs.views import Observation, get_views
+from manyview.envs.views import Observation
 from manyview.envs.wrappers.faults import Fault, FaultInjector
-from manyview.envs.wrappers.observation import FrameStack, SelectViews
+from manyview.envs.wrappers.observation import FrameStack, ResizeViews, SelectViews
 from manyview.envs.wrappers.sanity import SanityCheck
 from manyview.envs.wrappers.validation import CallValidator, OutputValidator
 from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
-from manyview.utils.user_modules import import_user_module
 
 SUITES = ("toy", "dmc", "procgen", "metaworld")
 """Packages `manyview.envs.<name>` with a `suite.SUITE`; a simulator is imported only when a task is made."""
@@ -94,9 +93,10 @@ def make(
 
     Args:
         task: `"dmc/hopper_hop"`, `"procgen/bigfish"`, `"toy/deep_sea"`, ... or `"module:function"` for a custom
-            environment: the function is called without arguments and its result is wrapped with the frame stack.
+            environment: the result of the function is wrapped with the frame stack. Arguments of the function follow a
+            `?`, as in `"my_robot:make_env?front=0&wrist=2"`.
         views: Cameras by name or number; `"<camera>_foreground"` is a camera with its background removed.
-        image_size: Height and width in pixels.
+        image_size: Height and width in pixels. The images of a custom environment are area-averaged to it.
         frame_stack: Number of frames of each view, stacked along the channels.
         action_repeat: Simulator frames per agent step.
         render_quality: `"standard"` is the simulator's default, `"fast"` omits shadows, reflections and multisampling,
@@ -160,17 +160,21 @@ def make_vector(
 def wrap(
     env: gym.Env[Observation, Any],
     *,
+    image_size: int | None = None,
     frame_stack: int = 1,
     faults: Sequence[Fault] = (),
     name: str | None = None,
 ) -> gym.Env[Observation, Any]:
     """Wrap an environment of single multi-view frames with checks, faults and frame stack.
 
-    From the inside out: validate what the environment returns, inject the faults, warn about views that look wrong,
-    stack frames, validate calls and actions. `MultiView` gives views to any other environment.
+    From the inside out: validate what the environment returns, resize it if `image_size` is set, inject the faults,
+    warn about views that look wrong, stack frames, validate calls and actions. `MultiView` gives views to any other
+    environment.
     """
     name = name or str(env)
     env = OutputValidator(env, name=name)
+    if image_size is not None:
+        env = ResizeViews(env, image_size)
     if faults:
         env = FaultInjector(env, faults)
     env = FrameStack(SanityCheck(env, name=name), frame_stack)
@@ -227,29 +231,17 @@ def _require_suite(task: Task) -> Suite:
     return suite
 
 
-def _make_custom(path: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
-    module, function = path.split(":", 1)
-    try:
-        factory = getattr(import_user_module(module), function, None)
-        if not callable(factory):
-            raise ValueError(f"module {module} has no function {function!r}")
-        env: gym.Env[Observation, Any] = factory()
-    except BaseException as error:
-        if isinstance(error, ValueError | TypeError | ImportError | OSError) or not is_foreign(error):
-            raise
-        raise make_env_error(path, "the function", error) from error
-    if not isinstance(env, gym.Env):
-        raise TypeError(f"{path} must return a Gymnasium environment, got {type(env).__name__}")
-    get_views(env)  # raises with a hint if the environment declares no views
+def _make_custom(task: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
+    env = make_custom_env(task)
     overrides = _validate_options(options)
-    if surplus := overrides.keys() - {"views", "frame_stack", "faults"}:
+    if surplus := overrides.keys() - {"views", "image_size", "frame_stack", "faults"}:
         raise ValueError(
-            f"unsupported option for a custom environment: expected views, frame_stack or faults, got "
-            f"{', '.join(sorted(surplus))}. Set it in {path}."
+            f"unsupported option for a custom environment: expected views, image_size, frame_stack or faults, got "
+            f"{', '.join(sorted(surplus))}. Set it in {task}."
         )
     if "views" in overrides:
-        env = SelectViews(env, overrides["views"])
-    return wrap(env, frame_stack=overrides.get("frame_stack", 1), faults=overrides.get("faults", ()), name=name)
+        env = SelectViews(env, overrides.pop("views"))
+    return wrap(env, **overrides, name=name)
 
 
 def _validate_options(options: MakeOptions) -> dict[str, Any]:

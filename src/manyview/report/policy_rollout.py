@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 from warnings import catch_warnings, simplefilter
 
@@ -81,7 +82,7 @@ class RunPlayer:
         config = run_dir.read_config()
         if ":" in config.task and config.task != trusted_task:
             raise ValueError(
-                f"task {config.task!r} is code that is not trusted: expected --own-task {config.task}, got "
+                f"task {config.task!r} is code that is not trusted: expected --own-task {quote(config.task)}, got "
                 f"{trusted_task!r}. Add the option if the code is yours"
             )
         if not checkpoint.list_checkpoints(run_dir.checkpoints_dir):

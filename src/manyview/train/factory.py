@@ -149,7 +149,8 @@ def _infer_actions(config: RunConfig, space: spaces.Space[Any]) -> ActionSpec:
         )
     if not ((space.low == -1).all() and (space.high == 1).all()):
         raise ValueError(
-            f"unsupported action space: expected bounds [-1, 1], got {space}. Rescale actions in a wrapper"
+            f"unsupported action space: expected bounds [-1, 1], got {space}. Rescale them: "
+            "MultiView(env, views=..., rescale_actions=True), or gymnasium.wrappers.RescaleAction(env, -1.0, 1.0)"
         )
     return ActionSpec(space.shape[0], discrete=False)
 

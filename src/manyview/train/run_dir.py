@@ -11,6 +11,7 @@ tensorboard/      the records as TensorBoard events
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -206,7 +207,7 @@ def _open_locked(path: Path) -> IO[str]:
 
 def default_run_path(config: RunConfig) -> Path:
     """Return `runs/<task>/<method>/seed<seed>`."""
-    task = validate_directory_name(config.task.replace("/", "-").replace(":", "-"))
+    task = validate_directory_name(re.sub(r"[/:?&]", "-", config.task))
     return Path("runs") / task / validate_directory_name(config.method) / f"seed{config.seed}"
 
 

@@ -160,7 +160,7 @@ def test_later_pictures_leave_earlier_ones_alone() -> None:
         ("joints", r"expected uint8 of height, width and 1 or 3 channels, got float32 of shape \(4,\)"),
         ("pixels/depth", r"got float32 .*\(scale it to 0..255 and convert it to uint8\)"),
         ("pixels/rgba", r"got uint8 of shape \(5, 5, 4\) \(with an alpha channel: image\[..., :3\] drops it\)"),
-        ("pixels/torch", r"got uint8 of shape \(3, 8, 9\) \(channels first: transpose it to height, width, channels\)"),
+        ("pixels/torch", r"got uint8 of shape \(3, 8, 9\) \(channels first: transpose .* channels_first=True\)"),
     ],
 )
 def test_what_is_no_picture_in_the_observation_is_refused_with_the_remedy(path: str, says: str) -> None:

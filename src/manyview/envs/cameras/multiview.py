@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
 from manyview.envs.cameras.readers import (
     CameraReader,
@@ -14,6 +17,7 @@ from manyview.envs.cameras.readers import (
     validate_image,
 )
 from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera
+from manyview.envs.image_resize import Aspect, check_resize, resize_image
 from manyview.envs.views import (
     Image,
     Observation,
@@ -41,9 +45,9 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
             "side": MujocoCamera("track"),                                       # a camera of the model
             "front": MujocoCamera(Orbit("torso", distance=3.0, azimuth=180.0)),  # an additional camera
             "wrist": "pixels/wrist",                                             # an image in the observation
-            "top": top_camera.read,                                              # a function
+            "top": Camera(top_camera.read, channels="bgr"),                      # a function, such as OpenCV's
             "hand": Camera(hand_camera.read, deadline_s=0.1),                    # a function that may hang
-        })
+        }, image_size=84)
         env = manyview.wrap(env, frame_stack=3)
 
     A camera that returns None or raises is absent for that step: its image is black and its mask 0. A `ViewWarning` is
@@ -51,12 +55,29 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
     is read again at the next step.
 
     Images are uint8 of height x width x channels, or height x width for one channel. Anything else raises
-    `ContractError` with a hint how to convert it. Rewards, flags, actions and `info` pass through unchanged.
+    `ContractError` with a hint how to convert it. Rewards, flags and `info` pass through unchanged.
+
+    `image_size` area-averages all views to squares of this side, in pixels; None keeps the sizes of the cameras.
+    `aspect` is the treatment of cameras that are not square, also where `make` or a run sets the size.
+    `rescale_actions` replaces the bounds of the actions, which must be finite, by [-1, 1].
     """
 
-    def __init__(self, env: gym.Env[Any, Any], *, views: Mapping[str, ViewSource]) -> None:
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        views: Mapping[str, ViewSource],
+        image_size: int | None = None,
+        aspect: Aspect = "crop",
+        rescale_actions: bool = False,
+    ) -> None:
         super().__init__(env)
         self.name = str(env)
+        check_resize(1 if image_size is None else image_size, aspect)
+        self._image_size, self._aspect = image_size, aspect
+        self._action_bounds = _find_action_bounds(env.action_space, self.name) if rescale_actions else None
+        if self._action_bounds is not None:
+            self.action_space = spaces.Box(-1.0, 1.0, env.action_space.shape, np.float32)
         cameras = [source for source in views.values() if isinstance(source, MujocoCamera)]
         self._mujoco_readers = MujocoReaderFactory(
             env, env_name=self.name, max_size=max((max(c.shape) for c in cameras), default=0)
@@ -65,11 +86,11 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         try:
             for name, source in views.items():
                 self._readers[name] = self._open_reader(name, source)
-            self.views = validate_views([_build_view(name, reader) for name, reader in self._readers.items()])
+            self.views = validate_views([self._build_view(name) for name in self._readers])
         except BaseException:
             self._close_cameras()
             raise
-        self.metadata = {**env.metadata, "views": self.views}
+        self.metadata = {**env.metadata, "views": self.views, "aspect": aspect}
         self.observation_space = make_observation_space(self.views)
         self.counts = {f"camera_failures/{name}": 0 for name in self._readers}
         self._failing_cameras: frozenset[str] = frozenset()
@@ -83,6 +104,10 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         camera = source if isinstance(source, Camera) else Camera(source)
         return open_camera(self.env, camera, env_name=self.name, name=name)
 
+    def _build_view(self, name: str) -> View:
+        height, width, channels = self._readers[name].shape
+        return View(name, self._image_size or height, self._image_size or width, channels, fill=(0,) * channels)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
@@ -92,6 +117,10 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         self._discard_stale_frames()
+        if self._action_bounds is not None:
+            low, high = self._action_bounds
+            action = np.clip(low + (np.asarray(action, np.float64) + 1.0) * 0.5 * (high - low), low, high)
+            action = action.astype(self.env.action_space.dtype)
         observation, reward, terminated, truncated, info = self.env.step(action)
         views, info = self._read_views(observation, info)
         return views, reward, terminated, truncated, info
@@ -106,17 +135,21 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         failures: dict[str, str] = {}
         for view in self.views:
             images[view.name] = None
+            reader = self._readers[view.name]
             try:
-                image = self._readers[view.name].read(observation, start_s=start_s)
+                image = reader.read(observation, start_s=start_s)
             except Exception as error:
                 failures[view.name] = f"{type(error).__name__}: {error}"
                 continue
             if image is None:
                 failures[view.name] = "it returned None"
             else:
-                images[view.name] = validate_image(image, view.shape, self.name, view.name)
+                images[view.name] = self._resize(validate_image(image, reader.shape, self.name, view.name))
         self._count_failures(failures)
         return build_observation(self.views, images), {**info, "camera_failures": failures} if failures else info
+
+    def _resize(self, image: Image) -> Image:
+        return image if self._image_size is None else resize_image(image, self._image_size, self._aspect)
 
     def _count_failures(self, failures: Mapping[str, str]) -> None:
         for name in failures:
@@ -154,5 +187,11 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         self._mujoco_readers.close()
 
 
-def _build_view(name: str, reader: CameraReader) -> View:
-    return View(name, *reader.shape, fill=(0,) * reader.shape[2])
+def _find_action_bounds(space: spaces.Space[Any], env_name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the bounds of the actions; `ValueError` unless they are finite and of floats."""
+    if not (isinstance(space, spaces.Box) and space.is_bounded() and np.issubdtype(space.dtype, np.floating)):
+        raise ValueError(
+            f"{env_name}: cannot rescale actions: expected a Box of floats with finite bounds, got {space}. "
+            "Set the bounds of the robot in its action_space, or rescale_actions=False."
+        )
+    return space.low.astype(np.float64), space.high.astype(np.float64)

@@ -48,7 +48,7 @@ class ObservationReader(CameraReader):
     """Reads an image from the observation of the wrapped environment."""
 
     def __init__(self, env: gym.Env[Any, Any], source: FromObservation, *, env_name: str, name: str) -> None:
-        self._path = source.path.split("/") if source.path else []
+        self._path, self._convert = source.path.split("/") if source.path else [], source.convert
         if source.shape is not None:
             self.shape = source.shape
             return
@@ -61,12 +61,12 @@ class ObservationReader(CameraReader):
                 f"{env_name}: no image for view {name!r} in the observation: expected one of {available}, got "
                 f"{source.path!r}"
             )
-        self.shape = validate_image_shape(np.empty(space.shape, space.dtype), env_name, name)
+        self.shape = validate_image_shape(source.convert(np.empty(space.shape, space.dtype)), env_name, name)
 
     def read(self, observation: Any, *, start_s: float) -> Any:  # noqa: ARG002
         for key in self._path:
             observation = observation[key]
-        return observation
+        return self._convert(observation)
 
 
 class MujocoReaderFactory:
@@ -163,7 +163,11 @@ class ThreadedReader(CameraReader):
 
 def open_camera(env: gym.Env[Any, Any], source: Camera, *, env_name: str, name: str) -> CameraReader:
     """Open a camera function, in a background thread if it has a deadline."""
-    read = partial(source.read, env) if _needs_env(source.read, env_name, name) else source.read
+    capture = partial(source.read, env) if _needs_env(source.read, env_name, name) else source.read
+
+    def read() -> Any:
+        return source.convert(capture())
+
     if source.deadline_s is None:
         return FunctionReader(read, source.shape, env_name=env_name, name=name)
     return ThreadedReader(read, source.shape, source.deadline_s, env_name=env_name, name=name)

@@ -4,12 +4,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from manyview.envs.image_resize import Channels, convert_channels
 from manyview.envs.rendering.mujoco import ImageShape, Orbit
 from manyview.envs.suite import RenderQuality
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImageFormat:
+    """Memory format of a source's images; views are height x width x RGB."""
+
+    channels: Channels = "rgb"
+    """Order of the color channels; OpenCV's is `bgr`."""
+    channels_first: bool = False
+    """True for images of channels x height x width."""
+
+    def __post_init__(self) -> None:
+        if self.channels not in get_args(Channels):
+            raise ValueError(f"invalid channels: expected {' or '.join(get_args(Channels))}, got {self.channels!r}")
+
+    def convert(self, image: Any) -> Any:
+        """Return an image as height x width x RGB; anything else unchanged."""
+        return convert_channels(image, self.channels, channels_first=self.channels_first)
+
+
 @dataclass(frozen=True)
-class FromObservation:
+class FromObservation(ImageFormat):
     """An image in the observation of the wrapped environment.
 
     The path `"pixels/front"` is `observation["pixels"]["front"]`; the empty path is the observation itself.
@@ -47,7 +66,7 @@ class MujocoCamera:
 
 
 @dataclass(frozen=True)
-class Camera:
+class Camera(ImageFormat):
     """A function that returns an image, and returns None or raises if it has none.
 
     The function takes no argument or the environment. With a deadline it is called repeatedly in a background thread,
@@ -61,5 +80,6 @@ class Camera:
     """Height, width and channels; None reads the camera once at construction to infer them."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.deadline_s is not None and not self.deadline_s > 0:
             raise ValueError(f"invalid deadline_s: expected a value above 0, or None, got {self.deadline_s}")

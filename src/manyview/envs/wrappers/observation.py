@@ -1,11 +1,15 @@
-"""Observation wrappers: view selection and frame stack."""
+"""Observation wrappers: view selection, resizing and frame stack."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from manyview.envs.foreground import extract_foreground_mask, remove_background
+from manyview.envs.image_resize import check_resize, resize_image
 from manyview.envs.views import (
     MASK,
     Image,
@@ -20,35 +24,76 @@ from manyview.envs.views import (
 )
 
 
-class SelectViews(ViewWrapper):
-    """Keeps only the named views, in the given order."""
+class TransformViews(ViewWrapper):
+    """Base class of wrappers that compute each observation from that of the wrapped environment alone."""
 
-    def __init__(self, env: gym.Env[Observation, Any], names: Sequence[str]) -> None:
+    def __init__(self, env: gym.Env[Observation, Any], views: Sequence[View]) -> None:
         super().__init__(env)
-        available = [view.name for view in get_views(env)]
-        if missing := [name for name in names if name not in available]:
-            raise ValueError(f"unknown view of {env}: expected names from {available}, got {missing}")
-        self._indices = [available.index(name) for name in names]
-        self.views = validate_views([self.views[column] for column in self._indices])
+        self.views = validate_views(views)
         self.metadata = {**env.metadata, "views": self.views}
         self.observation_space = make_observation_space(self.views)
+
+    @abstractmethod
+    def transform(self, observation: Observation) -> Observation:
+        """Return the observation that replaces `observation`."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._select(observation), info
+        return self.transform(observation), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._select(observation), reward, terminated, truncated, info
+        return self.transform(observation), reward, terminated, truncated, info
 
-    def _select(self, observation: Observation) -> Observation:
+    def restore(self, state: State) -> Observation:
+        return self.transform(super().restore(state))
+
+
+class SelectViews(TransformViews):
+    """Keeps only the named views, in the given order."""
+
+    def __init__(self, env: gym.Env[Observation, Any], names: Sequence[str]) -> None:
+        views = get_views(env)
+        available = [view.name for view in views]
+        if missing := [name for name in names if name not in available]:
+            raise ValueError(f"unknown view of {env}: expected names from {available}, got {missing}")
+        self._indices = [available.index(name) for name in names]
+        super().__init__(env, [views[column] for column in self._indices])
+
+    def transform(self, observation: Observation) -> Observation:
         selected = {view.name: observation[view.name] for view in self.views}
         return {**selected, MASK: observation[MASK][self._indices]}
 
-    def restore(self, state: State) -> Observation:
-        return self._select(super().restore(state))
+
+class ResizeViews(TransformViews):
+    """Area-averages every view to a square, with the aspect that the environment declares, or `crop`.
+
+    A pixel of a derived view is foreground if more than 1/510 of its area is.
+    """
+
+    def __init__(self, env: gym.Env[Observation, Any], size: int) -> None:
+        super().__init__(env, [replace(view, height=size, width=size) for view in get_views(env)])
+        self._size, self._aspect = size, env.metadata.get("aspect", "crop")
+        check_resize(size, self._aspect)
+
+    def transform(self, observation: Observation) -> Observation:
+        cameras = {view.name: self._resize(observation[view.name]) for view in self.views if view.derived_from is None}
+        derived = {
+            view.name: self._resize_derived(view, observation[view.name], cameras[view.derived_from])
+            for view in self.views
+            if view.derived_from is not None
+        }
+        return {**observation, **cameras, **derived}
+
+    def _resize(self, image: Image) -> Image:
+        return resize_image(image, self._size, self._aspect)
+
+    def _resize_derived(self, view: View, image: Image, camera: Image) -> Image:
+        """Cut a derived view out of its resized camera, so that mask bits still reconstruct it."""
+        foreground = self._resize(np.where(extract_foreground_mask(image, view.fill)[..., None], np.uint8(255), 0))
+        return remove_background(camera, foreground[..., 0] > 0, view.fill)
 
 
 class FrameStack(ViewWrapper):
