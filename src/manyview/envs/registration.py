@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from operator import index
+from pkgutil import resolve_name
 from typing import Any, SupportsIndex, Unpack, cast, get_args
 
 import gymnasium as gym
@@ -30,8 +30,15 @@ from manyview.envs.wrappers.sanity import SanityCheck
 from manyview.envs.wrappers.validation import CallValidator, OutputValidator
 from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
 
-SUITES = ("toy", "dmc", "procgen", "metaworld")
-"""Packages `manyview.envs.<name>` with a `suite.SUITE`; a simulator is imported only when a task is made."""
+SUITES = {
+    "toy": "toy.suite:SUITE",
+    "dmc": "dmc.suite:SUITE",
+    "procgen": "procgen.suite:SUITE",
+    "metaworld": "metaworld.suite:SUITE",
+    "fetch": "robotics.suite:FETCH",
+    "adroit": "robotics.suite:ADROIT",
+}
+"""Objects in `manyview.envs` by suite; a simulator is imported only when a task is made."""
 SUITE_GROUP = "manyview.suites"
 """Entry points of installed packages: the name of a suite and its `Suite`."""
 CHOICES = {"render_quality": get_args(RenderQuality), "levels": get_args(Levels)}
@@ -45,7 +52,7 @@ def list_suites() -> tuple[str, ...]:
 def load_suite(name: str) -> Suite:
     """Import the suite `name` without its simulator; `ValueError` names the package of a broken one."""
     if name in SUITES:
-        return cast("Suite", import_module(f"manyview.envs.{name}.suite").SUITE)
+        return cast("Suite", resolve_name(f"manyview.envs.{SUITES[name]}"))
     entry_point = find_entry_points(SUITE_GROUP)[name]
     suite = load_entry_point(entry_point)
     is_named = isinstance(suite, Suite) and suite.name == name

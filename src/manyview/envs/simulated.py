@@ -1,13 +1,13 @@
 """Base class of MuJoCo environments: physics errors, failing cameras and exact snapshots."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.rendering.mujoco import MujocoRenderer, RenderedViews
+from manyview.envs.rendering.mujoco import MujocoRenderer, Orbit, RenderedViews
 from manyview.envs.suite import Task, TaskSettings
 from manyview.envs.views import (
     Image,
@@ -48,6 +48,8 @@ class SimulatedEnv(MultiViewEnv):
 
     versioned_packages: ClassVar[str]
     """Packages whose versions determine the states that the same actions lead to."""
+    added_cameras: ClassVar[Mapping[str, Orbit]] = {}
+    """Cameras by name that the model does not have."""
     rangefinders: ClassVar[bool] = True
     """True if the rays of range finders are rendered."""
     default_info: ClassVar[dict[str, Any]] = {}
@@ -104,6 +106,7 @@ class SimulatedEnv(MultiViewEnv):
                 quality=self._settings.render_quality or "standard",
                 scale=self._settings.render_scale,
                 rangefinders=self.rangefinders,
+                added_cameras=self.added_cameras,
             )
         return self._renderer.render_views(self.views)
 

@@ -27,7 +27,8 @@ from manyview.train.run_dir import RunDir, format_now
 from manyview.train.trainer import Trainer
 from manyview.utils.entry_points import find_package
 
-PACKAGES = ("manyview", "torch", "numpy", "gymnasium", "safetensors", "dm-control", "mujoco", "envpool", "metaworld")
+SIMULATORS = ("dm-control", "mujoco", "envpool", "metaworld", "gymnasium-robotics")
+PACKAGES = ("manyview", "torch", "numpy", "gymnasium", "safetensors", *SIMULATORS)
 
 
 def create_manifest(config: RunConfig, *, renderer: str | None, **extra: Any) -> dict[str, Any]:

@@ -27,9 +27,11 @@ from manyview.envs import (
     wrap,
 )
 from manyview.envs.cameras.multiview import ViewSource
+from manyview.envs.foreground import remove_background
+from manyview.envs.image_resize import resize_image
 from manyview.envs.testing import EnvironmentContract, are_equal
 from manyview.envs.toy import HiddenGoal
-from manyview.envs.views import Image, Observation, State
+from manyview.envs.views import Image, MultiViewEnv, Observation, State, View
 
 GREEN = np.full((6, 8, 3), (0, 255, 0), np.uint8)
 GREEN[0] = 7
@@ -301,6 +303,161 @@ def make_arm() -> gym.Env[Observation, Any]:
 def test_ones_own_environment_is_made_by_its_path() -> None:
     env = make(f"{__name__}:make_arm", views=["wrist"], frame_stack=3)
     assert env.reset(seed=0)[0]["wrist"].shape == (5, 5, 3)
+
+
+# Other sizes, channels and actions.
+
+
+def test_cameras_of_different_sizes_become_the_images_of_a_run() -> None:
+    env = MultiView(Arm(), views={"front": "pixels/front", "wrist": "pixels/wrist"}, image_size=4)
+    assert [view.shape for view in get_views(env)] == [(4, 4, 3), (4, 4, 1)]
+    observation, _ = env.reset(seed=0)
+    assert env.observation_space.contains(observation)
+    raw = MultiView(Arm(), views={"front": "pixels/front", "wrist": "pixels/wrist"}).reset(seed=0)[0]
+    assert np.array_equal(observation["front"], resize_image(raw["front"], 4))
+    assert np.array_equal(observation["wrist"], resize_image(raw["wrist"], 4))
+
+
+@pytest.mark.parametrize("aspect", ["crop", "pad", "stretch"])
+def test_the_aspect_is_that_of_every_view(aspect: Any) -> None:
+    env = MultiView(Arm(), views={"v": lambda: GREEN}, image_size=4, aspect=aspect)
+    assert np.array_equal(env.reset()[0]["v"], resize_image(GREEN, 4, aspect))
+
+
+def test_the_size_of_the_camera_is_checked_before_it_is_resized() -> None:
+    pictures = iter([GREEN, GREEN, GREEN[:4]])
+    env = MultiView(Arm(), views={"v": lambda: next(pictures)}, image_size=4)
+    env.reset()
+    with pytest.raises(ContractError, match=r"view 'v': expected uint8 of shape \(6, 8, 3\), got .*\(4, 8, 3\)"):
+        env.step(np.zeros(2, np.float32))
+
+
+def test_a_camera_that_fails_is_black_in_the_size_of_the_images() -> None:
+    env = MultiView(Arm(), views={"v": flaky([GREEN, None]), "front": "pixels/front"}, image_size=4)
+    with pytest.warns(ViewWarning, match="absent"):
+        observation, _ = env.reset()
+    assert observation["v"].shape == (4, 4, 3)
+    assert not observation["v"].any()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [({"image_size": 0}, "invalid image_size"), ({"aspect": "fit"}, "invalid aspect: expected crop, pad, stretch")],
+)
+def test_an_invalid_size_or_aspect_is_refused_at_once(wrong: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        MultiView(Arm(), views={"front": "pixels/front"}, **wrong)
+
+
+@pytest.mark.parametrize("deadline_s", [None, 5.0])
+def test_a_camera_of_opencv_shows_the_same_colors(deadline_s: float | None) -> None:
+    bgr = GREEN.copy()
+    bgr[..., 2] = 9  # a little red
+    env = MultiView(Arm(), views={"v": Camera(lambda: bgr, channels="bgr", deadline_s=deadline_s)})
+    assert env.reset()[0]["v"][3, 3].tolist() == [9, 255, 0]
+    env.close()
+
+
+def test_images_with_channels_first_are_taken_on_request() -> None:
+    tall = np.zeros((3, 8, 9), np.uint8)
+    tall[0, 1, 2] = 50
+    views = {
+        "camera": Camera(lambda: tall, channels_first=True),
+        "torch": FromObservation("pixels/torch", channels_first=True, channels="bgr"),
+    }
+    env = MultiView(Arm(), views=views)
+    assert [view.shape for view in get_views(env)] == [(8, 9, 3), (8, 9, 3)]
+    assert env.reset()[0]["camera"][1, 2].tolist() == [50, 0, 0]
+
+
+@pytest.mark.parametrize("source", [Camera, FromObservation])
+def test_an_unknown_order_of_channels_is_refused(source: Any) -> None:
+    with pytest.raises(ValueError, match="invalid channels: expected rgb or bgr, got 'rgba'"):
+        source("pixels/front", channels="rgba")
+
+
+class Joint(Arm):
+    """Actions in degrees and newtons."""
+
+    action_space = spaces.Box(np.array([-90, 0], np.float32), np.array([30, 4], np.float32))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        return *super().step(action)[:4], {"action": action}
+
+
+def test_actions_are_rescaled_on_request() -> None:
+    env = wrap(MultiView(Joint(), views={"front": "pixels/front"}, rescale_actions=True))
+    assert env.action_space == spaces.Box(-1.0, 1.0, (2,), np.float32)
+    env.reset(seed=0)
+    for action, expected in (([-1, -1], [-90, 0]), ([1, 1], [30, 4]), ([0, 0.5], [-30, 3])):
+        assert env.step(np.array(action, np.float32))[4]["action"].tolist() == expected
+    raw = MultiView(Joint(), views={"front": "pixels/front"})
+    assert raw.action_space == Joint.action_space
+
+
+def test_rescaled_actions_keep_snapshots() -> None:
+    env = wrap(MultiView(Joint(), views={"front": "pixels/front"}, rescale_actions=True))
+    env.reset(seed=0)
+    state, expected = snapshot(env), env.step(np.zeros(2, np.float32))[0]
+    restore(env, state)
+    assert are_equal(env.step(np.zeros(2, np.float32))[0], expected)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-np.inf, np.inf, (2,), np.float32),
+        spaces.Box(0.0, np.inf, (2,), np.float32),
+        spaces.Box(0, 9, (2,), np.int64),
+        spaces.Discrete(3),
+    ],
+)
+def test_actions_without_finite_bounds_cannot_be_rescaled(space: Any) -> None:
+    arm = Arm()
+    arm.action_space = space
+    with pytest.raises(ValueError, match="cannot rescale actions: expected a Box of floats with finite bounds, got"):
+        MultiView(arm, views={"front": "pixels/front"}, rescale_actions=True)
+
+
+class Silhouette(MultiViewEnv):
+    """A camera and its foreground."""
+
+    def __init__(self) -> None:
+        views = [View("side", 6, 8), View("side_foreground", 6, 8, derived_from="side", fill=(9, 9, 9))]
+        super().__init__(views, spaces.Discrete(2))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Any]:
+        super().reset(seed=seed, options=options)
+        image = np.random.default_rng(0).integers(20, 256, (6, 8, 3), dtype=np.uint8)
+        foreground = np.zeros((6, 8), np.bool_)
+        foreground[1, 2] = True
+        return self.observe({"side": image, "side_foreground": remove_background(image, foreground, (9, 9, 9))}), {}
+
+
+def test_a_derived_view_is_cut_out_of_its_resized_camera() -> None:
+    env = wrap(Silhouette(), image_size=3)
+    seen, _ = env.reset()
+    foreground = np.zeros((3, 3), np.bool_)
+    foreground[0, 0] = True  # the crop takes columns 1 to 6
+    assert np.array_equal(seen["side_foreground"], remove_background(seen["side"], foreground, (9, 9, 9)))
+
+
+def test_a_wrong_image_is_named_before_it_is_resized() -> None:
+    class Wrong(Silhouette):
+        def reset(self, **options: Any) -> tuple[Observation, Any]:
+            observation, info = super().reset(**options)
+            return {**observation, "side": observation["side"][:4]}, info
+
+    with pytest.raises(ContractError, match=r"view 'side': expected uint8 of shape \(6, 8, 3\)"):
+        wrap(Wrong(), image_size=3).reset()
+
+
+class TestResizedContract(EnvironmentContract):
+    episode_end = "truncated"
+
+    def make_env(self) -> gym.Env[Observation, Any]:
+        return wrap(HiddenGoal(), image_size=7, frame_stack=2)
 
 
 # Cameras that arrive late.

@@ -1,4 +1,4 @@
-"""Meta-World simulator with episodes from a single generator and divergence errors."""
+"""Meta-World simulator with episodes from a single generator."""
 
 from typing import Any
 
@@ -6,19 +6,6 @@ import mujoco
 import numpy as np
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from numpy.typing import NDArray
-
-DIVERGENCE_WARNINGS = (
-    mujoco.mjtWarning.mjWARN_INERTIA,
-    mujoco.mjtWarning.mjWARN_BADQPOS,
-    mujoco.mjtWarning.mjWARN_BADQVEL,
-    mujoco.mjtWarning.mjWARN_BADQACC,
-    mujoco.mjtWarning.mjWARN_BADCTRL,
-)
-"""MuJoCo warnings after which it has silently reset the simulation in mid-episode."""
-
-
-class PhysicsError(RuntimeError):
-    """The simulation diverged."""
 
 
 class MetaWorldSimulator:
@@ -53,25 +40,9 @@ class MetaWorldSimulator:
         mujoco.mj_camlight(self.model, self.data)
 
     def step(self, action: NDArray[np.float32]) -> tuple[float, bool, bool]:
-        """Take a simulator step and return the shaped reward, success and truncation.
-
-        Raises `PhysicsError` if the simulation diverged.
-        """
-        try:
-            _, reward, _, truncated, info = self._env.step(action)
-        except Exception as error:
-            # The reward of an invalid state can raise many exceptions.
-            if self._has_diverged():
-                raise PhysicsError(f"the simulation diverged: {error}") from error
-            raise
-        if self._has_diverged():
-            raise PhysicsError("the simulation diverged")
+        """Take a simulator step and return the shaped reward, success and truncation."""
+        _, reward, _, truncated, info = self._env.step(action)
         return float(reward), bool(info["success"]), bool(truncated)
-
-    def _has_diverged(self) -> bool:
-        # MuJoCo warns about an invalid state of the last substep only in the next one.
-        finite = np.isfinite(self.data.qpos).all() and np.isfinite(self.data.qvel).all()
-        return not finite or any(self.data.warning[kind].number for kind in DIVERGENCE_WARNINGS)
 
     def close(self) -> None:
         """Close the simulator."""

@@ -8,7 +8,7 @@ restores the previous one afterwards. It can be used from any thread.
 
 import atexit
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -59,7 +59,7 @@ class MujocoRenderer:
 
     Images have any size up to `max_size` pixels per side. They are rendered `scale` times larger and area-averaged, so
     that thin objects stay visible; None is the scale of the quality. After an error in the context, the next image is
-    rendered in a new one.
+    rendered in a new one. `added_cameras` are cameras by name that the model does not have.
     """
 
     def __init__(
@@ -70,9 +70,11 @@ class MujocoRenderer:
         quality: RenderQuality,
         scale: int | None = None,
         rangefinders: bool = True,
+        added_cameras: Mapping[str, Orbit] | None = None,
     ) -> None:
         self._get_model_data = get_model_data
-        self._renderer = _GLRenderer(max_size, quality, scale or DEFAULT_RENDER_SCALES[quality], rangefinders)
+        scale = scale or DEFAULT_RENDER_SCALES[quality]
+        self._renderer = _GLRenderer(max_size, quality, scale, rangefinders, added_cameras or {})
         self._finalizer = weakref.finalize(self, self._renderer.free)
         try:
             self._renderer.prepare(get_model_data()[0])
@@ -149,8 +151,11 @@ def resolve_camera(model: Any, camera: str | int | Orbit) -> Any:
 class _GLRenderer:
     """OpenGL state of `MujocoRenderer`, without a reference back to it."""
 
-    def __init__(self, max_size: int, quality: RenderQuality, scale: int, rangefinders: bool) -> None:
+    def __init__(
+        self, max_size: int, quality: RenderQuality, scale: int, rangefinders: bool, added_cameras: Mapping[str, Orbit]
+    ) -> None:
         self._quality, self._scale, self._rangefinders = quality, scale, rangefinders
+        self._added_cameras: Mapping[str | int | Orbit, Orbit] = {**added_cameras}
         self._max_size = max_size * scale
         self._model: Any = None
         self._gl_context: Any = None
@@ -214,7 +219,7 @@ class _GLRenderer:
             if model.nhfield:
                 self._upload_terrain(model)
             if camera not in self._cameras:
-                self._cameras[camera] = resolve_camera(model, camera)
+                self._cameras[camera] = resolve_camera(model, self._added_cameras.get(camera, camera))
             mjv_camera, categories = self._cameras[camera], mujoco.mjtCatBit.mjCAT_ALL
             mujoco.mjv_updateScene(model, data, self._option, None, mjv_camera, categories, self._scene)
             return _average_blocks(self._read_pixels(shape), self._scale)
