@@ -195,11 +195,17 @@ def _validate_box(action: Any, space: spaces.Box, env: str) -> Any:
         slack = np.where(np.isfinite(width), ACTION_TOLERANCE * width, 0.0)
         # NaN fails both comparisons.
         if not ((value >= space.low - slack) & (value <= space.high + slack) & np.isfinite(value)).all():
-            raise make_contract_error(env, "action", f"finite values from {space.low} to {space.high}", str(value))
+            bounds = f"from {_format_vector(space.low)} to {_format_vector(space.high)}"
+            raise make_contract_error(env, "action", f"finite values {bounds}", _format_vector(value))
         value = np.clip(value, space.low, space.high)
     if value.dtype.kind == "f" and space.dtype is not None and space.dtype.kind in "iu" and (value % 1 != 0).any():
         raise make_contract_error(env, "action", f"integers ({space.dtype})", str(value))
     return value.astype(space.dtype, copy=False)
+
+
+def _format_vector(value: NDArray[Any]) -> str:
+    """Format an action on one line; numpy breaks it at 75 characters."""
+    return np.array2string(value, max_line_width=10_000)
 
 
 def _to_array_or_none(value: Any) -> NDArray[Any] | None:
