@@ -14,7 +14,7 @@ from manyview.envs import list_tasks
 from manyview.envs.registration import SUITES, load_suite
 from manyview.envs.suite import Suite, Task, TaskSettings
 
-SIMULATORS = ("torch", "dm_control", "mujoco", "envpool", "metaworld")
+SIMULATORS = ("torch", "dm_control", "mujoco", "envpool", "metaworld", "gymnasium_robotics")
 
 
 def never_made(task: Task, settings: TaskSettings) -> Any:

@@ -1,5 +1,6 @@
 """Fetch and Adroit through the real simulator."""
 
+import re
 import subprocess
 import sys
 import warnings
@@ -264,3 +265,12 @@ def test_an_environment_that_was_never_closed_leaves_in_silence() -> None:
     code = "import manyview; env = manyview.make('fetch/reach', render_quality='fast'); env.reset(seed=0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    page = Path(__file__).parents[3] / "docs" / "guides" / "simulators.md"
+    examples = re.findall(r"^```py\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(compile(next(example for example in examples if "fetch/" in example), str(page), "exec"), names)
+    assert names["observation"]["table_side"].shape == (84, 84, 9)
+    assert names["info"]["success"] is False
