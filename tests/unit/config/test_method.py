@@ -18,9 +18,7 @@ BUILT_IN = {
 COMBINATIONS = list(product(*BUILT_IN.values()))
 ON_POLICY, OFF_POLICY = {"ride", "drac", "ucb_drac"}, {"mad", "vcse"}
 METHODS = [
-    format_method(*names)
-    for names in COMBINATIONS
-    if not (OFF_POLICY if names[0] == "ppo" else ON_POLICY) & {*names}
+    format_method(*names) for names in COMBINATIONS if not (OFF_POLICY if names[0] == "ppo" else ON_POLICY) & {*names}
 ]
 """All methods of built-in parts that fit together."""
 
