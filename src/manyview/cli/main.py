@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": "Check the installation and show commands that repair it.",
     "train": "Train an agent from several cameras.",
     "sweep": "Train all combinations of tasks, methods and seeds on Ray.",
+    "paper": "List, explain, run and plot the experiments of the paper.",
     "evaluate": "Evaluate a trained agent with all or some of its cameras.",
     "cameras": "Measure what each camera is worth to a trained policy.",
     "plot": "Plot learning curves of runs and published results.",

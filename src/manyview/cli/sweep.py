@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -16,8 +16,9 @@ from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, re
 from manyview.cli.runs import print_runs
 from manyview.report.runs import RunSummary, summarize_run
 from manyview.scale.cluster import connect
-from manyview.scale.search import format_directory_name
+from manyview.scale.search import Search, format_directory_name
 from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path, read_sweep
+from manyview.scale.sweep_estimate import HEADINGS, GroupEstimate, estimate_groups, format_total
 
 TABLE_EVERY_S = 60.0
 """Time between two tables of the running runs."""
@@ -39,7 +40,9 @@ def sweep(
         FlagCreatePairsOff,
         arg(help="Resume even if versions, threads or the CPU have changed; results are then not bit-identical."),
     ] = False,
-    dry_run: Annotated[bool, FlagCreatePairsOff, arg(help="Only list the runs and count their states.")] = False,
+    dry_run: Annotated[
+        bool, FlagCreatePairsOff, arg(help="Only list the runs, and estimate their hours and memory.")
+    ] = False,
 ) -> int:
     """Train every combination of tasks, methods and seeds, or search for settings.
 
@@ -48,6 +51,14 @@ def sweep(
     """
     try:
         spec = read_sweep(file)
+    except (ValueError, TypeError, OSError) as error:
+        return report_error(error)
+    return execute_sweep(spec, address=address, accept_changes=accept_changes, dry_run=dry_run)
+
+
+def execute_sweep(spec: Sweep, *, address: str | None, accept_changes: bool, dry_run: bool) -> int:
+    """Train the runs of a sweep or search, or list them with their estimated costs; return the exit status."""
+    try:
         planned = spec.plan_runs()
     except (ValueError, TypeError, OSError) as error:
         return report_error(error)
@@ -60,6 +71,7 @@ def sweep(
     if dry_run:
         for planned_run in planned:
             print_line(f"  {planned_run.run_dir}")
+        print_estimates(planned if spec.search is None else _plan_trials(spec, spec.search))
         return 0
     try:
         with connect(address, cpus=ceil(spec.cpus)):
@@ -80,6 +92,28 @@ def sweep(
     elif summaries := summarize_planned(planned):  # runs that failed to start have no directory
         print_runs(summaries)
     return 0 if finished else EXIT_FAILED
+
+
+def _plan_trials(spec: Sweep, search: Search) -> list[PlannedRun]:
+    """Return as many runs as the search will train, all with the same values."""
+    return spec.plan_trial(next(iter(search.iter_corners()))) * search.trials
+
+
+def print_estimates(planned: Iterable[PlannedRun]) -> None:
+    """Measure and print hours and memory of the unfinished runs, a row per method."""
+    groups: list[GroupEstimate] = []
+    for group in estimate_groups(planned):
+        if not groups:
+            print_line(_align_cells(HEADINGS))
+        groups.append(group)
+        print_line(_align_cells(group.format_cells()))
+    if groups:
+        print_line(f"to come: {format_total(groups)}. Each row is measured on one run, on this machine")
+
+
+def _align_cells(cells: Sequence[str]) -> str:
+    widths = (24, 28, 5, 10, 20, 0)  # rows appear one by one, when the others are not known yet
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
 
 def _print_best(spec: Sweep) -> None:

@@ -86,6 +86,7 @@ class MeanCurve:
     returns: FloatArray  # [points]
     interval: Interval
     """95 % bootstrap interval of the mean at each point."""
+    std: FloatArray  # [points], over the seeds
 
 
 def read_curve(path: Path, unit: Unit, source: ReturnSource = "evaluations") -> Curve:
@@ -142,7 +143,7 @@ def compute_mean_curve(group: CurveGroup) -> MeanCurve | None:
         return None
     x = x[np.linspace(0, len(x) - 1, min(len(x), MAX_MEANS)).round().astype(int)]
     rows = np.stack([np.interp(x, curve.x, curve.returns) for curve in curves])
-    return MeanCurve(x, rows.mean(0), bootstrap_interval(rows))
+    return MeanCurve(x, rows.mean(0), bootstrap_interval(rows), rows.std(0))
 
 
 def _extract_evaluation_points(

@@ -1,9 +1,8 @@
 """Plots of learning curves, one panel per task."""
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +23,8 @@ Y_LABELS: Mapping[ReturnSource, str] = {
     "test_levels": "evaluation return on test levels",
     "episodes": "training episode return",
 }
+Band = Literal["interval", "std"]
+"""Band around a mean: its 95 % interval, or the standard deviation over seeds."""
 # Okabe and Ito's colors, which most people can tell apart; black and gray are reserved for published results.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINE_STYLES = ("-", "--", ":", "-.")
@@ -43,10 +44,13 @@ def draw_curves(
     unit: Unit,
     published: Sequence[PublishedResult] = (),
     source: ReturnSource = "evaluations",
+    tasks: Sequence[str] = (),
+    band: Band = "interval",
 ) -> None:
     """Plot the groups to an image file whose format follows from its suffix, such as .png, .svg or .pdf.
 
     Groups of at least 3 seeds show the mean with its 95 % interval and thin single curves; smaller ones, single curves.
+    `band="std"` shows the mean and the standard deviation alone. `tasks` are panels in this order, also without curves.
 
     Raises:
         ValueError: The suffix is not supported, or there are too many tasks.
@@ -57,11 +61,13 @@ def draw_curves(
 
     if path.suffix.lower() in ("", ".pgf"):  # .pgf would run LaTeX on text from the runs
         raise ValueError(f"{path} cannot be written: expected a file that ends with .png, .svg or .pdf")
-    by_task = {task: list(task_groups) for task, task_groups in groupby(groups, key=lambda group: group.task)}
+    by_task: dict[str, list[CurveGroup]] = {task: [] for task in tasks}
+    for group in groups:
+        by_task.setdefault(group.task, []).append(group)
     if len(by_task) > MAX_PANELS:
         raise ValueError(f"too many tasks for one image: expected at most {MAX_PANELS}, got {len(by_task)}")
     with rc_context(SAFE_RC_PARAMS):
-        figure = _build_figure(by_task, groups, unit=unit, published=published, source=source)
+        figure = _build_figure(by_task, groups, unit=unit, published=published, source=source, band=band)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=DOTS_PER_INCH)
 
@@ -73,6 +79,7 @@ def _build_figure(
     unit: Unit,
     published: Sequence[PublishedResult],
     source: ReturnSource,
+    band: Band,
 ) -> Any:
     from matplotlib.figure import Figure
 
@@ -84,7 +91,7 @@ def _build_figure(
     styles = _assign_styles(groups)
     for axes, (task, task_groups) in zip(panels, by_task.items(), strict=False):
         for group in task_groups:
-            _draw_group(axes, group, **styles[group.label])
+            _draw_group(axes, group, band, **styles[group.label])
         _draw_published(axes, [row for row in published if row.task == task])
         _format_axes(axes, task, unit, source)
     for axes in panels[len(by_task) :]:
@@ -104,7 +111,7 @@ def _assign_styles(groups: Sequence[CurveGroup]) -> dict[str, dict[str, str]]:
     }
 
 
-def _draw_group(axes: Any, group: CurveGroup, *, color: str, linestyle: str) -> None:
+def _draw_group(axes: Any, group: CurveGroup, band: Band, *, color: str, linestyle: str) -> None:
     label = _format_legend(f"{group.label} ({group.seed_count_text})")
     mean = compute_mean_curve(group)
     if mean is None:
@@ -119,9 +126,11 @@ def _draw_group(axes: Any, group: CurveGroup, *, color: str, linestyle: str) -> 
                 label=label if number == 0 else None,
             )
         return
-    for curve in group.curves:
-        axes.plot(curve.x, curve.returns, color=color, linestyle=linestyle, linewidth=0.7, alpha=0.4)
-    axes.fill_between(mean.x, *mean.interval, color=color, alpha=0.18, linewidth=0)
+    if band == "interval":
+        for curve in group.curves:
+            axes.plot(curve.x, curve.returns, color=color, linestyle=linestyle, linewidth=0.7, alpha=0.4)
+    low, high = mean.interval if band == "interval" else (mean.returns - mean.std, mean.returns + mean.std)
+    axes.fill_between(mean.x, low, high, color=color, alpha=0.18, linewidth=0)
     axes.plot(mean.x, mean.returns, color=color, linestyle=linestyle, linewidth=2.2, label=label)
 
 
@@ -181,4 +190,7 @@ def _format_axes(axes: Any, task: str, unit: Unit, source: ReturnSource) -> None
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(visible=True, linewidth=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8)
+    if axes.has_data():
+        axes.legend(fontsize=8)
+    else:
+        axes.text(0.5, 0.5, "no runs yet", transform=axes.transAxes, ha="center", color="#808080")

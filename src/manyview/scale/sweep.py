@@ -8,6 +8,10 @@ preset = "cpu"
 [set]                          # overrides for all runs
 "replay.batch_size" = 128
 
+[[where]]                      # preset and overrides for the runs of some tasks or methods; later ones win
+methods = ["drqv2+none"]
+"env.views" = ["0"]
+
 [variants.joint]               # every run once per variant, with its overrides
 "bonus.mem.entropy" = "joint"  # for runs with this bonus; "bonus.entropy" is for all runs
 """
@@ -15,9 +19,10 @@ preset = "cpu"
 import os
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import chain, product
 from math import inf
 from pathlib import Path
 from statistics import mean
@@ -42,6 +47,8 @@ KINDS: Mapping[str, tuple[type, str]] = {
     "out": (str, "a directory"),
     "set": (dict, "a table of settings"),
     "variants": (dict, "a table of tables of settings"),
+    "where": (list, "tables of tasks, methods, a preset and settings"),
+    "figure": (dict, "the description of a figure"),
 }
 """Type and description of the fields that are no lists or numbers."""
 
@@ -53,6 +60,24 @@ class PlannedRun(NamedTuple):
     run_dir: Path
     variant: str = ""
     """Name in `variants`; empty without variants."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """Preset and overrides of the runs of some tasks or methods."""
+
+    tasks: tuple[str, ...] | None = None
+    """Tasks of the runs; None selects all."""
+    methods: tuple[str, ...] | None = None
+    """Methods of the runs; None selects all."""
+    preset: str | None = None
+    """Preset instead of the sweep's."""
+    settings: Settings = field(default_factory=dict)
+    """Overrides by dotted name; they win over `set`."""
+
+    def matches(self, task: str, method: str) -> bool:
+        """Return whether a run of this task and method is meant."""
+        return (self.tasks is None or task in self.tasks) and (self.methods is None or method in self.methods)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +93,8 @@ class Sweep:
     """Directory of the runs, with the same layout as that of `manyview train`."""
     set: Settings = field(default_factory=dict)
     """Overrides for all runs, by dotted name."""
+    where: tuple[Condition, ...] = ()
+    """Presets and overrides of some runs; later ones win."""
     variants: Mapping[str, Settings] = field(default_factory=dict)
     """Further overrides by name of the variant; every run is trained once per variant."""
     search: Search | None = None
@@ -81,6 +108,8 @@ class Sweep:
     later."""
     retries: int = 2
     """Number of times that a crashed run is resumed from its newest checkpoint before it is given up."""
+    figure: Settings = field(default_factory=dict)
+    """Description of the figure that the runs are for, as `manyview paper` reads it; no effect on runs."""
 
     def __post_init__(self) -> None:
         for name in ("tasks", "methods", "seeds"):
@@ -116,8 +145,11 @@ class Sweep:
                 self.plan_trial(corner)
             return [run for values in self.find_tried() for run in self.plan_trial(values)]
         variants = dict(self.variants) or {"": {}}
-        combinations = product(self.seeds, self.tasks, self.methods, variants.items())
-        planned = [self._plan_run(task, method, seed, *variant) for seed, task, method, variant in combinations]
+        configs = [
+            (variant, self._make_config(task, method, overrides))
+            for task, method, (variant, overrides) in product(self.tasks, self.methods, variants.items())
+        ]
+        planned = [self._place_run(config, seed, variant) for seed in self.seeds for variant, config in configs]
         if shared := [path for path, count in Counter(run.run_dir for run in planned).items() if count > 1]:
             raise ValueError(f"two runs in one directory: expected one directory each, got {shared[0]}. Rename a task")
         _check_existing_runs(planned)
@@ -125,10 +157,7 @@ class Sweep:
 
     def plan_trial(self, values: Values) -> list[PlannedRun]:
         """Return the runs of a search trial with these values, one per seed."""
-        runs = [
-            self._plan_run(self.tasks[0], self.methods[0], seed, format_directory_name(values), values)
-            for seed in self.seeds
-        ]
+        runs = [self._plan_run(seed, format_directory_name(values), values) for seed in self.seeds]
         if not all(run.config.evaluation.episodes for run in runs):
             raise ValueError("a search needs evaluations: expected evaluation.episodes of at least 1, got 0")
         return runs
@@ -142,23 +171,32 @@ class Sweep:
         """
         if self.search is None:
             return []
-        tried = self.search.find_tried(
-            self._plan_run(self.tasks[0], self.methods[0], self.seeds[0], "", {}).run_dir.parent
-        )
+        tried = self.search.find_tried(self._plan_run(self.seeds[0], "", {}).run_dir.parent)
         _check_existing_runs(run for values in tried for run in self.plan_trial(values))
         return tried
 
-    def _plan_run(self, task: str, method: str, seed: int, variant: str, overrides: Settings) -> PlannedRun:
+    def _plan_run(self, seed: int, variant: str, overrides: Settings) -> PlannedRun:
+        """Return a run of the only task and method of a search."""
+        return self._place_run(self._make_config(self.tasks[0], self.methods[0], overrides), seed, variant)
+
+    def _make_config(self, task: str, method: str, overrides: Settings) -> RunConfig:
         if ":" not in task:  # a user's own function can only be checked by calling it
             find_task(task)
-        preset = self.preset or choose_preset(task, method, accelerator=False)
-        config = load_preset(preset, task=task, method=method, seed=seed)
-        config = apply_sections(config, nest_overrides([*self.set.items(), *overrides.items()]))
+        conditions = [condition for condition in self.where if condition.matches(task, method)]
+        presets = [self.preset, *(condition.preset for condition in conditions)]
+        preset = next(filter(None, reversed(presets)), None) or choose_preset(task, method, accelerator=False)
+        config = load_preset(preset, task=task, method=method, seed=self.seeds[0])
+        settings = (self.set, *(condition.settings for condition in conditions), overrides)
+        config = apply_sections(config, nest_overrides(chain.from_iterable(group.items() for group in settings)))
         if config.scale.actors:
             raise ValueError(
                 f"runs of a sweep are single processes: expected scale.actors=0, got {config.scale.actors}. Use "
                 "`manyview train` for actors"
             )
+        return config
+
+    def _place_run(self, config: RunConfig, seed: int, variant: str) -> PlannedRun:
+        config = replace(config, seed=seed)
         default_dir = default_run_path(config).relative_to("runs")
         further_parts = [validate_directory_name(variant)] if variant else []
         run_dir = Path(self.out, *default_dir.parts[:-1], *further_parts, default_dir.name)
@@ -227,6 +265,31 @@ def _parse_sweep(plain: dict[str, Any]) -> Sweep:
         if name in plain and not is_number(plain[name]):
             raise ValueError(f"{name} must be a number that is at least 0, got {plain[name]!r}")
     parsed: dict[str, Any] = {name: tuple(plain[name]) for name in kinds if name in plain}
+    parsed["where"] = tuple(_parse_condition(condition, parsed) for condition in plain.get("where", []))
     if "search" in plain:
         parsed["search"] = parse_search(plain["search"])
     return Sweep(**{**plain, **parsed})
+
+
+def _parse_condition(plain: Any, names: Mapping[str, Sequence[str]]) -> Condition:
+    if not isinstance(plain, dict):
+        raise ValueError(f"invalid where: expected a table of settings, got {plain!r}")
+    settings = dict(plain)
+    selected = {name: settings.pop(name) for name in ("tasks", "methods") if name in settings}
+    for name, values in selected.items():
+        if not isinstance(values, list):
+            raise ValueError(f"invalid where.{name}: expected a list of names, got {values!r}")
+        for value in values:
+            check_choice(value, names[name], f"where.{name}")
+    preset = settings.pop("preset", None)
+    if preset is not None and not isinstance(preset, str):
+        raise ValueError(f"invalid where.preset: expected a name, got {preset!r}")
+    return Condition(**{name: tuple(values) for name, values in selected.items()}, preset=preset, settings=settings)
+
+
+def check_choice(value: object, choices: Collection[Any], name: str) -> None:
+    """Raise `ValueError` with the closest choice if a value is none of `choices`."""
+    if value not in choices:
+        close = get_close_matches(str(value), map(str, choices), n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(f"unknown {name} {value!r}: expected one of {', '.join(map(str, choices))}{hint}")

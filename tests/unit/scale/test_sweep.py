@@ -213,7 +213,7 @@ def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> No
         assert records(folder, "resume"), "it was begun from scratch"
     assert not records(always, "end")
     (given_up,) = [line for line in said.splitlines() if "given up after 2 attempts" in line]
-    assert re.search(r"crashing-always.*its process died; see night/.*seed1\.log", given_up)
-    assert re.search(r"crashing-always.*crashed \(1\), will be resumed", said)
+    assert re.search(r"crashing_envs-always.*its process died; see night/.*seed1\.log", given_up)
+    assert re.search(r"crashing_envs-always.*crashed \(1\), will be resumed", said)
     assert "Last result" not in said  # Tune's own words
     assert len(list((tmp_path / "night").glob(".tune*"))) == 1  # of the driver that was killed
