@@ -159,8 +159,8 @@ def _plot(figure: PaperFigure, out: Path | None) -> int:
             _write(figure, found, out)
     except (ValueError, OSError, ImportError) as error:
         return report_error(error)
-    for line in found.missing:
-        print_line(f"missing: {line}")
+    for note in found.notes:
+        print_line(note)
     if not found.groups:
         report_error(f"no runs of {figure.name} in {figure.sweep.out}. Train them with `manyview paper run`")
         return EXIT_FAILED

@@ -194,3 +194,4 @@ def _format_axes(axes: Any, task: str, unit: Unit, source: ReturnSource) -> None
         axes.legend(fontsize=8)
     else:
         axes.text(0.5, 0.5, "no runs yet", transform=axes.transAxes, ha="center", color="#808080")
+        axes.set(xticks=[], yticks=[])

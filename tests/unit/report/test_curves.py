@@ -174,6 +174,7 @@ def test_the_mean_goes_as_far_as_all_seeds_do(tmp_path: Path) -> None:
     assert mean.x.tolist() == [0, 1000, 2000]
     assert mean.returns.tolist() == [1.0, 2.0, 3.0]
     assert np.array_equal(mean.interval, [[0.0, 0.0, 0.0], [3.0, 3.0, 6.0]])
+    assert np.allclose(mean.std, [2**0.5, 2**0.5, 6**0.5])  # of 0, 0, 3; of 3, 0, 3; of 6, 0, 3
 
 
 def test_seeds_that_were_evaluated_at_other_times_are_met_between(tmp_path: Path) -> None:

@@ -51,6 +51,50 @@ def test_every_combination_is_a_run_with_the_settings_of_all_and_of_its_variant(
     assert [one.config.seed for one in planned] == [3] * 8 + [1] * 8
 
 
+def test_conditions_give_some_runs_a_preset_and_settings_and_later_ones_win(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "night.toml",
+        'tasks = ["toy/identity_continuous", "toy/deep_sea_continuous"]\nmethods = ["drqv2+mem", "sac+none"]\n',
+        SHORT + '[[where]]\nmethods = ["sac+none"]\npreset = "cpu"\n"replay.n_step" = 2\n"schedule.frames" = 800\n'
+        '[[where]]\ntasks = ["toy/deep_sea_continuous"]\n"replay.n_step" = 4\n'
+        '[variants.long]\n"schedule.frames" = 900\n[variants.short]\n',
+    )
+    planned = {
+        (run.config.task[4:8], run.config.method, run.variant): run.config for run in read_sweep(file).plan_runs()
+    }
+    shown = {key: (config.preset, config.replay.n_step, config.schedule.frames) for key, config in planned.items()}
+    assert shown == {
+        ("iden", "drqv2+mem", "long"): ("minute", 1, 900),
+        ("iden", "drqv2+mem", "short"): ("minute", 1, 400),
+        ("iden", "sac+none", "long"): ("cpu", 2, 900),
+        ("iden", "sac+none", "short"): ("cpu", 2, 800),
+        ("deep", "drqv2+mem", "long"): ("minute", 4, 900),
+        ("deep", "drqv2+mem", "short"): ("minute", 4, 400),
+        ("deep", "sac+none", "long"): ("cpu", 4, 900),
+        ("deep", "sac+none", "short"): ("cpu", 4, 800),
+    }
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ('where = ["a"]', "invalid where: expected a table of settings, got 'a'"),
+        ("where = 3", "invalid where: expected tables of tasks, methods, a preset and settings, got 3"),
+        ('where = [{methods = ["drqv2+non"]}]', "unknown where.methods 'drqv2+non': expected one of drqv2+none; did"),
+        ('where = [{tasks = "toy/identity"}]', "invalid where.tasks: expected a list of names"),
+        ("where = [{preset = 3}]", "invalid where.preset: expected a name, got 3"),
+        ('where = [{"replay.n_steps" = 3}]', "unknown setting replay.n_steps"),
+        ("figure = 3", "invalid figure: expected the description of a figure, got 3"),
+    ],
+)
+def test_conditions_that_are_wrong_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, reason: str
+) -> None:
+    file = written(tmp_path / "night.toml", f"{OWN}{condition}\n")
+    assert main(["sweep", str(file)]) == 2
+    assert reason in capsys.readouterr().err
+
+
 def test_the_sweep_of_the_docs_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "guides" / "sweeps.md").read_text()
     (tmp_path / "night.toml").write_text(page.split("```toml\n")[1].split("```")[0])

@@ -6,6 +6,7 @@ size; those of conditions without a preset hold at every size.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ import numpy as np
 from manyview.report.curves import Curve, CurveGroup, ReturnSource, read_curve
 from manyview.report.runs import BrokenRunError
 from manyview.scale.sweep import PlannedRun, Sweep, check_choice, read_sweep
+from manyview.train import RunDir
 
 Size = Literal["paper", "cpu"]
 FIGURES: Mapping[str, Path] = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.toml"))}
@@ -50,8 +52,8 @@ class FigureRuns:
 
     groups: Sequence[CurveGroup]
     """Curves by task and method, in the order of the sweep; cells without a run are left out."""
-    missing: Sequence[str]
-    """A line for each task and method that lacks runs, and for each method that cannot be planned."""
+    notes: Sequence[str]
+    """A line for each task and method with missing or unfinished runs, and for each method that cannot be planned."""
     planned: int
     read: int
 
@@ -117,22 +119,22 @@ def plan_methods(sweep: Sweep) -> tuple[list[PlannedRun], list[str]]:
 
 def collect_runs(figure: PaperFigure) -> FigureRuns:
     """Read the curves of all runs of a figure that exist, finished or not."""
-    planned, missing = plan_methods(figure.sweep)
+    planned, reasons = plan_methods(figure.sweep)
+    groups, notes = list[CurveGroup](), [f"missing: {reason}" for reason in reasons]
     cells: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in planned:
         cells.setdefault((run.config.task, run.config.method), []).append(run)
-    groups = []
-    for task, method in ((task, method) for task in figure.sweep.tasks for method in figure.sweep.methods):
+    for task, method in product(figure.sweep.tasks, figure.sweep.methods):
         runs = cells.get((task, method), [])
         curves = tuple(_read_curves(runs, figure.returns))
         if curves:
             groups.append(CurveGroup(task=task, label=method, curves=curves))
-        seeds = sorted({run.config.seed for run in runs} - {curve.seed for curve in curves})
-        if seeds:
-            missing.append(f"{task}, {method}: seeds {', '.join(map(str, seeds))}")
-    return FigureRuns(
-        groups=groups, missing=missing, planned=len(planned), read=sum(len(group.curves) for group in groups)
-    )
+        read = {curve.seed for curve in curves}
+        finished = {run.config.seed for run in runs if RunDir(run.run_dir).is_finished}
+        for state, seeds in (("missing", {run.config.seed for run in runs} - read), ("unfinished", read - finished)):
+            if seeds:
+                notes.append(f"{state}: {task}, {method}: seeds {', '.join(map(str, sorted(seeds)))}")
+    return FigureRuns(groups=groups, notes=notes, planned=len(planned), read=sum(len(group.curves) for group in groups))
 
 
 def _read_curves(runs: Sequence[PlannedRun], source: ReturnSource) -> Iterator[Curve]:
