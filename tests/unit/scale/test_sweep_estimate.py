@@ -24,14 +24,19 @@ def threads_as_they_were() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+def make_estimate(config: RunConfig) -> Any:
+    """Return what a trial measures: two hours, and 3 GB of which an update has one."""
+    return SimpleNamespace(config=config, seconds=7200.0, data_bytes=2 * 10**9, update_bytes=10**9)
+
+
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """Configs that are measured; a run takes two hours, and 3 GB of which an update has one."""
+    """Configs that are measured, without a trial."""
     configs: list[RunConfig] = []
 
     def estimate(config: RunConfig) -> Any:
         configs.append(config)
-        return SimpleNamespace(config=config, seconds=7200.0, data_bytes=2 * 10**9, update_bytes=10**9)
+        return make_estimate(config)
 
     monkeypatch.setattr(sweep_estimate, "estimate_run", estimate)
     return configs
@@ -88,16 +93,13 @@ def test_equal_settings_are_measured_once_for_several_sweeps(tmp_path: Path, mea
     assert len(measured) == 1
 
 
-@pytest.mark.usefixtures("measured")
 def test_a_run_that_cannot_be_measured_has_a_reason_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    estimate = sweep_estimate.estimate_run
-
     def fail_for_sac(config: RunConfig) -> Any:
         if config.agent_name == "sac":
             raise ModuleNotFoundError("dmc/hopper_hop needs dm_control")
-        return estimate(config)
+        return make_estimate(config)
 
     monkeypatch.setattr(sweep_estimate, "estimate_run", fail_for_sac)
     groups = list(estimate_groups(plan(tmp_path, "sac+none", "drqv2+none")))
