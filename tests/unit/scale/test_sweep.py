@@ -91,7 +91,7 @@ def test_conditions_that_are_wrong_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, reason: str
 ) -> None:
     file = written(tmp_path / "night.toml", f"{OWN}{condition}\n")
-    assert main(["sweep", str(file)]) == 2
+    assert main(["sweep", str(file), "--dry-run"]) == 2
     assert reason in capsys.readouterr().err
 
 
