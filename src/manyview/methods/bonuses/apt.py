@@ -66,7 +66,7 @@ class APT(DynamicsBonus):
         return self._reward_distances(self._search(self.encode(views, mask), indices=indices))
 
     @torch.no_grad()
-    def reward_states(self, views: Tensor, mask: Tensor) -> Tensor:
+    def reward_states(self, views: Tensor, mask: Tensor, features: Any = None) -> Tensor:  # noqa: ARG002
         return self._reward_distances(self._search(self.encode(views, mask)))
 
     @torch.no_grad()
