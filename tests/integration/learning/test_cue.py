@@ -10,7 +10,7 @@ SETTINGS: dict[str, Any] = {"replay": {"batch_size": 120}}
 STEPS = 4  # of an episode, whose best return is 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_recurrent_representation_remembers_the_cue() -> None:
     changes = {**SETTINGS, "representation": {"sequence_length": 5}}
     assert STEPS * score("toy/cue_continuous", "sac+dribo", frames=1_000, changes=changes) > 0.9
