@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from manyview.config.overrides import apply_overrides
+from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.config.presets import load_preset
 from manyview.config.schema import RunConfig
 from manyview.nn.module_state import find_differences
@@ -75,12 +75,14 @@ class Acceptance:
 
     @property
     def resume_frames(self) -> int:
-        return 120 if self.quick else 1000
+        return 60 if self.quick else 1000
 
     def make_config(self, preset: str, task: str, overrides: Mapping[str, Any]) -> RunConfig:
         """Return the config of a run on the device."""
         config = load_preset(preset, task=task, method=METHOD, seed=1)
-        return apply_overrides(apply_overrides(config, {"compute": {"device": str(self.device)}}), dict(overrides))
+        device = {"compute": {"device": str(self.device)}}
+        sizes = {"replay": {"batch_size": QUICK_BATCH}} if self.quick else {}
+        return apply_overrides(config, merge_overrides({**device, **sizes}, dict(overrides)))
 
 
 @dataclass
@@ -193,7 +195,7 @@ def _train_to_end(acceptance: Acceptance, directory: Path) -> Any:
 def _train(acceptance: Acceptance, directory: Path, *, stop_at: float) -> None:
     frames = acceptance.resume_frames
     overrides = {
-        "schedule": {"frames": frames, "random_steps": 20, "seed_frames": 40},
+        "schedule": {"frames": frames, "random_steps": 10, "seed_frames": 20},
         "evaluation": {"every_frames": frames, "episodes": 1},
         "logging": {"every_steps": 10, "checkpoint_every_frames": frames},
     }
@@ -205,7 +207,7 @@ def _train(acceptance: Acceptance, directory: Path, *, stop_at: float) -> None:
 
 def learn_toy(acceptance: Acceptance, figures: Figures) -> None:
     """Learning of a toy task."""
-    overrides = {"schedule": {"frames": 120, "random_steps": 20, "seed_frames": 40}} if acceptance.quick else {}
+    overrides = {"schedule": {"frames": 60, "random_steps": 10, "seed_frames": 20}, "evaluation": {"episodes": 2}} if acceptance.quick else {}
     config = acceptance.make_config("minute", TOY, overrides)
     _learn(acceptance, config, figures, max_s=LEARNING_S)
     figures["min_score"] = MIN_TOY_SCORE
@@ -225,8 +227,7 @@ def learn_dmc(acceptance: Acceptance, figures: Figures) -> None:
 def forecast_paper_run(acceptance: Acceptance, figures: Figures) -> None:
     """Hours and memory of the first run of the paper's first figure, by its dry run."""
     _check_dmc()
-    overrides = {"replay": {"batch_size": QUICK_BATCH}} if acceptance.quick else {}
-    estimate = estimate_run(acceptance.make_config(PAPER_PRESET, PAPER_TASK, overrides))
+    estimate = estimate_run(acceptance.make_config(PAPER_PRESET, PAPER_TASK, {}))
     figures |= {"task": PAPER_TASK, "method": METHOD, "preset": PAPER_PRESET, "hours": estimate.seconds / 3600}
     figures |= {"step_ms": 1e3 * estimate.step_s, "update_ms": 1e3 * estimate.update_s}
     figures |= {"replay": format_bytes(estimate.data_bytes), "free_memory": format_bytes(estimate.free_bytes)}
