@@ -125,20 +125,27 @@ def measure_speed(acceptance: Acceptance, figures: Figures) -> None:
 
 def check_bfloat16(acceptance: Acceptance, figures: Figures) -> None:
     """Error and gain of bfloat16 against float32."""
-    _compare_updates(acceptance, figures, "bfloat16", bfloat16=True)
+    _compare_updates(acceptance, figures, "bfloat16")
 
 
 def check_compile(acceptance: Acceptance, figures: Figures) -> None:
     """Error and gain of a compiled encoder against the same without compilation."""
-    _compare_updates(acceptance, figures, "compile", compiled=True)
+    _compare_updates(acceptance, figures, "compile")
 
 
-def _compare_updates(acceptance: Acceptance, figures: Figures, name: str, **options: bool) -> None:
-    """Compare outputs and time of an update with those of float32 without compilation."""
+def _compare_updates(acceptance: Acceptance, figures: Figures, change: str) -> None:
+    """Compare outputs and time of a changed update with those of float32 without compilation."""
     reference, update = (
-        MEMUpdate(views=VIEWS, batch=acceptance.batch, device=acceptance.device, **choice) for choice in ({}, options)
+        MEMUpdate(
+            views=VIEWS,
+            batch=acceptance.batch,
+            device=acceptance.device,
+            bfloat16=name == "bfloat16",
+            compiled=name == "compile",
+        )
+        for name in ("", change)
     )
-    expected, outputs, limit = reference.compute_outputs(), update.compute_outputs(), MAX_ERRORS[name]
+    expected, outputs, limit = reference.compute_outputs(), update.compute_outputs(), MAX_ERRORS[change]
     errors = {
         key: float((outputs[key] - value).double().norm() / value.double().norm()) for key, value in expected.items()
     }
@@ -207,7 +214,8 @@ def _train(acceptance: Acceptance, directory: Path, *, stop_at: float) -> None:
 
 def learn_toy(acceptance: Acceptance, figures: Figures) -> None:
     """Learning of a toy task."""
-    overrides = {"schedule": {"frames": 60, "random_steps": 10, "seed_frames": 20}, "evaluation": {"episodes": 2}} if acceptance.quick else {}
+    schedule = {"frames": 60, "random_steps": 10, "seed_frames": 20}
+    overrides = {"schedule": schedule, "evaluation": {"episodes": 2}} if acceptance.quick else {}
     config = acceptance.make_config("minute", TOY, overrides)
     _learn(acceptance, config, figures, max_s=LEARNING_S)
     figures["min_score"] = MIN_TOY_SCORE

@@ -43,6 +43,7 @@ def test_at_full_length_the_sizes_are_those_of_the_paper() -> None:
     full = Acceptance(device=torch.device("cpu"))
     config = full.make_config(kit.PAPER_PRESET, kit.PAPER_TASK, {})
     batch = make_random_batch(views=kit.VIEWS, batch=2)
+    assert config.env.frame_stack is not None
     assert full.batch == config.replay.batch_size == 256
     assert batch.views.shape == (2, 3, 3 * config.env.frame_stack, config.env.image_size, config.env.image_size)
 

@@ -90,7 +90,8 @@ class Reference:
         )
         action, log_prob, _ = self.act(online, noise)
         value = self.predict(learner.target_critic, target, action).min() - 0.1 * log_prob
-        return self.data.reward_ext[row].double() + self.data.discount[row].double() * value
+        result: Tensor = self.data.reward_ext[row].double() + self.data.discount[row].double() * value
+        return result
 
     def compute_critic_loss(self) -> Tensor:
         total = torch.zeros(()).double()
