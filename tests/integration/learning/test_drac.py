@@ -1,4 +1,4 @@
-"""An augmentation that changes the goal costs a fixed choice more than a bandit.
+"""PPO learns from augmented images, also with those that show another goal.
 
 Every seed of every choice, as a table: `python -m tests.integration.learning.test_drac`.
 """
@@ -24,8 +24,8 @@ def score_choice(choice: str, *, frames: int = FRAMES, seed: int = 1, **settings
 
 
 @pytest.mark.slow
-def test_an_augmentation_that_keeps_the_goal_does_not_prevent_learning() -> None:
-    assert score_choice("cutout") > 0.5  # of random actions: 0.11
+def test_ppo_learns_with_the_bandit() -> None:
+    assert score_choice("bandit", frames=4_000) > 0.5  # 0.77 to 0.86 in three seeds; random actions: 0.11
 
 
 if __name__ == "__main__":
