@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.small_update import BareSAC, Update
-from manyview.agents.off_policy import EncodedBatch
+from manyview.agents.encoded_batch import EncodedBatch
 from manyview.data import Batch
 from manyview.train.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory

@@ -17,11 +17,10 @@ from experiments.tables import Row
 from manyview.agents import OffPolicyAgent
 from manyview.config.schema import RunConfig
 from manyview.data.action_spec import ActionSpec
-from manyview.data.batch import Batch
+from manyview.data.batch import Batch, get_rewarded_views
 from manyview.data.batch_augmentation import ImageAugmentation
 from manyview.mem.knn import ReferenceSet, knn_distance
 from manyview.methods import AGENTS, Bonus, BuildContext, MEMBonusConfig
-from manyview.methods.interfaces import get_rewarded_views
 from manyview.nn.normalization import make_reward_moments
 from manyview.nn.trunks import init_orthogonal
 from manyview.train.manifest import describe_commit

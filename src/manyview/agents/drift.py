@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyview.data.batch import Batch
+from manyview.data.batch import Batch, RewardedState, get_rewarded_views
 from manyview.data.neighbors import make_group_mask
-from manyview.methods.interfaces import HasFeatureBank, RewardedState, get_rewarded_views
+from manyview.methods.interfaces import HasFeatureBank
 from manyview.nn.soft_update import make_target, soft_update
 
 

@@ -5,18 +5,19 @@ Image augmentation, target networks, the bonus of a replay batch and statistics 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from manyview.agents.base import Agent, compute_in_float32
 from manyview.agents.drift import DriftMeter, compute_stored_drift, has_trained_parameters
+from manyview.agents.encoded_batch import EncodedBatch, TrainingInputs, select_rows
 from manyview.agents.noise import NoiseColor, sample_pink_noise
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
 from manyview.data.neighbors import NeighborFn, NeighborSearch
-from manyview.data.sequences import Sequences, pack_sequences
+from manyview.data.sequences import pack_sequences
 from manyview.methods.interfaces import (
     Bonus,
     BuildContext,
@@ -28,7 +29,7 @@ from manyview.methods.interfaces import (
     find_stored_features,
 )
 from manyview.methods.recurrent import Recurrent
-from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction, weighted_mean
+from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
 from manyview.nn.normalization import RunningMoments
 from manyview.nn.optim import make_adam
 from manyview.nn.soft_update import make_target, soft_update
@@ -79,36 +80,6 @@ class OffPolicyConfig:
         check_unit_interval(self, "encoder_tau", "view_dropout")
         if self.encoder_lr is not None:
             check_positive(self, "encoder_lr")
-
-
-class EncodedBatch(NamedTuple):
-    """Augmented views of a replay batch and the representation's features of them."""
-
-    views: Tensor  # [B, V, C, H, W] uint8
-    mask: Tensor  # [B, V], after view dropout
-    features: Any
-    """Features of s_t, with gradient."""
-    next_features: Any
-    """Features of s_{t+n}, without gradient."""
-    target_next_features: Any
-    """Features of s_{t+n} by the target encoder."""
-    sequences: tuple[Sequences, Sequences] | None = None
-    """Two augmentations of the batch's sequences, the first one encoded; None for independent transitions."""
-
-
-class TrainingInputs(NamedTuple):
-    """States that critics and actor learn on: of all views, then of each single one if the representation has them."""
-
-    states: Tensor  # [N * B, S], the B states of all views first
-    weights: Tensor | None = None  # [N * B] in the losses, of sum 1; None for a plain mean
-
-    def repeat(self, values: Tensor) -> Tensor:
-        """Return `values` [B, ...] for all states [N * B, ...]."""
-        return torch.cat([values] * (len(self.states) // len(values)))
-
-    def average(self, losses: Tensor) -> Tensor:
-        """Return the mean of `losses` [N * B] by the weights of their states."""
-        return weighted_mean(losses, self.weights)
 
 
 class OffPolicyAgent(Agent):
@@ -195,7 +166,7 @@ class OffPolicyAgent(Agent):
             return self.representation.encode(views, batch.mask)
         sequences = pack_sequences(batch)
         features = self.representation.encode_sequences(sequences._replace(views=self.prepare_views(sequences.views)))
-        return _select_rows(features, sequences.rows)
+        return select_rows(features, sequences.rows)
 
     def encode_batch(self, batch: Batch) -> EncodedBatch:
         """Augment a batch and encode s_t, with gradient, and s_{t+n}, without."""
@@ -227,11 +198,11 @@ class OffPolicyAgent(Agent):
         )
         features = representation.encode_sequences(first, self.generator)
         with torch.no_grad():
-            next_features = target_next_features = _select_rows(features, packed.next_rows, detach=True)
+            next_features = target_next_features = select_rows(features, packed.next_rows, detach=True)
             if target_representation is not representation:
                 target_features = target_representation.encode_sequences(first, self.generator)
-                target_next_features = _select_rows(target_features, packed.next_rows)
-        views, features = first.views[packed.rows], _select_rows(features, packed.rows)
+                target_next_features = select_rows(target_features, packed.next_rows)
+        views, features = first.views[packed.rows], select_rows(features, packed.rows)
         return EncodedBatch(views, batch.mask, features, next_features, target_next_features, (first, second))
 
     def update_sequences(self, encoded: EncodedBatch) -> dict[str, Tensor]:
@@ -372,8 +343,3 @@ class OffPolicyAgent(Agent):
     def sample_noise(self, like: Tensor) -> Tensor:
         """Return standard normal noise of the shape of `like`, drawn on the CPU: equal on every device."""
         return torch.randn(like.shape, generator=self.generator, device=self.generator.device).to(like.device)
-
-
-def _select_rows(features: Any, rows: Tensor, *, detach: bool = False) -> Any:
-    """Return rows of the features, a `NamedTuple` of tensors."""
-    return features._make((part.detach() if detach else part)[rows] for part in features)

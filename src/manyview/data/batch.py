@@ -1,10 +1,13 @@
 """Batches for the learner: `Batch` of a replay buffer, `Minibatch` of a rollout buffer."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+RewardedState = Literal["current", "next"]
+"""State of an n-step transition that a bonus rewards: s_t or s_{t+n}."""
 
 
 class Batch(NamedTuple):
@@ -70,3 +73,15 @@ def get_next(batch: Batch | Minibatch) -> tuple[Tensor, Tensor, Tensor]:
             "minibatch without next views: expected a bonus with uses_next_views=True, or get_minibatch(with_next=True)"
         )
     return batch.next_views, batch.next_mask, batch.has_next
+
+
+def get_rewarded_views(batch: Batch | Minibatch, state: RewardedState) -> tuple[Tensor, Tensor, Tensor]:
+    """Return views, mask and replay indices of the rewarded state.
+
+    Rollouts reward the current state; the rows of a minibatch are numbered.
+    """
+    if isinstance(batch, Minibatch):
+        return batch.views, batch.mask, torch.arange(len(batch.views), device=batch.views.device)
+    if state == "next":
+        return batch.next_views, batch.next_mask, batch.next_indices
+    return batch.views, batch.mask, batch.indices

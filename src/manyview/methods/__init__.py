@@ -1,5 +1,6 @@
 """Representations, bonuses and the registries of all parts; the modules of MEM itself are the package `mem`."""
 
+from manyview.data.batch import get_rewarded_views
 from manyview.methods.bonuses.apt import APT, APTConfig
 from manyview.methods.bonuses.icm import ICM, ICMConfig
 from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, OwnEncoderConfig
@@ -24,7 +25,6 @@ from manyview.methods.interfaces import (
     RunSettings,
     StoresFeatures,
     find_stored_features,
-    get_rewarded_views,
 )
 from manyview.methods.recurrent import Memory, Recurrent
 from manyview.methods.registry import (

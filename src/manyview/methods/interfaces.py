@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-import torch
 from torch import Tensor, nn
 
 from manyview.data.action_spec import ActionSpec
-from manyview.data.batch import Batch, Minibatch
+from manyview.data.batch import Batch, Minibatch, RewardedState
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer
@@ -32,7 +31,6 @@ from manyview.utils.validation import check_choices
 
 DataSource = Literal["replay", "rollout", "sequences"]
 """Data that an agent learns from: transitions of a replay buffer, rollouts, or sequences of a replay buffer."""
-RewardedState = Literal["current", "next"]
 FeatureSource = Literal["online", "target"]
 
 
@@ -239,10 +237,7 @@ class HasUpdate(Protocol):
     def update(self, batch: Batch | Minibatch, features: Any) -> dict[str, Tensor]:
         """Update these networks after the step of encoder and critic, and return metrics.
 
-        Args:
-            batch: s_t, a_t and more, without augmentation.
-            features: those that `compute_loss` got; their graph is gone, so detach them.
-
+        `batch` is without augmentation; `features` are those that `compute_loss` got. Their graph is gone: detach them.
         """
 
 
@@ -352,15 +347,3 @@ class BuildContext:
                 f"bonus.views: expected some of {', '.join(self.view_names)}, got {', '.join(unknown) or 'none'}"
             )
         return [self.view_names.index(name) for name in names]
-
-
-def get_rewarded_views(batch: Batch | Minibatch, state: RewardedState) -> tuple[Tensor, Tensor, Tensor]:
-    """Return views, mask and replay indices of the rewarded state.
-
-    Rollouts reward the current state; the rows of a minibatch are numbered.
-    """
-    if isinstance(batch, Minibatch):
-        return batch.views, batch.mask, torch.arange(len(batch.views), device=batch.views.device)
-    if state == "next":
-        return batch.next_views, batch.next_mask, batch.next_indices
-    return batch.views, batch.mask, batch.indices

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyview.data.batch import Batch
+from manyview.data.batch import Batch, get_rewarded_views
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem.config import DistanceScale
 from manyview.mem.knn import knn_distance, windowed_knn_distance
 from manyview.methods.bonuses.dynamics import DynamicsBonus, DynamicsConfig
 from manyview.methods.bonuses.stored_search import check_num_rows
-from manyview.methods.interfaces import BuildContext, RunSettings, get_rewarded_views
+from manyview.methods.interfaces import BuildContext, RunSettings
 from manyview.methods.registry import register_bonus
 from manyview.methods.representations.pixel import PixelFeatures
 from manyview.nn.normalization import CumulativeMoments

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from manyview.data.batch import Batch, Minibatch, get_next
+from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_views
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem import (
@@ -28,7 +28,7 @@ from manyview.methods.bonuses.stored_search import (
     check_search,
     get_neighbor_distances,
 )
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, FeatureSource, RunSettings, get_rewarded_views
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, FeatureSource, RunSettings
 from manyview.methods.registry import register_bonus
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.utils.validation import SettingError, check_positive

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.data.batch import Batch
+from manyview.data.batch import Batch, get_rewarded_views
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem.knn import knn_distance, windowed_knn_distance
@@ -22,7 +22,7 @@ from manyview.methods.bonuses.stored_search import (
     check_search,
     get_neighbor_distances,
 )
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, RunSettings, get_rewarded_views
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, RunSettings
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
 from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.data.batch import Batch, Minibatch
+from manyview.data.batch import Batch, Minibatch, get_rewarded_views
 from manyview.data.rollout_buffer import RolloutBuffer
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, get_rewarded_views
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
 from manyview.nn.optim import make_adam, optimizer_step

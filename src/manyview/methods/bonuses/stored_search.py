@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyview.data import Batch, ReplayBuffer
+from manyview.data.batch import RewardedState
 from manyview.data.neighbors import FeatureRows, get_feature_rows, iter_neighbor_rows
 from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
-from manyview.methods.interfaces import RewardedState, RunSettings
+from manyview.methods.interfaces import RunSettings
 from manyview.utils.validation import SettingError, check_at_least, check_choices
 
 SearchSet = Literal["buffer", "batch"]

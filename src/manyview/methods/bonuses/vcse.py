@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from manyview.data.batch import Batch
+from manyview.data.batch import Batch, get_rewarded_views
 from manyview.mem.neighbor_selection import measure_all_pairs
 from manyview.methods.bonuses.dynamics import DynamicsBonus, DynamicsConfig
-from manyview.methods.interfaces import BuildContext, RunSettings, get_rewarded_views
+from manyview.methods.interfaces import BuildContext, RunSettings
 from manyview.methods.registry import register_bonus
 from manyview.methods.representations.pixel import PixelFeatures
 from manyview.nn.heads import TwinCritic

@@ -12,13 +12,13 @@ from scipy.spatial.distance import cdist
 
 from benchmarks.run_comparison import compare_trees
 from manyview.data import Batch, ReplayBuffer, Sampler
+from manyview.data.batch import RewardedState
 from manyview.data.layout import FeatureShape
 from manyview.data.neighbors import NeighborSearch, iter_neighbor_rows
 from manyview.envs import MASK, View, wrap
 from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
 from manyview.methods import MEMBonusConfig, RE3Config
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
-from manyview.methods.interfaces import RewardedState
 from manyview.scale import ray_runtime
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.replay_shard import ReplayShard

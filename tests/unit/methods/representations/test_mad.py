@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from manyview.agents import DrQv2
-from manyview.agents.off_policy import TrainingInputs
+from manyview.agents.encoded_batch import TrainingInputs
 from manyview.config.overrides import apply_overrides
 from manyview.methods import MAD, MADConfig
 from manyview.train import make_config
