@@ -37,7 +37,8 @@ class Expert:
         self._policy, self._env = ENV_POLICY_MAP[f"{name}-v3"](), env
 
     def act(self) -> Any:
-        simulator: Any = inside(self._env)._simulator._env
+        wrapped: Any = inside(self._env)._simulator
+        simulator = wrapped._env
         now = simulator._get_curr_obs_combined_no_goal()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # experts overshoot, and say so

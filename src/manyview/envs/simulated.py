@@ -48,7 +48,7 @@ class SimulatedEnv(MultiViewEnv):
 
     versioned_packages: ClassVar[str]
     """Packages whose versions determine the states that the same actions lead to."""
-    added_cameras: ClassVar[Mapping[str, Orbit]] = {}
+    added_cameras: Mapping[str, Orbit] = {}
     """Cameras by name that the model does not have."""
     rangefinders: ClassVar[bool] = True
     """True if the rays of range finders are rendered."""

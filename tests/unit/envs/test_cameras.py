@@ -361,7 +361,7 @@ def test_a_camera_of_opencv_shows_the_same_colors(deadline_s: float | None) -> N
 def test_images_with_channels_first_are_taken_on_request() -> None:
     tall = np.zeros((3, 8, 9), np.uint8)
     tall[0, 1, 2] = 50
-    views = {
+    views: dict[str, ViewSource] = {
         "camera": Camera(lambda: tall, channels_first=True),
         "torch": FromObservation("pixels/torch", channels_first=True, channels="bgr"),
     }

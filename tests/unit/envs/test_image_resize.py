@@ -120,7 +120,8 @@ def test_the_result_is_a_new_square_with_the_same_channels(shape: tuple[int, int
     image = draw(*shape)
     before = image.copy()
     resized = resize_image(image, 8, aspect)
-    assert (resized.shape, resized.dtype) == ((8, 8, shape[2]), np.uint8)
+    assert resized.shape == (8, 8, shape[2])
+    assert resized.dtype == np.uint8
     resized[:] = 0
     assert np.array_equal(image, before)
 

@@ -166,7 +166,7 @@ def test_the_first_image_shows_things_where_they_are(task: str) -> None:
         observation, _ = env.reset(seed=seed)
         base: Any = get_base(env)
         mujoco.mj_forward(*base.get_model_data())
-        images = base.render_views().images
+        images: dict[str, Any] = base.render_views().images
         assert all(np.array_equal(observation[name], image) for name, image in images.items())
         if task.startswith("fetch/"):
             assert np.allclose(base._simulator.data.site("target0").xpos, base._simulator._base.goal)
@@ -184,7 +184,7 @@ def test_the_goal_is_visible_in_the_default_views(task: str) -> None:
         observation, _ = env.reset(seed=seed)
         color = model.site("target0").rgba.copy()
         model.site("target0").rgba[3] = 0.0
-        hidden = base.render_views().images["table_top"]
+        hidden: Any = base.render_views().images["table_top"]
         model.site("target0").rgba[:] = color
         visible += not np.array_equal(observation["table_top"], hidden)
     assert visible >= 4  # the arm can hide it

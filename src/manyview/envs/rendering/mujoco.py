@@ -155,7 +155,7 @@ class _GLRenderer:
         self, max_size: int, quality: RenderQuality, scale: int, rangefinders: bool, added_cameras: Mapping[str, Orbit]
     ) -> None:
         self._quality, self._scale, self._rangefinders = quality, scale, rangefinders
-        self._added_cameras: Mapping[str | int | Orbit, Orbit] = {**added_cameras}
+        self._added_cameras = dict[str | int | Orbit, Orbit](added_cameras.items())
         self._max_size = max_size * scale
         self._model: Any = None
         self._gl_context: Any = None

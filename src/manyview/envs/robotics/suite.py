@@ -4,6 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from manyview.envs.rendering.gl import configure_headless_gl
 from manyview.envs.rendering.mujoco import Orbit
 from manyview.envs.suite import Suite, Task, TaskSettings
 from manyview.envs.views import Observation
@@ -12,7 +13,7 @@ ADDED_CAMERAS = {
     "table_side": Orbit("table0", distance=1.8, azimuth=90.0, elevation=-25.0),
     "table_top": Orbit("table0", distance=1.5, azimuth=180.0, elevation=-90.0),
 }
-"""Cameras that Fetch's models lack: of its own, only `external_camera_0` shows the table."""
+"""Cameras that Fetch's models lack, of which only `external_camera_0` shows the table."""
 FETCH_CAMERAS = ("head_camera_rgb", "gripper_camera_rgb", "lidar", "external_camera_0", *ADDED_CAMERAS)
 ADROIT_CAMERAS = ("fixed", "vil_camera")
 PEN_CAMERAS = (*ADROIT_CAMERAS, "view_1", "view_2", "view_3", "view_4", "view_5")
@@ -46,9 +47,10 @@ def _build_task(task_id: str) -> Task:
 
 
 def _make_env(task: Task, settings: TaskSettings) -> gym.Env[Observation, Any]:
+    configure_headless_gl()  # before mujoco is imported
     from manyview.envs.robotics.env import GymnasiumRobotics
 
-    return GymnasiumRobotics(task, settings)
+    return GymnasiumRobotics(task, settings, env_id=ENV_IDS[task.id], added_cameras=ADDED_CAMERAS)
 
 
 def _build_suite(name: str, title: str) -> Suite:
