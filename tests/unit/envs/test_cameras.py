@@ -32,6 +32,7 @@ from manyview.envs.image_resize import resize_image
 from manyview.envs.testing import EnvironmentContract, are_equal
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Image, MultiViewEnv, Observation, State, View
+from manyview.envs.wrappers.observation import ResizeViews, SelectViews
 
 GREEN = np.full((6, 8, 3), (0, 255, 0), np.uint8)
 GREEN[0] = 7
@@ -451,6 +452,14 @@ def test_a_wrong_image_is_named_before_it_is_resized() -> None:
 
     with pytest.raises(ContractError, match=r"view 'side': expected uint8 of shape \(6, 8, 3\)"):
         wrap(Wrong(), image_size=3).reset()
+
+
+def test_a_restored_observation_is_resized_and_selected_too() -> None:
+    env = SelectViews(ResizeViews(HiddenGoal(), 7), ["row"])
+    env.reset(seed=0)
+    expected = env.step(0)[0]
+    assert expected["row"].shape == (7, 7, 1)
+    assert are_equal(env.restore(env.snapshot()), expected)
 
 
 class TestResizedContract(EnvironmentContract):

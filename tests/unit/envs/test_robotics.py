@@ -148,6 +148,16 @@ def test_who_reaches_the_goal_succeeds_and_the_episode_continues(task: str) -> N
     env.close()
 
 
+def test_a_success_in_any_frame_of_a_repeated_action_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make_small("fetch/reach", action_repeat=2)
+    env.reset(seed=0)
+    results = iter([(0.0, True, False), (-1.0, False, False)])
+    monkeypatch.setattr(get_base(env)._simulator, "step", lambda _: next(results))
+    _, reward, *_, info = env.step(np.zeros(4, np.float32))
+    assert (reward, info["success"]) == (-1.0, True)
+    env.close()
+
+
 def test_a_repeated_action_ends_with_the_episode() -> None:
     env = make_small("fetch/reach", action_repeat=4)
     env.reset(seed=0)
