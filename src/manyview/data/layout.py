@@ -36,8 +36,8 @@ def validate_replay_views(views: Sequence[View]) -> tuple[View, ...]:
     shapes = {view.name: view.shape for view in views}
     if len(set(shapes.values())) > 1:
         raise ValueError(
-            f"views differ in size: expected one size, got {shapes}. A batch is one tensor [B, V, C, H, W]: give all "
-            "cameras one size when you make the environment."
+            f"views differ in size: expected one size, got {shapes}. A batch is one tensor [B, V, C, H, W]: set "
+            "env.image_size, or give all cameras one size when you make the environment."
         )
     for view in views:
         if view.derived_from is None:
