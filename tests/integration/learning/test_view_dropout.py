@@ -45,3 +45,12 @@ def test_each_camera_alone_reaches_its_bound(method: str, task: str, frames: int
         figure(with_dropout[name] / BOUND, f"of the bound of {name}")
         assert with_dropout[name] >= 0.9 * BOUND, (with_dropout, without)
     assert with_dropout["both"] >= 0.9
+
+
+@pytest.mark.long
+def test_mad_reaches_the_bound_of_each_camera_without_dropout(figure: Figure) -> None:
+    scores = score_cameras("sac+mad", "toy/hidden_goal_continuous", frames=1_000, dropout=0.0)
+    for name in ("column", "row"):
+        figure(scores[name] / BOUND, f"of the bound of {name}")
+        assert scores[name] >= 0.9 * BOUND, scores
+    assert scores["both"] >= 0.9

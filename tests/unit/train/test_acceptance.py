@@ -56,6 +56,7 @@ def test_bfloat16_is_within_its_error(quick: Acceptance) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # those of the compiler
 def test_a_compiled_encoder_equals_the_other(quick: Acceptance) -> None:
     assert run("compile", quick)["error_state"] < 1e-4
 
