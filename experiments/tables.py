@@ -205,8 +205,8 @@ def select_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     Those of a part are named as in presets, such as `bonus.mem.k`: a variant has runs of several methods. Left out are
     task, method and seed, which are columns, and groups that the run does not use.
     """
-    (data,) = AGENTS[config["agent"][NAME]].data
-    unused = {"task", "method", "seed", "logging", "replay" if data == "rollout" else "rollout"}
+    is_on_policy = AGENTS[config["agent"][NAME]].data == ("rollout",)
+    unused = {"task", "method", "seed", "logging", "replay" if is_on_policy else "rollout"}
     used = {name: value for name, value in config.items() if name not in unused}
     for kind in PARTS:
         settings = dict(used[kind])

@@ -186,7 +186,7 @@ def test_a_run_with_a_part_that_is_not_installed_is_refused_by_its_name(
         assert main(command) == 2
         shown = capsys.readouterr()
         assert shown.out == ""
-        assert shown.err.startswith(f"{foreign / 'config.json'}: unknown bonus 'nope': expected one of mem, none, ")
+        assert shown.err.startswith(f"{foreign / 'config.json'}: unknown bonus 'nope': expected one of apt, icm, mem, ")
         assert shown.err.endswith("install the package that provides it\n")
 
 
