@@ -62,7 +62,7 @@ class VCSEConfig(DynamicsConfig):
 class VCSE(DynamicsBonus):
     """Bonus `r̂ = ψ(n_v + 1) / dim(φ) + log(2 ε)` with critics of the task's reward, on the policy's features.
 
-    ε is the distance to the k-th neighbor under max(|φ - φ'|, |v - v'|), and n_v the number of states with values
+    ε is the distance to the k-th neighbor under `max(|φ - φ'|, |v - v'|)`, and n_v the number of states with values
     nearer than ε. v is the standardized value of the policy's greedy action.
 
     PAPER: D49. The targets of these critics also use the greedy action, without the agent's noise.
