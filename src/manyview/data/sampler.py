@@ -221,4 +221,5 @@ def _allocate_pinned(like: NDArray[np.uint8]) -> NDArray[Any]:
 
 
 def _to_tensor(part: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(part))
+    # Always a copy: numpy calls a field of a single record contiguous, whose strides torch refuses.
+    return torch.from_numpy(np.array(part, order="C"))

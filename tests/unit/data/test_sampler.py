@@ -52,6 +52,15 @@ def test_a_batch_has_the_shapes_and_types_it_promises() -> None:
     assert np.array_equal(batch.next_mask.numpy(), next_mask)
 
 
+def test_a_batch_of_a_single_row_is_the_step_at_its_index() -> None:
+    replay = filled()
+    batch = sampler(replay, batch_size=1).sample()
+    views, mask = replay.stack_frames(batch.indices.numpy())
+    assert np.array_equal(batch.views.numpy(), views)
+    assert np.array_equal(batch.mask.numpy(), mask)
+    assert batch.action.item() == replay.steps["action"][int(batch.indices) % replay.capacity]
+
+
 def test_the_next_indices_are_those_of_the_next_views() -> None:
     replay = filled()
     batch = sampler(replay, batch_size=64).sample()
