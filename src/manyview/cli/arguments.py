@@ -14,6 +14,14 @@ from manyview.utils.text import sanitize_text
 JsonFlag = Annotated[
     bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json", help="Print a JSON list instead of a table.")
 ]
+OwnTaskOption = Annotated[
+    str | None,
+    tyro.conf.arg(
+        metavar="MODULE:FUNCTION",
+        help="Confirm the task of a run on your own environment, because it is code to execute.",
+        help_behavior_hint="",
+    ),
+]
 MAX_LINE_CHARS = 2_000
 SETTING_FLAG = re.compile(r"--(?P<no>no-)?(?P<name>\w[\w-]*(?:\.[\w-]+)+)(?:=(?P<value>.*))?", re.S)
 """Flag of a setting; the dot tells it from other options."""

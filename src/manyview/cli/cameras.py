@@ -8,7 +8,14 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, JsonFlag, print_line, report_error
+from manyview.cli.arguments import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    JsonFlag,
+    OwnTaskOption,
+    print_line,
+    report_error,
+)
 from manyview.deploy.camera_figure import draw_cameras, format_cameras
 from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, estimate_mean, measure_cameras
 from manyview.envs.contract import ContractError, EnvError
@@ -28,14 +35,7 @@ def cameras(
         Path | None,
         arg(metavar="FILE", help="Draw the tables to this .png, .svg or .pdf file.", help_behavior_hint=""),
     ] = None,
-    own_task: Annotated[
-        str | None,
-        arg(
-            metavar="MODULE:FUNCTION",
-            help="Confirm the task of runs on your own environment, because it is code to execute.",
-            help_behavior_hint="",
-        ),
-    ] = None,
+    own_task: OwnTaskOption = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Measure what each camera is worth to a trained policy.

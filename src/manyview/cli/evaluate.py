@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, OwnTaskOption, print_line, report_error
 from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
@@ -48,14 +48,7 @@ def evaluate(
             help_behavior_hint="(default: train)",
         ),
     ] = None,
-    own_task: Annotated[
-        str | None,
-        arg(
-            metavar="MODULE:FUNCTION",
-            help="Confirm the task of a run on your own environment, because it is code to execute.",
-            help_behavior_hint="",
-        ),
-    ] = None,
+    own_task: OwnTaskOption = None,
     as_json: Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON object instead of text.")] = False,
 ) -> int:
     """Evaluate the newest checkpoint of a run without exploration noise."""
