@@ -87,6 +87,7 @@ def measure_cameras(
         log(f"{camera} {kind}: {episodes} episodes")
         fault = Fault(view=camera, kind=kind, lasts="episode", at_step=0)
         fault_returns[camera, kind] = np.array(player.play(episodes=episodes, faults=[fault]).evaluation.returns)
+    act_ms, act_ms_without = time_actions(player.config, player.agent, player.shapes)
     return CameraReport(
         task=player.config.task,
         method=player.config.method,
@@ -94,8 +95,8 @@ def measure_cameras(
         cameras=cameras,
         returns=returns,
         fault_returns=fault_returns,
-        act_ms=time_action(player.agent, player.shapes),
-        act_ms_without=_time_smaller_agents(player.config, player.shapes, cameras),
+        act_ms=act_ms,
+        act_ms_without=act_ms_without,
     )
 
 
@@ -132,27 +133,46 @@ def estimate_mean(values: Returns) -> Estimate:
     return Estimate(mean, *(float(end) for end in bootstrap_interval(values)))
 
 
-@torch.no_grad()
-def time_action(agent: Any, shapes: Shapes) -> float:
-    """Return the median time in milliseconds in which the policy chooses one action."""
+def time_actions(config: RunConfig, agent: Any, shapes: Shapes) -> tuple[float, dict[str, float]]:
+    """Return the median time in milliseconds of an action, and by camera that of a policy built without it.
+
+    The policies take turns, so that a busy machine slows all of them. Without figures by camera for a single one, or if
+    a setting needs each.
+    """
+    act = [_make_act(agent, shapes)]
+    without = _list_smaller_shapes(config, shapes)
+    act += [_make_act(factory.build_agent(config, smaller), smaller) for smaller in without.values()]
+    times_s: list[list[float]] = [[] for _ in act]
+    for _ in range(TIMED_CALLS):
+        for choose_action, times in zip(act, times_s, strict=True):
+            start_s = perf_counter()
+            choose_action()
+            times.append(perf_counter() - start_s)
+    first, *rest = (1_000 * median(times) for times in times_s)
+    return first, dict(zip(without, rest, strict=True))
+
+
+def _list_smaller_shapes(config: RunConfig, shapes: Shapes) -> dict[str, Shapes]:
+    """Return the shapes without each camera; none for one camera, or if a setting needs each."""
+    cameras = [view.name for view in shapes.cameras if view.derived_from is None]
+    if len(cameras) < 2 or shapes.derived_views.augmentations or getattr(config.bonus, "views", None) is not None:
+        return {}
+    return {
+        camera: replace(
+            shapes, cameras=tuple(view for view in shapes.cameras if camera not in (view.name, view.derived_from))
+        )
+        for camera in cameras
+    }
+
+
+def _make_act(agent: Any, shapes: Shapes) -> Callable[[], None]:
+    """Return a function that chooses an action for one black observation."""
     device = next(agent.parameters()).device
     views = torch.zeros(1, len(shapes.views), *shapes.image_shape, dtype=torch.uint8, device=device)
     mask = torch.ones(1, len(shapes.views), dtype=torch.bool, device=device)
-    times_s = []
-    for _ in range(TIMED_CALLS):
-        start_s = perf_counter()
+
+    @torch.no_grad()
+    def act() -> None:
         agent.act(views, mask, step=0, explore=False).cpu()  # waits for the device
-        times_s.append(perf_counter() - start_s)
-    return 1_000 * median(times_s)
 
-
-def _time_smaller_agents(config: RunConfig, shapes: Shapes, cameras: Sequence[str]) -> dict[str, float]:
-    """Return the time of an action without each camera; nothing for one camera, or if a setting needs each."""
-    if len(cameras) < 2 or shapes.derived_views.augmentations or getattr(config.bonus, "views", None) is not None:
-        return {}
-    times = {}
-    for camera in cameras:
-        kept = tuple(view for view in shapes.cameras if camera not in (view.name, view.derived_from))
-        smaller = replace(shapes, cameras=kept)
-        times[camera] = time_action(factory.build_agent(config, smaller), smaller)
-    return times
+    return act
