@@ -24,7 +24,7 @@ from manyview.train.update_benchmark import (
     ACTIONS,
     CHANNELS,
     SIZE,
-    Bare,
+    BareNetworks,
     MEMUpdate,
     make_random_batch,
     time_alternating,
@@ -47,7 +47,7 @@ class PlainUpdate:
 
 
 def make_parts(update: MEMUpdate) -> dict[str, Callable[[], object]]:
-    """Return the parts of an update that `Bare` leaves out, by name."""
+    """Return the parts of an update that `BareNetworks` leaves out, by name."""
     agent, mem, batch = update.agent, update.mem, update.batch
     with torch.no_grad():
         encoded, later = mem.encode(batch.views, batch.mask), mem.encode(batch.next_views, batch.next_mask)
@@ -109,7 +109,7 @@ def count_and_time(*, batch: int, rounds: int) -> MEMUpdate:
         three, one = (MEMUpdate(views=views, batch=batch, reward_frames=frames) for views in (3, 1))
         print(
             f"{frames:9} GFLOPs {count_gigaflops(three):.1f} with 3 views, {count_gigaflops(one):.1f} with one; "
-            f"3 views against bare {measure_ratio(three, Bare(three), rounds=rounds):.3f}, "
+            f"3 views against bare {measure_ratio(three, BareNetworks(three), rounds=rounds):.3f}, "
             f"one view against plain DrQ-v2 {measure_ratio(one, plain, rounds=rounds):.3f}",
             flush=True,
         )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.update import PlainUpdate, count_gigaflops, measure_ratio
-from manyview.train.update_benchmark import Bare, MEMUpdate, time_alternating
+from manyview.train.update_benchmark import BareNetworks, MEMUpdate, time_alternating
 from quality.plugin import Figure
 from tests.support.attempts import ATTEMPTS, least
 
@@ -35,9 +35,9 @@ def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
 @pytest.mark.timing
 @pytest.mark.usefixtures("one_thread")
 def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(figure: Figure) -> None:
-    """`Bare` says what the other side does and what it leaves out."""
+    """`BareNetworks` says what the other side does and what it leaves out."""
     update = MEMUpdate(views=3, batch=128)
-    bare = Bare(update)
+    bare = BareNetworks(update)
     figure(least(lambda: measure_ratio(update, bare, rounds=5), enough=1.08))
 
 

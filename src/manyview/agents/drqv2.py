@@ -116,7 +116,7 @@ class DrQv2(OffPolicyAgent):
 
     @torch.no_grad()
     def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        mean = self.compute_greedy_action(self.representation.encode(self.prepare_views(views), mask).state)
+        mean = self.compute_greedy_action(self.encode_observation(views, mask))
         if not explore:
             return mean
         return (mean + self.config.compute_std(step) * self.sample_exploration_noise(mean, step)).clamp(-1, 1)

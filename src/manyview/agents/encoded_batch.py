@@ -32,7 +32,8 @@ class TrainingInputs(NamedTuple):
 
     def repeat(self, values: Tensor) -> Tensor:
         """Return `values` [B, ...] for all states [N * B, ...]."""
-        return torch.cat([values] * (len(self.states) // len(values)))
+        copies = len(self.states) // len(values)
+        return values if copies == 1 else torch.cat([values] * copies)
 
     def average(self, losses: Tensor) -> Tensor:
         """Return the mean of `losses` [N * B] by the weights of their states."""

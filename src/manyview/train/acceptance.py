@@ -29,7 +29,7 @@ from manyview.train.manifest import create_manifest
 from manyview.train.run_dir import RunDir
 from manyview.train.runner import Runner, make_trainer
 from manyview.train.signals import StopRequest
-from manyview.train.update_benchmark import Bare, MEMUpdate, time_alternating
+from manyview.train.update_benchmark import BareNetworks, MEMUpdate, time_alternating
 from manyview.utils.optional_imports import import_optional
 from manyview.utils.text import format_bytes, sanitize_text
 
@@ -118,7 +118,7 @@ def describe_machine(acceptance: Acceptance, figures: Figures) -> None:
 def measure_speed(acceptance: Acceptance, figures: Figures) -> None:
     """Speed of an update at the paper's size against its bare networks."""
     update = MEMUpdate(views=VIEWS, batch=acceptance.batch, device=acceptance.device)
-    update_s, bare_s = time_alternating(update, Bare(update), rounds=acceptance.rounds)
+    update_s, bare_s = time_alternating(update, BareNetworks(update), rounds=acceptance.rounds)
     figures |= {"views": VIEWS, "batch": acceptance.batch, "update_ms": 1e3 * update_s, "bare_ms": 1e3 * bare_s}
     figures |= {"ratio": update_s / bare_s, "updates_per_s": 1 / update_s}
 

@@ -80,7 +80,7 @@ class MEMUpdate:
         return {"state": features.state, "loss": loss, "reward_int": reward}
 
 
-class Bare:
+class BareNetworks:
     """Only the convolutions and linear layers of an update with MEM.
 
     Forward pass of s and of s' (without gradient) through the same modules, from float pixels; actor and target critics
