@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from decimal import Decimal
-from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from types import NoneType, UnionType
@@ -25,7 +24,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from manyview.cli.main import COMMANDS
+from manyview.cli.main import COMMANDS, load_command
 from manyview.config.overrides import to_plain
 from manyview.config.presets import BUILT_IN_PRESETS, load_preset, make_config, read_preset
 from manyview.config.schema import RunConfig
@@ -143,7 +142,7 @@ def render_command_regions() -> dict[str, str]:
     overview = render_table(
         ("command", "purpose"), [(f"[`{name}`](#{name})", escape(text)) for name, text in COMMANDS.items()]
     )
-    functions = {name: getattr(import_module(f"manyview.cli.{name}"), name) for name in COMMANDS}
+    functions = {name: load_command(name) for name in COMMANDS}
     return {"overview": overview, **{name: render_command(name, run) for name, run in functions.items()}}
 
 

@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from manyview.cli.arguments import print_line
+from manyview.report.curves import read_curve
+from manyview.report.runs import BrokenRunError
 from manyview.train import RunConfig, RunDir
 from manyview.train.loggers import Logger
 from manyview.train.resume import RESUME_MODES
@@ -190,9 +192,16 @@ class LiveDisplay:
             completed=state.frames,
             eta=f"{state.frames_per_s:.0f}/s, {state.eta} left" if state.frames else "",
         )
+        if record["kind"] == "resume":
+            state.returns = read_returns(self._run_dir)
         if record["kind"] in ("start", "resume"):
             self._live.start()  # only now: a rejected run must not change the terminal
         self._live.update(self._render_panel(), refresh=record["kind"] in ("evaluation", "end"))
+
+    def show_activity(self, text: str) -> None:
+        """Show what the run does, beside the progress bar, until the next record."""
+        self._progress.update(self._bar, eta=text)
+        self._live.update(self._render_panel(), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -226,6 +235,15 @@ class LiveDisplay:
             table,
             Text(sanitize_text(self._run_dir.path), style="dim"),
         )
+
+
+def read_returns(run_dir: RunDir) -> list[float]:
+    """Return the returns of the evaluations so far, which a resumed run continues; none from a damaged file."""
+    try:
+        returns: list[float] = read_curve(run_dir.path, "frames").returns.tolist()
+    except BrokenRunError:
+        return []
+    return returns
 
 
 def format_test_return(evaluation: Mapping[str, Any]) -> str:

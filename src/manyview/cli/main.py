@@ -8,7 +8,7 @@ another subcommand fails.
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
@@ -21,6 +21,8 @@ from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, convert_settin
 COMMANDS = {
     "doctor": "Check the installation and show commands that repair it.",
     "train": "Train an agent from several cameras.",
+    "resume": "Resume a run with its own settings.",
+    "extend": "Train a finished or stopped run for more frames.",
     "sweep": "Train all combinations of tasks, methods and seeds on Ray.",
     "paper": "List, explain, run and plot the experiments of the paper.",
     "evaluate": "Evaluate a trained agent with all or some of its cameras.",
@@ -33,6 +35,8 @@ COMMANDS = {
     "acceptance": "Test manyview on a device and write a report to send back.",
 }
 """Subcommands with their lines in `manyview --help`."""
+MODULES = {"extend": "resume"}
+"""Modules of the subcommands that have none of their own name."""
 SETTINGS_COMMANDS = ("train", "config")
 """Subcommands that take settings with `--set` and as flags."""
 
@@ -76,11 +80,17 @@ def _run(args: Sequence[str] | None) -> int:
     app = SubcommandApp()
     for name, summary in COMMANDS.items():
         if arguments[0] == name:
-            app.command(name=name)(getattr(import_module(f"manyview.cli.{name}"), name))
+            app.command(name=name)(load_command(name))
         else:
             app.command(name=name, help=summary)(_raise_not_loaded)
     status: int = app.cli(prog="manyview", description=DESCRIPTION, args=arguments)
     return status
+
+
+def load_command(name: str) -> Callable[..., int]:
+    """Import the function of a subcommand."""
+    command: Callable[..., int] = getattr(import_module(f"manyview.cli.{MODULES.get(name, name)}"), name)
+    return command
 
 
 def _prepare_streams() -> None:

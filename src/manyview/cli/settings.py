@@ -1,9 +1,9 @@
-"""Options of the subcommands that resolve a run config: `train` and `config`."""
+"""Options of the subcommands that resolve a run config or train: `train`, `resume`, `extend` and `config`."""
 
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import UseAppendAction, arg
+from tyro.conf import FlagCreatePairsOff, UseAppendAction, arg
 
 from manyview.config.method import DEFAULT_METHOD
 from manyview.config.presets import BUILT_IN_PRESETS, read_preset
@@ -60,4 +60,17 @@ ConfigOption = Annotated[
         help="Use a JSON or TOML file, such as config.json of a run, instead of a preset.",
         help_behavior_hint="",
     ),
+]
+AddressOption = Annotated[
+    str | None,
+    arg(
+        metavar="HOST:PORT",
+        help="With actors: address of a Ray cluster.",
+        help_behavior_hint="(default: a private cluster on this machine)",
+    ),
+]
+AcceptChangesFlag = Annotated[
+    bool,
+    FlagCreatePairsOff,
+    arg(help="Resume even if versions or threads have changed; results are then not bit-identical."),
 ]

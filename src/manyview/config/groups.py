@@ -136,10 +136,18 @@ class ScheduleConfig:
     """Simulator frames before the first update."""
     update_every_steps: int = 1
     """Agent steps between updates."""
+    initial_run: str | None = None
+    """Run directory whose newest checkpoint the agent starts from: networks, optimizers and statistics, not its replay
+    buffer and counters. None initializes the networks at random."""
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "frames", "update_every_steps")
         check_at_least(self, 0, "random_steps", "seed_frames")
+
+    def check(self, run: RunSettings) -> None:
+        """Check that one learner alone starts from the weights of another run."""
+        if self.initial_run is not None and run.scale.learners > 1:
+            raise SettingError("initial_run", f"expected scale.learners=1, got {run.scale.learners}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +178,8 @@ class LoggingConfig:
     """Agent steps between records of losses and diagnostics."""
     checkpoint_every_frames: int = 10_000
     """Simulator frames between checkpoints."""
-    keep_replay: bool = False
-    """Keep the segment log of the replay buffer after the run has finished."""
+    keep_replay: bool = True
+    """Keep the segment log of the replay buffer after the run has finished; `manyview extend` needs it."""
     tensorboard: bool = True
     """Also write TensorBoard files if TensorBoard is installed (extra `track`)."""
     wandb: bool = False

@@ -80,11 +80,7 @@ class RunPlayer:
     def __init__(self, run_path: Path, *, trusted_task: str | None = None, levels: Levels | None = None) -> None:
         run_dir = RunDir(run_path)
         config = run_dir.read_config()
-        if ":" in config.task and config.task != trusted_task:
-            raise ValueError(
-                f"task {config.task!r} is code that is not trusted: expected --own-task {quote(config.task)}, got "
-                f"{trusted_task!r}. Add the option if the code is yours"
-            )
+        check_task_is_trusted(config.task, trusted_task)
         if not checkpoint.list_checkpoints(run_dir.checkpoints_dir):
             raise FileNotFoundError(f"{run_path} holds no checkpoint: expected a run that has saved at least one")
         self.config = config = replace(config, compute=_resolve_available_compute(config.compute))
@@ -183,6 +179,15 @@ class RunPlayer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def check_task_is_trusted(task: str, trusted_task: str | None) -> None:
+    """Raise ValueError for the code of your own environment, unless it is `trusted_task`."""
+    if ":" in task and task != trusted_task:
+        raise ValueError(
+            f"task {task!r} is code that is not trusted: expected --own-task {quote(task)}, got "
+            f"{trusted_task!r}. Add the option if the code is yours"
+        )
 
 
 def list_absent_views(views: Sequence[View], present: Sequence[str]) -> tuple[str, ...]:

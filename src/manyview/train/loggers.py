@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from threading import Event, Lock, Thread
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -39,6 +39,14 @@ class Logger(Protocol):
 
     def close(self) -> None:
         """Write what is pending and release files and threads."""
+
+
+@runtime_checkable
+class ShowsActivity(Protocol):
+    """Logger that shows what a run does between two records."""
+
+    def show_activity(self, text: str) -> None:
+        """Show `text` until the next record."""
 
 
 class JsonLinesLogger:
@@ -229,6 +237,13 @@ class LoggerCollection:
                 self._close(logger)
                 text = f"{type(logger).__name__} is disabled after an error: {sanitize_text(repr(error))}"
                 self.record({**_select_times(record), "kind": "warning", "text": text})
+
+    def show_activity(self, text: str) -> None:
+        """Show `text` on the loggers that can."""
+        for logger in self._secondary:
+            if isinstance(logger, ShowsActivity):
+                with suppress(Exception):
+                    logger.show_activity(text)
 
     def close(self) -> None:
         for logger in self._secondary:

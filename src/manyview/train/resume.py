@@ -1,9 +1,10 @@
 """Resume a run from its newest valid checkpoint and report the rejected ones."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from manyview.config.overrides import PlainMapping, to_plain
@@ -75,9 +76,11 @@ def check_same_settings(before: PlainMapping, now: PlainMapping) -> None:
     differences = [change for change in _compare_leaves(before, now) if change[0] not in MACHINE_SETTINGS]
     if differences:
         listing = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in differences)
+        only_length = [name for name, _, _ in differences] == ["schedule.frames"]
+        remedy = "Train on with `manyview extend`" if only_length else "Resume with the same settings"
         raise ValueError(
-            f"the directory holds a run with other settings: {listing}. Resume with the same settings, or start again "
-            "with --fresh or in another directory with --out"
+            f"the directory holds a run with other settings: {listing}. {remedy}, or start again with --fresh or in "
+            "another directory with --out"
         )
 
 
@@ -99,7 +102,39 @@ def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     if run_dir.is_finished:
         if not config.logging.keep_replay:
             remove(run_dir.replay_dir)  # the run's own settings, checked above, ask for it
-        raise RunFinishedError(f"the run in {run_dir.path} has finished. Start again with --fresh")
+        path, frames = quote(str(run_dir.path)), config.schedule.frames
+        raise RunFinishedError(
+            f"the run in {run_dir.path} has finished at {frames:,} frames. Train on with `manyview extend {path} "
+            f"--frames {2 * frames}`, or start again with --fresh"
+        )
+
+
+def extend_run(run_dir: RunDir, frames: int) -> RunConfig:
+    """Set the length of a finished or stopped run to `frames` in all, and return its new config; then resume it.
+
+    Raises:
+        ValueError: It has that many frames already, or its replay buffer is gone.
+        FileExistsError: Another process trains in the directory.
+
+    """
+    run_dir.check_no_links()
+    config, path = run_dir.read_config(), run_dir.path
+    if frames <= config.schedule.frames:
+        raise ValueError(
+            f"{path} has a length of {config.schedule.frames:,} frames: expected a new total above that, got {frames:,}"
+        )
+    if run_dir.is_finished and not (config.logging.keep_replay or config.is_on_policy):
+        raise ValueError(
+            f"{path} has finished and removed its replay buffer: expected logging.keep_replay=true, got false. Start a "
+            f"new run from its weights with `manyview train {quote(config.task)} --from {quote(str(path))}`"
+        )
+    extended = replace(config, schedule=replace(config.schedule, frames=frames))
+    with closing(run_dir.lock()):
+        manifest = run_dir.read_manifest()
+        manifest.pop("finished", None)
+        run_dir.write_manifest(manifest)  # first: with the old length, an unfinished run finishes at once
+        run_dir.write_config(extended)
+    return extended
 
 
 def check_run(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
@@ -144,7 +179,19 @@ def resume(
             rejected.append(f"checkpoint {directory.name} is not used: {sanitize_text(str(error))}")
     if rejected:
         raise CheckpointError(f"no valid checkpoint is left: {'; '.join(rejected)}. Start again with --fresh")
+    if (initial_run := trainer.config.schedule.initial_run) is not None:
+        load_initial_agent(trainer, Path(initial_run))
     return None
+
+
+def load_initial_agent(trainer: Trainer, run_path: Path) -> None:
+    """Load the agent of another run's newest checkpoint; ValueError if it does not fit."""
+    directory, loaded = checkpoint.load_newest_checkpoint(RunDir(run_path).checkpoints_dir)
+    try:
+        trainer.agent.load_state(loaded.state["agent"])
+    except Exception as error:  # another method, task or version, or an untrusted source wrote it
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"schedule.initial_run: {directory} does not fit this run: {sanitize_text(reason)}") from error
 
 
 def _resume_from(

@@ -5,7 +5,7 @@ manifest.json     software and machine: versions, commit, device, threads, views
 metrics.jsonl     one record per line: kind, frames, steps, updates, seconds and metrics
 videos/           first episodes of evaluations
 checkpoints/      safetensors and JSON, named by frames
-replay/           segments of the steps that checkpoints need, until the run has finished
+replay/           segments of the steps that checkpoints need
 tensorboard/      the records as TensorBoard events
 """
 
@@ -156,7 +156,7 @@ class RunDir:
         for path in self.videos_dir.glob(f"*{TEMP_SUFFIX}"):
             remove(path)
         self.write_manifest(manifest)
-        write_atomic(self.config_file, [dump_json(to_plain(config))])  # last: `has_run` is true from here on
+        self.write_config(config)  # last: `has_run` is true from here on
 
     @property
     def is_finished(self) -> bool:
@@ -169,6 +169,10 @@ class RunDir:
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Replace the manifest atomically."""
         write_atomic(self.manifest_file, [dump_json(manifest)])
+
+    def write_config(self, config: RunConfig) -> None:
+        """Replace the config atomically."""
+        write_atomic(self.config_file, [dump_json(to_plain(config))])
 
     def read_config(self) -> RunConfig:
         """Return the run's config; `FileNotFoundError` without a run, `ValueError` if it is invalid."""

@@ -34,6 +34,7 @@ from manyview.train.run_dir import RunDir, SaveFailedError
 from manyview.train.signals import StopRequest, StopRequested, Watchdog, handle_stop_signals, set_current_request
 from manyview.train.trainer import Trainer
 from manyview.utils.resources import keep_freed_memory
+from manyview.utils.text import keep_end
 
 SKIPS_BEFORE_ROLLBACK = 3
 MAX_STACK_CHARS = 20_000
@@ -171,7 +172,7 @@ class Runner(AbstractContextManager["Runner"]):
                 raise
             except Exception as error:
                 reason = str(error) if isinstance(error, EnvError) else repr(error)
-                self._log("end", state="failed", reason=reason, traceback=_truncate_stack(format_exc()))
+                self._log("end", state="failed", reason=reason, traceback=keep_end(format_exc(), MAX_STACK_CHARS))
                 raise
             self._log("end", state="finished" if finished else "stopped")
             if finished:
@@ -200,7 +201,7 @@ class Runner(AbstractContextManager["Runner"]):
         stack = "".join(format_stack(sys._current_frames().get(self._thread)))
         state = "failed" if number is None else "stopped"
         with suppress(Exception):
-            self._log("end", state=state, reason=reason, traceback=_truncate_stack(stack))
+            self._log("end", state=state, reason=reason, traceback=keep_end(stack, MAX_STACK_CHARS))
         for finish in (self.metrics_logger.flush, self.writer.wait, self.loggers.close):
             with suppress(Exception):
                 finish()
@@ -281,6 +282,7 @@ class Runner(AbstractContextManager["Runner"]):
             self.run_dir.check_held(self.lock)
         with suppress(StopRequested):
             if "evaluation" in self._pending_jobs:
+                self.loggers.show_activity(f"evaluating {self.config.evaluation.episodes} episodes")
                 self.evaluator.evaluate(self._stop)
                 self._pending_jobs.remove("evaluation")
             if "checkpoint" in self._pending_jobs:
@@ -342,8 +344,3 @@ class Runner(AbstractContextManager["Runner"]):
     def _log(self, kind: RecordKind, **figures: Any) -> None:
         seconds = round(perf_counter() - self._start_s, 3)
         self.loggers.record({"kind": kind, **self.trainer.counters.to_record(), "seconds": seconds, **figures})
-
-
-def _truncate_stack(stack: str) -> str:
-    """Return the end of a stack trace as valid UTF-8; an environment may put any text into it."""
-    return stack[-MAX_STACK_CHARS:].encode(errors="backslashreplace").decode()

@@ -14,6 +14,11 @@ def sanitize_text(text: object, *, max_chars: int = MAX_CHARS) -> str:
     return line if len(line) <= max_chars else line[: max_chars - 3] + "..."
 
 
+def keep_end(text: str, max_chars: int) -> str:
+    """Return the last `max_chars` characters as valid UTF-8; an environment may put any text into a traceback."""
+    return text[-max_chars:].encode(errors="backslashreplace").decode()
+
+
 def format_bytes(count: float | None) -> str:
     """Return `12.3 MB` or `1.2 GB`; `unknown` for None."""
     if count is None:

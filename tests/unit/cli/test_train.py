@@ -31,7 +31,10 @@ def test_a_run_without_a_terminal_prints_plain_lines(tmp_path: Path, capsys: pyt
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{TASK}  drqv2+mem  seed 1  preset minute")
     assert [bool(re.search(r"frames  return \d", line)) for line in lines].count(True) == 3
-    assert lines[-1].endswith("60 frames  finished")
+    assert lines[-4].endswith("60 frames  finished")
+    assert lines[-3].startswith("finished at 60 of 60 frames, saved in ")
+    assert re.fullmatch(r"return \S+, best \S+ at \d+ frames", lines[-2])
+    assert lines[-1].startswith("next: manyview evaluate ")
     assert not any("\x1b" in line for line in lines)
 
 

@@ -176,14 +176,14 @@ def test_a_run_that_has_finished_is_not_written_over(folder: RunDir) -> None:
 
 
 def test_a_run_that_has_finished_with_other_settings_does_not_pass_for_this_one(folder: RunDir) -> None:
-    run(short_run(logging={"keep_replay": True}), folder)
+    run(short_run(), folder)
     with pytest.raises(ValueError, match=r"a run with other settings: logging\.keep_replay was True, now False"):
-        run(short_run(), folder)
+        run(short_run(logging={"keep_replay": False}), folder)
     assert list(folder.replay_dir.iterdir())
 
 
 def test_the_replay_log_of_a_finished_run_stays_if_its_settings_keep_it(folder: RunDir) -> None:
-    config = short_run(logging={"keep_replay": True})
+    config = short_run()
     run(config, folder)
     before = {path: path.read_bytes() for path in folder.replay_dir.iterdir()}
     assert before

@@ -1,0 +1,53 @@
+"""`manyview resume` and `manyview extend`: train a run on with its own settings."""
+
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from manyview.cli.arguments import OwnTaskOption, report_error
+from manyview.cli.settings import AcceptChangesFlag, AddressOption
+from manyview.cli.training import train_in_terminal
+from manyview.report.policy_rollout import check_task_is_trusted
+from manyview.train import RunDir
+from manyview.train.resume import extend_run
+
+RunArgument = Positional[Annotated[Path, arg(metavar="RUN", help="Run directory.")]]
+
+
+def resume(
+    run: RunArgument,
+    *,
+    own_task: OwnTaskOption = None,
+    address: AddressOption = None,
+    accept_changes: AcceptChangesFlag = False,
+) -> int:
+    """Resume a run from its newest checkpoint, however it ended; a finished one stays as it is."""
+    run_dir = RunDir(run)
+    try:
+        config = run_dir.read_config()
+        check_task_is_trusted(config.task, own_task)
+    except (ValueError, OSError) as error:
+        return report_error(error)
+    return train_in_terminal(config, run_dir, address=address, accept_changes=accept_changes)
+
+
+def extend(
+    run: RunArgument,
+    *,
+    frames: Annotated[int, arg(metavar="N", help="New length of the run in simulator frames, those so far included.")],
+    own_task: OwnTaskOption = None,
+    address: AddressOption = None,
+    accept_changes: AcceptChangesFlag = False,
+) -> int:
+    """Train a finished or stopped run to a new total of frames.
+
+    No schedule depends on the length of a run: the result is that of a run that had this length from the start.
+    """
+    run_dir = RunDir(run)
+    try:
+        check_task_is_trusted(run_dir.read_config().task, own_task)
+        config = extend_run(run_dir, frames)
+    except (ValueError, OSError) as error:
+        return report_error(error)
+    return train_in_terminal(config, run_dir, address=address, accept_changes=accept_changes)

@@ -1,0 +1,98 @@
+"""`manyview resume` and `manyview extend`: what one types, and what one sees."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+
+from manyview.cli.main import main
+from manyview.cli.outcome import format_outcome
+from manyview.report.runs import summarize_run
+from manyview.train import RunDir, run
+from manyview.train.runner import Runner
+from tests.support.runners import abandon, advance_to
+from tests.support.runs import short_run
+
+
+def test_resume_goes_on_with_the_settings_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunDir(tmp_path / "run")
+    session = Runner(short_run(seed=7), folder)
+    advance_to(session, 45)
+    abandon(session)
+    assert main(["resume", str(folder.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "seed 7" in lines[0]
+    assert lines[1] == "       30 frames  resumed as if it had never stopped, bit for bit"
+    assert folder.is_finished
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunDir(tmp_path / "run")
+    run(short_run(), folder)
+    before = folder.metrics_file.read_bytes()
+    assert main(["resume", str(folder.path)]) == 0
+    assert f"has finished at 60 frames. Train on with `manyview extend {folder.path} --frames 120`" in (
+        capsys.readouterr().out
+    )
+    assert folder.metrics_file.read_bytes() == before
+
+
+def test_extend_trains_to_the_new_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunDir(tmp_path / "run")
+    run(short_run(), folder)
+    assert main(["extend", str(folder.path), "--frames", "90"]) == 0
+    assert "finished at 90 of 90 frames" in capsys.readouterr().out
+    assert folder.read_config().schedule.frames == 90
+    evaluated = [json.loads(line) for line in folder.metrics_file.read_text().splitlines()]
+    assert [record["frames"] for record in evaluated if record["kind"] == "evaluation"] == [0, 30, 60, 90]
+
+
+@pytest.mark.parametrize("command", [["resume"], ["extend", "--frames", "90"]])
+def test_the_code_of_a_run_must_be_confirmed(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunDir(tmp_path / "run")
+    run(short_run(), folder)
+    config = json.loads(folder.config_file.read_text())
+    folder.config_file.write_text(json.dumps({**config, "task": "evil_module:make"}))
+    assert main([command[0], str(folder.path), *command[1:]]) == 2
+    assert "task 'evil_module:make' is code that is not trusted: expected --own-task" in capsys.readouterr().err
+    assert "evil_module" not in sys.modules
+
+
+@pytest.mark.parametrize(("command", "says"), [("resume", "holds no run"), ("extend", "holds no run")])
+def test_a_directory_without_a_run_is_an_error(
+    tmp_path: Path, command: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(tmp_path / "nothing"), *(["--frames", "9"] if command == "extend" else [])]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_the_closing_lines_of_a_stopped_run_name_the_command_that_resumes_it(tmp_path: Path) -> None:
+    folder = RunDir(tmp_path / "my run")
+    session = Runner(short_run(), folder)
+    advance_to(session, 45)
+    abandon(session)
+    lines = list(format_outcome(folder, summarize_run(folder.path)))
+    assert re.fullmatch(r"killed at 4\d of 60 frames, saved in '.*/my run', checkpoint 000000030", lines[0])
+    assert lines[-1] == f"next: manyview resume '{folder.path}'"
+
+
+def test_the_closing_lines_of_a_run_without_a_checkpoint_say_so(tmp_path: Path) -> None:
+    folder = RunDir(tmp_path / "run")
+    run(short_run(), folder)
+    rmtree(folder.checkpoints_dir)
+    assert "no checkpoint yet in" in next(format_outcome(folder, summarize_run(folder.path)))
+
+
+def test_weights_of_another_run_are_named_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = RunDir(tmp_path / "first")
+    run(short_run(), first)
+    monkeypatch.chdir(tmp_path)
+    config = ["--config", "first/config.json", "--out", "second", "--seed", "2"]
+    assert main(["train", "toy/hidden_goal_continuous", *config, "--from", "first"]) == 0
+    assert RunDir(tmp_path / "second").read_config().schedule.initial_run == str(first.path)
