@@ -2,7 +2,8 @@
 
 from manyview.agents.base import Agent
 from manyview.agents.drqv2 import DrQv2, DrQv2Config
-from manyview.agents.off_policy import OffPolicyAgent, OffPolicyConfig
+from manyview.agents.off_policy import OffPolicyAgent
+from manyview.agents.off_policy_config import OffPolicyConfig
 from manyview.agents.on_policy import OnPolicyAgent, OnPolicyConfig
 from manyview.agents.ppo import PPO, PPOConfig
 from manyview.agents.sac import SAC, SACConfig

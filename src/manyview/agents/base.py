@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from manyview.methods.interfaces import (
 )
 from manyview.methods.recurrent import Memory, Recurrent
 from manyview.nn.module_state import get_module_state, load_module_state
+from manyview.nn.vector_encoder import VectorEncoder, join_features
 
 
 def zero_beta(_: int) -> float:
@@ -33,12 +34,30 @@ def compute_in_float32(like: Tensor) -> torch.autocast:
     return torch.autocast(like.device.type, enabled=False)
 
 
-class Agent(nn.Module):
-    """Policy on the representation's state, trained on ř + β r̂.
+def check_state_vectors(agent_class: type["Agent"], vector_size: int) -> None:
+    """Raise ValueError if there are state vectors and the class does not declare that it uses them.
 
-    `bonus` computes the intrinsic reward r̂; `beta` maps elapsed units to its weight β. `memory` is the recurrent state
-    of the environments that `act` is called for; reset it where an episode starts.
+    A policy that ignores them would train without an error.
     """
+    if vector_size and not vars(agent_class).get("supports_state_vectors", False):
+        raise ValueError(
+            f"{agent_class.__name__} does not use state vectors: expected a class that declares "
+            f"supports_state_vectors = True, got an observation with {vector_size} numbers beside the views. Choose "
+            "another agent, or leave out env.state"
+        )
+
+
+class Agent(nn.Module):
+    """Policy on the representation's state and encoded state vectors, trained on ř + β r̂.
+
+    `vector_size` is the number of all stacked state vectors of an observation, `vector_dim` the width of their
+    encoder. `bonus` computes the intrinsic reward r̂; `beta` maps elapsed units to its weight β. `memory` is the
+    recurrent state of the environments that `act` is called for; reset it where an episode starts.
+    """
+
+    supports_state_vectors: ClassVar[bool] = False
+    """True if the class acts and learns on state vectors. Each class declares it for itself: a subclass may act or
+    learn without them, and runs with state vectors refuse it unless it declares otherwise."""
 
     def __init__(
         self,
@@ -46,13 +65,23 @@ class Agent(nn.Module):
         *,
         bonus: Bonus | None = None,
         beta: Callable[[int], float] | None = None,
+        vector_size: int = 0,
+        vector_dim: int = 0,
     ) -> None:
         super().__init__()
         self.representation, self.bonus, self.beta = representation, bonus, beta or zero_beta
         self.memory = Memory(representation)
+        self.vector_encoder = VectorEncoder(vector_size, vector_dim) if vector_size else None
 
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        """Return actions [B, ...] for `views` [B, V, C, H, W] uint8 and `mask` [B, V].
+    @property
+    def state_dim(self) -> int:
+        """Size of the policy's state: the representation's and the width of encoded state vectors."""
+        return self.representation.state_dim + (0 if self.vector_encoder is None else self.vector_encoder.width)
+
+    def act(self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, step: int, explore: bool) -> Tensor:
+        """Return actions [B, ...] for `views` [B, V, C, H, W] uint8, `mask` [B, V] and `vectors` [B, D] float32.
+
+        `vectors` are the state vectors in raw units, concatenated in order of declaration; None without any.
 
         `step` is the agent step; `explore=False` gives the actions of an evaluation.
         """
@@ -68,16 +97,38 @@ class Agent(nn.Module):
         finally:
             self.memory = memory
 
-    def encode_observation(self, views: Tensor, mask: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    def encode_observation(
+        self,
+        views: Tensor,
+        mask: Tensor,
+        vectors: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
         """Return the policy's state [B, S] of newest observations, and advance the memory of their environments."""
         views, representation = self.prepare_views(views), self.representation
         if not isinstance(representation, Recurrent):
-            return representation.encode(views, mask).state
+            return self.join_vectors(representation.encode(views, mask).state, vectors)
         memory = self.memory.get()
         state, features = representation.step(memory, views, mask, memory["previous_action"], generator=generator)
         self.memory.store(**state)
-        policy_state: Tensor = features.state
-        return policy_state
+        return self.join_vectors(features.state, vectors)
+
+    def join_vectors(self, state: Tensor, vectors: Tensor | None) -> Tensor:
+        """Return the policy's state [B, S] of the representation's and of raw state `vectors` [B, D].
+
+        Raises ValueError if the vectors are not those that the agent was built for.
+        """
+        if self.vector_encoder is not None:
+            return join_features(state, self.vector_encoder(vectors))
+        if vectors is not None:
+            raise ValueError(f"unexpected state vectors: expected none for this agent, got {list(vectors.shape)}")
+        return state
+
+    def update_vector_stats(self, vectors: Tensor | None) -> None:
+        """Add training data [..., D] to the statistics that normalize state vectors; nothing without any."""
+        if self.vector_encoder is not None and vectors is not None:
+            self.vector_encoder.normalizer.update(vectors.flatten(0, -2))
 
     def prepare_views(self, views: Tensor) -> Tensor:
         """Return the images that the representation takes, without randomness."""

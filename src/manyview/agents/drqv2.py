@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyview.agents.off_policy import OffPolicyAgent, OffPolicyConfig
+from manyview.agents.off_policy import OffPolicyAgent
+from manyview.agents.off_policy_config import OffPolicyConfig
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward
@@ -92,6 +93,7 @@ class DrQv2(OffPolicyAgent):
     """Deterministic actor and twin critics on the representation's state."""
 
     config: DrQv2Config
+    supports_state_vectors = True
 
     def __init__(
         self,
@@ -103,10 +105,23 @@ class DrQv2(OffPolicyAgent):
         beta: Callable[[int], float] | None = None,
         augmentation: ImageAugmentation = RANDOM_SHIFT,
         seed: int = 0,
+        vector_size: int = 0,
     ) -> None:
         super().__init__(
-            representation, action_dim, config, bonus=bonus, beta=beta, augmentation=augmentation, seed=seed
+            representation,
+            action_dim,
+            config,
+            bonus=bonus,
+            beta=beta,
+            augmentation=augmentation,
+            seed=seed,
+            vector_size=vector_size,
         )
+        if vector_size and config.structure == "official":
+            raise ValueError(
+                "agent.structure=official does not fit state vectors: it projects the whole state, and among thousands "
+                "of outputs of the convolutions a few numbers would vanish. Set agent.structure=shared"
+            )
         self.actor = self._make_actor()
         projection_dim = config.projection_dim if config.structure == "official" else None
         self.critic = self.make_critic(projection_dim=projection_dim)
@@ -115,8 +130,8 @@ class DrQv2(OffPolicyAgent):
         self.actor_optimizer = make_adam(self.actor.parameters(), lr=config.lr)
 
     @torch.no_grad()
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
-        mean = self.compute_greedy_action(self.encode_observation(views, mask))
+    def act(self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, step: int, explore: bool) -> Tensor:
+        mean = self.compute_greedy_action(self.encode_observation(views, mask, vectors))
         if not explore:
             return mean
         return (mean + self.config.compute_std(step) * self.sample_exploration_noise(mean, step)).clamp(-1, 1)
@@ -129,7 +144,7 @@ class DrQv2(OffPolicyAgent):
         """Take one update at agent step `step`: critics and representation, actor, target network."""
         config, std = self.config, self.config.compute_std(step)
         encoded = self.encode_batch(batch)
-        features, inputs = encoded.features, self.get_training_inputs(encoded.features)
+        features, inputs = encoded.features, self.get_training_inputs(encoded)
         predictions = self.critic.predict(self.critic_input(inputs.states), inputs.repeat(batch.action))
         values = self.critic.decode(predictions)[:, : len(batch.action)]  # [2, B], of all views
 
@@ -137,8 +152,8 @@ class DrQv2(OffPolicyAgent):
         with torch.no_grad():
             reward_int = self.compute_bonus(batch, encoded, values)
             reward = total_reward(batch.reward_ext, reward_int, self.beta(step))
-            next_action = self._add_noise(self.actor(encoded.next_features.state).tanh(), std)
-            next_value = self.target_critic(encoded.target_next_features.state, next_action).amin(0)
+            next_action = self._add_noise(self.actor(encoded.next_state).tanh(), std)
+            next_value = self.target_critic(encoded.target_next_state, next_action).amin(0)
             target = reward + batch.discount * next_value
 
         # Critics and representation in one backward pass.
@@ -152,7 +167,7 @@ class DrQv2(OffPolicyAgent):
 
         # Actor, on detached features; its critics see all views.
         pre_tanh = self.actor(inputs.states.detach())
-        mean, state = pre_tanh.tanh(), inputs.repeat(features.state.detach())
+        mean, state = pre_tanh.tanh(), inputs.repeat(encoded.state.detach())
         with freeze(self.critic):
             actor_loss = -inputs.average(self.critic(state, self._add_noise(mean, std)).amin(0))
         if config.normalize_actor_loss:
@@ -178,7 +193,7 @@ class DrQv2(OffPolicyAgent):
         return metrics | {name: value.detach() for name, value in agent_metrics.items()}
 
     def _make_actor(self) -> Head:
-        config, state_dim = self.config, self.representation.state_dim
+        config, state_dim = self.config, self.state_dim
         if config.structure == "shared":
             return mlp(state_dim, config.hidden, self.action_dim, layer_norm=config.layer_norm)
         head = mlp(config.projection_dim, config.hidden, self.action_dim, layer_norm=config.layer_norm)

@@ -7,6 +7,15 @@ from torch import Tensor
 
 from manyview.data.sequences import Sequences
 from manyview.nn.heads import weighted_mean
+from manyview.nn.vector_encoder import join_features
+
+
+class VectorFeatures(NamedTuple):
+    """Features of the state vectors of a replay batch."""
+
+    current: Tensor  # [B, width] of s_t, with gradient
+    next: Tensor  # [B, width] of s_{t+n}, without gradient
+    target_next: Tensor  # [B, width] of s_{t+n}, by the target encoder
 
 
 class EncodedBatch(NamedTuple):
@@ -22,6 +31,23 @@ class EncodedBatch(NamedTuple):
     """Features of s_{t+n} by the target encoder."""
     sequences: tuple[Sequences, Sequences] | None = None
     """Two augmentations of the batch's sequences, the first one encoded; None for independent transitions."""
+    vectors: VectorFeatures | None = None
+    """Features of the state vectors; None without any."""
+
+    @property
+    def state(self) -> Tensor:
+        """The policy's state [B, S] of s_t, with gradient."""
+        return join_features(self.features.state, self.vectors and self.vectors.current)
+
+    @property
+    def next_state(self) -> Tensor:
+        """The policy's state [B, S] of s_{t+n}, without gradient."""
+        return join_features(self.next_features.state, self.vectors and self.vectors.next)
+
+    @property
+    def target_next_state(self) -> Tensor:
+        """The policy's state [B, S] of s_{t+n} by the target encoders."""
+        return join_features(self.target_next_features.state, self.vectors and self.vectors.target_next)
 
 
 class TrainingInputs(NamedTuple):

@@ -4,17 +4,17 @@ Image augmentation, target networks, the bonus of a replay batch and statistics 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from manyview.agents.base import Agent, compute_in_float32
+from manyview.agents.base import Agent, check_state_vectors, compute_in_float32
 from manyview.agents.drift import DriftMeter, compute_stored_drift, has_trained_parameters
-from manyview.agents.encoded_batch import EncodedBatch, TrainingInputs, select_rows
-from manyview.agents.noise import NoiseColor, sample_pink_noise
-from manyview.data.batch import Batch
+from manyview.agents.encoded_batch import EncodedBatch, TrainingInputs, VectorFeatures, select_rows
+from manyview.agents.noise import sample_pink_noise
+from manyview.agents.off_policy_config import OffPolicyConfig
+from manyview.data.batch import Batch, get_rewarded_vectors
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
 from manyview.data.neighbors import NeighborFn, NeighborSearch
 from manyview.data.sequences import pack_sequences
@@ -34,52 +34,10 @@ from manyview.nn.normalization import RunningMoments
 from manyview.nn.optim import make_adam
 from manyview.nn.soft_update import make_target, soft_update
 from manyview.nn.two_hot import TwoHot
-from manyview.utils.validation import (
-    MAX_UNITS,
-    check_at_least,
-    check_at_most,
-    check_choices,
-    check_positive,
-    check_unit_interval,
-)
+from manyview.nn.vector_encoder import join_features
 
-CriticKind = Literal["scalar", "two_hot"]
 MAX_ABS_VALUE, NUM_BINS = 20_000.0, 101
 """Support of the two-hot critic, on a symlog scale: beyond the discounted return of any task of the suites."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig:
-    """Settings that DrQ-v2 and SAC share."""
-
-    hidden: int = 1024
-    """Hidden width of actor and critics."""
-    layer_norm: bool = False
-    """LayerNorm after each hidden layer of actor and critics."""
-    critic: CriticKind = "scalar"
-    """Output of the critics: a `scalar` trained by squared error, or `two_hot`, a distribution over values on a symlog
-    scale trained by cross entropy."""
-    encoder_lr: float | None = None
-    """Learning rate of the representation; None uses `lr`."""
-    encoder_tau: float = 1.0
-    """Soft-update rate τ of the target encoder, which encodes s_{t+n} for the critic's targets; 1 uses the encoder
-    itself."""
-    noise_color: NoiseColor = "white"
-    """Noise of the actions while exploring: `white`, independent at every step, or `pink`, correlated over steps.
-    Updates always sample white noise."""
-    view_dropout: float = 0.0
-    """Probability with which an update hides each view of s_t from the agent; one view is always kept."""
-    critic_trains_encoder: bool = True
-    """Train the encoder by the critic's loss too. `false` leaves only the representation's loss, as in line 15 of the
-    paper's Algorithm 1; the token of an absent view is then never trained."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_at_least(self, 1, "hidden")
-        check_at_most(self, MAX_UNITS, "hidden")
-        check_unit_interval(self, "encoder_tau", "view_dropout")
-        if self.encoder_lr is not None:
-            check_positive(self, "encoder_lr")
 
 
 class OffPolicyAgent(Agent):
@@ -98,10 +56,14 @@ class OffPolicyAgent(Agent):
         beta: Callable[[int], float] | None = None,
         augmentation: ImageAugmentation = RANDOM_SHIFT,
         seed: int = 0,
+        vector_size: int = 0,
     ) -> None:
-        super().__init__(representation, bonus=bonus, beta=beta)
+        super().__init__(representation, bonus=bonus, beta=beta, vector_size=vector_size, vector_dim=config.vector_dim)
         self.action_dim, self.config, self.augmentation = action_dim, config, augmentation
         self.target_representation = make_target(representation) if config.encoder_tau < 1 else representation
+        self.target_vector_encoder = self.vector_encoder
+        if self.vector_encoder is not None and config.encoder_tau < 1:
+            self.target_vector_encoder = self.vector_encoder.make_target()
         self.drift_meter = self._make_drift_meter()
         self.generator = torch.Generator().manual_seed(seed)
         self.target_moments = RunningMoments(1)
@@ -109,6 +71,9 @@ class OffPolicyAgent(Agent):
     @classmethod
     def build(cls, config: Any, context: BuildContext) -> Self:
         """Build the agent of a run, as a function of `register_agent` must."""
+        check_state_vectors(cls, context.vector_size)
+        # Only where there are any: an agent without them need not know the argument.
+        vectors = {"vector_size": context.vector_size} if context.vector_size else {}
         return cls(
             context.representation,
             context.actions.size,
@@ -117,6 +82,7 @@ class OffPolicyAgent(Agent):
             beta=context.beta,
             augmentation=context.augmentation,
             seed=context.seed,
+            **vectors,
         )
 
     def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
@@ -137,7 +103,7 @@ class OffPolicyAgent(Agent):
     def compute_meters(self, batch: Batch) -> dict[str, Tensor]:
         """Return the shares of dormant units and the drift, where r̂ compares features of different ages."""
         cropped = self.prepare_views(batch.views)
-        state = self._encode_rows(batch, cropped).state
+        state = self.join_vectors(self._encode_rows(batch, cropped).state, batch.vectors)
         inputs, critic_heads = self.critic.join(state, batch.action), cast("list[Head]", self.critic.heads)
         critic_shares = [compute_dormant_fraction(head, inputs) for head in critic_heads]
         meters = {
@@ -169,9 +135,26 @@ class OffPolicyAgent(Agent):
         return select_rows(features, sequences.rows)
 
     def encode_batch(self, batch: Batch) -> EncodedBatch:
-        """Augment a batch and encode s_t, with gradient, and s_{t+n}, without."""
-        if isinstance(self.representation, Recurrent):
-            return self._encode_sequences(batch)
+        """Augment a batch and encode s_t, with gradient, and s_{t+n}, without.
+
+        The statistics of state vectors first advance by the batch: all its states are normalized alike.
+        """
+        self.update_vector_stats(batch.vectors)
+        is_recurrent = isinstance(self.representation, Recurrent)
+        encoded = self._encode_sequences(batch) if is_recurrent else self._encode_transitions(batch)
+        return encoded._replace(vectors=self._encode_vectors(batch))
+
+    def _encode_vectors(self, batch: Batch) -> VectorFeatures | None:
+        encoder, target_encoder = self.vector_encoder, self.target_vector_encoder
+        if encoder is None or target_encoder is None:
+            return None
+        with torch.no_grad():
+            next_features = target_next_features = encoder(batch.next_vectors)
+            if target_encoder is not encoder:
+                target_next_features = target_encoder(batch.next_vectors)
+        return VectorFeatures(encoder(batch.vectors), next_features, target_next_features)
+
+    def _encode_transitions(self, batch: Batch) -> EncodedBatch:
         views, next_views = (
             self.augmentation.apply(images, self.generator, self.shift_mode)
             for images in (batch.views, batch.next_views)
@@ -226,7 +209,8 @@ class OffPolicyAgent(Agent):
         features = self._get_bonus_features(batch, encoded, self.bonus.feature_source)
         with compute_in_float32(values):
             if isinstance(self.bonus, HasCritic):
-                values = self.bonus.predict_values(features.state, self.compute_greedy_action(features.state))
+                state = self.join_vectors(features.state, get_rewarded_vectors(batch, self.bonus.config.rewarded_state))
+                values = self.bonus.predict_values(features.state, self.compute_greedy_action(state))
             return self.bonus.compute(batch, features, values.detach().amin(0))
 
     def update_bonus_critic(self, batch: Batch, encoded: EncodedBatch) -> dict[str, Tensor]:
@@ -235,7 +219,7 @@ class OffPolicyAgent(Agent):
         if not isinstance(bonus, HasCritic):
             return {}
         with torch.no_grad():
-            next_action = self.compute_greedy_action(encoded.next_features.state)
+            next_action = self.compute_greedy_action(encoded.next_state)
         state, next_state = encoded.features.state.detach(), encoded.next_features.state
         with compute_in_float32(state):
             return bonus.update_critic(batch, state, next_state, next_action)
@@ -280,18 +264,26 @@ class OffPolicyAgent(Agent):
         distances = None if search is None else search(self.compute_stored_features(views, mask), mask)
         return None if distances is None else bonus.reward_distances(distances, mask)
 
-    def get_training_inputs(self, features: Any) -> TrainingInputs:
+    def get_training_inputs(self, encoded: EncodedBatch) -> TrainingInputs:
         """Return the states that critics and actor learn on, with gradient."""
         if not isinstance(self.representation, HasSingleViews):
-            return TrainingInputs(features.state)
-        states, weights = self.representation.encode_single_views(features)  # [V, B, S], [V, B]
+            return TrainingInputs(encoded.state)
+        states, weights = self.representation.encode_single_views(encoded.features)  # [V, B, S], [V, B]
         weights = torch.cat([1 - weights.sum(0, keepdim=True), weights]).flatten()
-        return TrainingInputs(torch.cat([features.state, *states]), weights / len(features.state))
+        vectors = encoded.vectors and encoded.vectors.current
+        inputs = [encoded.state, *(join_features(state, vectors) for state in states)]
+        return TrainingInputs(torch.cat(inputs), weights / len(encoded.state))
 
     def critic_input(self, state: Tensor) -> Tensor:
         """Return `state` for the critic's loss, detached unless the critic trains the encoder."""
-        # PAPER: D18. Algorithm 1, read literally, trains the encoder by L_total alone.
-        return state if self.config.critic_trains_encoder else state.detach()
+        # PAPER: D18. Algorithm 1, read literally, trains the encoder by L_total alone. State vectors have no such loss:
+        # their encoder always learns from the critics.
+        if self.config.critic_trains_encoder:
+            return state
+        if self.vector_encoder is None:
+            return state.detach()
+        size = self.representation.state_dim
+        return torch.cat([state[:, :size].detach(), state[:, size:]], dim=1)
 
     @property
     def representation_loss_scale(self) -> Tensor:
@@ -316,19 +308,23 @@ class OffPolicyAgent(Agent):
         soft_update(critic, target_critic, critic_tau)
         if self.target_representation is not self.representation:
             soft_update(self.representation, self.target_representation, self.config.encoder_tau)
+        encoder, target_encoder = self.vector_encoder, self.target_vector_encoder
+        if encoder is not None and target_encoder is not None and target_encoder is not encoder:
+            soft_update(encoder, target_encoder, self.config.encoder_tau)
 
     def make_critic(self, *, projection_dim: int | None = None) -> TwinCritic:
         """Build the twin critics; with `projection_dim` they project the state themselves."""
-        config, sizes = self.config, (self.representation.state_dim, self.action_dim, self.config.hidden)
+        config, sizes = self.config, (self.state_dim, self.action_dim, self.config.hidden)
         if config.critic == "scalar":
             return TwinCritic(*sizes, layer_norm=config.layer_norm, projection_dim=projection_dim)
         two_hot = TwoHot(MAX_ABS_VALUE, NUM_BINS)
         return CategoricalTwinCritic(*sizes, two_hot, layer_norm=config.layer_norm, projection_dim=projection_dim)
 
     def make_critic_optimizer(self, critic: nn.Module, lr: float) -> torch.optim.Adam:
-        """Build the optimizer of the representation, at `encoder_lr`, and the critics."""
+        """Build the optimizer of the encoders, at `encoder_lr`, and the critics."""
+        vectors = [] if self.vector_encoder is None else list(self.vector_encoder.parameters())
         groups: list[dict[str, Any]] = [
-            {"params": list(self.representation.parameters()), "lr": self.config.encoder_lr or lr},
+            {"params": [*self.representation.parameters(), *vectors], "lr": self.config.encoder_lr or lr},
             {"params": list(critic.parameters())},
         ]
         return make_adam(groups, lr=lr)

@@ -11,7 +11,14 @@ from manyview.agents.distributions import ActionDistribution
 from manyview.data.batch import Minibatch
 from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.methods.interfaces import RegularizesPolicy
-from manyview.utils.validation import SettingError, check_at_least, check_choices, check_unit_interval
+from manyview.utils.validation import (
+    MAX_UNITS,
+    SettingError,
+    check_at_least,
+    check_at_most,
+    check_choices,
+    check_unit_interval,
+)
 
 Neighbors = Literal["env", "pooled"]
 
@@ -28,13 +35,16 @@ class OnPolicyConfig:
     """Search set of r̂'s nearest neighbors: the rollout of the same environment (`env`) or of all (`pooled`)."""
     window: int = 2_048
     """Rows to search for each row with `pooled`."""
+    vector_dim: int = 64
+    """Width of the encoder of state vectors (`env.state`)."""
     view_dropout: float = 0.0
     """Probability with which each view of an environment is hidden for a rollout, from policy, losses and bonus; one
     view is always kept."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_at_least(self, 1, "epochs", "window")
+        check_at_least(self, 1, "epochs", "window", "vector_dim")
+        check_at_most(self, MAX_UNITS, "vector_dim")
         check_at_least(self, 2, "batch_size")  # one row has no standard deviation
         check_unit_interval(self, "view_dropout")
         if self.neighbors == "env" and self.window != OnPolicyConfig.window:
@@ -50,12 +60,14 @@ class OnPolicyAgent(Agent):
 
     config: OnPolicyConfig
 
-    def act_and_value(self, views: Tensor, mask: Tensor, *, step: int) -> tuple[Tensor, Tensor, Tensor, Any]:
+    def act_and_value(
+        self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, step: int
+    ) -> tuple[Tensor, Tensor, Tensor, Any]:
         """Return sampled actions, their log-probabilities [B], values [B] and the encoded features."""
         raise NotImplementedError
 
-    def predict_values(self, views: Tensor, mask: Tensor) -> Tensor:
-        """Return the values [B] of `views` [B, V, C, H, W]."""
+    def predict_values(self, views: Tensor, mask: Tensor, vectors: Tensor | None = None) -> Tensor:
+        """Return the values [B] of `views` [B, V, C, H, W] and raw state `vectors` [B, D]."""
         raise NotImplementedError
 
     def compute_advantages(self, rollout: RolloutBuffer, elapsed: int) -> dict[str, Tensor]:
@@ -73,7 +85,7 @@ class OnPolicyAgent(Agent):
         raise NotImplementedError
 
     def evaluate(self, state: Tensor) -> tuple[ActionDistribution, Tensor]:
-        """Return the distributions of actions and the values [B] of states [B, S]."""
+        """Return the distributions of actions and the values [B] of the policy's states [B, S]."""
         raise NotImplementedError
 
     def reset_episodes(self) -> None:
@@ -114,5 +126,9 @@ class OnPolicyAgent(Agent):
         loss, metrics = representation.compute_loss(features, batch.next_features)
         if not isinstance(representation, RegularizesPolicy):
             return loss, metrics
-        policy_loss, policy_metrics = representation.compute_policy_loss(batch, distribution, value, self.evaluate)
+
+        def evaluate(state: Tensor) -> tuple[ActionDistribution, Tensor]:
+            return self.evaluate(self.join_vectors(state, batch.vectors))
+
+        policy_loss, policy_metrics = representation.compute_policy_loss(batch, distribution, value, evaluate)
         return loss + policy_loss, metrics | policy_metrics

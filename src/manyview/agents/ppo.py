@@ -72,6 +72,7 @@ class PPO(OnPolicyAgent):
     """Policy and value function on the representation's state, trained on rollouts."""
 
     config: PPOConfig
+    supports_state_vectors = True
 
     def __init__(
         self,
@@ -83,55 +84,60 @@ class PPO(OnPolicyAgent):
         bonus: Bonus | None = None,
         beta: Callable[[int], float] | None = None,
         seed: int = 0,
+        vector_size: int = 0,
     ) -> None:
-        super().__init__(representation, bonus=bonus, beta=beta)
+        super().__init__(representation, bonus=bonus, beta=beta, vector_size=vector_size, vector_dim=config.vector_dim)
         self.config, self.action_spec, self.seed = config, action_spec, seed
         # A small last gain makes the initial policy nearly uniform.
-        self.policy = mlp(representation.state_dim, config.hidden, action_spec.size, gain=2**0.5, last_gain=0.01)
-        self.value = mlp(representation.state_dim, config.hidden, 1, gain=2**0.5)
+        self.policy = mlp(self.state_dim, config.hidden, action_spec.size, gain=2**0.5, last_gain=0.01)
+        self.value = mlp(self.state_dim, config.hidden, 1, gain=2**0.5)
         self.log_std = nn.Parameter(torch.zeros(0 if action_spec.discrete else action_spec.size))
         self.reward_normalizer, self.bonus_returns = (
             RewardNormalizer(num_envs, discount=config.discount),
             EpisodeReturns(num_envs),
         )
+        vectors = [] if self.vector_encoder is None else [*self.vector_encoder.parameters()]
+        heads = [*self.policy.parameters(), *self.value.parameters(), self.log_std]
         self.optimizer = make_adam(
-            [*representation.parameters(), *self.policy.parameters(), *self.value.parameters(), self.log_std],
+            [*representation.parameters(), *vectors, *heads],
             lr=config.lr,
             eps=1e-5,  # as in the implementation that the paper cites
         )
 
     @torch.no_grad()
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
+    def act(self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, step: int, explore: bool) -> Tensor:
         """Return actions [B] or [B, A].
 
         Noise is a function of `step` and row: there is no generator state to save.
         """
-        distribution = self._make_distribution(self.representation.encode(views, mask).state)
+        distribution = self._make_distribution(self.encode_observation(views, mask, vectors))
         if not explore and self.config.greedy_evaluation:
             return distribution.mode()
         return distribution.sample(self._make_keys(len(views), step, ACT_STREAM if explore else EVAL_STREAM))
 
     @torch.no_grad()
-    def act_and_value(self, views: Tensor, mask: Tensor, *, step: int) -> tuple[Tensor, Tensor, Tensor, Any]:
+    def act_and_value(
+        self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, step: int
+    ) -> tuple[Tensor, Tensor, Tensor, Any]:
         """Return sampled actions, their log-probabilities [B], values [B] and the encoded features."""
         features = self.representation.encode(views, mask)
-        distribution, value = self.evaluate(features.state)
+        distribution, value = self.evaluate(self.join_vectors(features.state, vectors))
         action = distribution.sample(self._make_keys(len(views), step, ACT_STREAM))
         return action, distribution.log_prob(action), value, features
 
     def evaluate(self, state: Tensor) -> tuple[ActionDistribution, Tensor]:
-        """Return the distributions of actions and the values [B] of states [B, S]."""
+        """Return the distributions of actions and the values [B] of the policy's states [B, S]."""
         return self._make_distribution(state), self._predict_value(state)
 
     @torch.no_grad()
-    def predict_values(self, views: Tensor, mask: Tensor) -> Tensor:
-        """Return the values [B] of `views` [B, V, C, H, W]."""
-        return self._predict_value(self.representation.encode(views, mask).state)
+    def predict_values(self, views: Tensor, mask: Tensor, vectors: Tensor | None = None) -> Tensor:
+        """Return the values [B] of `views` [B, V, C, H, W] and raw state `vectors` [B, D]."""
+        return self._predict_value(self.encode_observation(views, mask, vectors))
 
     @torch.no_grad()
     def compute_meters(self, batch: Minibatch) -> dict[str, Tensor]:
         """Return the shares of dormant units of policy and value function."""
-        state = self.representation.encode(batch.views, batch.mask).state
+        state = self.encode_observation(batch.views, batch.mask, batch.vectors)
         heads = {"dormant_actor": self.policy, "dormant_critic": self.value}
         return {name: compute_dormant_fraction(head, state) for name, head in heads.items()}
 
@@ -189,7 +195,7 @@ class PPO(OnPolicyAgent):
         """Take one update on a minibatch: policy, value function and representation."""
         config = self.config
         features = self.representation.encode(batch.views, batch.mask)
-        distribution, value = self.evaluate(features.state)
+        distribution, value = self.evaluate(self.join_vectors(features.state, batch.vectors))
 
         # Clipped surrogate objective.
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
@@ -252,4 +258,5 @@ def build_ppo(config: PPOConfig, context: BuildContext) -> PPO:
         bonus=context.bonus,
         beta=context.beta,
         seed=context.seed,
+        vector_size=context.vector_size,
     )

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.agents.off_policy import OffPolicyAgent, OffPolicyConfig
+from manyview.agents.off_policy import OffPolicyAgent
+from manyview.agents.off_policy_config import OffPolicyConfig
 from manyview.data.batch import Batch
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.mem.reward import total_reward
@@ -57,6 +58,7 @@ class SAC(OffPolicyAgent):
 
     config: SACConfig
     updates: Tensor
+    supports_state_vectors = True
 
     def __init__(
         self,
@@ -68,11 +70,19 @@ class SAC(OffPolicyAgent):
         beta: Callable[[int], float] | None = None,
         augmentation: ImageAugmentation = RANDOM_SHIFT,
         seed: int = 0,
+        vector_size: int = 0,
     ) -> None:
         super().__init__(
-            representation, action_dim, config, bonus=bonus, beta=beta, augmentation=augmentation, seed=seed
+            representation,
+            action_dim,
+            config,
+            bonus=bonus,
+            beta=beta,
+            augmentation=augmentation,
+            seed=seed,
+            vector_size=vector_size,
         )
-        self.actor = mlp(representation.state_dim, config.hidden, 2 * action_dim, layer_norm=config.layer_norm)
+        self.actor = mlp(self.state_dim, config.hidden, 2 * action_dim, layer_norm=config.layer_norm)
         self.critic = self.make_critic()
         self.target_critic = make_target(self.critic)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(config.init_temperature)))
@@ -83,9 +93,9 @@ class SAC(OffPolicyAgent):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:
+    def act(self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, step: int, explore: bool) -> Tensor:
         # PAPER: D46. An evaluation acts on the mean of a recurrent state; the authors sample it there too.
-        state = self.encode_observation(views, mask, generator=self.generator if explore else None)
+        state = self.encode_observation(views, mask, vectors, generator=self.generator if explore else None)
         action = self._sample_action(state, explore_step=step)[0] if explore else self.compute_greedy_action(state)
         self.memory.store(previous_action=action)
         return action
@@ -101,14 +111,14 @@ class SAC(OffPolicyAgent):
         """
         config, temperature = self.config, self.log_temperature.exp().detach()
         encoded = self.encode_batch(batch)
-        features, inputs = encoded.features, self.get_training_inputs(encoded.features)
+        features, inputs = encoded.features, self.get_training_inputs(encoded)
         predictions = self.critic.predict(self.critic_input(inputs.states), inputs.repeat(batch.action))
         values = self.critic.decode(predictions)[:, : len(batch.action)]  # [2, B], of all views
 
         # Soft n-step TD target of the total reward (Eq. 10), with clipped double Q from the target networks.
         with torch.no_grad():
-            next_action, next_log_prob = self._sample_action(encoded.next_features.state)
-            next_value = self.target_critic(encoded.target_next_features.state, next_action).amin(0)
+            next_action, next_log_prob = self._sample_action(encoded.next_state)
+            next_value = self.target_critic(encoded.target_next_state, next_action).amin(0)
             next_value = next_value - temperature * next_log_prob
             reward_int = self.compute_bonus(batch, encoded, values)
             reward = total_reward(batch.reward_ext, reward_int, self.beta(step))
@@ -125,7 +135,7 @@ class SAC(OffPolicyAgent):
 
         # Actor and temperature, on detached features; the actor's critics see all views.
         action, log_prob = self._sample_action(inputs.states.detach())
-        state = inputs.repeat(features.state.detach())
+        state = inputs.repeat(encoded.state.detach())
         with freeze(self.critic):
             actor_loss = inputs.average(temperature * log_prob - self.critic(state, action).amin(0))
         optimizer_step(actor_loss, self.actor_optimizer)

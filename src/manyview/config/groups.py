@@ -28,10 +28,15 @@ class EnvConfig:
 
     views: tuple[str, ...] | None = None
     """Views by camera name or number, or <camera>_foreground for the camera without its background."""
+    state: tuple[str, ...] | None = None
+    """State vectors beside the views, by name (`manyview tasks` lists them). None uses none of a task's, and all that
+    your own environment declares."""
     image_size: int | None = None
     """Side of each view, in pixels."""
     frame_stack: int | None = None
     """Consecutive frames of each view, stacked along the channels."""
+    state_stack: int = 1
+    """Consecutive values of the state vectors, oldest first."""
     action_repeat: int | None = None
     """Simulator frames per agent step."""
     render_quality: RenderQuality | None = None
@@ -49,6 +54,7 @@ class EnvConfig:
         for name, maximum in (
             ("image_size", MAX_IMAGE_SIZE),
             ("frame_stack", MAX_FRAME_STACK),
+            ("state_stack", MAX_FRAME_STACK),
             ("action_repeat", MAX_ACTION_REPEAT),
             ("render_scale", MAX_RENDER_SCALE),
         ):

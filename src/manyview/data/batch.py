@@ -32,6 +32,10 @@ class Batch(NamedTuple):
     positions: Tensor | None = None
     """Places [B, 2] of s_t and s_{t+n} in their sequence, int64; None for independent transitions.
     The rows of a sequence follow each other, the first at place 0; `data.sequences` arranges their observations."""
+    vectors: Tensor | None = None
+    """State vectors [B, D] of s_t, stacked, in raw units; None without any."""
+    next_vectors: Tensor | None = None
+    """The same of s_{t+n}."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """Return the batch with `function` applied to every tensor."""
@@ -59,6 +63,8 @@ class Minibatch(NamedTuple):
     """Views of the next step, or None; the row's own views where its episode ended."""
     next_mask: Tensor | None
     has_next: Tensor  # [B] bool, true if the next step is in the same episode
+    vectors: Tensor | None = None
+    """State vectors [B, D], stacked, in raw units; None without any."""
 
 
 def get_next(batch: Batch | Minibatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,3 +91,8 @@ def get_rewarded_views(batch: Batch | Minibatch, state: RewardedState) -> tuple[
     if state == "next":
         return batch.next_views, batch.next_mask, batch.next_indices
     return batch.views, batch.mask, batch.indices
+
+
+def get_rewarded_vectors(batch: Batch | Minibatch, state: RewardedState) -> Tensor | None:
+    """Return the state vectors of the rewarded state, in raw units; None without any."""
+    return batch.next_vectors if isinstance(batch, Batch) and state == "next" else batch.vectors

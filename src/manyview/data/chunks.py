@@ -85,7 +85,8 @@ def _check_self_contained(steps: NDArray[Any]) -> None:
     except ValueError as error:
         raise SegmentError(str(error)) from None
     positions = np.arange(len(steps))
-    if (steps["age"].max(1) > positions).any() or steps["repeated"][0]:
+    ages = [steps["age"].max(1), *([steps["vector_age"]] if "vector_age" in (steps.dtype.names or ()) else [])]
+    if any((age > positions).any() for age in ages) or steps["repeated"][0]:
         raise SegmentError("invalid chunk: a step refers to steps before the chunk's start")
     if steps["acted"][-1]:
         raise SegmentError("invalid chunk: the last step has an action, but its next observation is missing")

@@ -1,18 +1,22 @@
 """Memory layout of the replay buffer, and its size in bytes.
 
-A step is an observation with the action taken there and its outcome: one record of small fields, one frame per view,
-and optionally features. A camera's frame is stored as pixels, a derived view's as bits that select pixels of its
-camera's frame. Features are G groups of P numbers, computed once when the step is stored.
+A step is an observation with the action taken there and its outcome: one record of small fields, state vectors among
+them, one frame per view, and optionally features. A camera's frame is stored as pixels, a derived view's as bits that
+select pixels of its camera's frame. Features are G groups of P numbers, computed once when the step is stored.
 """
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from manyview.data.state_vectors import make_vector_fields
+from manyview.envs.contract import MAX_STATE_VALUE
 from manyview.envs.views import View, validate_views
 from manyview.utils.resources import (
     RESERVED_FRACTION,
@@ -53,8 +57,10 @@ def validate_replay_views(views: Sequence[View]) -> tuple[View, ...]:
     return views
 
 
-def make_step_dtype(views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the record dtype of a step; its fields are nearly always read together."""
+def make_step_dtype(
+    views: Sequence[View], action_shape: tuple[int, ...], action_dtype: DTypeLike, vector_size: int = 0
+) -> np.dtype[Any]:
+    """Return the record dtype of a step with `vector_size` numbers; its fields are nearly always read together."""
     return np.dtype(
         [
             ("action", action_dtype, action_shape),
@@ -64,6 +70,7 @@ def make_step_dtype(views: Sequence[View], action_shape: tuple[int, ...], action
             ("repeated", np.bool_),  # same observation as the step before: all cameras were absent
             ("mask", np.bool_, (len(views),)),
             ("age", np.uint8, (len(views),)),  # steps since the view last appeared; bounds its frame stack
+            *make_vector_fields(vector_size),
         ]
     )
 
@@ -72,6 +79,8 @@ def check_records(records: NDArray[Any]) -> None:
     """Raise ValueError if records hold non-finite numbers, or flags other than 0 and 1."""
     for name in records.dtype.names or ():
         values = records[name]
+        if name == "vectors" and not (np.abs(values) <= MAX_STATE_VALUE).all():
+            raise ValueError(f"invalid step: vectors: expected finite numbers of at most {MAX_STATE_VALUE:g}")
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise ValueError(f"invalid step: {name} is not finite")
         if values.dtype.kind == "b" and (np.ascontiguousarray(values).view(np.uint8) > 1).any():
@@ -107,6 +116,7 @@ def compute_step_bytes(
     action_shape: tuple[int, ...],
     action_dtype: DTypeLike = np.float32,
     feature_shape: FeatureShape | None = None,
+    vector_size: int = 0,
 ) -> int:
     """Return the bytes of one step.
 
@@ -114,7 +124,7 @@ def compute_step_bytes(
     """
     frames = sum(math.prod(stored_frame_shape(view)) for view in views)
     features = 0 if feature_shape is None else math.prod(feature_shape) * np.dtype(np.float32).itemsize
-    return make_step_dtype(views, action_shape, action_dtype).itemsize + frames + features
+    return make_step_dtype(views, action_shape, action_dtype, vector_size).itemsize + frames + features
 
 
 def compute_buffer_bytes(
@@ -124,9 +134,10 @@ def compute_buffer_bytes(
     action_dtype: DTypeLike = np.float32,
     capacity: int,
     feature_shape: FeatureShape | None = None,
+    vector_size: int = 0,
 ) -> int:
     """Return the bytes of a full replay buffer, in memory or in its directory."""
-    return capacity * compute_step_bytes(views, action_shape, action_dtype, feature_shape)
+    return capacity * compute_step_bytes(views, action_shape, action_dtype, feature_shape, vector_size)
 
 
 def compute_batch_bytes(views: Sequence[View], *, frame_stack: int, batch_size: int) -> int:
@@ -184,3 +195,15 @@ def _check_replay_memory(
 def _format_max_steps(free_bytes: float, replay_bytes: int, capacity: int) -> str:
     max_steps = max(0, int(free_bytes / replay_bytes * capacity))
     return f"at most {max_steps:,} steps fit" if max_steps else "not one step fits"
+
+
+def allocate_ring(directory: Path | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Allocate an array of zeros in memory, or in an unnamed file of `directory`."""
+    if directory is None:
+        return np.zeros(shape, dtype)  # pages are allocated when written
+    directory.mkdir(parents=True, exist_ok=True)
+    size = int(np.prod(shape)) * dtype.itemsize
+    with TemporaryFile(dir=directory) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)  # otherwise a full disk would later kill the process
+        return np.memmap(file, dtype, "w+", shape=shape).view(np.ndarray)

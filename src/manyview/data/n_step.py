@@ -50,9 +50,9 @@ def min_capacity(*, frame_stack: int, n_step: int) -> int:
 
 
 def find_oldest_start(replay: ReplayBuffer, horizon: int) -> int:
-    """Return the first step that a window may start at: its frame stack outlives the reserve."""
+    """Return the first step that a window may start at: its stacks outlive the reserve."""
     oldest_kept = horizon + count_reserve_steps(replay.capacity) - replay.capacity
-    return 0 if oldest_kept <= 0 else oldest_kept + replay.frame_stack - 1
+    return 0 if oldest_kept <= 0 else oldest_kept + replay.longest_stack - 1
 
 
 def compute_lengths(replay: ReplayBuffer, starts: NDArray[np.int64], *, n_step: int, horizon: int) -> NDArray[np.int64]:

@@ -1,12 +1,10 @@
-"""Replay buffer of single uint8 frames.
+"""Replay buffer of single uint8 frames and state vectors.
 
-Frame stacks, next states and n-step returns are assembled by index when a batch is sampled.
+Stacks, next states and n-step returns are assembled by index when a batch is sampled.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +15,7 @@ from manyview.data.derived_views import apply_bits, flatten_pixels
 from manyview.data.layout import (
     MAX_AGE,
     FeatureShape,
+    allocate_ring,
     check_features,
     check_records,
     check_replay_fits,
@@ -26,9 +25,10 @@ from manyview.data.layout import (
     validate_feature_shape,
     validate_replay_views,
 )
-from manyview.data.validation import ERROR_SOURCE, TransitionCheck, validate_features
+from manyview.data.state_vectors import count_numbers, stack_vectors
+from manyview.data.validation import ERROR_SOURCE, StoredObservation, TransitionCheck, validate_features
 from manyview.envs.contract import make_contract_error
-from manyview.envs.views import Observation, View
+from manyview.envs.views import Observation, StateVector, View
 from manyview.utils.json_io import is_count
 
 BLOCK_BYTES = 2**20
@@ -37,8 +37,8 @@ BLOCK_BYTES = 2**20
 Smaller blocks make the two threads of a batch wait for the interpreter lock: 32 kB measured twice as slow.
 """
 
-FeatureFn = Callable[[NDArray[np.uint8], NDArray[np.bool_]], NDArray[np.float32]]
-"""Features [B, G, P] of observations: views [B, V, C, H, W] with stacked frames, mask [B, V]."""
+FeatureFn = Callable[..., NDArray[np.float32]]
+"""Features [B, G, P] of observations: views [B, V, C, H, W] with stacked frames, mask [B, V], state vectors if any."""
 
 
 class ReplayBuffer:
@@ -65,34 +65,39 @@ class ReplayBuffer:
         frame_stack: int,
         directory: Path | None = None,
         feature_shape: FeatureShape | None = None,
+        state_vectors: Sequence[StateVector] = (),
+        state_stack: int = 1,
     ) -> None:
-        self.views = validate_replay_views(views)
-        if not 1 <= frame_stack <= MAX_AGE:
-            raise ValueError(f"invalid frame_stack: expected 1 to {MAX_AGE}, got {frame_stack}")
-        if capacity < frame_stack:
-            raise ValueError(f"invalid capacity: expected at least {frame_stack} (frame_stack), got {capacity}")
-        self.capacity, self.frame_stack, self.inserted = capacity, frame_stack, 0
+        self.views, self.state_vectors = validate_replay_views(views), tuple(state_vectors)
+        for name, size in (("frame_stack", frame_stack), ("state_stack", state_stack)):
+            if not 1 <= size <= MAX_AGE:
+                raise ValueError(f"invalid {name}: expected 1 to {MAX_AGE}, got {size}")
+        self.capacity, self.frame_stack, self.state_stack, self.inserted = capacity, frame_stack, state_stack, 0
+        if capacity < self.longest_stack:
+            raise ValueError(f"invalid capacity: expected at least {self.longest_stack} (frame_stack), got {capacity}")
+        vector_size = count_numbers(self.state_vectors)
         needed_bytes = compute_buffer_bytes(
             self.views,
             action_shape=action_shape,
             action_dtype=action_dtype,
             capacity=capacity,
             feature_shape=feature_shape and validate_feature_shape(feature_shape, len(self.views)),
+            vector_size=vector_size,
         )
         check_replay_fits(needed_bytes, capacity=capacity, directory=directory)
-        record = make_step_dtype(self.views, action_shape, action_dtype)
-        self.steps = _allocate_ring(directory, (capacity,), record)
+        record = make_step_dtype(self.views, action_shape, action_dtype, vector_size)
+        self.steps = allocate_ring(directory, (capacity,), record)
         """One record per slot, with the fields of `layout.make_step_dtype`."""
         self.frames = [
-            _allocate_ring(directory, (capacity, *stored_frame_shape(view)), np.dtype(np.uint8)) for view in self.views
+            allocate_ring(directory, (capacity, *stored_frame_shape(view)), np.dtype(np.uint8)) for view in self.views
         ]
         """Per view, one frame per slot: pixels of a camera, bits of a derived view."""
-        self.features: NDArray[np.float32] | None = feature_shape and _allocate_ring(
+        self.features: NDArray[np.float32] | None = feature_shape and allocate_ring(
             directory, (capacity, *feature_shape), np.dtype(np.float32)
         )
         """Features [capacity, G, P], or None."""
         self.feature_fn: FeatureFn | None = None
-        self._transition_check = TransitionCheck(self.views, action=record["action"])
+        self._transition_check = TransitionCheck(self.views, action=record["action"], state_vectors=self.state_vectors)
         self._derived_by_camera = [
             (index, [other for other, view in enumerate(self.views) if view.derived_from == camera.name])
             for index, camera in enumerate(self.views)
@@ -102,6 +107,11 @@ class ReplayBuffer:
 
     def __len__(self) -> int:
         return min(self.inserted, self.capacity)
+
+    @property
+    def longest_stack(self) -> int:
+        """Steps that an observation refers to: of its frames or its state vectors, whichever are more."""
+        return max(self.frame_stack, self.state_stack) if self.state_vectors else self.frame_stack
 
     @property
     def rings(self) -> list[NDArray[Any]]:
@@ -158,6 +168,9 @@ class ReplayBuffer:
         record = [[name, str(steps[name].dtype), *steps[name].shape[1:]] for name in steps.dtype.names or ()]
         frames = {view.name: list(ring.shape[1:]) for view, ring in zip(self.views, self.frames, strict=True)}
         layout = {"capacity": self.capacity, "frame_stack": self.frame_stack, "step": record, "frames": frames}
+        if self.state_vectors:
+            names = [[vector.name, vector.size] for vector in self.state_vectors]
+            layout |= {"state_vectors": names, "state_stack": self.state_stack}
         return layout if self.features is None else {**layout, "features": list(self.features.shape[1:])}
 
     def start_episode(self, observation: Observation) -> None:
@@ -166,7 +179,7 @@ class ReplayBuffer:
         An unfinished episode before it ends with its newest observation.
         """
         stored = self._transition_check.validate_observation(observation)
-        self._write_step(stored.frames, stored.mask, np.zeros(len(self.views), np.uint8))
+        self._write_step(stored, np.zeros(len(self.views), np.uint8))
 
     def add(
         self, action: Any, reward: float, terminated: bool, observation: Observation, *, repeated: bool = False
@@ -186,12 +199,21 @@ class ReplayBuffer:
             )
         outcome = self._transition_check.validate_outcome(action, reward, terminated)
         stored = self._transition_check.validate_observation(observation)
+        before = self.steps[(self.inserted - 1) % self.capacity]
+        vector_age = min(int(before["vector_age"]), MAX_AGE - 1) + 1 if self.state_vectors else 0
         ages = self._compute_ages(stored.mask)
-        self._write_step(stored.frames, stored.mask, ages, repeated=repeated, outcome=outcome)
+        self._write_step(stored, ages, vector_age, repeated=repeated, outcome=outcome)
 
-    def get_observation(self) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """Return the newest observation with its frames stacked: views [1, V, C * frame_stack, H, W], mask [1, V]."""
-        return self.stack_frames(np.array([self.inserted - 1]))
+    def get_observation(self) -> tuple[NDArray[Any], ...]:
+        """Return the newest observation with its frames stacked: views [1, V, C * frame_stack, H, W], mask [1, V].
+
+        With state vectors, they follow: [1, state_stack * D].
+        """
+        return self._get_inputs(np.array([self.inserted - 1]))
+
+    def _get_inputs(self, indices: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        vectors = self.stack_vectors(indices)
+        return (*self.stack_frames(indices), *(() if vectors is None else (vectors,)))
 
     def split_episode(self) -> None:
         """Continue the episode in a new piece, which starts with the frames of the newest stack.
@@ -202,11 +224,14 @@ class ReplayBuffer:
         record = self.steps[newest % self.capacity]
         mask = record["mask"].copy()
         age = np.minimum(record["age"], self.frame_stack - 1) * mask
-        for frames_back in range(int(age.max()), -1, -1):
+        vector_age = min(int(record["vector_age"]), self.state_stack - 1) if self.state_vectors else 0
+        for frames_back in range(max(int(age.max()), vector_age), -1, -1):
             present = mask & (age >= frames_back)
             slot = (newest - frames_back) % self.capacity
             frames = [ring[slot] * shown for ring, shown in zip(self.frames, present, strict=True)]
-            self._write_step(frames, present, (age - frames_back) * present)
+            vectors = self.steps[slot]["vectors"].copy() if self.state_vectors else None
+            stored = StoredObservation(present, frames, vectors)
+            self._write_step(stored, (age - frames_back) * present, max(0, vector_age - frames_back))
 
     def _explain_no_episode(self) -> str | None:
         """Return the reason why no episode is running, or None."""
@@ -226,18 +251,21 @@ class ReplayBuffer:
 
     def _write_step(
         self,
-        frames: Sequence[NDArray[np.uint8]],
-        mask: NDArray[np.bool_],
+        stored: StoredObservation,
         age: NDArray[np.uint8],
+        vector_age: int = 0,
         *,
         repeated: bool = False,
         outcome: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Write the next step, and the `outcome` of the action that led to it to the step before."""
         newest, slot = (self.inserted - 1) % self.capacity, self.inserted % self.capacity
-        for ring, frame in zip(self.frames, frames, strict=True):
+        for ring, frame in zip(self.frames, stored.frames, strict=True):
             ring[slot] = frame
-        for name, value in (("mask", mask), ("age", age), ("repeated", repeated)):
+        fields = {"mask": stored.mask, "age": age, "repeated": repeated}
+        if self.state_vectors:
+            fields |= {"vectors": stored.vectors, "vector_age": vector_age}
+        for name, value in fields.items():
             self.steps[name][slot] = value
         if self.features is not None:  # before the outcome: an error must not leave an action without its next step
             self.features[slot] = self._compute_features()
@@ -251,7 +279,7 @@ class ReplayBuffer:
         if self.features is None or self.feature_fn is None:
             raise RuntimeError("feature_fn is missing: expected a function, got None. Set it before the first step.")
         _, groups, size = self.features.shape
-        return validate_features(self.feature_fn(*self.stack_frames(np.array([self.inserted]))), (groups, size))
+        return validate_features(self.feature_fn(*self._get_inputs(np.array([self.inserted]))), (groups, size))
 
     def allocate_stacks(self, batch_size: int) -> NDArray[np.uint8]:
         """Allocate the output of `stack_frames`, [V, B, S, C, H, W] with S frames per stack."""
@@ -285,6 +313,10 @@ class ReplayBuffer:
             views[~steps["mask"]] = 0
         return views.reshape(len(indices), len(self.views), -1, *out.shape[-2:]), steps["mask"]
 
+    def stack_vectors(self, indices: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Return the stacked state vectors of steps [B, state_stack * D]; None without any."""
+        return stack_vectors(self.steps, indices, state_stack=self.state_stack) if self.state_vectors else None
+
     def _fill_stacks(self, camera: int, derived: list[int], index: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
         """Write the stacks of a camera and, while its frames are cached, of its derived views."""
         frames, slots = self.frames[camera], index[camera].reshape(-1)
@@ -307,14 +339,3 @@ class ReplayBuffer:
             slots = index[view].reshape(-1)
             bits, fill = self.frames[view].take(slots, axis=0), self.views[view].fill
             apply_bits(flatten_pixels(frames.take(slots, axis=0)), bits, fill, out=flatten_pixels(out[view]))
-
-
-def _allocate_ring(directory: Path | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    if directory is None:
-        return np.zeros(shape, dtype)  # pages are allocated when written
-    directory.mkdir(parents=True, exist_ok=True)
-    size = int(np.prod(shape)) * dtype.itemsize
-    with TemporaryFile(dir=directory) as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)  # otherwise a full disk would later kill the process
-        return np.memmap(file, dtype, "w+", shape=shape).view(np.ndarray)

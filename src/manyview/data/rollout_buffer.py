@@ -35,6 +35,7 @@ class RolloutBuffer:
         action_dtype: torch.dtype,
         derived_views: DerivedViews,
         device: torch.device,
+        vector_size: int = 0,
     ) -> None:
         self.num_steps, self.num_envs, self.derived_views = num_steps, num_envs, derived_views
 
@@ -46,6 +47,8 @@ class RolloutBuffer:
             allocate(num_cameras, *image_shape, dtype=torch.uint8, extra_steps=1),
             allocate(num_cameras, dtype=torch.bool, extra_steps=1),
         )
+        self.vectors = allocate(vector_size, extra_steps=1) if vector_size else None
+        """State vectors [T + 1, E, D], stacked, in raw units; None without any."""
         self.action = allocate(*action_shape, dtype=action_dtype)
         self.log_prob, self.reward_ext, self.final_value = allocate(), allocate(), allocate()
         self._value = allocate(extra_steps=1)
@@ -76,15 +79,31 @@ class RolloutBuffer:
     def done(self) -> Tensor:
         return self.terminated | self.truncated
 
-    def reset(self, views: Tensor, mask: Tensor, *, first_step: int) -> None:
-        """Clear the buffer and store the first camera images [E, V, C, H, W] and mask [E, V]."""
+    def reset(self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, first_step: int) -> None:
+        """Clear the buffer and store the first camera images [E, V, C, H, W], mask [E, V] and vectors [E, D]."""
         self.length, self.first_step = 0, first_step
-        self.frames[0], self.mask[0] = views, mask
+        self._write_observation(0, views, mask, vectors)
         self._features, self.features = [], None
 
-    def get_observation(self) -> tuple[Tensor, Tensor]:
-        """Return the current views [E, V, C, H, W] and mask [E, V], derived views included."""
-        return self._get_views(torch.arange(self.num_envs, device=self.action.device) + self.length * self.num_envs)
+    def restart(self, *, first_step: int) -> None:
+        """Clear the buffer; the observation after the last step becomes the first."""
+        vectors = None if self.vectors is None else self.vectors[-1]
+        self.reset(self.frames[-1], self.mask[-1], vectors, first_step=first_step)
+
+    def _write_observation(self, step: int, views: Tensor, mask: Tensor, vectors: Tensor | None) -> None:
+        self.frames[step], self.mask[step] = views, mask
+        if self.vectors is not None:
+            if vectors is None:
+                raise ValueError(f"missing state vectors: expected {list(self.vectors.shape[1:])} numbers, got None")
+            self.vectors[step] = vectors
+
+    def get_observation(self) -> tuple[Tensor, ...]:
+        """Return the current views [E, V, C, H, W] and mask [E, V], derived views included.
+
+        With state vectors, they follow: [E, D].
+        """
+        rows = torch.arange(self.num_envs, device=self.action.device) + self.length * self.num_envs
+        return (*self._get_views(rows), *(() if self.vectors is None else (self.vectors[self.length],)))
 
     def add(
         self,
@@ -99,6 +118,7 @@ class RolloutBuffer:
         final_value: Tensor,
         views: Tensor,
         mask: Tensor,
+        vectors: Tensor | None = None,
     ) -> None:
         """Append one step of every environment.
 
@@ -109,7 +129,7 @@ class RolloutBuffer:
         self.reward_ext[step], self.terminated[step], self.truncated[step] = reward, terminated, truncated
         self.final_value[step] = final_value
         self.length = step + 1
-        self.frames[step + 1], self.mask[step + 1] = views, mask
+        self._write_observation(step + 1, views, mask, vectors)
         if features is not None:
             self._features.append(features)
 
@@ -157,6 +177,7 @@ class RolloutBuffer:
             next_views=next_views,
             next_mask=next_mask,
             has_next=~done,
+            vectors=None if self.vectors is None else self.vectors.flatten(0, 1)[indices],
         )
 
     def _get_views(self, indices: Tensor) -> tuple[Tensor, Tensor]:

@@ -55,11 +55,11 @@ class Sampler:
         if sequence_length is not None and not 2 <= sequence_length <= batch_size:
             raise ValueError(f"invalid sequence_length: expected 2 to {batch_size} (batch_size), got {sequence_length}")
         window_steps = n_step if sequence_length is None else sequence_length - 1
-        required = min_capacity(frame_stack=replay.frame_stack, n_step=window_steps)
+        required = min_capacity(frame_stack=replay.longest_stack, n_step=window_steps)
         if replay.capacity < required:
             raise ValueError(
                 f"replay buffer is too small: expected a capacity of at least {required} steps for windows of "
-                f"{window_steps} steps and frame_stack={replay.frame_stack}, got {replay.capacity}"
+                f"{window_steps} steps and stacks of {replay.longest_stack}, got {replay.capacity}"
             )
         self._sequence_length = sequence_length
         self._replay, self._batch_size, self._seed, self._device = replay, batch_size, seed, device
@@ -170,7 +170,9 @@ class Sampler:
             next_indices=_to_tensor(next_indices),
             neighbor_distances=distances,
             stored_features=features,
-            positions=None if positions is None else _to_tensor(positions),
+            positions=_to_optional_tensor(positions),
+            vectors=_to_optional_tensor(replay.stack_vectors(starts)),
+            next_vectors=_to_optional_tensor(replay.stack_vectors(next_indices)),
         )
 
     def _sample_rows(self, rng: np.random.Generator, horizon: int) -> tuple[Windows, NDArray[np.int64] | None]:
@@ -223,3 +225,7 @@ def _allocate_pinned(like: NDArray[np.uint8]) -> NDArray[Any]:
 def _to_tensor(part: NDArray[Any]) -> torch.Tensor:
     # Always a copy: numpy calls a field of a single record contiguous, whose strides torch refuses.
     return torch.from_numpy(np.array(part, order="C"))
+
+
+def _to_optional_tensor(part: NDArray[Any] | None) -> torch.Tensor | None:
+    return None if part is None else _to_tensor(part)

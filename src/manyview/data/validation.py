@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from manyview.data.derived_views import apply_bits, flatten_pixels, pack_bits
 from manyview.data.layout import FeatureShape, check_features
+from manyview.data.state_vectors import concatenate_vectors
 from manyview.envs.contract import (
     ContractError,
     describe,
@@ -18,7 +19,7 @@ from manyview.envs.contract import (
     validate_reward,
 )
 from manyview.envs.foreground import extract_foreground_mask
-from manyview.envs.views import MASK, Observation, View, make_observation_space
+from manyview.envs.views import MASK, Observation, StateVector, View, make_observation_space
 
 ERROR_SOURCE = "replay"
 MAX_REWARD = float(np.finfo(np.float32).max)
@@ -29,6 +30,7 @@ class StoredObservation(NamedTuple):
 
     mask: NDArray[np.bool_]  # [V]
     frames: list[NDArray[np.uint8]]  # of each view [C, H, W]; bits [H * W / 8] of a derived view
+    vectors: NDArray[np.float32] | None = None  # [D], all state vectors
 
 
 def validate_features(features: Any, shape: FeatureShape) -> NDArray[np.float32]:
@@ -46,8 +48,11 @@ def validate_features(features: Any, shape: FeatureShape) -> NDArray[np.float32]
 class TransitionCheck:
     """Validate transitions before they are stored; `ContractError` names the invalid field."""
 
-    def __init__(self, views: Sequence[View], *, action: np.dtype[Any]) -> None:
-        self._views, self._space = views, cast("spaces.Dict", make_observation_space(views))
+    def __init__(
+        self, views: Sequence[View], *, action: np.dtype[Any], state_vectors: Sequence[StateVector] = ()
+    ) -> None:
+        self._views, self._state_vectors = views, state_vectors
+        self._space = cast("spaces.Dict", make_observation_space(views, vectors=state_vectors))
         self._action_dtype, self._action_shape = action.base, action.shape
 
     def validate_observation(self, observation: Observation) -> StoredObservation:
@@ -65,7 +70,8 @@ class TransitionCheck:
             if present[view.name]:
                 self._check_derived_view(view, images, bits, has_camera=present[view.derived_from])
             frames.append(bits)
-        return StoredObservation(mask, frames)
+        vectors = concatenate_vectors(observation, self._state_vectors) if self._state_vectors else None
+        return StoredObservation(mask, frames, vectors)
 
     def _check_derived_view(
         self, view: View, images: Mapping[str, NDArray[np.uint8]], bits: NDArray[np.uint8], *, has_camera: bool

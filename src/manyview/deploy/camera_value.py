@@ -170,9 +170,10 @@ def _make_act(agent: Any, shapes: Shapes) -> Callable[[], None]:
     device = next(agent.parameters()).device
     views = torch.zeros(1, len(shapes.views), *shapes.image_shape, dtype=torch.uint8, device=device)
     mask = torch.ones(1, len(shapes.views), dtype=torch.bool, device=device)
+    vectors = [torch.zeros(1, shapes.vector_size, device=device)] if shapes.vector_size else []
 
     @torch.no_grad()
     def act() -> None:
-        agent.act(views, mask, step=0, explore=False).cpu()  # waits for the device
+        agent.act(views, mask, *vectors, step=0, explore=False).cpu()  # waits for the device
 
     return act

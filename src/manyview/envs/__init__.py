@@ -1,4 +1,4 @@
-"""Gymnasium environments whose observation is a dict of named views.
+"""Gymnasium environments whose observation is a dict of named views and state vectors.
 
 This package never imports torch, and imports a simulator only when one of its tasks is made.
 """
@@ -9,7 +9,18 @@ from manyview.envs.contract import ContractError
 from manyview.envs.registration import list_tasks, make, make_vector, wrap
 from manyview.envs.rendering.mujoco import Orbit
 from manyview.envs.suite import Suite, Task, TaskSettings
-from manyview.envs.views import MASK, MultiViewEnv, NotRestorable, View, ViewWarning, get_views, restore, snapshot
+from manyview.envs.views import (
+    MASK,
+    MultiViewEnv,
+    NotRestorable,
+    StateVector,
+    View,
+    ViewWarning,
+    get_state_vectors,
+    get_views,
+    restore,
+    snapshot,
+)
 from manyview.envs.wrappers.faults import Fault, FaultInjector
 from manyview.envs.wrappers.sanity import SanityCheck
 
@@ -26,11 +37,13 @@ __all__ = [
     "NotRestorable",
     "Orbit",
     "SanityCheck",
+    "StateVector",
     "Suite",
     "Task",
     "TaskSettings",
     "View",
     "ViewWarning",
+    "get_state_vectors",
     "get_views",
     "list_tasks",
     "make",

@@ -29,6 +29,8 @@ MAX_FRAMES = 10_000
 
 More is an error: frames decide the end of a run and name its checkpoints.
 """
+MAX_STATE_VALUE = 1e12
+"""Largest absolute value in a state vector: sums of squares stay finite in float32."""
 RESERVED_INFO_KEYS = frozenset(
     f"{mark}{name}" for mark in ("", "_") for name in ("episode", "final_info", "final_obs")
 ) | {"_frames"}
@@ -146,8 +148,12 @@ def validate_observation(returned: Any, space: spaces.Dict, env: str) -> Observa
     for name, part in space.spaces.items():
         value = observation[name]
         if not isinstance(value, np.ndarray) or value.shape != part.shape or value.dtype != part.dtype:
-            got = describe(value) if name == MASK else describe_wrong_image(value, part.shape)
-            raise make_contract_error(env, _format_field(name), f"{part.dtype} of shape {part.shape}", got)
+            got = describe_wrong_image(value, part.shape) if part.dtype == np.uint8 else describe(value)
+            raise make_contract_error(env, _format_field(name, part), f"{part.dtype} of shape {part.shape}", got)
+        # NaN fails the comparison.
+        if part.dtype == np.float32 and not (np.abs(value) <= MAX_STATE_VALUE).all():
+            expected = f"finite numbers of at most {MAX_STATE_VALUE:g}"
+            raise make_contract_error(env, _format_field(name, part), expected, _format_vector(value))
     present = observation[MASK].tolist()  # a list is faster than an array for a few numbers
     if present.count(1) < len(present):
         if present.count(1) + present.count(0) < len(present):
@@ -226,8 +232,10 @@ def _validate_frames(frames: Any, env: str) -> int:
 
 
 def _list_view_names(space: spaces.Dict) -> list[str]:
-    return [name for name in space.spaces if name != MASK]
+    return [name for name, part in space.spaces.items() if name != MASK and part.dtype == np.uint8]
 
 
-def _format_field(name: str) -> str:
-    return name if name == MASK else f"view {name!r}"
+def _format_field(name: str, part: spaces.Space[Any]) -> str:
+    if name == MASK:
+        return name
+    return f"view {name!r}" if part.dtype == np.uint8 else f"state vector {name!r}"

@@ -25,7 +25,13 @@ from manyview.envs.suite import (
 )
 from manyview.envs.views import Observation
 from manyview.envs.wrappers.faults import Fault, FaultInjector
-from manyview.envs.wrappers.observation import FrameStack, ResizeViews, SelectViews
+from manyview.envs.wrappers.observation import (
+    FrameStack,
+    ResizeViews,
+    SelectStateVectors,
+    SelectViews,
+    check_state_names,
+)
 from manyview.envs.wrappers.sanity import SanityCheck
 from manyview.envs.wrappers.validation import CallValidator, OutputValidator
 from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
@@ -41,6 +47,8 @@ SUITES = {
 """Objects in `manyview.envs` by suite; a simulator is imported only when a task is made."""
 SUITE_GROUP = "manyview.suites"
 """Entry points of installed packages: the name of a suite and its `Suite`."""
+COUNTS = {"image_size", "frame_stack", "state_stack", "action_repeat", "render_scale"}
+"""Options that are integers of at least 1."""
 CHOICES = {"render_quality": get_args(RenderQuality), "levels": get_args(Levels)}
 
 
@@ -85,8 +93,10 @@ def make(
     task: str,
     *,
     views: Sequence[str | int] | None = None,
+    state: Sequence[str] | None = None,
     image_size: int | None = None,
     frame_stack: int | None = None,
+    state_stack: int | None = None,
     action_repeat: int | None = None,
     render_quality: RenderQuality | None = None,
     render_scale: int | None = None,
@@ -95,7 +105,7 @@ def make(
 ) -> gym.Env[Observation, Any]:
     """Make a task as a Gymnasium environment.
 
-    Its observation is a dict of views and their mask. An option that is None takes the task's default: the paper's
+    Its observation is a dict of views, state vectors if asked for, and the mask of the views. An option that is None takes the task's default: the paper's
     value for the tasks of the paper. `manyview tasks` prints the defaults.
 
     Args:
@@ -103,8 +113,11 @@ def make(
             environment: the result of the function is wrapped with the frame stack. Arguments of the function follow a
             `?`, as in `"my_robot:make_env?front=0&wrist=2"`.
         views: Cameras by name or number; `"<camera>_foreground"` is a camera with its background removed.
+        state: State vectors beside the views, by name, such as `["position", "velocity"]`. None: none for a task of a
+            suite, and all that a custom environment declares.
         image_size: Height and width in pixels. The images of a custom environment are area-averaged to it.
         frame_stack: Number of frames of each view, stacked along the channels.
+        state_stack: Number of consecutive values of each state vector, oldest first.
         action_repeat: Simulator frames per agent step.
         render_quality: `"standard"` is the simulator's default, `"fast"` omits shadows, reflections and multisampling,
             `"smooth"` is `fast` with a render scale of 2.
@@ -116,8 +129,10 @@ def make(
     """
     options: MakeOptions = {
         "views": views,
+        "state": state,
         "image_size": image_size,
         "frame_stack": frame_stack,
+        "state_stack": state_stack,
         "action_repeat": action_repeat,
         "render_quality": render_quality,
         "render_scale": render_scale,
@@ -169,6 +184,7 @@ def wrap(
     *,
     image_size: int | None = None,
     frame_stack: int = 1,
+    state_stack: int = 1,
     faults: Sequence[Fault] = (),
     name: str | None = None,
 ) -> gym.Env[Observation, Any]:
@@ -184,7 +200,7 @@ def wrap(
         env = ResizeViews(env, image_size)
     if faults:
         env = FaultInjector(env, faults)
-    env = FrameStack(SanityCheck(env, name=name), frame_stack)
+    env = FrameStack(SanityCheck(env, name=name), frame_stack, state_stack=state_stack)
     return CallValidator(env, name=name)
 
 
@@ -203,6 +219,8 @@ def resolve_settings(task: Task, options: MakeOptions) -> TaskSettings:
             raise ValueError(f"invalid {name}: expected {' or '.join(CHOICES[name])}, got {value!r}")
     if "views" in overrides:
         overrides["views"] = tuple(task.resolve_view(view) for view in overrides["views"])
+    if "state" in overrides:
+        check_state_names(overrides["state"], task.state, task.id)
     if "render_quality" in overrides:
         overrides.setdefault("render_scale", DEFAULT_RENDER_SCALES[overrides["render_quality"]])
     settings = replace(task.settings, **overrides)
@@ -228,7 +246,13 @@ def _make_env(task: str, options: MakeOptions, *, name: str) -> gym.Env[Observat
     settings = resolve_settings(spec, options)
     base: gym.Env[Observation, Any] = _require_suite(spec).make(spec, settings)
     base.metadata = {**base.metadata, "task": task, "settings": settings}
-    return wrap(base, frame_stack=settings.frame_stack, faults=options.get("faults") or (), name=name)
+    return wrap(
+        base,
+        frame_stack=settings.frame_stack,
+        state_stack=settings.state_stack,
+        faults=options.get("faults") or (),
+        name=name,
+    )
 
 
 def _require_suite(task: Task) -> Suite:
@@ -241,13 +265,16 @@ def _require_suite(task: Task) -> Suite:
 def _make_custom(task: str, options: MakeOptions, *, name: str) -> gym.Env[Observation, Any]:
     env = make_custom_env(task)
     overrides = _validate_options(options)
-    if surplus := overrides.keys() - {"views", "image_size", "frame_stack", "faults"}:
+    supported = ("views", "state", "image_size", "frame_stack", "state_stack", "faults")
+    if surplus := overrides.keys() - set(supported):
         raise ValueError(
-            f"unsupported option for a custom environment: expected views, image_size, frame_stack or faults, got "
+            f"unsupported option for a custom environment: expected one of {', '.join(supported)}, got "
             f"{', '.join(sorted(surplus))}. Set it in {task}."
         )
     if "views" in overrides:
         env = SelectViews(env, overrides.pop("views"))
+    if "state" in overrides:
+        env = SelectStateVectors(env, overrides.pop("state"))
     return wrap(env, **overrides, name=name)
 
 
@@ -257,16 +284,16 @@ def _validate_options(options: MakeOptions) -> dict[str, Any]:
         expected = ", ".join(MakeOptions.__annotations__)
         raise TypeError(f"unknown option of make(): expected one of {expected}, got {', '.join(sorted(unknown))}")
     overrides: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name in overrides.keys() & {"image_size", "frame_stack", "action_repeat", "render_scale"}:
+    for name in overrides.keys() & COUNTS:
         value = overrides[name]
         if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < 1:
             raise ValueError(f"invalid {name}: expected an integer of at least 1, got {value!r}")
         overrides[name] = index(value)
-    if "views" in overrides:
-        if isinstance(overrides["views"], str):
+    for name in overrides.keys() & {"views", "state"}:
+        if isinstance(overrides[name], str):
             raise ValueError(
-                f"invalid views: expected a sequence of names, got the string {overrides['views']!r}. "
-                f"Use [{overrides['views']!r}]."
+                f"invalid {name}: expected a sequence of names, got the string {overrides[name]!r}. "
+                f"Use [{overrides[name]!r}]."
             )
-        overrides["views"] = tuple(str(view) for view in overrides["views"])
+        overrides[name] = tuple(map(str, overrides[name]))
     return overrides

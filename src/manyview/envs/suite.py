@@ -31,8 +31,10 @@ class MakeOptions(TypedDict, total=False):
     """Options of `make`; None or a missing key selects the task's default."""
 
     views: Sequence[str | int] | None
+    state: Sequence[str] | None
     image_size: int | None
     frame_stack: int | None
+    state_stack: int | None
     action_repeat: int | None
     render_quality: RenderQuality | None
     render_scale: int | None
@@ -48,6 +50,10 @@ class TaskSettings:
     image_size: int | None = None
     """Height and width in pixels."""
     frame_stack: int = 1
+    state: tuple[str, ...] = ()
+    """State vectors beside the views, by name."""
+    state_stack: int = 1
+    """Consecutive state vectors of an observation."""
     action_repeat: int | None = None
     """Simulator frames per agent step."""
     render_quality: RenderQuality | None = None
@@ -66,6 +72,8 @@ class Task:
     """All available cameras; `settings.views` are the ones shown by default."""
     settings: TaskSettings
     in_paper: bool = False
+    state: tuple[str, ...] = ()
+    """All state vectors on offer; `settings.state` are the ones of the observation."""
 
     def resolve_view(self, name: str) -> str:
         """Return the view name for a camera name or number.

@@ -1,14 +1,16 @@
-"""Observation format: named uint8 views and a mask of the views that are present.
+"""Observation format: named uint8 views, named state vectors and a mask of the views that are present.
 
-    {"side": uint8 [H, W, C], "back": uint8 [H, W, C], "mask": int8 [V], 0 or 1}
+    {"side": uint8 [H, W, C], "back": uint8 [H, W, C], "joints": float32 [7], "mask": int8 [V], 0 or 1}
 
 The mask follows the order of `get_views(env)`. An absent view is all zeros. Frames are stacked along the channels,
-oldest first. A vector environment prepends its number of environments to every shape.
+oldest first. State vectors are optional, follow the order of `get_state_vectors(env)` and have no mask. A vector
+environment prepends its number of environments to every shape.
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 import gymnasium as gym
@@ -22,6 +24,7 @@ MASK = "mask"
 """Key of the view mask in an observation."""
 
 Image = NDArray[np.uint8]  # [H, W, C]
+Vector = NDArray[np.float32]  # [size]
 Observation = dict[str, NDArray[Any]]
 State = dict[str, Any]
 """Result of `snapshot`: arrays, JSON values and nested dicts of these, by name. It can be stored as arrays and JSON."""
@@ -57,11 +60,24 @@ class View:
         return (self.height, self.width, self.channels)
 
 
-def make_observation_space(views: Sequence[View], *, frame_stack: int = 1) -> spaces.Space[Observation]:
-    """Return the dict space of stacked views, in the order given, and their mask."""
+@dataclass(frozen=True)
+class StateVector:
+    """A named vector of numbers beside the views, such as joints, gripper, force or goal."""
+
+    name: str
+    size: int
+
+
+def make_observation_space(
+    views: Sequence[View], *, frame_stack: int = 1, vectors: Sequence[StateVector] = (), state_stack: int = 1
+) -> spaces.Space[Observation]:
+    """Return the dict space of stacked views and state vectors, in the order given, and the mask of the views."""
     entries: list[tuple[str, spaces.Space[Any]]] = [
         (view.name, spaces.Box(0, 255, (view.height, view.width, view.channels * frame_stack), np.uint8))
         for view in views
+    ]
+    entries += [
+        (vector.name, spaces.Box(-np.inf, np.inf, (vector.size * state_stack,), np.float32)) for vector in vectors
     ]
     entries.append((MASK, spaces.MultiBinary(len(views))))
     # spaces.Dict keeps the order of a sequence and sorts a mapping.
@@ -79,6 +95,11 @@ def get_views(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> t
     return views
 
 
+def get_state_vectors(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> tuple[StateVector, ...]:
+    """Return the state vectors of an environment or vector environment, in the order of its observations."""
+    return tuple(env.metadata.get("state_vectors", ()))
+
+
 def get_dict_space(env: gym.Env[Observation, Any]) -> spaces.Dict:
     """Return the observation space of an environment; `TypeError` unless it is a dict space."""
     space: Any = env.observation_space
@@ -87,14 +108,20 @@ def get_dict_space(env: gym.Env[Observation, Any]) -> spaces.Dict:
     return space
 
 
-def build_observation(views: Sequence[View], images: Mapping[str, Image | None]) -> Observation:
-    """Build an observation from an image per view; None marks an absent view."""
+NO_VECTORS: Mapping[str, Vector] = MappingProxyType({})
+
+
+def build_observation(
+    views: Sequence[View], images: Mapping[str, Image | None], vectors: Mapping[str, Vector] = NO_VECTORS
+) -> Observation:
+    """Build an observation from an image per view and its state vectors; None marks an absent view."""
     mask = np.empty(len(views), np.int8)
     observation: Observation = {}
     for index, view in enumerate(views):
         image = images[view.name]
         mask[index] = image is not None
         observation[view.name] = np.zeros(view.shape, np.uint8) if image is None else image
+    observation.update(vectors)
     observation[MASK] = mask
     return observation
 
@@ -130,21 +157,38 @@ def validate_views(views: Sequence[View]) -> tuple[View, ...]:
     return tuple(views)
 
 
+def validate_state_vectors(vectors: Sequence[StateVector], views: Sequence[View]) -> tuple[StateVector, ...]:
+    """Return the state vectors as a tuple; `ValueError` if a name or size is invalid."""
+    names = [*(view.name for view in views), *(vector.name for vector in vectors)]
+    if len(set(names)) < len(names) or MASK in names:
+        raise ValueError(
+            f"invalid names of state vectors: expected every name of a view or vector once, and not {MASK!r}, got "
+            f"{names}. Rename a view or vector."
+        )
+    for vector in vectors:
+        if vector.size < 1:
+            raise ValueError(f"invalid size of state vector {vector.name!r}: expected at least 1, got {vector.size}")
+    return tuple(vectors)
+
+
 class MultiViewEnv(gym.Env[Observation, Any]):
     """Base class of the environments.
 
     They return single frames without checks; `wrap` adds frame stack and checks.
     """
 
-    def __init__(self, views: Sequence[View], action_space: spaces.Space[Any]) -> None:
+    def __init__(
+        self, views: Sequence[View], action_space: spaces.Space[Any], *, state_vectors: Sequence[StateVector] = ()
+    ) -> None:
         self.views = validate_views(views)
-        self.metadata = {**self.metadata, "views": self.views}
-        self.observation_space = make_observation_space(self.views)
+        self.state_vectors = validate_state_vectors(state_vectors, self.views)
+        self.metadata = {**self.metadata, "views": self.views, "state_vectors": self.state_vectors}
+        self.observation_space = make_observation_space(self.views, vectors=self.state_vectors)
         self.action_space = action_space
 
-    def observe(self, images: Mapping[str, Image | None]) -> Observation:
-        """Build an observation from an image per view; None marks an absent view."""
-        return build_observation(self.views, images)
+    def observe(self, images: Mapping[str, Image | None], vectors: Mapping[str, Vector] = NO_VECTORS) -> Observation:
+        """Build an observation from an image per view and its state vectors; None marks an absent view."""
+        return build_observation(self.views, images, vectors)
 
     def snapshot(self) -> State:
         """Return the complete state.
@@ -166,7 +210,7 @@ class ViewWrapper(gym.Wrapper[Observation, Any, Observation, Any]):
 
     def __init__(self, env: gym.Env[Observation, Any]) -> None:
         super().__init__(env)
-        self.views = get_views(env)
+        self.views, self.state_vectors = get_views(env), get_state_vectors(env)
 
     def snapshot(self) -> State:
         return snapshot(self.env)

@@ -26,6 +26,7 @@ from manyview.data.batch import Batch, Minibatch, RewardedState
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer
+from manyview.data.state_vectors import VectorShapes
 from manyview.mem.reward import BetaSchedule
 from manyview.utils.validation import check_choices
 
@@ -307,7 +308,7 @@ class BonusConfig(BetaSchedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildContext:
+class BuildContext(VectorShapes):
     """Context that a part is built from, besides its config."""
 
     view_names: tuple[str, ...]

@@ -9,6 +9,8 @@ from manyview.utils.distributed import all_reduce_sum
 
 RewardScale = Literal["raw", "std", "centered"]
 MIN_STD = 1e-4
+MAX_NORMALIZED = 10.0
+"""Bound of normalized state vectors, in standard deviations: a fault of a sensor stays bounded."""
 
 
 class RunningMoments(nn.Module):
@@ -98,6 +100,20 @@ class CumulativeMoments(nn.Module):
     @property
     def std(self) -> Tensor:
         return (self.squared_deviations / self.count.clamp(min=1)).sqrt()
+
+
+class VectorNormalizer(CumulativeMoments):
+    """Normalization of state vectors by the moments of all values so far; `update` adds training data."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return `vectors` [B, D] with mean 0 and standard deviation 1, at most `MAX_NORMALIZED`.
+
+        Before the first update they keep their unit. A number that never changes becomes 0.
+        """
+        # A spread this far below the mean is rounding of float32 and must not be amplified.
+        spread = torch.maximum(self.std, (1e-5 * self.mean.abs()).clamp(min=1e-6))
+        normalized = torch.where(self.count > 0, (vectors - self.mean) / spread, vectors)
+        return normalized.clamp(-MAX_NORMALIZED, MAX_NORMALIZED)
 
 
 def make_reward_moments(mode: RewardScale) -> RunningMoments:

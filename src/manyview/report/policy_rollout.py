@@ -52,7 +52,15 @@ class RandomPolicy(Agent):
         super().__init__(representation)
         self._actions, self._seed = actions, seed
 
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # noqa: ARG002
+    def act(
+        self,
+        views: Tensor,
+        mask: Tensor,  # noqa: ARG002
+        vectors: Tensor | None = None,  # noqa: ARG002
+        *,
+        step: int,
+        explore: bool,  # noqa: ARG002
+    ) -> Tensor:
         rng, size = make_rng(self._seed, "random policy", step), self._actions.size
         if self._actions.discrete:
             return torch.from_numpy(rng.integers(size, size=len(views)))

@@ -23,7 +23,7 @@ from manyview.train.factory import Shapes
 from manyview.utils.seeding import derive_seed
 
 Weights = Mapping[str, NDArray[Any]]
-UPDATE_PARTS = {"critic", "target_critic", "drift_meter", "target_moments", "memory"}
+UPDATE_PARTS = {"critic", "target_critic", "target_vector_encoder", "drift_meter", "target_moments", "memory"}
 """Attributes of an agent that only updates use, and the memory, which each actor has for its own environment.
 Unknown ones are sent: a policy may use any of them."""
 FEATURE_PARTS = {"bonus", "target_representation"}
@@ -76,7 +76,7 @@ class ChunkCollector:
         collector = self._collector
         collector.counters.steps, frames = step, collector.counters.frames
         episodes: list[dict[str, Any]] = []
-        num_steps, max_inserted = 0, self._chunk_start + MAX_SEGMENT_STEPS - 2 * collector.replay.frame_stack
+        num_steps, max_inserted = 0, self._chunk_start + MAX_SEGMENT_STEPS - 2 * collector.replay.longest_stack
         while num_steps < steps and collector.replay.inserted < max_inserted:  # short episodes need more frames
             episodes += collector.step()
             num_steps += 1

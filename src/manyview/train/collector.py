@@ -87,11 +87,11 @@ class Collector:
         else:
             restore(self.env, state)
 
-    def _compute_features(self, views: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Return the features that the bonus keeps beside a step."""
+    def _compute_features(self, *observation: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the features that the bonus keeps beside a step, of views, mask and state vectors if any."""
         with autocast(self.config.compute):
             features = self.agent.compute_stored_features(
-                *(torch.from_numpy(part).to(self._device) for part in (views, mask))
+                *(torch.from_numpy(part).to(self._device) for part in observation)
             )
         array: NDArray[np.float32] = features.float().cpu().numpy()
         return array
@@ -102,8 +102,8 @@ class Collector:
         if step < self.config.schedule.random_steps:
             sample = make_rng(self.config.seed, "random actions", step).uniform(-1, 1, self.shapes.actions.size)
             return sample.astype(np.float32)
-        views, mask = (torch.from_numpy(part).to(self._device) for part in self.replay.get_observation())
+        observation = (torch.from_numpy(part).to(self._device) for part in self.replay.get_observation())
         with autocast(self.config.compute):
-            action: Tensor = self.agent.act(views, mask, step=step, explore=True)
+            action: Tensor = self.agent.act(*observation, step=step, explore=True)
         array: NDArray[np.float32] = action[0].float().cpu().numpy()
         return array

@@ -125,7 +125,7 @@ def evaluate_policy(
                 tensors = prepare_observation(visible, shapes, device, episode=index)
                 if index == 0 and length <= video_steps > 0:
                     observations.append(tensors)
-                    images = _extract_images(*tensors, shapes.views)
+                    images = _extract_images(tensors[0], tensors[1], shapes.views)
                     recorded_steps.append(
                         RecordedStep(step=length, frame=frame, images=images, reward=last_reward, is_last=ended)
                     )
@@ -272,11 +272,12 @@ def _extract_images(views: Tensor, mask: Tensor, view_specs: Sequence[View]) -> 
 
 @torch.no_grad()
 def _compute_bonuses(
-    agent: Agent, observations: list[tuple[Tensor, Tensor]], search: NeighborFn | None
+    agent: Agent, observations: list[tuple[Tensor, ...]], search: NeighborFn | None
 ) -> list[float] | None:
     rewards: list[float] = []
     for start in range(0, len(observations), BONUS_BATCH_ROWS):
-        views, mask = (torch.cat(parts) for parts in zip(*observations[start : start + BONUS_BATCH_ROWS], strict=True))
+        batch = zip(*observations[start : start + BONUS_BATCH_ROWS], strict=True)
+        views, mask, *_ = (torch.cat(parts) for parts in batch)
         reward = agent.reward_states(views, mask, search)
         if reward is None:
             return None

@@ -12,10 +12,12 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from manyview.agents import ActionSpec, Agent
+from manyview.agents.base import check_state_vectors
 from manyview.config.schema import RunConfig
 from manyview.data import DerivedViews, ReplayBuffer, RolloutBuffer, Sampler, compute_buffer_bytes
 from manyview.data.augmentation import Augmentation, check_image_shape
-from manyview.envs import Fault, View, get_views, make, make_vector
+from manyview.data.state_vectors import VectorShapes, count_numbers
+from manyview.envs import Fault, View, get_state_vectors, get_views, make, make_vector
 from manyview.envs.registration import find_task
 from manyview.envs.suite import Levels, TaskSettings
 from manyview.envs.vector import AnyVectorEnv
@@ -49,8 +51,8 @@ NO_DERIVED_VIEWS = DerivedViews(seed=0)
 
 
 @dataclass(frozen=True)
-class Shapes:
-    """Views and actions of an environment, as agents and buffers need them."""
+class Shapes(VectorShapes):
+    """Views, state vectors and actions of an environment, as agents and buffers need them."""
 
     cameras: tuple[View, ...]
     """Views that the environment returns."""
@@ -87,8 +89,8 @@ def make_env(
 
 
 def make_training_env(config: RunConfig) -> gym.Env[Observation, Any]:
-    """Make the environment of an off-policy run: single frames, which the replay buffer stacks."""
-    return make(config.task, **{**_build_env_options(config), "frame_stack": 1})
+    """Make the environment of an off-policy run: single frames and vectors, which the replay buffer stacks."""
+    return make(config.task, **{**_build_env_options(config), "frame_stack": 1, "state_stack": 1})
 
 
 def resolve_frame_stack(config: RunConfig) -> int:
@@ -112,8 +114,10 @@ def _build_env_options(config: RunConfig) -> Any:
     env = config.env
     return {
         "views": env.views,
+        "state": env.state,
         "image_size": env.image_size,
         "frame_stack": env.frame_stack,
+        "state_stack": env.state_stack,
         "action_repeat": env.action_repeat,
         "render_quality": env.render_quality,
         "render_scale": env.render_scale,
@@ -126,7 +130,12 @@ def infer_shapes(config: RunConfig, env: gym.Env[Observation, Any] | AnyVectorEn
     is_vector, views = isinstance(env, VectorEnv), get_views(env)
     action_space = any_env.single_action_space if is_vector else any_env.action_space
     shapes = Shapes(
-        views, resolve_frame_stack(config), _infer_actions(config, action_space), build_derived_views(config, views)
+        views,
+        resolve_frame_stack(config),
+        _infer_actions(config, action_space),
+        build_derived_views(config, views),
+        state_vectors=get_state_vectors(env),
+        state_stack=config.env.state_stack,
     )
     for _, augmentation in shapes.derived_views.augmentations:
         check_image_shape(augmentation, shapes.image_shape)
@@ -210,6 +219,8 @@ def _build_agent(config: RunConfig, shapes: Shapes) -> Any:
         seed=derive_seed(config.seed, "agent"),
         augmentation=augmentation,
         num_envs=config.rollout.envs,
+        state_vectors=shapes.state_vectors,
+        state_stack=shapes.state_stack,
     )
     with torch.random.fork_rng(devices=[]):  # torch's layers initialize from the global generator
         # A seed per part: runs that differ in one part start with equal weights in the others.
@@ -225,6 +236,7 @@ def _build_agent(config: RunConfig, shapes: Shapes) -> Any:
         beta = config.bonus if isinstance(config.bonus, BonusConfig) else None
         torch.manual_seed(derive_seed(config.seed, "agent weights"))
         agent: Agent = AGENTS[config.agent_name].build(config.agent, replace(context, bonus=bonus, beta=beta))
+    check_state_vectors(type(agent), shapes.vector_size)
     _check_state(agent)
     agent.to(resolve_device(config.compute))
     if config.compute.channels_last:
@@ -259,6 +271,7 @@ def build_rollout_buffer(config: RunConfig, shapes: Shapes) -> RolloutBuffer:
             dropout=config.agent.view_dropout,
         ),
         device=resolve_device(config.compute),
+        vector_size=shapes.vector_size,
     )
 
 
@@ -280,6 +293,8 @@ def build_replay_buffer(config: RunConfig, shapes: Shapes, bonus: Bonus | None) 
         frame_stack=shapes.frame_stack,
         directory=get_replay_directory(config),
         feature_shape=None if stored is None else stored.feature_shape,
+        state_vectors=shapes.state_vectors,
+        state_stack=shapes.state_stack,
     )
 
 
@@ -291,6 +306,7 @@ def compute_replay_bytes(config: RunConfig, shapes: Shapes, bonus: Bonus | None)
         action_shape=(shapes.actions.size,),
         capacity=config.replay.capacity,
         feature_shape=None if stored is None else stored.feature_shape,
+        vector_size=count_numbers(shapes.state_vectors),
     )
 
 

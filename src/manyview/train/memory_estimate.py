@@ -157,6 +157,7 @@ def _make_dummy_minibatch(config: RunConfig, shapes: Shapes) -> Minibatch:
         next_views=images[1],
         next_mask=mask,
         has_next=mask[:, 0],
+        vectors=_make_dummy_vectors(rows, shapes, device),
     )
 
 
@@ -175,6 +176,8 @@ def _make_dummy_batch(config: RunConfig, shapes: Shapes) -> Batch:
         indices=torch.arange(rows),
         next_indices=torch.arange(rows),
         positions=_make_dummy_positions(rows, config.sequence_length),
+        vectors=_make_dummy_vectors(rows, shapes),
+        next_vectors=_make_dummy_vectors(rows, shapes),
     )
     return batch.to(resolve_device(config.compute))
 
@@ -185,3 +188,7 @@ def _make_dummy_positions(rows: int, sequence_length: int | None) -> Tensor | No
         return None
     position = torch.arange(rows) % (sequence_length - 1)
     return torch.stack([position, position + 1], 1)
+
+
+def _make_dummy_vectors(rows: int, shapes: Shapes, device: torch.device | None = None) -> Tensor | None:
+    return torch.zeros(rows, shapes.vector_size, device=device) if shapes.vector_size else None

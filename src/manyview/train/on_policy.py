@@ -36,7 +36,7 @@ from manyview.envs.vector import count_frames, extract_finished_episodes, restor
 from manyview.envs.views import NotRestorable, Observation
 from manyview.train import checkpoint, factory
 from manyview.train.compute import autocast
-from manyview.train.preprocessing import to_batched_tensors
+from manyview.train.preprocessing import to_batched_tensors, to_vectors
 from manyview.train.trainer import AdvanceResult, Metrics, Trainer
 from manyview.utils.resources import check_memory
 from manyview.utils.seeding import derive_seed, make_rng
@@ -142,7 +142,8 @@ class OnPolicyTrainer(Trainer):
 
     def _start_rollout(self, observation: Observation) -> None:
         views, mask = to_batched_tensors(observation, self.shapes.cameras, self.device)
-        self.rollout.reset(views, mask, first_step=self._steps_per_env)
+        vectors = to_vectors(observation, self.shapes, self.device)
+        self.rollout.reset(views, mask, vectors, first_step=self._steps_per_env)
 
     def _act(self) -> list[dict[str, Any]]:
         """Run lines 6 to 10; return the episodes that ended."""
@@ -166,6 +167,7 @@ class OnPolicyTrainer(Trainer):
             final_value=self._compute_final_values(truncated, info),
             views=views,
             mask=mask,
+            vectors=to_vectors(observation, self.shapes, self.device),
         )
         episodes = extract_finished_episodes(info)
         self.counters.steps += envs
@@ -196,6 +198,9 @@ class OnPolicyTrainer(Trainer):
         self._metrics |= self.run_update(lambda: self.agent.update(batch)) or {}
         if self._minibatches:
             return None
+        # After its last update: the policy that collected a rollout and its updates normalize alike.
+        if self.rollout.vectors is not None:
+            self.agent.update_vector_stats(self.rollout.vectors[:-1])
         self._start_next_rollout()
         return self._metrics
 
@@ -210,7 +215,7 @@ class OnPolicyTrainer(Trainer):
 
     def _start_next_rollout(self) -> None:
         self.counters.rollouts += 1
-        self.rollout.reset(self.rollout.frames[-1], self.rollout.mask[-1], first_step=self._steps_per_env)
+        self.rollout.restart(first_step=self._steps_per_env)
         self._checkpoint_state = self._capture_state()
 
     def _compute_final_values(self, truncated: Any, info: dict[str, Any]) -> Tensor:
@@ -222,8 +227,9 @@ class OnPolicyTrainer(Trainer):
             views, mask = to_batched_tensors(last, self.shapes.cameras, self.device)
             env = self._to_tensor(indices)
             views, mask = self.rollout.derived_views(views, mask, draw_ids=self.rollout.get_draw_ids(env), env_ids=env)
+            vectors = to_vectors(last, self.shapes, self.device)
             with autocast(self.config.compute):
-                values[env] = self.agent.predict_values(views, mask)
+                values[env] = self.agent.predict_values(views, mask, *(() if vectors is None else (vectors,)))
         return values
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyview.data.state_vectors import concatenate_vectors
 from manyview.envs import MASK, View
 from manyview.envs.views import Observation
 from manyview.train.factory import Shapes
@@ -28,11 +29,26 @@ def mask_views(observation: Observation, views: Sequence[View], absent: Collecti
 
 def prepare_observation(
     observation: Observation, shapes: Shapes, device: torch.device, *, episode: int
-) -> tuple[Tensor, Tensor]:
-    """Return a batch of one with derived views, which use `episode` as the number of the environment."""
+) -> tuple[Tensor, ...]:
+    """Return a batch of one, as `Agent.act` takes it: views with derived ones, mask, state vectors if any.
+
+    Derived views use `episode` as the number of the environment.
+    """
     views, mask = to_tensors(observation, shapes.cameras, device)
     env_ids = torch.tensor([episode], device=device)
-    return shapes.derived_views(views, mask, draw_ids=torch.zeros_like(env_ids), env_ids=env_ids)
+    vectors = to_vectors(observation, shapes, device)
+    return (
+        *shapes.derived_views(views, mask, draw_ids=torch.zeros_like(env_ids), env_ids=env_ids),
+        *(() if vectors is None else (vectors.unsqueeze(0),)),
+    )
+
+
+def to_vectors(observation: Observation, shapes: Shapes, device: torch.device) -> Tensor | None:
+    """Return the state vectors [D] of an observation, or [E, D] of E environments; None without any."""
+    if not shapes.state_vectors:
+        return None
+    vectors = concatenate_vectors(observation, shapes.state_vectors, state_stack=shapes.state_stack)
+    return torch.from_numpy(vectors).to(device)
 
 
 def to_batched_tensors(observation: Observation, views: Sequence[View], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -36,17 +36,23 @@ class Reinforce(OnPolicyAgent):
         self.optimizer = make_adam([*self.representation.parameters(), *self.policy.parameters()], lr=config.lr)
 
     @torch.no_grad()
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # noqa: ARG002
+    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # type: ignore[override]  # noqa: ARG002
         return self.policy(self.representation.encode(views, mask).state).argmax(1)  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def act_and_value(self, views: Tensor, mask: Tensor, *, step: int) -> tuple[Tensor, Tensor, Tensor, Any]:  # noqa: ARG002
+    def act_and_value(  # type: ignore[override]
+        self,
+        views: Tensor,
+        mask: Tensor,
+        *,
+        step: int,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor, Tensor, Any]:
         features = self.representation.encode(views, mask)
         log_probs = self.policy(features.state).log_softmax(1)
         action = torch.multinomial(log_probs.exp(), 1, generator=self.generator)
         return action[:, 0], log_probs.gather(1, action)[:, 0], torch.zeros(len(views)), features
 
-    def predict_values(self, views: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002
+    def predict_values(self, views: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]  # noqa: ARG002
         return torch.zeros(len(views))
 
     def compute_advantages(self, rollout: RolloutBuffer, elapsed: int) -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ def pictures(number: int, *, cameras: int = 1) -> tuple[Tensor, Tensor]:
     return drawn, torch.ones(ENVS, cameras).bool()
 
 
-def filled(rollout: RolloutBuffer, *, first_step: int = 0) -> list[tuple[Tensor, Tensor]]:
+def filled(rollout: RolloutBuffer, *, first_step: int = 0) -> list[tuple[Tensor, ...]]:
     """What was seen before each step. Numbers say where they belong: 10 t + e."""
     rollout.reset(*pictures(0), first_step=first_step)
     seen = []

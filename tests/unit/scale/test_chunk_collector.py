@@ -37,7 +37,7 @@ class BufferAgent(DrQv2):
         self.register_buffer("offset", torch.zeros(()))
 
     @torch.no_grad()
-    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # noqa: ARG002
+    def act(self, views: Tensor, mask: Tensor, *, step: int, explore: bool) -> Tensor:  # type: ignore[override]  # noqa: ARG002
         action: Tensor = torch.tanh(self.offset + self.representation.encode(views, mask).state[:, :2])
         return action
 

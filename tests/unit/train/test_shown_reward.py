@@ -60,7 +60,7 @@ def evaluate_recorded(trainer: OffPolicyTrainer, **settings: Any) -> tuple[Tenso
         seen.append((views, mask))
         return act(views, mask, **further)
 
-    trainer.agent.act = remember  # type: ignore[method-assign]
+    trainer.agent.act = remember  # type: ignore[method-assign, assignment]
     played = evaluate_policy(
         trainer.agent, env, trainer.shapes, episodes=1, seed=0, step=0, video_steps=8, max_steps=8, **settings
     )

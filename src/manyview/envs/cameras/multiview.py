@@ -1,7 +1,7 @@
 """Wrapper that gives any Gymnasium environment named camera views."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +17,7 @@ from manyview.envs.cameras.readers import (
     validate_image,
 )
 from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera
+from manyview.envs.cameras.state_reader import StateReader
 from manyview.envs.image_resize import Aspect, check_resize, resize_image
 from manyview.envs.views import (
     Image,
@@ -28,6 +29,7 @@ from manyview.envs.views import (
     restore,
     snapshot,
     validate_counts,
+    validate_state_vectors,
     validate_views,
     warn_camera_failures,
 )
@@ -47,7 +49,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
             "wrist": "pixels/wrist",                                             # an image in the observation
             "top": Camera(top_camera.read, channels="bgr"),                      # a function, such as OpenCV's
             "hand": Camera(hand_camera.read, deadline_s=0.1),                    # a function that may hang
-        }, image_size=84)
+        }, state=("joints", "gripper"), image_size=84)                           # vectors in the observation
         env = manyview.wrap(env, frame_stack=3)
 
     A camera that returns None or raises is absent for that step: its image is black and its mask 0. A `ViewWarning` is
@@ -57,7 +59,8 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
     Images are uint8 of height x width x channels, or height x width for one channel. Anything else raises
     `ContractError` with a hint how to convert it. Rewards, flags and `info` pass through unchanged.
 
-    `image_size` area-averages all views to squares of this side, in pixels; None keeps the sizes of the cameras.
+    `state` names vectors beside the views: keys of a dict observation, or one name for an observation that is a vector.
+    They become float32 and must be finite. `image_size` area-averages all views to squares of this side, in pixels; None keeps the sizes of the cameras.
     `aspect` is the treatment of cameras that are not square, also where `make` or a run sets the size.
     `rescale_actions` replaces the bounds of the actions, which must be finite, by [-1, 1].
     """
@@ -67,6 +70,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         env: gym.Env[Any, Any],
         *,
         views: Mapping[str, ViewSource],
+        state: Sequence[str] = (),
         image_size: int | None = None,
         aspect: Aspect = "crop",
         rescale_actions: bool = False,
@@ -78,6 +82,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
         self._action_bounds = _find_action_bounds(env.action_space, self.name) if rescale_actions else None
         if self._action_bounds is not None:
             self.action_space = spaces.Box(-1.0, 1.0, env.action_space.shape, np.float32)
+        self._state_reader = StateReader(env, state, env_name=self.name)
         cameras = [source for source in views.values() if isinstance(source, MujocoCamera)]
         self._mujoco_readers = MujocoReaderFactory(
             env, env_name=self.name, max_size=max((max(c.shape) for c in cameras), default=0)
@@ -87,11 +92,17 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
             for name, source in views.items():
                 self._readers[name] = self._open_reader(name, source)
             self.views = validate_views([self._build_view(name) for name in self._readers])
+            self.state_vectors = validate_state_vectors(self._state_reader.vectors, self.views)
         except BaseException:
             self._close_cameras()
             raise
-        self.metadata = {**env.metadata, "views": self.views, "aspect": aspect}
-        self.observation_space = make_observation_space(self.views)
+        self.metadata = {
+            **env.metadata,
+            "views": self.views,
+            "state_vectors": self.state_vectors,
+            "aspect": aspect,
+        }
+        self.observation_space = make_observation_space(self.views, vectors=self.state_vectors)
         self.counts = {f"camera_failures/{name}": 0 for name in self._readers}
         self._failing_cameras: frozenset[str] = frozenset()
 
@@ -146,7 +157,10 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
             else:
                 images[view.name] = self._resize(validate_image(image, reader.shape, self.name, view.name))
         self._count_failures(failures)
-        return build_observation(self.views, images), {**info, "camera_failures": failures} if failures else info
+        vectors = self._state_reader.read(observation)
+        return build_observation(self.views, images, vectors), (
+            {**info, "camera_failures": failures} if failures else info
+        )
 
     def _resize(self, image: Image) -> Image:
         return image if self._image_size is None else resize_image(image, self._image_size, self._aspect)

@@ -1,4 +1,4 @@
-"""Toy environments: base class, deep sea, hidden goal, identity and cue.
+"""Toy environments: base class, deep sea, hidden goal, identity, cue and told goal.
 
 All views are small gray images of a bar whose position encodes a number.
 """
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.views import Image, MultiViewEnv, Observation, State, View
+from manyview.envs.views import Image, MultiViewEnv, Observation, State, StateVector, Vector, View
 from manyview.utils.seeding import get_rng_state, restore_rng
 
 IMAGE_SIZE = 20
@@ -50,8 +50,10 @@ class ToyEnv(MultiViewEnv):
         *,
         episode_steps: int,
         image_size: int = IMAGE_SIZE,
+        state_vectors: Sequence[StateVector] = (),
     ) -> None:
-        super().__init__([View(name, image_size, image_size, 1, fill=(0,)) for name in names], action_space)
+        views = [View(name, image_size, image_size, 1, fill=(0,)) for name in names]
+        super().__init__(views, action_space, state_vectors=state_vectors)
         self.episode_steps = episode_steps
         self._state: dict[str, int] = {}
         """State variables by name."""
@@ -68,6 +70,10 @@ class ToyEnv(MultiViewEnv):
     def render_views(self) -> dict[str, Image]:
         """Return the image of each view for the current state."""
 
+    def compute_vectors(self) -> dict[str, Vector]:
+        """Return the state vectors for the current state by name."""
+        return {}
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
@@ -82,7 +88,8 @@ class ToyEnv(MultiViewEnv):
         return self._observe(), reward, last and self.terminal, last and not self.terminal, info
 
     def _observe(self) -> Observation:
-        return self.observe({name: image.copy() for name, image in self.render_views().items()})
+        images = {name: image.copy() for name, image in self.render_views().items()}
+        return self.observe(images, self.compute_vectors())
 
     def snapshot(self) -> State:
         return {"values": dict(self._state), "rng": get_rng_state(self.np_random)}
@@ -226,3 +233,50 @@ class Cue(ToyEnv):
 
     def render_views(self) -> dict[str, Image]:
         return {"screen": self._black if self._state["step"] else self._sides[self._state["side"]]}
+
+
+class ToldGoal(ToyEnv):
+    """A goal that no view shows: the state vector `goal` tells its position, in its own unit.
+
+    Discrete: reward 1 for the index of the goal, one of `targets`. Continuous: 1 minus the distance to its position,
+    both in [-1, 1], and at least 0. The goal changes at every step. The view shows a bar that moves at random. The
+    vector `clock` has the steps taken and the steps left. Without the vector `goal` the best mean reward is
+    `max_reward_without_state`; with it, 1.
+    """
+
+    GOAL_OFFSET, GOAL_SCALE = 300.0, 40.0
+    """Unit of the vector `goal`, far from mean 0 and standard deviation 1."""
+
+    def __init__(self, targets: int = 5, *, actions: ActionKind = "discrete", episode_steps: int = 10) -> None:
+        space = spaces.Discrete(targets) if actions == "discrete" else spaces.Box(-1.0, 1.0, (1,), np.float32)
+        vectors = (StateVector("goal", 1), StateVector("clock", 2))
+        super().__init__(("screen",), space, episode_steps=episode_steps, state_vectors=vectors)
+        self._discrete, self._positions = actions == "discrete", np.linspace(-1, 1, targets)
+        self._bars = draw_bars(targets, upright=True)
+
+    @property
+    def max_reward_without_state(self) -> float:
+        """The best mean reward of a policy that does not see the goal: that of the middle."""
+        if self._discrete:
+            return 1 / len(self._positions)
+        return float(np.maximum(0.0, 1.0 - np.abs(self._positions)).mean())
+
+    def sample_initial_state(self) -> dict[str, int]:
+        goal, bar = self.np_random.integers(len(self._positions), size=2)
+        return {"goal": int(goal), "bar": int(bar)}
+
+    def apply_action(self, action: Any) -> tuple[float, dict[str, Any]]:
+        goal = self._state["goal"]
+        distance = float(action != goal) if self._discrete else abs(float(action[0]) - float(self._positions[goal]))
+        self._state.update(self.sample_initial_state())
+        return max(0.0, 1.0 - distance), {}
+
+    def render_views(self) -> dict[str, Image]:
+        return {"screen": self._bars[self._state["bar"]]}
+
+    def compute_vectors(self) -> dict[str, Vector]:
+        goal, step = float(self._positions[self._state["goal"]]), self._state["step"]
+        return {
+            "goal": np.array([self.GOAL_OFFSET + self.GOAL_SCALE * goal], np.float32),
+            "clock": np.array([step, self.episode_steps - step], np.float32),
+        }

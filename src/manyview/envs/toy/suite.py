@@ -7,9 +7,9 @@ from typing import Any
 import gymnasium as gym
 
 from manyview.envs.suite import Suite, Task, TaskSettings
-from manyview.envs.toy.envs import Cue, DeepSea, HiddenGoal, Identity, ToyEnv
+from manyview.envs.toy.envs import Cue, DeepSea, HiddenGoal, Identity, ToldGoal, ToyEnv
 from manyview.envs.views import Observation
-from manyview.envs.wrappers.observation import SelectViews
+from manyview.envs.wrappers.observation import SelectStateVectors, SelectViews
 
 TOYS: dict[str, Callable[[], ToyEnv]] = {
     "deep_sea": DeepSea,
@@ -22,16 +22,21 @@ TOYS: dict[str, Callable[[], ToyEnv]] = {
     "hidden_goal_continuous": partial(HiddenGoal, actions="continuous"),
     "cue": Cue,
     "cue_continuous": partial(Cue, actions="continuous"),
+    "told_goal": ToldGoal,
+    "told_goal_continuous": partial(ToldGoal, actions="continuous"),
 }
 
 
 def _make_env(task: Task, settings: TaskSettings) -> gym.Env[Observation, Any]:
-    return SelectViews(TOYS[task.id.split("/")[1]](), settings.views)
+    env = SelectViews(TOYS[task.id.split("/")[1]](), settings.views)
+    # A toy without state vectors has no further wrapper: snapshots list the wrappers.
+    return SelectStateVectors(env, settings.state) if env.state_vectors else env
 
 
 def _build_task(name: str) -> Task:
-    cameras = tuple(view.name for view in TOYS[name]().views)
-    return Task(id=f"toy/{name}", cameras=cameras, settings=TaskSettings(views=cameras))
+    env = TOYS[name]()
+    cameras, vectors = (tuple(part.name for part in parts) for parts in (env.views, env.state_vectors))
+    return Task(id=f"toy/{name}", cameras=cameras, settings=TaskSettings(views=cameras), state=vectors)
 
 
 SUITE = Suite(

@@ -41,7 +41,7 @@ class OutputValidator(ViewWrapper):
         super().__init__(env)
         self._space = get_dict_space(env)
         self.name = name or str(env)
-        declared: Any = make_observation_space(self.views)
+        declared: Any = make_observation_space(self.views, vectors=self.state_vectors)
         if list(declared.items()) != list(self._space.items()):  # also the order, which is that of the mask
             raise make_contract_error(
                 self.name, "observation space", f"the space of single frames, {declared}", str(self._space)

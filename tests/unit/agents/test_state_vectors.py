@@ -1,0 +1,213 @@
+"""Agents act and learn on state vectors, with every representation; those that do not are refused."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from manyview.agents import SAC, ActionSpec, Agent, DrQv2, DrQv2Config
+from manyview.agents.base import check_state_vectors
+from manyview.envs import StateVector
+from manyview.methods import BuildContext
+from manyview.train.runner import make_trainer
+from tests.support.batches import ACTIONS, SHAPE, VIEWS, agent, batch
+from tests.support.runs import short_rollouts, short_run
+from tests.support.state_vectors import VECTOR_SIZE, vector_batch
+
+STATE = {"state": ["goal", "clock"]}
+SEQUENCES = {"sequence_length": 4, "deterministic_dim": 8, "stochastic_dim": 4, "hidden": 8}
+
+
+def run(method: str, **changes: Any) -> Any:
+    """A trainer of a toy with two state vectors, after some updates."""
+    make_config = short_rollouts if method.startswith("ppo") else short_run
+    task = "toy/told_goal" if method.startswith("ppo") else "toy/told_goal_continuous"
+    env = {**STATE, **changes.pop("env", {})}
+    trainer = make_trainer(make_config(method, task=task, env=env, **changes))
+    while not trainer.counters.updates > 2:
+        trainer.advance()
+    return trainer
+
+
+def observation(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    rows = len(vectors)
+    return torch.zeros(rows, 1, 1, 20, 20, dtype=torch.uint8), torch.ones(rows, 1, dtype=torch.bool), vectors
+
+
+METHODS = [
+    "drqv2+mem", "drqv2+pixel+none", "drqv2+curl+re3", "drqv2+vcse", "sac+mem", "sac+mad", "sac+pixel+rnd",
+    "ppo+mem", "ppo+none", "ppo+ucb_drac", "ppo+pixel+mem",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_agent_acts_and_learns_on_vectors(method: str) -> None:
+    trainer = run(method)
+    learner = trainer.agent
+    assert learner.vector_encoder.size == 3
+    vectors = torch.tensor([[300.0, 1.0, 9.0], [340.0, 1.0, 9.0]])
+    views, mask, _ = observation(vectors)
+    with learner.use_new_memory(2):
+        first, second = learner.encode_observation(views, mask, vectors)
+    assert not first.equal(second)
+    moments = [
+        state["exp_avg"].abs().sum()
+        for optimizer in (getattr(learner, name, None) for name in ("critic_optimizer", "optimizer"))
+        if optimizer is not None
+        for parameter, state in optimizer.state.items()
+        if any(parameter is other for other in learner.vector_encoder.parameters())
+    ]
+    assert len(moments) == 4  # weights and biases of the linear layer and LayerNorm
+    assert min(moments) > 0
+    trainer.close()
+
+
+def test_a_recurrent_representation_keeps_vectors_out_of_its_memory() -> None:
+    trainer = run("sac+dribo", representation=SEQUENCES)
+    learner = trainer.agent
+    results = []
+    for shift in (0.0, 40.0):
+        with learner.use_new_memory():
+            state = learner.encode_observation(*observation(torch.tensor([[300.0 + shift, 1.0, 9.0]])))
+            results.append((state, {name: part.clone() for name, part in learner.memory.get().items()}))
+    size = learner.representation.state_dim
+    assert results[0][0][:, :size].equal(results[1][0][:, :size])
+    assert not results[0][0][:, size:].equal(results[1][0][:, size:])
+    assert all(results[0][1][name].equal(results[1][1][name]) for name in results[0][1])
+    trainer.close()
+
+
+def test_statistics_are_those_of_the_batches_of_all_updates() -> None:
+    learner = _make_agent("drqv2")
+    rows = []
+    for seed in range(3):
+        data = vector_batch(seed=seed)
+        learner.update(data, 0)
+        rows.append(data.vectors)
+    normalizer = learner.vector_encoder.normalizer
+    torch.testing.assert_close(normalizer.mean, torch.cat(rows).mean(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(normalizer.std, torch.cat(rows).std(0, correction=0), rtol=1e-3, atol=1e-3)
+
+
+def test_statistics_of_rollouts_advance_after_their_last_update() -> None:
+    config = short_rollouts("ppo+none", task="toy/told_goal", env=STATE)
+    trainer = make_trainer(config)
+    seen, counts = [], set()
+    for number in range(2):
+        while trainer.counters.rollouts == number:
+            counts.add(int(trainer.agent.vector_encoder.normalizer.count))
+            if trainer.rollout.is_full:
+                vectors = trainer.rollout.vectors[:-1].flatten(0, 1).clone()
+            trainer.advance()
+        seen.append(vectors)
+    rows, normalizer = torch.cat(seen), trainer.agent.vector_encoder.normalizer
+    assert counts == {0, 20}
+    assert normalizer.count == len(rows) == 40
+    torch.testing.assert_close(normalizer.mean, rows.mean(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(normalizer.std, rows.std(0, correction=0), rtol=1e-3, atol=1e-3)
+    trainer.close()
+
+
+@pytest.mark.parametrize("method", ["drqv2+none", "ppo+none"])
+def test_acting_changes_no_statistics(method: str) -> None:
+    trainer = run(method)
+    before = {name: part.clone() for name, part in trainer.agent.vector_encoder.named_buffers()}
+    trainer.agent.act(*observation(torch.full((5, 3), 1e6)), step=0, explore=True)
+    trainer.compute_diagnostics()
+    after = dict(trainer.agent.vector_encoder.named_buffers())
+    assert all(before[name].equal(after[name]) for name in before)
+    trainer.close()
+
+
+def _make_agent(kind: str, **changes: Any) -> Any:
+    learner = agent(kind, "pixel+none", **changes)
+    kwargs: dict[str, Any] = {"vector_size": VECTOR_SIZE, "augmentation": learner.augmentation}
+    return type(learner)(learner.representation, ACTIONS, learner.config, **kwargs)
+
+
+@pytest.mark.parametrize("kind", ["drqv2", "sac"])
+def test_values_of_the_next_state_depend_on_its_vectors(kind: str) -> None:
+    """The first update's critic loss changes with the vectors of s_{t+n} as with those of s_t."""
+    losses = []
+    for change in (None, "vectors", "next_vectors"):
+        torch.manual_seed(0)
+        learner, data = _make_agent(kind), vector_batch()
+        if change is not None:
+            data = data._replace(**{change: getattr(data, change).roll(1, 0)})
+        losses.append(float(learner.update(data, 0)["critic_loss"]))
+    assert len(set(losses)) == 3
+
+
+def test_the_encoder_of_vectors_learns_even_if_critics_do_not_train_the_representation() -> None:
+    learner = _make_agent("drqv2", critic_trains_encoder=False)
+    before = [part.clone() for part in learner.vector_encoder.parameters()]
+    images = [part.clone() for part in learner.representation.parameters()]
+    learner.update(vector_batch(), 0)
+    assert all(not old.equal(new) for old, new in zip(before, learner.vector_encoder.parameters(), strict=True))
+    assert all(old.equal(new) for old, new in zip(images, learner.representation.parameters(), strict=True))
+
+
+def test_the_target_of_the_vector_encoder_follows_slowly() -> None:
+    learner = _make_agent("sac", encoder_tau=0.25, target_every_updates=1)
+    old = learner.target_vector_encoder.get_parameter("projection.0.weight").clone()
+    learner.update(vector_batch(), 0)
+    online, target = (
+        encoder.get_parameter("projection.0.weight")
+        for encoder in (learner.vector_encoder, learner.target_vector_encoder)
+    )
+    torch.testing.assert_close(target, old + 0.25 * (online - old))
+    assert not online.equal(target)
+
+
+def test_missing_and_unexpected_vectors_are_refused() -> None:
+    with_vectors, without, data = _make_agent("drqv2"), agent("drqv2", "pixel+none"), vector_batch()
+    with pytest.raises(ValueError, match=r"expected \[B, 4\] float32, got none"):
+        with_vectors.act(data.views, data.mask, step=0, explore=False)
+    with pytest.raises(ValueError, match="got none"):
+        with_vectors.update(batch(), 0)
+    with pytest.raises(ValueError, match="unexpected state vectors"):
+        without.act(data.views, data.mask, data.vectors, step=0, explore=False)
+
+
+def test_the_official_structure_is_refused_with_its_reason() -> None:
+    with pytest.raises(ValueError, match=r"agent.structure=official does not fit state vectors.*structure=shared"):
+        run("drqv2+none", agent={"structure": "official"}, representation={"projection": False})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindConfig(DrQv2Config):
+    pass
+
+
+class BlindAgent(DrQv2):
+    """A subclass that says nothing of state vectors: it may ignore them."""
+
+
+class DeclaredAgent(DrQv2):
+    supports_state_vectors: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize("kind", [Agent, BlindAgent])
+def test_an_agent_that_does_not_declare_vectors_is_refused(kind: type[Agent]) -> None:
+    with pytest.raises(ValueError, match=f"{kind.__name__} does not use state vectors"):
+        check_state_vectors(kind, 3)
+    check_state_vectors(kind, 0)
+
+
+def test_building_an_undeclared_agent_names_the_remedy() -> None:
+    learner = agent("drqv2", "pixel+none")
+    context = BuildContext(
+        view_names=VIEWS,
+        image_shape=SHAPE,
+        frame_stack=1,
+        actions=ActionSpec(ACTIONS, discrete=False),
+        seed=0,
+        representation=learner.representation,
+        state_vectors=(StateVector("joints", 2),),
+    )
+    with pytest.raises(ValueError, match=r"supports_state_vectors = True.*leave out env.state"):
+        BlindAgent.build(BlindConfig(), context)
+    assert DeclaredAgent.build(DrQv2Config(), context).vector_encoder is not None
+    assert SAC.supports_state_vectors
