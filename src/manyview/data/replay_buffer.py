@@ -37,8 +37,8 @@ BLOCK_BYTES = 2**20
 Smaller blocks make the two threads of a batch wait for the interpreter lock: 32 kB measured twice as slow.
 """
 
-FeatureFn = Callable[..., NDArray[np.float32]]
-"""Features [B, G, P] of observations: views [B, V, C, H, W] with stacked frames, mask [B, V], state vectors if any."""
+FeatureFn = Callable[[NDArray[np.uint8], NDArray[np.bool_]], NDArray[np.float32]]
+"""Features [B, G, P] of observations: views [B, V, C, H, W] with stacked frames, mask [B, V]."""
 
 
 class ReplayBuffer:
@@ -209,9 +209,7 @@ class ReplayBuffer:
 
         With state vectors, they follow: [1, state_stack * D].
         """
-        return self._get_inputs(np.array([self.inserted - 1]))
-
-    def _get_inputs(self, indices: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        indices = np.array([self.inserted - 1])
         vectors = self.stack_vectors(indices)
         return (*self.stack_frames(indices), *(() if vectors is None else (vectors,)))
 
@@ -279,7 +277,7 @@ class ReplayBuffer:
         if self.features is None or self.feature_fn is None:
             raise RuntimeError("feature_fn is missing: expected a function, got None. Set it before the first step.")
         _, groups, size = self.features.shape
-        return validate_features(self.feature_fn(*self._get_inputs(np.array([self.inserted]))), (groups, size))
+        return validate_features(self.feature_fn(*self.stack_frames(np.array([self.inserted]))), (groups, size))
 
     def allocate_stacks(self, batch_size: int) -> NDArray[np.uint8]:
         """Allocate the output of `stack_frames`, [V, B, S, C, H, W] with S frames per stack."""

@@ -105,8 +105,8 @@ def make(
 ) -> gym.Env[Observation, Any]:
     """Make a task as a Gymnasium environment.
 
-    Its observation is a dict of views, state vectors if asked for, and the mask of the views. An option that is None takes the task's default: the paper's
-    value for the tasks of the paper. `manyview tasks` prints the defaults.
+    Its observation is a dict of views, state vectors if asked for, and the mask of the views. An option that is None
+    takes the task's default: the paper's value for the tasks of the paper. `manyview tasks` prints the defaults.
 
     Args:
         task: `"dmc/hopper_hop"`, `"procgen/bigfish"`, `"toy/deep_sea"`, ... or `"module:function"` for a custom

@@ -87,11 +87,11 @@ class Collector:
         else:
             restore(self.env, state)
 
-    def _compute_features(self, *observation: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the features that the bonus keeps beside a step, of views, mask and state vectors if any."""
+    def _compute_features(self, views: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Return the features that the bonus keeps beside a step."""
         with autocast(self.config.compute):
             features = self.agent.compute_stored_features(
-                *(torch.from_numpy(part).to(self._device) for part in observation)
+                *(torch.from_numpy(part).to(self._device) for part in (views, mask))
             )
         array: NDArray[np.float32] = features.float().cpu().numpy()
         return array

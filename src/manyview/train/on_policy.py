@@ -181,6 +181,8 @@ class OnPolicyTrainer(Trainer):
             _, _, value, features = self.agent.act_and_value(*self.rollout.get_observation(), step=self.counters.steps)
             self.rollout.finish(value, features if self.agent.stores_features else None)
             self._metrics = self.agent.compute_advantages(self.rollout, self.counters.count(self.config.beta_unit))
+        if self.counters.rollouts == 0:
+            self._update_vector_stats()
         rows = self.config.rollout.envs * self.config.rollout.steps
         # Nearly equal minibatches: a small remainder would get a full optimizer step.
         parts = ceil(rows / self.config.agent.batch_size)
@@ -198,11 +200,19 @@ class OnPolicyTrainer(Trainer):
         self._metrics |= self.run_update(lambda: self.agent.update(batch)) or {}
         if self._minibatches:
             return None
-        # After its last update: the policy that collected a rollout and its updates normalize alike.
-        if self.rollout.vectors is not None:
-            self.agent.update_vector_stats(self.rollout.vectors[:-1])
+        if self.counters.rollouts > 0:
+            self._update_vector_stats()
         self._start_next_rollout()
         return self._metrics
+
+    def _update_vector_stats(self) -> None:
+        """Add the rollout to the statistics of state vectors: the first before its updates, others after theirs.
+
+        So the policy that collected a rollout and its updates normalize alike. The first policy, which saw vectors
+        without statistics, is nearly uniform whatever it sees.
+        """
+        if self.rollout.vectors is not None:
+            self.agent.update_vector_stats(self.rollout.vectors[:-1])
 
     def rollback(self, agent: dict[str, Any]) -> None:
         """Roll the agent back and discard the rollout that the diverged agent collected."""

@@ -162,7 +162,7 @@ def test_chunks_carry_vectors_and_their_stacks(frame_stack: int, state_stack: in
         observation, reward, terminated, truncated, _ = env.step(np.zeros(2, np.float32))
         assert not terminated
         assert not truncated
-        sender.add(np.zeros(2), reward, terminated, newest(observation))
+        sender.add(np.zeros(2), float(reward), terminated, newest(observation))
         np.testing.assert_array_equal(
             sender.get_observation()[2][0],
             concatenate_vectors(observation, sender.state_vectors, state_stack=state_stack),

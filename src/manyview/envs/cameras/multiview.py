@@ -60,7 +60,9 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
     `ContractError` with a hint how to convert it. Rewards, flags and `info` pass through unchanged.
 
     `state` names vectors beside the views: keys of a dict observation, or one name for an observation that is a vector.
-    They become float32 and must be finite. `image_size` area-averages all views to squares of this side, in pixels; None keeps the sizes of the cameras.
+    They become float32 and must be finite.
+
+    `image_size` area-averages all views to squares of this side, in pixels; None keeps the sizes of the cameras.
     `aspect` is the treatment of cameras that are not square, also where `make` or a run sets the size.
     `rescale_actions` replaces the bounds of the actions, which must be finite, by [-1, 1].
     """
