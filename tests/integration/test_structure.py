@@ -33,9 +33,13 @@ LAYERS = [
     "data",
     "envs",
     "utils",
+    "runtime",
 ]
 # The framework user installs `mem` for itself: torch, and nothing of ours that needs more.
-ISOLATED = {"mem": {"nn", "utils"}, "nn": {"utils"}}
+ISOLATED: dict[str, set[str]] = {"mem": {"nn", "utils"}, "nn": {"utils"}, "runtime": set()}
+RELATIVE = PACKAGE / "runtime"
+"""Shipped under a second name too, so its imports of itself are relative."""
+RUNTIME_MODULES = {file.stem for file in RELATIVE.glob("*.py")}
 
 
 def imports(path: Path) -> set[str]:
@@ -44,8 +48,9 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
-            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+            assert node.level == (path.parent == RELATIVE and node.module in RUNTIME_MODULES), f"{path}: {node.module}"
+            prefix = "manyview.runtime." if node.level else ""
+            found |= {f"{prefix}{node.module}"} | {f"{prefix}{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
@@ -72,6 +77,12 @@ def test_every_layer_is_a_declared_one() -> None:
 def test_mem_imports_torch_and_nothing_else_that_has_to_be_installed() -> None:
     outside = {name.split(".")[0] for file in layer_files("mem") for name in imports(file)}
     assert outside <= sys.stdlib_module_names | {"torch", "manyview"}
+
+
+def test_the_runtime_needs_numpy_and_in_one_module_onnxruntime() -> None:
+    outside = {file.name: {name.split(".")[0] for name in imports(file)} for file in layer_files("runtime")}
+    assert set.union(*outside.values()) <= sys.stdlib_module_names | {"numpy", "onnxruntime", "manyview"}
+    assert [name for name, packages in outside.items() if "onnxruntime" in packages] == ["onnx_policy.py"]
 
 
 def test_envs_never_import_torch() -> None:

@@ -1,6 +1,6 @@
 """Base class of the agents: a representation, an optional bonus with its weight β, and the checkpoint state."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -106,13 +106,28 @@ class Agent(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return the policy's state [B, S] of newest observations, and advance the memory of their environments."""
+        state, memory = self.encode_step(self.memory.get(), views, mask, vectors, generator=generator)
+        self.memory.store(**memory)
+        return state
+
+    def encode_step(
+        self,
+        memory: Mapping[str, Tensor],
+        views: Tensor,
+        mask: Tensor,
+        vectors: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the policy's state [B, S] and the recurrent state after it, as exported policies need them.
+
+        `memory` holds the recurrent state and previous actions [B, ...] by name. Nothing is changed.
+        """
         views, representation = self.prepare_views(views), self.representation
         if not isinstance(representation, Recurrent):
-            return self.join_vectors(representation.encode(views, mask).state, vectors)
-        memory = self.memory.get()
+            return self.join_vectors(representation.encode(views, mask).state, vectors), {}
         state, features = representation.step(memory, views, mask, memory["previous_action"], generator=generator)
-        self.memory.store(**state)
-        return self.join_vectors(features.state, vectors)
+        return self.join_vectors(features.state, vectors), state
 
     def join_vectors(self, state: Tensor, vectors: Tensor | None) -> Tensor:
         """Return the policy's state [B, S] of the representation's and of raw state `vectors` [B, D].
@@ -129,6 +144,10 @@ class Agent(nn.Module):
         """Add training data [..., D] to the statistics that normalize state vectors; nothing without any."""
         if self.vector_encoder is not None and vectors is not None:
             self.vector_encoder.normalizer.update(vectors.flatten(0, -2))
+
+    def compute_greedy_action(self, state: Tensor) -> Tensor:
+        """Return the policy's actions [B, ...] without randomness for the policy's state [B, S]."""
+        raise NotImplementedError(f"{type(self).__name__} has no action without randomness: compute_greedy_action")
 
     def prepare_views(self, views: Tensor) -> Tensor:
         """Return the images that the representation takes, without randomness."""

@@ -92,10 +92,6 @@ class OffPolicyAgent(Agent):
         """
         raise NotImplementedError
 
-    def compute_greedy_action(self, state: Tensor) -> Tensor:
-        """Return the policy's actions [B, A] without noise for features `state` [B, S]."""
-        raise NotImplementedError
-
     def prepare_views(self, views: Tensor) -> Tensor:
         return self.augmentation.crop_center(views)
 

@@ -115,6 +115,9 @@ class PPO(OnPolicyAgent):
             return distribution.mode()
         return distribution.sample(self._make_keys(len(views), step, ACT_STREAM if explore else EVAL_STREAM))
 
+    def compute_greedy_action(self, state: Tensor) -> Tensor:
+        return self._make_distribution(state).mode()
+
     @torch.no_grad()
     def act_and_value(
         self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, step: int

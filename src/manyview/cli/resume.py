@@ -8,9 +8,9 @@ from tyro.conf import Positional, arg
 from manyview.cli.arguments import OwnTaskOption, report_error
 from manyview.cli.settings import AcceptChangesFlag, AddressOption
 from manyview.cli.training import train_in_terminal
-from manyview.report.policy_rollout import check_task_is_trusted
 from manyview.train import RunDir
 from manyview.train.resume import extend_run
+from manyview.train.saved_agent import check_trusted_task
 
 RunArgument = Positional[Annotated[Path, arg(metavar="RUN", help="Run directory.")]]
 
@@ -26,7 +26,7 @@ def resume(
     run_dir = RunDir(run)
     try:
         config = run_dir.read_config()
-        check_task_is_trusted(config.task, own_task)
+        check_trusted_task(config.task, own_task)
     except (ValueError, OSError) as error:
         return report_error(error)
     return train_in_terminal(config, run_dir, address=address, accept_changes=accept_changes)
@@ -46,7 +46,7 @@ def extend(
     """
     run_dir = RunDir(run)
     try:
-        check_task_is_trusted(run_dir.read_config().task, own_task)
+        check_trusted_task(run_dir.read_config().task, own_task)
         config = extend_run(run_dir, frames)
     except (ValueError, OSError) as error:
         return report_error(error)

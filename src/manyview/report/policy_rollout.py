@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from typing import Any, Self
 from warnings import catch_warnings, simplefilter
 
@@ -22,8 +21,8 @@ from manyview.envs.views import Observation, ViewWarning
 from manyview.methods import Representation
 from manyview.train import RunConfig, RunDir, checkpoint, factory
 from manyview.train.compute import autocast, configure_torch, resolve_compute
-from manyview.train.counters import Counters
 from manyview.train.evaluation import Evaluation, choose_starts, evaluate_policy
+from manyview.train.saved_agent import build_saved_agent, check_trusted_task
 from manyview.train.signals import EnvCallTracker
 from manyview.utils.seeding import make_rng
 
@@ -88,7 +87,7 @@ class RunPlayer:
     def __init__(self, run_path: Path, *, trusted_task: str | None = None, levels: Levels | None = None) -> None:
         run_dir = RunDir(run_path)
         config = run_dir.read_config()
-        check_task_is_trusted(config.task, trusted_task)
+        check_trusted_task(config.task, trusted_task)
         if not checkpoint.list_checkpoints(run_dir.checkpoints_dir):
             raise FileNotFoundError(f"{run_path} holds no checkpoint: expected a run that has saved at least one")
         self.config = config = replace(config, compute=_resolve_available_compute(config.compute))
@@ -99,10 +98,7 @@ class RunPlayer:
             self.shapes = factory.infer_shapes(config, self._env)
             self.levels: Levels | None = getattr(self._env.metadata.get("settings"), "levels", None)
             checkpoint_path, saved = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
-            # Outline first: initializing weights of arbitrary size takes long, and a mismatch shows without them.
-            _load_agent(factory.build_agent_outline(config, self.shapes), checkpoint_path, saved)
-            self.agent: Agent = factory.build_agent(config, self.shapes)
-            self.counters = _load_agent(self.agent, checkpoint_path, saved)
+            self.agent, self.counters = build_saved_agent(config, self.shapes, checkpoint_path, saved)
         except BaseException:
             self.close()
             raise
@@ -189,15 +185,6 @@ class RunPlayer:
         self.close()
 
 
-def check_task_is_trusted(task: str, trusted_task: str | None) -> None:
-    """Raise ValueError for the code of your own environment, unless it is `trusted_task`."""
-    if ":" in task and task != trusted_task:
-        raise ValueError(
-            f"task {task!r} is code that is not trusted: expected --own-task {quote(task)}, got "
-            f"{trusted_task!r}. Add the option if the code is yours"
-        )
-
-
 def list_absent_views(views: Sequence[View], present: Sequence[str]) -> tuple[str, ...]:
     """Return the cameras that are not in `present`, and the views derived from them.
 
@@ -211,18 +198,6 @@ def list_absent_views(views: Sequence[View], present: Sequence[str]) -> tuple[st
         if name not in cameras:
             raise ValueError(f"unknown camera {name!r}: expected one of {', '.join(cameras)}")
     return tuple(view.name for view in views if (view.derived_from or view.name) not in present)
-
-
-def _load_agent(agent: Agent, path: Path, saved: checkpoint.Checkpoint) -> Counters:
-    """Load the agent from the checkpoint read from `path`; return the counters of the run at that time."""
-    state, counters = saved.state, Counters()
-    try:
-        agent.load_state(state["agent"])
-        counters.load_state(state["counters"])
-    except Exception as error:  # checksums match, but another version or an untrusted source wrote it
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"checkpoint {path} cannot be loaded: {reason}") from error
-    return counters
 
 
 def _resolve_available_compute(config: ComputeConfig) -> ComputeConfig:

@@ -22,6 +22,7 @@ from manyview.train.compute import (
     read_numeric_environment,
     resolve_device,
 )
+from manyview.train.policy_spec import build_policy_spec
 from manyview.train.resume import ResumeInfo
 from manyview.train.run_dir import RunDir, format_now
 from manyview.train.trainer import Trainer
@@ -92,6 +93,7 @@ def build_manifest(trainer: Trainer) -> dict[str, Any]:
         renderer=trainer.renderer,
         views=[view.name for view in trainer.shapes.views],
         settings=None if settings is None else to_plain(settings),
+        policy=build_policy_spec(trainer.shapes, trainer.env).to_plain(),
         parameters=trainer.parameter_count,
         replay_bytes=trainer.data_bytes,
     )

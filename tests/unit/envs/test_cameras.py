@@ -28,11 +28,11 @@ from manyview.envs import (
 )
 from manyview.envs.cameras.multiview import ViewSource
 from manyview.envs.foreground import remove_background
-from manyview.envs.image_resize import resize_image
 from manyview.envs.testing import EnvironmentContract, are_equal
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Image, MultiViewEnv, Observation, State, View
 from manyview.envs.wrappers.observation import ResizeViews, SelectViews
+from manyview.runtime.image_resize import resize_image
 
 GREEN = np.full((6, 8, 3), (0, 255, 0), np.uint8)
 GREEN[0] = 7

@@ -18,7 +18,6 @@ from manyview.envs.cameras.readers import (
 )
 from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera
 from manyview.envs.cameras.state_reader import StateReader
-from manyview.envs.image_resize import Aspect, check_resize, resize_image
 from manyview.envs.views import (
     Image,
     Observation,
@@ -33,6 +32,7 @@ from manyview.envs.views import (
     validate_views,
     warn_camera_failures,
 )
+from manyview.runtime.image_resize import Aspect, check_resize, resize_image
 
 ViewSource = str | FromObservation | MujocoCamera | Camera | Callable[..., Any]
 """Source of a view; a string is a path in the observation, a function is read as a `Camera`."""
@@ -103,6 +103,8 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
             "views": self.views,
             "state_vectors": self.state_vectors,
             "aspect": aspect,
+            "action_bounds": self._action_bounds,
+            "resize_sizes": () if image_size is None else (image_size,),
         }
         self.observation_space = make_observation_space(self.views, vectors=self.state_vectors)
         self.counts = {f"camera_failures/{name}": 0 for name in self._readers}

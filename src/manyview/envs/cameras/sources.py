@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from manyview.envs.image_resize import Channels, convert_channels
 from manyview.envs.rendering.mujoco import ImageShape, Orbit
 from manyview.envs.suite import RenderQuality
+from manyview.runtime.image_resize import Channels, convert_channels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 
 from manyview.envs.foreground import extract_foreground_mask, remove_background
-from manyview.envs.image_resize import check_resize, resize_image
 from manyview.envs.views import (
     MASK,
     Image,
@@ -25,6 +24,8 @@ from manyview.envs.views import (
     make_observation_space,
     validate_views,
 )
+from manyview.runtime.frame_stack import append_frame
+from manyview.runtime.image_resize import check_resize, resize_image
 
 
 class TransformViews(ViewWrapper):
@@ -106,6 +107,7 @@ class ResizeViews(TransformViews):
         super().__init__(env, [replace(view, height=size, width=size) for view in get_views(env)])
         self._size, self._aspect = size, env.metadata.get("aspect", "crop")
         check_resize(size, self._aspect)
+        self.metadata["resize_sizes"] = (*env.metadata.get("resize_sizes", ()), size)
 
     def transform(self, observation: Observation) -> Observation:
         cameras = {view.name: self._resize(observation[view.name]) for view in self.views if view.derived_from is None}
@@ -167,22 +169,11 @@ class FrameStack(ViewWrapper):
     def _append_frames(self, observation: Observation) -> Observation:
         for view, present in zip(self.views, observation[MASK].tolist(), strict=True):
             frame = observation[view.name].transpose(2, 0, 1) if present else None
-            self._stacks[view.name] = self._append_frame(self._stacks[view.name], frame)
+            self._stacks[view.name] = append_frame(self._stacks[view.name], frame, self.stack_size)
         for vector in self.state_vectors:
             stack = self._vector_stacks[vector.name]
             self._vector_stacks[vector.name] = np.concatenate([stack[vector.size :], observation[vector.name]])
         return self._build_observation()
-
-    def _append_frame(self, stack: Image | None, frame: Image | None) -> Image | None:
-        if frame is None:
-            return None
-        if stack is None:
-            return np.tile(frame, (self.stack_size, 1, 1))
-        appended = np.empty_like(stack)
-        channels = len(frame)
-        appended[:-channels] = stack[channels:]
-        appended[-channels:] = frame
-        return appended
 
     def _build_observation(self) -> Observation:
         observation: Observation = {view.name: self._get_image(view) for view in self.views}

@@ -1,7 +1,7 @@
 """Exact area-average resizing of camera images, with numpy alone.
 
-It imports nothing else of manyview: a program on a robot can copy this file, so that a policy sees there what it saw in
-training. All sums are of integers that a float holds exactly, so the result does not depend on the machine.
+A policy on a robot resizes with the same code as its environment in training. All sums are of integers that a float
+holds exactly, so the result does not depend on the machine.
 """
 
 from functools import lru_cache

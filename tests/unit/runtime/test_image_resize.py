@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyview.envs import image_resize
-from manyview.envs.image_resize import Aspect, convert_channels, resize_image
 from manyview.envs.views import Image
+from manyview.runtime import image_resize
+from manyview.runtime.image_resize import Aspect, convert_channels, resize_image
 
 
 def draw(*shape: int, seed: int = 0) -> Image:

@@ -1,0 +1,75 @@
+"""A robot with two cameras and actions in units of its own, and runs of policies for it."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from manyview.envs import MultiView
+from manyview.runtime.inputs import Observation
+from manyview.train import RunDir, run
+from tests.support.runs import short_run
+
+TASK = "tests.support.robots:make_env"
+LOW, HIGH = (-2.0, 0.0), (4.0, 10.0)
+CAMERA_SHAPE = (30, 40, 3)
+SIZES = (24, 16)
+"""Sizes to which the environment, then the run, resizes the images."""
+
+
+class Robot(gym.Env[dict[str, NDArray[Any]], NDArray[Any]]):
+    """Two cameras that show noise around the position; `last_action` is what the robot was told."""
+
+    def __init__(self) -> None:
+        self.metadata = {"render_modes": [], "render_fps": 20}
+        images = spaces.Box(0, 255, CAMERA_SHAPE, np.uint8)
+        self.observation_space: Any = spaces.Dict({"front": images, "wrist": images})
+        self.action_space: Any = spaces.Box(np.array(LOW, np.float32), np.array(HIGH, np.float32))
+        self.last_action: NDArray[Any] | None = None
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: NDArray[Any]) -> Any:
+        self.last_action, self._steps = action, self._steps + 1
+        return self._observe(), float(action[0]), False, self._steps >= 10, {}
+
+    def _observe(self) -> dict[str, NDArray[Any]]:
+        return {name: self.np_random.integers(0, 256, CAMERA_SHAPE, np.uint8) for name in ("front", "wrist")}
+
+
+def make_env(*, aspect: str = "pad") -> gym.Env[Any, Any]:
+    """Return the robot as a run wraps it."""
+    views = {"front": "front", "wrist": "wrist"}
+    return MultiView(Robot(), views=views, image_size=SIZES[0], aspect=aspect, rescale_actions=True)  # type: ignore[arg-type]
+
+
+def train_robot(path: Path, **changes: Any) -> Path:
+    """Train for a few steps with three stacked frames and return the run directory."""
+    settings: dict[str, Any] = {
+        "env": {"frame_stack": 3, "image_size": SIZES[1], "augmented_view": "none"},
+        "schedule": {"frames": 40, "random_steps": 20, "seed_frames": 30},
+        "evaluation": {"every_frames": 20, "episodes": 1, "video": False},
+        "logging": {"checkpoint_every_frames": 20, "tensorboard": False},
+        "compute": {"device": "cpu", "threads": 1},
+    }
+    run(short_run("drqv2+mem", task=TASK, **{**settings, **changes}), RunDir(path))
+    return path
+
+
+def draw_frames(policy: Any, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Return a random observation of the size that the network takes."""
+    images = {view.name: rng.integers(0, 256, view.shape, np.uint8) for view in policy.spec.views}
+    return images | {vector.name: rng.normal(size=vector.size) for vector in policy.spec.vectors}
+
+
+def hide(observation: Observation, present: tuple[str, ...], policy: Any) -> Observation:
+    """Return the observation with only these views."""
+    views = [view.name for view in policy.spec.views]
+    return {name: value for name, value in observation.items() if name in present or name not in views}

@@ -1,0 +1,306 @@
+"""`manyview.load`: the actions of a loaded policy are those of the run's own evaluation."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import manyview
+from manyview.envs import MASK, Fault
+from manyview.report.policy_rollout import RunPlayer
+from manyview.runtime import ActionBounds, Policy, PolicySpec
+from manyview.runtime.image_resize import resize_image
+from manyview.train import RunDir, checkpoint, factory, run
+from manyview.train.preprocessing import prepare_observation
+from tests.support import robots
+from tests.support.robots import CAMERA_SHAPE, HIGH, LOW, SIZES, TASK, draw_frames, hide, train_robot
+from tests.support.runs import short_rollouts, short_run
+
+RUNS: dict[str, Any] = {
+    "drqv2+mem": short_run("drqv2+mem", env={"frame_stack": 2}),
+    "sac+dribo": short_run("sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}),
+    "drqv2+mad": short_run("drqv2+mad"),
+    "ppo+mem": short_rollouts("ppo+mem", agent={"greedy_evaluation": True}),
+    "ppo+flip": short_rollouts("ppo+mem", agent={"greedy_evaluation": True}, env={"augmented_view": "flip"}),
+    "ppo+cutout": short_rollouts("ppo+mem", agent={"greedy_evaluation": True}, env={"augmented_view": "cutout"}),
+}
+
+
+@pytest.fixture(scope="module")
+def robot_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_robot(tmp_path_factory.mktemp("robot") / "run")
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    return [{name: rng.integers(0, 256, CAMERA_SHAPE, np.uint8) for name in ("front", "wrist")} for _ in range(8)]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_actions_are_those_of_an_evaluation_with_a_failing_camera(name: str, tmp_path: Path) -> None:
+    config = RUNS[name]
+    run(config, RunDir(tmp_path / "run"))
+    policy = manyview.load(tmp_path / "run")
+    with RunPlayer(tmp_path / "run") as player:
+        agent, shapes = player.agent, player.shapes
+    faults = [Fault(view=shapes.cameras[0].name, kind="gone", at_step=1)]
+    env = factory.make_env(config, faults=faults)
+    is_masked, steps = False, 0
+    with agent.use_new_memory():
+        for seed in (1, 2):
+            observation, _ = env.reset(seed=seed)
+            agent.memory.reset()
+            policy.reset()
+            done = False
+            while not done:
+                views, mask = prepare_observation(observation, shapes, torch.device("cpu"), episode=0)
+                expected = shapes.actions.to_env(agent.act(views, mask, step=0, explore=False))[0]
+                newest = {view.name: observation[view.name][..., -view.channels :] for view in shapes.cameras}
+                action = policy.act({**newest, MASK: observation[MASK]})
+                np.testing.assert_allclose(action, expected, atol=1e-6)
+                is_masked, steps = is_masked or not mask.all(), steps + 1
+                observation, _, terminated, truncated, _ = env.step(action)
+                done = terminated or truncated
+    assert is_masked
+    assert steps > 4
+
+
+def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, frames: list[dict[str, Any]]) -> None:
+    policy = manyview.load(robot_run)
+    assert policy.spec.actions == ActionBounds(LOW, HIGH)
+    assert isinstance(policy.spec.actions, ActionBounds)
+    assert policy.spec.control_hz == 20
+    policy.reset()
+    action = policy.act(frames[0])
+    assert ((action >= LOW) & (action <= HIGH)).all()
+    env = robots.make_env()
+    env.reset(seed=0)
+    env.step(policy.spec.actions.normalize(action))  # the environment of the run rescales actions itself
+    np.testing.assert_allclose(env.unwrapped.last_action, action, rtol=1e-5)  # type: ignore[attr-defined]
+
+
+def test_images_of_the_camera_are_resized_as_in_the_run(robot_run: Path, frames: list[dict[str, Any]]) -> None:
+    raw, resized = manyview.load(robot_run), manyview.load(robot_run)
+    for observation in frames:
+        small = {name: resize_image(resize_image(image, SIZES[0], "pad"), SIZES[1], "pad")
+                 for name, image in observation.items()}  # fmt: skip
+        np.testing.assert_array_equal(raw.act(observation), resized.act(small))
+    env = factory.make_env(RunDir(robot_run).read_config())
+    observation, _ = env.reset(seed=3)
+    expected = env.unwrapped.reset(seed=3)[0]
+    raw.reset()
+    resized.reset()
+    newest = {name: observation[name][..., -3:] for name in ("front", "wrist")}
+    np.testing.assert_array_equal(raw.act(expected), resized.act(newest))
+
+
+def test_loading_builds_no_environment_and_runs_no_code_of_the_task(
+    robot_run: Path, monkeypatch: pytest.MonkeyPatch, frames: list[dict[str, Any]]
+) -> None:
+    monkeypatch.delattr(robots, "make_env")
+    monkeypatch.setattr(factory, "make", None)
+    assert manyview.load(robot_run).act(frames[0]).shape == (2,)
+
+
+def test_a_missing_view_is_masked_whichever_way_it_is_missing(robot_run: Path, frames: list[dict[str, Any]]) -> None:
+    ways = [manyview.load(robot_run) for _ in range(3)]
+    for number, observation in enumerate(frames):
+        front = {"front": observation["front"]}
+        given = [front, {**front, "wrist": None}, {**observation, MASK: np.array([1, 0], np.int8)}]
+        first, *others = [
+            policy.act(observation if number % 3 else way) for policy, way in zip(ways, given, strict=True)
+        ]
+        for other in others:
+            np.testing.assert_array_equal(first, other)
+
+
+def test_a_stack_never_spans_a_reset_or_a_missing_frame(robot_run: Path, frames: list[dict[str, Any]]) -> None:
+    policy, fresh = manyview.load(robot_run), manyview.load(robot_run)
+    first = policy.act(frames[0])
+    assert not np.array_equal(policy.act(frames[1]), fresh.act(frames[1]))
+    policy.reset()
+    np.testing.assert_array_equal(policy.act(frames[0]), first)
+    # After a missing frame the stack of this view starts anew.
+    policy.reset()
+    policy.act(frames[0])
+    policy.act(hide(frames[1], ("wrist",), policy))
+    after = policy.act(frames[2])
+    fresh.reset()
+    fresh.act(hide(frames[0], ("wrist",), policy))
+    fresh.act(hide(frames[1], ("wrist",), policy))
+    np.testing.assert_array_equal(after, fresh.act(frames[2]))
+    with pytest.raises(ValueError, match="no view of robot 0 is present"):
+        policy.act({"front": None})
+    fresh.reset()
+    np.testing.assert_array_equal(policy.act(frames[3]), fresh.act(frames[3]))
+
+
+def test_the_caller_may_reuse_its_image_buffers(robot_run: Path, frames: list[dict[str, Any]]) -> None:
+    policy, other = manyview.load(robot_run), manyview.load(robot_run)
+    buffers = {name: np.empty_like(image) for name, image in frames[0].items()}
+    for observation in frames:
+        for name, image in observation.items():
+            buffers[name][:] = image
+        np.testing.assert_array_equal(policy.act(buffers), other.act(observation))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rear": np.zeros(CAMERA_SHAPE, np.uint8)}, "unknown entry 'rear'.*expected some of front, wrist"),
+        ({"front": np.zeros((30, 40, 4), np.uint8)}, r"view 'front': expected the shape \[height, width, 3\], got"),
+        ({"front": np.zeros((30, 40), np.uint8)}, r"view 'front': .*got \[30, 40\]"),
+        ({"front": np.zeros((0, 40, 3), np.uint8)}, "view 'front'"),
+        ({"front": np.zeros(CAMERA_SHAPE, np.float32)}, "expected an array of uint8, got float32"),
+        ({"front": [[1]]}, "expected an array of uint8, got list"),
+        ({MASK: np.ones(3, np.int8)}, "invalid mask"),
+        ({MASK: np.array([1, 2])}, "invalid mask"),
+    ],
+)
+def test_an_invalid_observation_is_an_error_and_changes_nothing(
+    change: dict[str, Any], message: str, robot_run: Path, frames: list[dict[str, Any]]
+) -> None:
+    policy, other = manyview.load(robot_run), manyview.load(robot_run)
+    policy.act(frames[0])
+    other.act(frames[0])
+    with pytest.raises(ValueError, match=message):
+        policy.act({**frames[1], **change})
+    np.testing.assert_array_equal(policy.act(frames[2]), other.act(frames[2]))
+
+
+def test_images_of_another_size_are_an_error_if_the_run_did_not_resize(tmp_path: Path) -> None:
+    run(RUNS["drqv2+mem"], RunDir(tmp_path / "run"))
+    policy = manyview.load(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"expected the shape \[20, 20, 1\], got \[40, 40, 1\].*did not resize"):
+        policy.act({"column": np.zeros((40, 40, 1), np.uint8)})
+    policy.act({"column": np.zeros((20, 20), np.uint8)})  # gray without a channel axis
+
+
+def test_many_robots_act_as_each_alone(robot_run: Path) -> None:
+    together, alone = manyview.load(robot_run, num_robots=3), [manyview.load(robot_run) for _ in range(3)]
+    rng = np.random.default_rng(1)
+    for step in range(6):
+        observations = [draw_frames(together, rng) for _ in range(3)]
+        observations[step % 3].pop("front")
+        if step == 3:
+            together.reset([1])
+            alone[1].reset()
+        expected = [policy.act(observation) for policy, observation in zip(alone, observations, strict=True)]
+        np.testing.assert_allclose(together.act_batch(observations), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="act_batch for 3 robots"):
+        together.act(observations[0])
+    with pytest.raises(ValueError, match="each of 3 robots, got 1"):
+        together.act_batch(observations[:1])
+    for wrong in (3, -1):
+        with pytest.raises(ValueError, match=f"expected 0 to 2, got {wrong}"):
+            together.reset([wrong])
+
+
+def test_recurrent_robots_are_reset_one_by_one(tmp_path: Path) -> None:
+    run(RUNS["sac+dribo"], RunDir(tmp_path / "run"))
+    policy, rng = manyview.load(tmp_path / "run", num_robots=2), np.random.default_rng(0)
+    observation = draw_frames(policy, rng)
+    first = policy.act_batch([observation, observation])
+    second = policy.act_batch([observation, observation])
+    assert not np.allclose(first, second)
+    policy.reset([0])
+    third = policy.act_batch([observation, observation])
+    np.testing.assert_allclose(third[0], first[0], atol=1e-6)
+    assert not np.allclose(third[1], first[1])
+
+
+def test_the_last_the_best_or_a_named_checkpoint_is_loaded(robot_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(robot_run, path)
+    names = [directory.name for directory in checkpoint.list_checkpoints(path / "checkpoints")]
+    assert names == ["000000040", "000000020", "000000000"]
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    returns = {0: 1.0, 20: 5.0, 40: 3.0}
+    for record in records:
+        if record["kind"] == "evaluation":
+            record["return"] = returns[record["frames"]]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def first_action(**options: Any) -> list[float]:
+        policy = manyview.load(options.pop("path", path), **options)
+        return list(policy.act(draw_frames(policy, np.random.default_rng(0))))
+
+    last, middle = first_action(checkpoint=names[0]), first_action(checkpoint=names[1])
+    assert last != middle
+    assert first_action() == first_action(checkpoint="last") == last
+    assert first_action(checkpoint="best") == middle
+    assert first_action(path=path / "checkpoints" / names[1]) == middle
+    with pytest.raises(FileNotFoundError, match=r"expected last, best or one of 000000040, .*got '\.\./secret'"):
+        manyview.load(path, checkpoint="../secret")
+    (path / "metrics.jsonl").write_text(json.dumps(records[0]) + "\n")
+    with pytest.raises(ValueError, match="no evaluation at the frames of its checkpoints"):
+        manyview.load(path, checkpoint="best")
+
+
+def rewrite_spec(path: Path, spec: Any) -> None:
+    """Replace the spec of the policy in all checkpoints, with valid checksums; None removes it."""
+    for directory in checkpoint.list_checkpoints(path / "checkpoints"):
+        saved = checkpoint.load_checkpoint(directory)
+        manifest = {name: value for name, value in saved.manifest.items() if name != "policy"}
+        shutil.rmtree(directory)
+        checkpoint.save_checkpoint(directory, saved.state, manifest if spec is None else {**manifest, "policy": spec})
+
+
+def test_a_run_of_an_earlier_version_builds_its_environment(robot_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(robot_run, path)
+    rewrite_spec(path, None)
+    with pytest.raises(ValueError, match="is code that is not trusted: expected --own-task"):
+        manyview.load(path)
+    assert manyview.load(path, own_task=TASK).spec == manyview.load(robot_run).spec
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("views", [{"name": "front", "height": 10**9, "width": 10**9, "channels": 3}]),
+        ("views", []),
+        ("frame_stack", 2),
+        ("frame_stack", True),
+        ("actions", {"low": [1.0], "high": [-1.0]}),
+        ("actions", {"low": [-1.0] * 3, "high": [1.0] * 3}),
+        ("surplus", 1),
+    ],
+)
+def test_a_hostile_manifest_is_refused(field: str, value: Any, robot_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(robot_run, path)
+    rewrite_spec(path, {**manyview.load(robot_run).spec.to_plain(), field: value})
+    with pytest.raises(ValueError, match=r"is invalid|cannot be loaded"):
+        manyview.load(path)
+
+
+def test_the_manifest_of_a_run_holds_the_spec(robot_run: Path) -> None:
+    manifest = RunDir(robot_run).read_manifest()
+    assert PolicySpec.from_plain(manifest["policy"]) == manyview.load(robot_run).spec
+
+
+def test_no_run_and_no_checkpoint_are_named(tmp_path: Path, robot_run: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        manyview.load(tmp_path)
+    shutil.copytree(robot_run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        manyview.load(tmp_path / "run")
+
+
+def test_importing_manyview_imports_neither_torch_nor_numpy() -> None:
+    script = "import sys, manyview; print('load' in manyview.__all__, {'torch', 'numpy'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "set()"]
+
+
+def test_load_returns_a_policy(robot_run: Path) -> None:
+    assert isinstance(manyview.load(str(robot_run)), Policy)
