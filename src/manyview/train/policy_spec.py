@@ -8,7 +8,7 @@ from gymnasium.wrappers import RescaleAction
 
 from manyview.config.schema import RunConfig
 from manyview.data.action_spec import ActionSpec
-from manyview.envs import View
+from manyview.envs import StateVector, View
 from manyview.runtime.spec import ActionBounds, DiscreteActions, PolicySpec, Resize, VectorSpec, ViewSpec
 from manyview.train.factory import Shapes, build_derived_views
 from manyview.utils.json_io import is_number
@@ -24,9 +24,9 @@ def build_policy_spec(shapes: Shapes, env: Any) -> PolicySpec:
     control_hz = metadata.get("control_hz", metadata.get("render_fps"))
     return PolicySpec(
         views=tuple(ViewSpec(view.name, *view.shape) for view in shapes.cameras),
-        vectors=tuple(VectorSpec(vector.name, vector.size) for vector in getattr(shapes, "state_vectors", ())),
+        vectors=tuple(VectorSpec(vector.name, vector.size) for vector in shapes.state_vectors),
         frame_stack=shapes.frame_stack,
-        vector_stack=getattr(shapes, "vector_stack", 1),
+        vector_stack=shapes.state_stack,
         actions=_find_actions(shapes.actions, env),
         resize=Resize(tuple(sizes), metadata.get("aspect", "crop")) if sizes else None,
         control_hz=float(control_hz) if is_number(control_hz) and control_hz > 0 else None,
@@ -39,7 +39,14 @@ def build_shapes(config: RunConfig, spec: PolicySpec) -> Shapes:
     is_discrete = isinstance(spec.actions, DiscreteActions)
     size = spec.actions.num_actions if isinstance(spec.actions, DiscreteActions) else len(spec.actions.low)
     derived_views = build_derived_views(config, cameras)
-    return Shapes(cameras, spec.frame_stack, ActionSpec(size, discrete=is_discrete), derived_views)
+    return Shapes(
+        cameras,
+        spec.frame_stack,
+        ActionSpec(size, discrete=is_discrete),
+        derived_views,
+        state_vectors=tuple(StateVector(vector.name, vector.size) for vector in spec.vectors),
+        state_stack=spec.vector_stack,
+    )
 
 
 def _find_actions(actions: ActionSpec, env: Any) -> ActionBounds | DiscreteActions:
