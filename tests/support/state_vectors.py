@@ -18,10 +18,11 @@ VECTOR_SIZE = sum(SIZES.values())
 class Numbered(MultiViewEnv):
     """Every observation has a number of its own, from which its vectors follow; sometimes no view is present."""
 
-    def __init__(self, *, longest: int = 7, absent: float = 0.0) -> None:
+    def __init__(self, *, side: int = 5, longest: int = 7, absent: float = 0.0) -> None:
         vectors = [StateVector(name, size) for name, size in SIZES.items()]
-        super().__init__([View("side", 5, 5, 1, fill=(0,))], spaces.Box(-1, 1, (2,), np.float32), state_vectors=vectors)
-        self._longest, self._absent, self.number = longest, absent, 0
+        view = View("side", side, side, 1, fill=(0,))
+        super().__init__([view], spaces.Box(-1, 1, (2,), np.float32), state_vectors=vectors)
+        self._side, self._longest, self._absent, self.number = side, longest, absent, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed, options=options)
@@ -36,7 +37,7 @@ class Numbered(MultiViewEnv):
 
     def _observe(self, *, absent: bool) -> Observation:
         self.number += 1
-        image = (np.arange(25).reshape(5, 5, 1) * 9 + self.number).astype(np.uint8)
+        image = (np.arange(self._side**2).reshape(self._side, -1, 1) * 9 + self.number).astype(np.uint8)
         return self.observe({"side": None if absent else image}, vectors_of(self.number))
 
 
