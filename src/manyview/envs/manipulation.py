@@ -1,6 +1,6 @@
 """Base class of the manipulation suites: success in `info`, and divergence of the physics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
@@ -31,6 +31,9 @@ class Simulator(Protocol):
 
     def step(self, action: Any) -> tuple[float, bool, bool]:
         """Take a simulator step and return the reward, success and truncation."""
+
+    def read_vectors(self) -> Mapping[str, Any]:
+        """Return all state vectors on offer, of the current state."""
 
     def close(self) -> None:
         """Close the simulator."""
@@ -71,6 +74,9 @@ class ManipulationEnv(SimulatedEnv):
             if last:
                 break
         return StepResult(total, False, last, frames, {"success": succeeded})
+
+    def read_vectors(self) -> Mapping[str, Any]:
+        return self._simulator.read_vectors()
 
     def get_model_data(self) -> tuple[Any, Any]:
         return self._simulator.model, self._simulator.data

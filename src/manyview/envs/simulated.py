@@ -15,6 +15,8 @@ from manyview.envs.views import (
     NotRestorable,
     Observation,
     State,
+    StateVector,
+    Vector,
     View,
     validate_counts,
     warn_camera_failures,
@@ -55,9 +57,20 @@ class SimulatedEnv(MultiViewEnv):
     default_info: ClassVar[dict[str, Any]] = {}
     """Values at a reset and at a physics error for the info keys that `step_simulation` returns."""
 
-    def __init__(self, task: Task, settings: TaskSettings, views: Sequence[View], action_space: spaces.Box) -> None:
-        super().__init__(views, action_space)
+    def __init__(
+        self,
+        task: Task,
+        settings: TaskSettings,
+        views: Sequence[View],
+        action_space: spaces.Box,
+        *,
+        state_sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """Make the environment; `state_sizes` has the size of each state vector that `settings.state` names."""
+        vectors = [StateVector(name, (state_sizes or {})[name]) for name in settings.state]
+        super().__init__(views, action_space, state_vectors=vectors)
         self._task, self._settings = task, settings
+        self._vectors: dict[str, Vector] = {}
         self._renderer: MujocoRenderer | None = None
         self._images: dict[str, Image | None] = {}
         self._rng_state_at_reset: State = {}
@@ -95,6 +108,10 @@ class SimulatedEnv(MultiViewEnv):
     @abstractmethod
     def get_model_data(self) -> tuple[Any, Any]:
         """Return MuJoCo's current model and data."""
+
+    def read_vectors(self) -> Mapping[str, Any]:
+        """Return all state vectors on offer, of the current state; called if `settings.state` names any."""
+        return {}
 
     def render_views(self) -> RenderedViews:
         """Render all views of the current state."""
@@ -148,7 +165,8 @@ class SimulatedEnv(MultiViewEnv):
         except self.physics_error_types as error:
             self.counts["physics_errors"] += 1
             self._diverged = True
-            return self.observe(self._images), 0.0, False, True, {**self.default_info, "physics_error": str(error)}
+            observation = self.observe(self._images, self._vectors)
+            return observation, 0.0, False, True, {**self.default_info, "physics_error": str(error)}
         self._actions.append(np.array(action, np.float32))
         return self._observe_cameras(info), reward, terminated, truncated, {**info, "frames": frames}
 
@@ -161,7 +179,12 @@ class SimulatedEnv(MultiViewEnv):
         self._failing_cameras = warn_camera_failures(
             self._task.id, info.get("camera_failures", {}), self._failing_cameras
         )
-        return self.observe(self._images)
+        self._vectors = self._read_selected()
+        return self.observe(self._images, self._vectors)
+
+    def _read_selected(self) -> dict[str, Vector]:
+        vectors = self.read_vectors() if self.state_vectors else {}
+        return {vector.name: flatten_vector(vectors[vector.name]) for vector in self.state_vectors}
 
     def snapshot(self) -> State:
         if not self._rng_state_at_reset:
@@ -175,6 +198,8 @@ class SimulatedEnv(MultiViewEnv):
             "physics": None if self._diverged else self.get_physics_state(),
             "images": {name: image.copy() for name, image in self._images.items() if image is not None},
             "counts": dict(self.counts),
+            # Left out if there are none, as in snapshots from before state vectors.
+            **({"vectors": {name: part.copy() for name, part in self._vectors.items()}} if self._vectors else {}),
         }
 
     def restore(self, state: State) -> Observation:
@@ -209,7 +234,22 @@ class SimulatedEnv(MultiViewEnv):
         self._diverged = state["physics"] is None
         self._images = {view.name: self._validate_image(view, state["images"].get(view.name)) for view in self.views}
         self.counts = validate_counts(state["counts"], self.counts)
-        return self.observe(self._rerender_views())
+        self._vectors = self._restore_vectors(state)
+        return self.observe(self._rerender_views(), self._vectors)
+
+    def _restore_vectors(self, state: State) -> dict[str, Vector]:
+        """Read the state vectors again; after a physics error return those of the snapshot."""
+        if not self._diverged:
+            return self._read_selected()
+        saved = {vector.name: state.get("vectors", {}).get(vector.name) for vector in self.state_vectors}
+        for vector in self.state_vectors:
+            value = saved[vector.name]
+            if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != ((vector.size,), np.float32):
+                raise NotRestorable(
+                    f"{self._task.id}: invalid state vector {vector.name!r} in the snapshot: expected float32 of shape "
+                    f"{(vector.size,)}, got {value}"
+                )
+        return {name: np.asarray(value) for name, value in saved.items()}
 
     def _validate_image(self, view: View, image: Any) -> Image | None:
         """Return an image of the snapshot; None for a camera that had failed."""
@@ -241,3 +281,8 @@ class SimulatedEnv(MultiViewEnv):
     def close(self) -> None:
         if self._renderer is not None:
             self._renderer.close()
+
+
+def flatten_vector(value: Any) -> Vector:
+    """Return numbers of any shape as one float32 vector."""
+    return np.array(value, np.float32).reshape(-1)

@@ -1,16 +1,16 @@
 """DeepMind Control environment with named views, and loading of its tasks."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.dmc.tasks import CAMERAS, split_task_name
+from manyview.envs.dmc.tasks import CAMERAS, DUPLO_OBSERVABLES, split_task_name
 from manyview.envs.rendering.gl import configure_headless_gl
-from manyview.envs.simulated import SimulatedEnv, StepResult
+from manyview.envs.simulated import SimulatedEnv, StepResult, flatten_vector
 from manyview.envs.suite import FOREGROUND_SUFFIX, Task, TaskSettings
 from manyview.envs.views import State, View
 from manyview.utils.seeding import check_rng_position
@@ -41,7 +41,11 @@ class DeepMindControl(SimulatedEnv):
         spec = self._env.action_spec()
         bounded = (spec.minimum > -UNBOUNDED_ACTION) & (spec.maximum < UNBOUNDED_ACTION)
         self._low, self._high = np.where(bounded, spec.minimum, -1.0), np.where(bounded, spec.maximum, 1.0)
-        super().__init__(task, settings, _build_views(task, settings), spaces.Box(-1.0, 1.0, spec.shape, np.float32))
+        sizes = (
+            {name: flatten_vector(part).size for name, part in self.read_vectors().items()} if settings.state else {}
+        )
+        action_space = spaces.Box(-1.0, 1.0, spec.shape, np.float32)
+        super().__init__(task, settings, _build_views(task, settings), action_space, state_sizes=sizes)
 
     @property
     def physics_error_types(self) -> tuple[type[Exception], ...]:
@@ -74,6 +78,18 @@ class DeepMindControl(SimulatedEnv):
                 break
         last = step.last()
         return StepResult(reward, last and step.discount == 0.0, last and step.discount != 0.0, frames, {})
+
+    def read_vectors(self) -> Mapping[str, Any]:
+        """Return dm_control's own observation, by name."""
+        physics, task = self._env.physics, self._env.task
+        if hasattr(task, "get_observation"):
+            observation: Mapping[str, Any] = task.get_observation(physics)
+            return observation
+        # The random state is for corruptions of observables, of which there are none.
+        return {
+            name: task.observables[path].observation_callable(physics, self._random_state)()
+            for name, path in DUPLO_OBSERVABLES.items()
+        }
 
     def get_model_data(self) -> tuple[Any, Any]:
         physics = self._env.physics

@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from manyview.envs.dmc.tasks import CAMERA_PAIRS, CAMERAS, PAPER_TASKS, TASK_NAMES
+from manyview.envs.dmc.tasks import CAMERA_PAIRS, CAMERAS, PAPER_TASKS, STATE_NAMES, TASK_NAMES
 from manyview.envs.suite import FOREGROUND_SUFFIX, Suite, Task, TaskSettings
 from manyview.envs.views import Observation
 
@@ -20,7 +20,8 @@ def _build_task(name: str, domain: str) -> Task:
         render_quality="standard",
         render_scale=1,
     )
-    return Task(id=f"dmc/{name}", cameras=cameras, settings=settings, in_paper=name in PAPER_TASKS)
+    state = STATE_NAMES.get(name, STATE_NAMES[domain])
+    return Task(id=f"dmc/{name}", cameras=cameras, settings=settings, in_paper=name in PAPER_TASKS, state=state)
 
 
 def _build_tasks() -> dict[str, Task]:

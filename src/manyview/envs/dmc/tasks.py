@@ -49,6 +49,60 @@ TASK_NAMES = {
     "walker": ("stand", "walk", "run"),
 }
 
+_ARM = ("arm_pos", "arm_vel", "touch", "hand_pos")
+_DOG = (
+    "joint_angles",
+    "joint_velocites",
+    "torso_pelvis_height",
+    "z_projection",
+    "torso_com_velocity",
+    "inertial_sensors",
+    "foot_forces",
+    "touch_sensors",
+    "actuator_state",
+)
+_HUMANOID = ("joint_angles", "head_height", "extremities", "torso_vertical", "com_velocity", "velocity")
+_QUADRUPED = ("egocentric_state", "torso_velocity", "torso_upright", "imu", "force_torque")
+DUPLO_OBSERVABLES = {
+    "arm_position": "jaco_arm/joints_pos",
+    "arm_velocity": "jaco_arm/joints_vel",
+    "arm_torque": "jaco_arm/joints_torque",
+    "hand_position": "jaco_arm/jaco_hand/joints_pos",
+    "hand_velocity": "jaco_arm/jaco_hand/joints_vel",
+    "pinch_position": "jaco_arm/jaco_hand/pinch_site_pos",
+    "target_position": "duplo2x4/position",
+}
+"""Observables of Reach Duplo by the names of their state vectors."""
+STATE_NAMES = {
+    "acrobot": ("orientations", "velocity"),
+    "cartpole": ("position", "velocity"),
+    "ball_in_cup": ("position", "velocity"),
+    "cheetah": ("position", "velocity"),
+    "dog": _DOG,
+    "dog_fetch": (*_DOG, "ball_state", "target_position"),
+    "finger_spin": ("position", "velocity", "touch"),
+    "finger": ("position", "velocity", "touch", "target_position", "dist_to_target"),
+    "fish_upright": ("joint_angles", "upright", "velocity"),
+    "fish": ("joint_angles", "upright", "target", "velocity"),
+    "hopper": ("position", "velocity", "touch"),
+    "humanoid": _HUMANOID,
+    "humanoid_run_pure_state": ("position", "velocity"),
+    "humanoid_CMU": _HUMANOID,
+    "lqr": ("position", "velocity"),
+    "manipulator": (*_ARM, "object_pos", "object_vel", "target_pos"),
+    "pendulum": ("orientation", "velocity"),
+    "point_mass": ("position", "velocity"),
+    "quadruped": _QUADRUPED,
+    "quadruped_escape": (*_QUADRUPED, "origin", "rangefinder"),
+    "quadruped_fetch": (*_QUADRUPED, "ball_state", "target_position"),
+    "reach_duplo": tuple(DUPLO_OBSERVABLES),
+    "reacher": ("position", "to_target", "velocity"),
+    "stacker": (*_ARM, "box_pos", "box_vel", "target_pos"),
+    "swimmer": ("joints", "to_target", "body_velocities"),
+    "walker": ("orientations", "height", "velocity"),
+}
+"""State vectors by task, otherwise by domain, in dm_control's order and spelling; a test compares them with it."""
+
 # PAPER: D20. Two cameras; the paper does not name them. The first two, unless one of them shows almost nothing.
 CAMERA_PAIRS = {"quadruped": ("y", "x")}
 

@@ -4,6 +4,7 @@ import numpy as np
 from gymnasium import spaces
 
 from manyview.envs.manipulation import ManipulationEnv
+from manyview.envs.metaworld.suite import STATE_SIZES
 from manyview.envs.rendering.gl import configure_headless_gl
 from manyview.envs.rendering.mujoco import RenderedViews
 from manyview.envs.suite import Task, TaskSettings
@@ -17,8 +18,8 @@ class MetaWorld(ManipulationEnv):
     """A Meta-World task with named views.
 
     An action moves the hand along three axes and opens or closes the gripper, each in [-1, 1]. Every reset samples the
-    positions of the objects and of the goal, which only the images show. The reward is Meta-World's shaped reward. The
-    episode is truncated after 500 frames.
+    positions of the objects and of the goal, which only the images show unless `settings.state` names them. The reward
+    is Meta-World's shaped reward. The episode is truncated after 500 frames.
     """
 
     versioned_packages = "mujoco and metaworld"
@@ -29,7 +30,8 @@ class MetaWorld(ManipulationEnv):
 
         size = settings.image_size or 0
         views = [View(view, size, size) for view in settings.views]
-        super().__init__(task, settings, views, spaces.Box(-1.0, 1.0, (4,), np.float32))
+        action_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+        super().__init__(task, settings, views, action_space, state_sizes=STATE_SIZES)
         self._simulator = MetaWorldSimulator(task.id.removeprefix("metaworld/"), image_size=size)
 
     def render_views(self) -> RenderedViews:

@@ -44,6 +44,11 @@ class MetaWorldSimulator:
         _, reward, _, truncated, info = self._env.step(action)
         return float(reward), bool(info["success"]), bool(truncated)
 
+    def read_vectors(self) -> dict[str, NDArray[Any]]:
+        """Return the hand and its gripper, both objects and the goal."""
+        current = self._env._get_curr_obs_combined_no_goal()
+        return {"hand": current[:4], "objects": current[4:], "goal": self._env._target_pos}
+
     def close(self) -> None:
         """Close the simulator."""
         self._env.close()

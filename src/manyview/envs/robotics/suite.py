@@ -43,7 +43,9 @@ def _build_task(task_id: str) -> Task:
         render_quality="standard",
         render_scale=1,
     )
-    return Task(id=task_id, cameras=FETCH_CAMERAS if is_fetch else adroit_cameras, settings=settings)
+    is_reach = task_id.startswith("fetch/reach")
+    state = (("gripper", "goal") if is_reach else ("gripper", "object", "goal")) if is_fetch else ("hand", "object")
+    return Task(id=task_id, cameras=FETCH_CAMERAS if is_fetch else adroit_cameras, settings=settings, state=state)
 
 
 def _make_env(task: Task, settings: TaskSettings) -> gym.Env[Observation, Any]:
