@@ -4,21 +4,41 @@ This package is shipped twice: as `manyview.runtime`, and as `manyview_runtime` 
 robots. It imports nothing else of manyview.
 """
 
+from .action_limits import ActionLimits
+from .cameras import Frame
 from .inputs import Observation
-from .policy import Policy, PolicyLike
+from .policy import Policy
+from .protocols import CameraSource, CapturedFrame, PolicyLike, RobotLike
+from .run_summary import RunSummary
+from .runner import OnStale, PolicyRunner
 from .spec import ActionBounds, DiscreteActions, PolicySpec, Resize, VectorSpec, ViewSpec
+from .trace import Tick
+from .trace_replay import TraceError, TraceReplay, read_trace, replay_trace
 
 __all__ = [
     "ActionBounds",
+    "ActionLimits",
+    "CameraSource",
+    "CapturedFrame",
     "DiscreteActions",
+    "Frame",
     "Observation",
+    "OnStale",
     "Policy",
     "PolicyLike",
+    "PolicyRunner",
     "PolicySpec",
     "Resize",
+    "RobotLike",
+    "RunSummary",
+    "Tick",
+    "TraceError",
+    "TraceReplay",
     "VectorSpec",
     "ViewSpec",
     "load",
+    "read_trace",
+    "replay_trace",
 ]
 
 

@@ -11,12 +11,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from manyview.envs.cameras.latest_frame import LatestFrame
 from manyview.envs.cameras.sources import Camera, FromObservation, MujocoCamera
 from manyview.envs.contract import describe, describe_wrong_image, make_contract_error
 from manyview.envs.rendering.mujoco import ImageShape, MujocoRenderer, resolve_camera
 from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Image
+from manyview.runtime.latest_frame import LatestFrame
 
 FIRST_IMAGE_TIMEOUT_S = 5.0
 """Maximum wait for the first image of a camera with a deadline, which gives its shape: many cameras warm up."""
@@ -137,7 +137,7 @@ class ThreadedReader(CameraReader):
     def __init__(
         self, read: Callable[[], Any], shape: ImageShape | None, deadline_s: float, *, env_name: str, name: str
     ) -> None:
-        self._latest_frame, self._deadline_s = LatestFrame(read), deadline_s
+        self._latest_frame, self._deadline_s = LatestFrame(partial(_read_copy, read)), deadline_s
         first = partial(self._latest_frame.wait_for_frame, until_s=time.monotonic() + FIRST_IMAGE_TIMEOUT_S)
         try:
             self.shape = shape or _infer_shape(first, env_name, name)
@@ -159,6 +159,12 @@ class ThreadedReader(CameraReader):
 
     def close(self) -> None:
         self._latest_frame.close()
+
+
+def _read_copy(read: Callable[[], Any]) -> Any:
+    """Return a copy of the image, whose memory a driver may reuse; None if there is none."""
+    image = read()
+    return None if image is None else np.array(image)
 
 
 def open_camera(env: gym.Env[Any, Any], source: Camera, *, env_name: str, name: str) -> CameraReader:

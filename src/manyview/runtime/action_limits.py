@@ -1,0 +1,61 @@
+"""Limits of the actions that reach a robot, in the environment's units."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class ActionLimits:
+    """Bounds and greatest rate of change of each element; a scalar applies to all, None is no limit."""
+
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+    max_change_per_s: ArrayLike | None = None
+    """Greatest change of an element in a second; the first action starts from the safe action."""
+
+    def check(self, safe_action: NDArray[Any]) -> None:
+        """Raise `ValueError` unless the limits fit the shape of the safe action and contain it."""
+        limits = {"low": self.low, "high": self.high, "max_change_per_s": self.max_change_per_s}
+        for name, limit in limits.items():
+            if limit is None:
+                continue
+            if safe_action.dtype.kind != "f":
+                raise ValueError(f"invalid limit {name}: discrete actions have no limits, got {limit}. Remove it.")
+            values = np.asarray(limit, np.float64)
+            if values.shape not in ((), safe_action.shape) or np.isnan(values).any():
+                raise ValueError(
+                    f"invalid limit {name}: expected a number, or {safe_action.shape} of them as in an action, got {limit}"
+                )
+            if name == "max_change_per_s" and (values <= 0).any():
+                raise ValueError(f"invalid limit {name}: expected values above 0, got {limit}")
+        low, high = self._get_bounds()
+        if not ((low <= safe_action) & (safe_action <= high)).all():
+            raise ValueError(
+                f"invalid safe_action: expected values from {self.low} to {self.high}, the limits, got {safe_action}"
+            )
+
+    def apply(self, action: NDArray[Any], previous: NDArray[Any], period_s: float) -> NDArray[Any]:
+        """Return an action clipped to the bounds, then to the greatest change from `previous` within a period."""
+        if self.low is None and self.high is None and self.max_change_per_s is None:
+            return action
+        limited = action.astype(np.float64).clip(*self._get_bounds())
+        if self.max_change_per_s is not None:
+            change = np.asarray(self.max_change_per_s, np.float64) * period_s
+            limited = limited.clip(previous - change, previous + change)
+        result: NDArray[Any] = limited.astype(action.dtype)
+        return result
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the limits as JSON values."""
+        return {
+            name: None if value is None else np.asarray(value, np.float64).tolist()
+            for name, value in vars(self).items()
+        }
+
+    def _get_bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        low = -np.inf if self.low is None else self.low
+        high = np.inf if self.high is None else self.high
+        return np.asarray(low, np.float64), np.asarray(high, np.float64)
