@@ -27,7 +27,8 @@ class ActionLimits:
             values = np.asarray(limit, np.float64)
             if values.shape not in ((), safe_action.shape) or np.isnan(values).any():
                 raise ValueError(
-                    f"invalid limit {name}: expected a number, or {safe_action.shape} of them as in an action, got {limit}"
+                    f"invalid limit {name}: expected a number, or {safe_action.shape} of them as in an action, got "
+                    f"{limit}"
                 )
             if name == "max_change_per_s" and (values <= 0).any():
                 raise ValueError(f"invalid limit {name}: expected values above 0, got {limit}")

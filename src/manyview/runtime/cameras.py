@@ -18,7 +18,7 @@ from .latest_frame import LatestFrame
 from .protocols import Camera, CapturedFrame, ResizeLike, ViewLike
 
 MaskReason = Literal["absent", "missing", "stale", "frozen"]
-"""`absent`: the robot has no such camera. `missing`: no image yet. `stale`: too old. `frozen`: the same bytes too long."""
+"""`absent`: no such camera. `missing`: no image yet. `stale`: too old. `frozen`: the same bytes for too long."""
 
 
 @dataclass(frozen=True)

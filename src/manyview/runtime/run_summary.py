@@ -32,6 +32,8 @@ class RunSummary:
     """Failed reads by camera."""
     dropped_records: int = 0
     """Records that are missing in the trace."""
+    lost_frames: int = 0
+    """Frames that are missing in the trace."""
     trace_error: str | None = None
 
     @property

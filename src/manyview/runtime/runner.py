@@ -162,7 +162,9 @@ class PolicyRunner:
             self._loop(inf if seconds is None else seconds, on_tick)
             summary.reason = "finished"
         except StopRun as stop:
-            summary.reason, summary.detail = stop.reason, stop.detail
+            # A policy that hung until the watchdog acted also comes too late.
+            summary.reason = "watchdog" if self._gate.is_tripped else stop.reason
+            summary.detail = stop.detail
         except GateClosedError as error:
             summary.reason, summary.detail = "watchdog", str(error)
         except BaseException as error:
@@ -306,6 +308,7 @@ class PolicyRunner:
     def _count_trace(self) -> None:
         if self._trace is not None:
             self.summary.dropped_records, self.summary.trace_error = self._trace.num_dropped, self._trace.error
+            self.summary.lost_frames = self._trace.num_lost_frames
 
     def _check_action(self, action: Any) -> NDArray[Any]:
         """Return a copy of an action; `ValueError` unless it has the safe action's shape and finite numbers."""

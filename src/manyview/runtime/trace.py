@@ -85,7 +85,7 @@ class TraceWriter:
         """Frames that are not in a segment."""
         self.error: str | None = None
         """Latest error of the disk."""
-        self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115  closed by the thread
+        self._file = self.path.open("wb", buffering=0)
         self._size = 0
         self._segments = FrameSegments(get_frames_dir(self.path)) if store_frames else None
         self._queue: queue.Queue[Mapping[str, Any] | Tick | None] = queue.Queue(MAX_PENDING)

@@ -132,7 +132,7 @@ class FrameReader:
 
 def _load_segment(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path) as segment:
+        with path.open("rb") as file, np.load(file) as segment:
             return {name: segment[name] for name in segment.files}
     except Exception as error:  # zipfile, zlib and numpy have many errors for a damaged file
         raise TraceError(f"damaged segment {path}: {type(error).__name__}: {error}") from error
