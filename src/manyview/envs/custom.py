@@ -30,22 +30,36 @@ def make_custom_env(task: str) -> gym.Env[Observation, Any]:
         EnvError: The function raised any other error.
 
     """
-    path, _, query = task.partition("?")
-    module, name = path.split(":", 1)
+    env: gym.Env[Observation, Any] = call_user_function(task)
+    path = task.partition("?")[0]
+    if not isinstance(env, gym.Env):
+        raise TypeError(f"{path} must return a Gymnasium environment, got {type(env).__name__}")
+    get_views(env)  # raises with a hint if the environment declares no views
+    return env
+
+
+def call_user_function(text: str) -> Any:
+    """Return the result of the function `module:function?name=value&name=value`.
+
+    Raises:
+        ValueError: The function does not exist, or its arguments do not fit its signature.
+        EnvError: The function raised any other error.
+
+    """
+    path, _, query = text.partition("?")
+    module, colon, name = path.partition(":")
+    if not colon:
+        raise ValueError(f"invalid function: expected module:function, got {sanitize_text(text)!r}")
     arguments = _split_arguments(path, query)
     try:
         factory = getattr(import_user_module(module), name, None)
         if not callable(factory):
             raise ValueError(f"module {module} has no function {name!r}")
-        env: gym.Env[Observation, Any] = factory(**_convert_arguments(factory, path, arguments))
+        return factory(**_convert_arguments(factory, path, arguments))
     except BaseException as error:
         if isinstance(error, ValueError | TypeError | ImportError | OSError) or not is_foreign(error):
             raise
         raise make_env_error(path, "the function", error) from error
-    if not isinstance(env, gym.Env):
-        raise TypeError(f"{path} must return a Gymnasium environment, got {type(env).__name__}")
-    get_views(env)  # raises with a hint if the environment declares no views
-    return env
 
 
 def parse_value(text: str) -> ArgumentValue:
