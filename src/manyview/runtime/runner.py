@@ -8,6 +8,7 @@ action and sends it. However a run ends, the safe action is the last that the ro
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from itertools import count
 from math import inf, isfinite
@@ -27,6 +28,8 @@ from .trace import Tick, TraceWriter, describe_start
 OnStale = Literal["mask", "hold", "stop"]
 """`mask`: act without the view. `hold`: repeat the last action for a while, then stop. `stop`: stop at once."""
 NO_LIMITS = ActionLimits()
+SWITCH_INTERVAL_S = 0.0005
+"""Python's switch interval during a run: with its 5 ms, four cameras can hold the interpreter for a whole tick."""
 MIN_WATCHDOG_S, WATCHDOG_TICKS = 0.5, 5
 """Default timeout of the watchdog: the greater of these."""
 
@@ -156,7 +159,8 @@ class PolicyRunner:
             check_positive("seconds", seconds)
         if self.summary.reason != "running" or self.summary.ticks or self._is_closed:
             raise RuntimeError("the runner has already run: create a new PolicyRunner")
-        summary = self.summary
+        summary, switch_interval_s = self.summary, sys.getswitchinterval()
+        sys.setswitchinterval(min(switch_interval_s, SWITCH_INTERVAL_S))
         try:
             self._start()
             self._loop(inf if seconds is None else seconds, on_tick)
@@ -172,6 +176,7 @@ class PolicyRunner:
             summary.detail = f"{type(error).__name__}: {error}"
             raise
         finally:
+            sys.setswitchinterval(switch_interval_s)
             self._stop()
         return summary
 
@@ -232,10 +237,10 @@ class PolicyRunner:
             # A late tick starts the schedule anew: no burst of ticks follows. So does a clock that jumped back.
             now = clock.now()
             scheduled_s = scheduled_s + period_s if scheduled_s <= now <= scheduled_s + period_s else now
-            if scheduled_s - start_s >= seconds - period_s / 2:
-                clock.sleep_until(scheduled_s)
-                return
             clock.sleep_until(scheduled_s)
+            if scheduled_s - start_s >= seconds - period_s / 2:
+                self.summary.seconds = clock.now() - start_s
+                return
 
     def _act(self, tick: Tick) -> None:
         """Choose and send the action of a tick; `StopRun` if the robot must stop."""
