@@ -1,0 +1,134 @@
+"""`examples/mem_drqv2.py` is the library's update, and learns its toy."""
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from manyview.agents import ActionSpec, DrQv2, DrQv2Config
+from manyview.data import Batch
+from manyview.data.batch_augmentation import ImageAugmentation
+from manyview.mem import BetaSchedule, MEMRepresentation, MEMRepresentationConfig
+from manyview.methods import BONUSES, BuildContext, MEMBonusConfig
+
+FILE = Path(__file__).parents[2] / "examples" / "mem_drqv2.py"
+SHAPE, ROWS = (1, 20, 20), 16
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mem_drqv2", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def build_library_agent(args: Any) -> DrQv2:
+    config = MEMRepresentationConfig(latent_dim=args.latent_dim, trunk="tiny")
+    representation = MEMRepresentation(("column", "row"), SHAPE, config)
+    bonus_config: Any = MEMBonusConfig(beta0=args.beta0, beta_decay=args.beta_decay).fit_representation(config)
+    augmentation = ImageAugmentation("none", 0)
+    context = BuildContext(
+        view_names=("column", "row"),
+        image_shape=SHAPE,
+        frame_stack=1,
+        actions=ActionSpec(2, discrete=False),
+        seed=0,
+        augmentation=augmentation,
+        representation=representation,
+    )
+    return DrQv2(
+        representation,
+        2,
+        DrQv2Config(hidden=args.hidden, lr=args.lr, critic_tau=args.tau, std_start=0.0, std_end=0.0),
+        bonus=BONUSES["mem"].build(bonus_config, context),
+        beta=BetaSchedule(args.beta0, args.beta_decay),
+        augmentation=augmentation,
+    )
+
+
+def pair_parameters(agent: Any, library: Any) -> list[tuple[Tensor, Tensor]]:
+    """Parameters of the example's agent beside those of the library's."""
+    encoder, ours = library.representation.encoder, agent.encoder
+    shared, specific = encoder.heads.weight.chunk(2)
+    shared_bias, specific_bias = encoder.heads.bias.chunk(2)
+    pairs = [(ours.shared.weight, shared), (ours.specific.weight, specific)]
+    pairs += [(ours.shared.bias, shared_bias), (ours.specific.bias, specific_bias)]
+    for mine, theirs in (
+        (ours.trunk, encoder.trunk),
+        (agent.actor, library.actor),
+        (agent.critic, library.critic),
+        (agent.target_critic, library.target_critic),
+        (agent.discriminator, library.representation.discriminator),
+    ):
+        pairs += list(zip(mine.parameters(), theirs.parameters(), strict=True))
+    return pairs
+
+
+def draw_batch(seed: int) -> dict[str, Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    views, next_views = torch.randint(256, (2, ROWS, 2, *SHAPE), generator=rng, dtype=torch.uint8)
+    indices = torch.randint(3 * ROWS, (ROWS,), generator=rng)  # some transitions are in the batch twice
+    return {
+        "views": views,
+        "next_views": next_views,
+        "indices": indices,
+        "action": 2 * torch.rand(ROWS, 2, generator=rng) - 1,
+        "reward": torch.rand(ROWS, generator=rng),
+        "discount": 0.9 * (torch.rand(ROWS, generator=rng) > 0.2),
+    }
+
+
+def to_library(batch: dict[str, Tensor]) -> Batch:
+    mask = torch.ones(ROWS, 2, dtype=torch.bool)
+    return Batch(
+        views=batch["views"],
+        mask=mask,
+        action=batch["action"],
+        reward_ext=batch["reward"],
+        discount=batch["discount"],
+        next_views=batch["next_views"],
+        next_mask=mask,
+        indices=batch["indices"],
+        next_indices=batch["indices"] + 1,
+    )
+
+
+def test_twenty_updates_are_those_of_the_library(example: ModuleType) -> None:
+    torch.manual_seed(0)
+    args = replace(example.Args(), shift=0)
+    agent, library = example.Agent(2, SHAPE, 2, args), build_library_agent(args)
+    with torch.no_grad():
+        for mine, theirs in pair_parameters(agent, library):
+            theirs.copy_(mine)
+    for number in range(20):
+        batch = draw_batch(number)
+        losses = agent.update(batch, number, std=0.0)
+        metrics = library.update(to_library(batch), number)
+        names = {"critic": "critic_loss", "mem": "mem_loss", "actor": "actor_loss", "reward_int": "reward_int"}
+        for mine_name, name in names.items():
+            assert losses[mine_name] == pytest.approx(metrics[name].item(), abs=1e-5), (number, name)
+    for mine, theirs in pair_parameters(agent, library):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_it_is_one_readable_file_with_torch_and_gymnasium_alone() -> None:
+    assert len(FILE.read_text().splitlines()) <= 350
+    code = f"import runpy, sys; sys.modules['manyview'] = None; runpy.run_path({str(FILE)!r}, run_name='example')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_it_learns_what_no_single_camera_shows(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    agent = example.train(replace(example.Args(), frames=750), example.HiddenGoal(), example.HiddenGoal())
+    assert "500 frames  return" in capsys.readouterr().out
+    assert example.evaluate(agent, example.HiddenGoal(), episodes=20) > 6, "one camera alone: at most 3.3"
