@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.runtime import CapturedFrame, PolicyRunner, RunSummary, Tick, read_trace
+from manyview.runtime import CapturedFrame, PolicyRunner, RunnerSummary, Tick, read_trace
 from tests.support.virtual_clock import FakeResize, FakeSpec, FakeVector, FakeView
 
 VIEWS = ("front", "left", "right", "wrist")
@@ -126,7 +126,7 @@ def _time(call: Callable[[Any], Any], argument: Any) -> float:
     return time.perf_counter() - start_s
 
 
-def measure_rate(seconds: float, policy_ms: float) -> RunSummary:
+def measure_rate(seconds: float, policy_ms: float) -> RunnerSummary:
     """Run with four cameras and a trace, and print rate, misses and ages."""
     cameras = {name: SimulatedCamera(number) for number, name in enumerate(VIEWS)}
     with TemporaryDirectory() as directory:
@@ -156,7 +156,8 @@ def measure_bare_rate(seconds: float, policy_ms: float) -> None:
         next_s = now if now > next_s + 1 / RATE_HZ else next_s + 1 / RATE_HZ
         time.sleep(max(0.0, next_s - time.monotonic()))
     print(
-        f"without cameras: {misses} of {count} deadlines missed; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        f"without cameras: {misses} of {count} deadlines missed; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} "
+        "cores"
     )
 
 

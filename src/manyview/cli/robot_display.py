@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from manyview.cli.arguments import print_line
-from manyview.runtime import PolicyRunner, RunSummary, Tick
+from manyview.runtime import PolicyRunner, RunnerSummary, Tick
 from manyview.runtime.clock import ThreadWorker
 from manyview.utils.text import sanitize_text
 
@@ -41,7 +41,7 @@ def show_run(runner: PolicyRunner) -> Iterator[Callable[[Tick], None]]:
 class RobotMonitor:
     """Newest tick, and the changes of the masks since the last display."""
 
-    def __init__(self, summary: RunSummary) -> None:
+    def __init__(self, summary: RunnerSummary) -> None:
         self.summary = summary
         self.tick: Tick | None = None
         self.changes = deque[str](maxlen=MAX_CHANGES)
@@ -75,7 +75,7 @@ def describe_change(before: dict[str, str], now: dict[str, str], tick: Tick) -> 
     return ", ".join([*masked, *(f"{name} is back" for name in before if name not in now)]) + " ".join(["", *errors])
 
 
-def format_age(tick: Tick, name: str) -> str:
+def format_frame_age(tick: Tick, name: str) -> str:
     """Format the age of the newest frame of a view."""
     age_s = tick.ages_s[name]
     return "no image" if age_s is None else f"{1000 * age_s:.0f} ms"
@@ -95,7 +95,7 @@ class PlainLines:
         tick, seconds = monitor.tick, monitor.summary.seconds
         if tick is not None and seconds >= self._next_s:
             self._next_s = seconds + LINE_INTERVAL_S
-            ages = ", ".join(f"{name} {tick.masked.get(name, format_age(tick, name))}" for name in tick.ages_s)
+            ages = ", ".join(f"{name} {tick.masked.get(name, format_frame_age(tick, name))}" for name in tick.ages_s)
             print_line(f"{seconds:7.2f} s  {monitor.format_counts()}  {ages}")
         return REFRESH_INTERVAL_S
 
@@ -128,7 +128,7 @@ class LiveTable:
             greatest = 1000 * monitor.summary.max_age_s.get(name, 0.0)
             reason = tick.masked.get(name, "")
             masked = Text(f"{reason} {sanitize_text(tick.errors.get(name, ''))}".rstrip(), style="red")
-            table.add_row(sanitize_text(name), format_age(tick, name), f"{greatest:.0f} ms", masked)
+            table.add_row(sanitize_text(name), format_frame_age(tick, name), f"{greatest:.0f} ms", masked)
         title = Text(f"{monitor.summary.seconds:.1f} s  {monitor.format_counts()}", style="bold")
         skew = Text(f"skew {1000 * tick.skew_s:.0f} ms, greatest {1000 * monitor.summary.max_skew_s:.0f} ms", "dim")
         changes = [Text(sanitize_text(change), style="yellow") for change in list(monitor.changes)[-3:]]

@@ -21,7 +21,7 @@ from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.custom import call_user_function
 from manyview.envs.registration import find_task
 from manyview.envs.views import Observation
-from manyview.runtime import OnStale, PolicyLike, PolicyRunner, RobotLike, RunSummary
+from manyview.runtime import OnStale, PolicyLike, PolicyRunner, RobotLike, RunnerSummary
 
 DEFAULT_RATE_HZ = 50.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -200,7 +200,7 @@ def _raise_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def print_result(summary: RunSummary) -> None:
+def print_result(summary: RunnerSummary) -> None:
     """Print the result as text."""
     print_line(f"{summary.reason}  {summary.detail}".rstrip())
     print_line(

@@ -9,8 +9,8 @@ from .cameras import Frame
 from .inputs import Observation
 from .policy import Policy
 from .protocols import CameraSource, CapturedFrame, PolicyLike, RobotLike
-from .run_summary import RunSummary
 from .runner import OnStale, PolicyRunner
+from .runner_summary import RunnerSummary
 from .spec import ActionBounds, DiscreteActions, PolicySpec, Resize, VectorSpec, ViewSpec
 from .trace import Tick
 from .trace_replay import TraceError, TraceReplay, read_trace, replay_trace
@@ -30,7 +30,7 @@ __all__ = [
     "PolicySpec",
     "Resize",
     "RobotLike",
-    "RunSummary",
+    "RunnerSummary",
     "Tick",
     "TraceError",
     "TraceReplay",

@@ -22,7 +22,7 @@ from .action_limits import ActionLimits
 from .clock import SYSTEM_CLOCK, Clock
 from .observer import Observer, VectorError
 from .protocols import Camera, PolicyLike, RobotLike
-from .run_summary import RunSummary
+from .runner_summary import RunnerSummary
 from .trace import Tick, TraceWriter, describe_start
 
 OnStale = Literal["mask", "hold", "stop"]
@@ -35,7 +35,7 @@ MIN_WATCHDOG_S, WATCHDOG_TICKS = 0.5, 5
 
 
 class StopRun(Exception):  # noqa: N818  not an error
-    """The run ends; the reason is one of `RunSummary.reason`."""
+    """The run ends; the reason is one of `RunnerSummary.reason`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -96,7 +96,7 @@ class PolicyRunner:
             ("start_timeout_s", start_timeout_s),
             ("close_timeout_s", close_timeout_s),
         ):
-            check_positive(name, value)
+            check_above_zero(name, value)
         if on_stale not in get_args(OnStale):
             raise ValueError(f"invalid on_stale: expected {', '.join(get_args(OnStale))}, got {on_stale!r}")
         max_frozen_s = max_frame_age_s if max_frozen_s is None else max_frozen_s
@@ -123,7 +123,7 @@ class PolicyRunner:
         )
         self._gate = ActionGate(send_action, self._safe_action, timeout_s=watchdog_s, clock=clock)
         self._last_sent, self._last_act_s = self._safe_action, -inf
-        self.summary = RunSummary()
+        self.summary = RunnerSummary()
         """Counts so far."""
         self.hanging: list[str] = []
         """After `close`: cameras whose read has not returned, whose threads are abandoned."""
@@ -149,14 +149,14 @@ class PolicyRunner:
             **{"limits": getattr(robot, "limits", None) or NO_LIMITS, **options},
         )
 
-    def run(self, seconds: float | None = None, on_tick: Callable[[Tick], None] | None = None) -> RunSummary:
+    def run(self, seconds: float | None = None, on_tick: Callable[[Tick], None] | None = None) -> RunnerSummary:
         """Run until `seconds` have passed (None: no limit) or a rule stops the robot, and return the counts.
 
         `on_tick` is called after every tick. An error of the policy, the robot or `on_tick`, and Ctrl-C, are raised
         again after the safe action is sent. A runner runs once.
         """
         if seconds is not None:
-            check_positive("seconds", seconds)
+            check_above_zero("seconds", seconds)
         if self.summary.reason != "running" or self.summary.ticks or self._is_closed:
             raise RuntimeError("the runner has already run: create a new PolicyRunner")
         summary, switch_interval_s = self.summary, sys.getswitchinterval()
@@ -327,7 +327,7 @@ class PolicyRunner:
         return values
 
 
-def check_positive(name: str, value: float) -> None:
+def check_above_zero(name: str, value: float) -> None:
     """Raise `ValueError` unless a setting is a finite number above 0."""
     if not (isinstance(value, int | float) and isfinite(value) and value > 0):
         raise ValueError(f"invalid {name}: expected a number above 0, got {value!r}")

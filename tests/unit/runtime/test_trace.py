@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyview.runtime import PolicyRunner, RunSummary, TraceError, read_trace, replay_trace
+from manyview.runtime import PolicyRunner, RunnerSummary, TraceError, read_trace, replay_trace
 from manyview.runtime import trace as trace_module
 from manyview.runtime.trace import MAX_PENDING, Tick, TraceWriter, decode_array, encode_array, get_frames_dir
 from tests.support.virtual_clock import FakeCamera, FakePolicy, FakeSpec, FakeVector, VirtualClock
@@ -26,7 +26,7 @@ def record(
     front: dict[str, float] | None = None,
     policy: FakePolicy | None = None,
     **options: Any,
-) -> tuple[RunSummary, list[Any]]:
+) -> tuple[RunnerSummary, list[Any]]:
     """Run on a virtual clock with a trace and return the summary and the actions."""
     clock, rng, sent = VirtualClock(), np.random.default_rng(0), list[Any]()
     with PolicyRunner(

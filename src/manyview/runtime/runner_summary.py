@@ -8,7 +8,7 @@ from .trace import Tick
 
 
 @dataclass
-class RunSummary:
+class RunnerSummary:
     """Result of `PolicyRunner.run`."""
 
     reason: str = "running"
