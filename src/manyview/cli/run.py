@@ -21,7 +21,7 @@ from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.custom import call_user_function
 from manyview.envs.registration import find_task
 from manyview.envs.views import Observation
-from manyview.runtime import OnStale, PolicyLike, PolicyRunner, RobotLike, RunnerSummary
+from manyview.runtime import OnStale, PolicyLike, PolicyRunner, RobotLike, RunnerOptions, RunnerSummary
 
 DEFAULT_RATE_HZ = 50.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -95,7 +95,7 @@ def run(
         loaded: PolicyLike = manyview.load(policy)
         if rate_hz is None:
             rate_hz = getattr(loaded.spec, "control_hz", None) or DEFAULT_RATE_HZ
-        options = {
+        options: RunnerOptions = {
             "rate_hz": rate_hz,
             "on_stale": on_stale,
             "max_frame_age_s": max_frame_age_s,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from manyview.envs.views import MASK, Image, Observation, get_views
 from manyview.runtime.protocols import CapturedFrame
-from manyview.runtime.runner import check_above_zero
+from manyview.runtime.runner_options import check_above_zero
 
 CameraFaultKind = Literal["freeze", "lag", "die", "hang"]
 FAULT = re.compile(r"(?P<camera>[^:]+):(?P<kind>\w+)@(?P<start>\d+(\.\d+)?)s?(-(?P<end>\d+(\.\d+)?)s?)?")
@@ -79,8 +79,7 @@ class SimulatedRobot:
         convert_action: Callable[[NDArray[Any]], Any] | None = None,
         seed: int = 0,
     ) -> None:
-        check_above_zero("rate_hz", rate_hz)
-        check_above_zero("camera_hz", camera_hz)
+        check_above_zero(rate_hz=rate_hz, camera_hz=camera_hz)
         for fault in faults:
             if fault.camera not in cameras:
                 raise ValueError(f"unknown camera in a fault: expected one of {list(cameras)}, got {fault.camera!r}")

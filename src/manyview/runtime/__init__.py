@@ -9,7 +9,8 @@ from .cameras import Frame
 from .inputs import Observation
 from .policy import Policy
 from .protocols import CameraSource, CapturedFrame, PolicyLike, RobotLike
-from .runner import OnStale, PolicyRunner
+from .runner import PolicyRunner
+from .runner_options import OnStale, RunnerOptions
 from .runner_summary import RunnerSummary
 from .spec import ActionBounds, DiscreteActions, PolicySpec, Resize, VectorSpec, ViewSpec
 from .trace import Tick
@@ -30,6 +31,7 @@ __all__ = [
     "PolicySpec",
     "Resize",
     "RobotLike",
+    "RunnerOptions",
     "RunnerSummary",
     "Tick",
     "TraceError",

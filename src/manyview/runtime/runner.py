@@ -10,9 +10,10 @@ action and sends it. However a run ends, the safe action is the last that the ro
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import count
 from math import inf, isfinite
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,16 +23,20 @@ from .action_limits import ActionLimits
 from .clock import SYSTEM_CLOCK, Clock
 from .observer import Observer, VectorError
 from .protocols import Camera, PolicyLike, RobotLike
+from .runner_options import (
+    OnStale,
+    RunnerOptions,
+    check_above_zero,
+    check_on_stale,
+    resolve_max_frozen,
+    resolve_watchdog,
+)
 from .runner_summary import RunnerSummary
 from .trace import Tick, TraceWriter, describe_start
 
-OnStale = Literal["mask", "hold", "stop"]
-"""`mask`: act without the view. `hold`: repeat the last action for a while, then stop. `stop`: stop at once."""
 NO_LIMITS = ActionLimits()
 SWITCH_INTERVAL_S = 0.0005
 """Python's switch interval during a run: with its 5 ms, four cameras can hold the interpreter for a whole tick."""
-MIN_WATCHDOG_S, WATCHDOG_TICKS = 0.5, 5
-"""Default timeout of the watchdog: the greater of these."""
 
 
 class StopRun(Exception):  # noqa: N818  not an error
@@ -89,29 +94,24 @@ class PolicyRunner:
         close_timeout_s: float = 2.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        for name, value in (
-            ("rate_hz", rate_hz),
-            ("max_frame_age_s", max_frame_age_s),
-            ("max_hold_s", max_hold_s),
-            ("start_timeout_s", start_timeout_s),
-            ("close_timeout_s", close_timeout_s),
-        ):
-            check_above_zero(name, value)
-        if on_stale not in get_args(OnStale):
-            raise ValueError(f"invalid on_stale: expected {', '.join(get_args(OnStale))}, got {on_stale!r}")
-        max_frozen_s = max_frame_age_s if max_frozen_s is None else max_frozen_s
-        if not max_frozen_s > 0:
-            raise ValueError(f"invalid max_frozen_s: expected a time above 0 or math.inf, got {max_frozen_s}")
+        check_above_zero(
+            rate_hz=rate_hz,
+            max_frame_age_s=max_frame_age_s,
+            max_hold_s=max_hold_s,
+            start_timeout_s=start_timeout_s,
+            close_timeout_s=close_timeout_s,
+        )
+        check_on_stale(on_stale)
+        max_frozen_s = resolve_max_frozen(max_frozen_s, max_frame_age_s=max_frame_age_s)
         self._period_s = 1.0 / rate_hz
-        watchdog_s = max(MIN_WATCHDOG_S, WATCHDOG_TICKS * self._period_s) if watchdog_s is None else watchdog_s
-        if not watchdog_s > self._period_s:
-            raise ValueError(f"invalid watchdog_s: expected more than a tick of {self._period_s} s, got {watchdog_s}")
+        watchdog_s = resolve_watchdog(watchdog_s, period_s=self._period_s)
         self._policy, self._on_stale, self._max_hold_s = policy, on_stale, max_hold_s
         self._max_frame_age_s, self._limits, self._clock = max_frame_age_s, limits, clock
         self._start_timeout_s, self._close_timeout_s = start_timeout_s, close_timeout_s
         self._safe_action = np.array(safe_action)
-        if self._safe_action.ndim > 1 or self._safe_action.dtype.kind not in "fiu":
-            raise ValueError(f"invalid safe_action: expected a vector of numbers or an integer, got {safe_action!r}")
+        is_number = self._safe_action.dtype.kind in "fiu" and np.isfinite(self._safe_action).all()
+        if self._safe_action.ndim > 1 or not is_number:
+            raise ValueError(f"invalid safe_action: expected finite numbers or an integer, got {safe_action!r}")
         limits.check(self._safe_action)
         self._observer = Observer(
             policy.spec,
@@ -138,7 +138,7 @@ class PolicyRunner:
         self._is_closed = False
 
     @classmethod
-    def for_robot(cls, policy: PolicyLike, robot: RobotLike, **options: Any) -> Self:
+    def for_robot(cls, policy: PolicyLike, robot: RobotLike, **options: Unpack[RunnerOptions]) -> Self:
         """Return a runner for a robot object, with its cameras, state vectors, limits and safe action."""
         return cls(
             policy,
@@ -146,7 +146,7 @@ class PolicyRunner:
             vectors=getattr(robot, "vectors", None),
             send_action=robot.send_action,
             safe_action=robot.safe_action,
-            **{"limits": getattr(robot, "limits", None) or NO_LIMITS, **options},
+            **{"limits": getattr(robot, "limits", None) or NO_LIMITS, **options},  # type: ignore[arg-type]
         )
 
     def run(self, seconds: float | None = None, on_tick: Callable[[Tick], None] | None = None) -> RunnerSummary:
@@ -156,7 +156,7 @@ class PolicyRunner:
         again after the safe action is sent. A runner runs once.
         """
         if seconds is not None:
-            check_above_zero("seconds", seconds)
+            check_above_zero(seconds=seconds)
         if self.summary.reason != "running" or self.summary.ticks or self._is_closed:
             raise RuntimeError("the runner has already run: create a new PolicyRunner")
         summary, switch_interval_s = self.summary, sys.getswitchinterval()
@@ -185,6 +185,9 @@ class PolicyRunner:
         if self._is_closed:
             return
         self._is_closed = True
+        if self.summary.reason != "running" and not self._gate.is_stopped:
+            with suppress(Exception):  # an interrupt may have come between the end of the loop and the safe action
+                self._stop()
         end_s = self._clock.now() + self._close_timeout_s
         self._gate.close(self._close_timeout_s / 2)
         self.hanging = self._observer.close(self._close_timeout_s / 2)
@@ -271,7 +274,8 @@ class PolicyRunner:
     def _ask_policy(self, tick: Tick) -> str:
         """Set the policy's action; return a reason to hold if it came too late."""
         observation: dict[str, NDArray[Any] | None] = dict.fromkeys(tick.masked)
-        observation |= {name: frame.image for name, frame in tick.frames.items()}
+        # Copies: a policy may write into them, and torch warns about read-only memory.
+        observation |= {name: frame.image.copy() for name, frame in tick.frames.items()}
         start_s = self._clock.now()
         raw = self._policy.act({**observation, **tick.vectors})
         now = self._clock.now()
@@ -325,9 +329,3 @@ class PolicyRunner:
                 f"{self._safe_action.dtype} kind, as safe_action, got {values.dtype} {values}"
             )
         return values
-
-
-def check_above_zero(name: str, value: float) -> None:
-    """Raise `ValueError` unless a setting is a finite number above 0."""
-    if not (isinstance(value, int | float) and isfinite(value) and value > 0):
-        raise ValueError(f"invalid {name}: expected a number above 0, got {value!r}")

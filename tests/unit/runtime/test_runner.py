@@ -438,6 +438,7 @@ def test_close_closes_the_sources_and_a_runner_runs_once() -> None:
         ({"on_stale": "ignore"}, "invalid on_stale: expected mask, hold, stop, got 'ignore'"),
         ({"safe_action": "stop"}, "invalid safe_action"),
         ({"safe_action": [[0.0]]}, "invalid safe_action"),
+        ({"safe_action": [math.nan, 0, 0]}, "invalid safe_action: expected finite numbers"),
         ({"limits": ActionLimits(low=10.0)}, "invalid safe_action: expected values from 10.0 to None"),
         ({"limits": ActionLimits(high=[1.0, 2.0])}, r"invalid limit high: expected a number, or \(3,\) of them"),
         ({"limits": ActionLimits(max_change_per_s=0.0)}, "invalid limit max_change_per_s"),
@@ -458,3 +459,39 @@ def test_discrete_actions_run() -> None:
     session.policy.act = lambda _: np.array(2)  # type: ignore[assignment, method-assign]
     session.run(seconds=0.1)
     assert [int(action) for action in session.sent] == [2] * 5 + [0]
+
+
+def test_a_state_vector_that_never_works_stops_the_robot_at_once() -> None:
+    session = Session(spec=VECTOR_SPEC, vectors={"joints": lambda: None})
+    assert session.run().reason == "hold_expired"
+    assert len(session.sent) == 1
+    session.assert_stopped()
+
+
+def test_close_sends_the_safe_action_if_an_interrupt_prevented_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    send_safe = session.runner._gate.send_safe
+
+    def interrupt() -> None:
+        monkeypatch.setattr(session.runner._gate, "send_safe", send_safe)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session.runner._gate, "send_safe", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        session.run(seconds=0.1)
+    session.assert_stopped()
+
+
+def test_a_policy_may_write_into_its_images() -> None:
+    session = Session()
+    act = session.policy.act
+
+    def act_and_write(observation: Any) -> Any:
+        action = act(observation)
+        for image in observation.values():
+            image[:] = 0
+        return action
+
+    session.policy.act = act_and_write  # type: ignore[method-assign]
+    session.run()
+    assert session.ticks[-1].frames["front"].image.max() > 0
