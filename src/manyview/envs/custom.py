@@ -62,7 +62,7 @@ def call_user_function(text: str) -> Any:
         raise make_env_error(path, "the function", error) from error
 
 
-def parse_value(text: str) -> ArgumentValue:
+def parse_argument(text: str) -> ArgumentValue:
     """Return `true` and `false` as bool, a number as in JSON as int or float, anything else as text."""
     if text in ("true", "false"):
         return text == "true"
@@ -91,9 +91,9 @@ def _convert_arguments(factory: Callable[..., Any], path: str, arguments: dict[s
     try:
         signature = inspect.signature(factory)
     except ValueError:  # some C functions have no signature
-        return {name: parse_value(text) for name, text in arguments.items()}
+        return {name: parse_argument(text) for name, text in arguments.items()}
     texts = {name for name, parameter in signature.parameters.items() if parameter.annotation in (str, "str")}
-    values = {name: text if name in texts else parse_value(text) for name, text in arguments.items()}
+    values = {name: text if name in texts else parse_argument(text) for name, text in arguments.items()}
     try:
         signature.bind(**values)
     except TypeError as error:

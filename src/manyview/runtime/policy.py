@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,19 +11,6 @@ from .inputs import InputBuilder, Observation
 from .spec import ACTIONS, MEMORY, NEXT_MEMORY, ActionBounds, PolicySpec
 
 Arrays = dict[str, NDArray[Any]]
-
-
-class PolicyLike(Protocol):
-    """Interface of policies for control loops."""
-
-    @property
-    def spec(self) -> PolicySpec: ...
-
-    def reset(self) -> None:
-        """Start an episode."""
-
-    def act(self, observation: Observation) -> NDArray[Any]:
-        """Return the action for the newest observation."""
 
 
 class Policy(ABC):

@@ -10,7 +10,7 @@ import pytest
 from manyview.config.presets import make_config
 from manyview.envs import MultiView, get_views, make, make_vector
 from manyview.envs.contract import EnvError
-from manyview.envs.custom import parse_value
+from manyview.envs.custom import parse_argument
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Observation
 from manyview.train.run_dir import default_run_path
@@ -82,7 +82,7 @@ def no_calls() -> None:
     ],
 )
 def test_values_are_read_as_json_scalars_and_never_evaluated(text: str, value: Any) -> None:
-    parsed = parse_value(text)
+    parsed = parse_argument(text)
     assert (parsed, type(parsed)) == (value, type(value))
 
 
