@@ -167,10 +167,18 @@ class Agent(nn.Module):
         return None if source is None else self.representation.encode(self.prepare_views(views), mask)
 
     @torch.no_grad()
-    def reward_states(self, views: Tensor, mask: Tensor, search: NeighborFn | None = None) -> Tensor | None:  # noqa: ARG002
+    def reward_states(
+        self,
+        views: Tensor,
+        mask: Tensor,
+        search: NeighborFn | None = None,  # noqa: ARG002
+        *,
+        vectors: Tensor | None = None,
+    ) -> Tensor | None:
         """Return r̂ [B] of the states of an evaluation, as it is paid; None if the bonus cannot reward them.
 
-        `search` finds their neighbors in the replay buffer, for a bonus that stores features.
+        `vectors` [B, D] are their raw state vectors. `search` finds their neighbors in the replay buffer, for a bonus
+        that stores features.
         """
         bonus: Any = self.bonus
         if not isinstance(bonus, RewardsStates):
@@ -178,7 +186,8 @@ class Agent(nn.Module):
         features = self.encode_for_bonus(views, mask, bonus.feature_source)
         images = self.prepare_views(views) if bonus.shares_encoder else views
         with compute_in_float32(mask):
-            return bonus.reward_states(images, mask, features)
+            further = {"vectors": vectors} if getattr(bonus, "uses_state_vectors", False) else {}
+            return bonus.reward_states(images, mask, features, **further)
 
     def update_bonus(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Update the bonus's own networks and return metrics; {} without a bonus."""

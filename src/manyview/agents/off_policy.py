@@ -253,10 +253,12 @@ class OffPolicyAgent(Agent):
         return super().encode_for_bonus(views, mask, source)
 
     @torch.no_grad()
-    def reward_states(self, views: Tensor, mask: Tensor, search: NeighborFn | None = None) -> Tensor | None:
+    def reward_states(
+        self, views: Tensor, mask: Tensor, search: NeighborFn | None = None, *, vectors: Tensor | None = None
+    ) -> Tensor | None:
         bonus: Any = self.bonus
         if self.neighbor_search is None:
-            return super().reward_states(views, mask)
+            return super().reward_states(views, mask, vectors=vectors)
         distances = None if search is None else search(self.compute_stored_features(views, mask), mask)
         return None if distances is None else bonus.reward_distances(distances, mask)
 

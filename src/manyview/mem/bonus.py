@@ -7,7 +7,12 @@ from manyview.mem.config import EntropyBonusConfig
 from manyview.mem.encoder import Features
 from manyview.mem.feature_bank import FeatureBank
 from manyview.mem.knn import ReferenceSet
-from manyview.mem.reward import check_replay_or_rollouts, compute_distances, intrinsic_reward
+from manyview.mem.reward import (
+    check_replay_or_rollouts,
+    compute_distances,
+    compute_vector_distances,
+    intrinsic_reward,
+)
 from manyview.nn.normalization import RunningMoments, make_reward_moments
 
 
@@ -18,11 +23,25 @@ class EntropyBonus(nn.Module):
     statistics.
     """
 
-    def __init__(self, num_views: int, latent_dim: int, config: EntropyBonusConfig | None = None) -> None:
+    def __init__(
+        self,
+        num_views: int,
+        latent_dim: int,
+        config: EntropyBonusConfig | None = None,
+        *,
+        include_vectors: bool = False,
+    ) -> None:
+        """Make the bonus; with `include_vectors`, normalized state vectors are one more term of Eq. 9."""
         super().__init__()
         self.config = config = config or EntropyBonusConfig()
+        if include_vectors and (config.bank or config.entropy == "joint"):
+            raise ValueError(
+                "state vectors in the bonus need entropy=marginal and bank=0, got "
+                f"entropy={config.entropy} and bank={config.bank}"
+            )
         num_terms = num_views + 1
-        self.distance_moments = RunningMoments(1 if config.entropy == "joint" else num_terms)
+        num_columns = (1 if config.entropy == "joint" else num_terms) + include_vectors
+        self.distance_moments = RunningMoments(num_columns)
         self.reward_moments = make_reward_moments(config.reward_scale)
         self.bank = FeatureBank(config.bank, num_terms, latent_dim) if config.bank else None
 
@@ -35,6 +54,7 @@ class EntropyBonus(nn.Module):
         window: int | None = None,
         num_rollouts: int = 1,
         num_batches: int = 1,
+        vectors: Tensor | None = None,
     ) -> Tensor:
         """Return r̂ [B] of Eq. 9, searched in the batch and the feature bank; it has no gradient.
 
@@ -45,6 +65,7 @@ class EntropyBonus(nn.Module):
             num_rollouts: for rollouts, number of environments whose rows alternate; each is searched separately,
                 without the bank.
             num_batches: number of batches by which the running scales advance.
+            vectors: [B, D] normalized state vectors, with `include_vectors`.
 
         """
         check_replay_or_rollouts(indices, num_rollouts)
@@ -52,7 +73,12 @@ class EntropyBonus(nn.Module):
             num_updates = num_batches if self.training else 0
             if self.bank is None or window is not None or num_rollouts > 1:
                 reward = self.compute_unscaled_reward(
-                    features, indices=indices, window=window, num_rollouts=num_rollouts, num_batches=num_updates
+                    features,
+                    indices=indices,
+                    window=window,
+                    num_rollouts=num_rollouts,
+                    num_batches=num_updates,
+                    vectors=vectors,
                 )
             else:
                 row_indices, reference = self._make_reference(self.bank, features, indices)
@@ -98,6 +124,7 @@ class EntropyBonus(nn.Module):
         window: int | None = None,
         num_rollouts: int = 1,
         num_batches: int,
+        vectors: Tensor | None = None,
     ) -> Tensor:
         """Return r̂ of Eq. 9 before `reward_scale`, with distances in `distance_scale`.
 
@@ -113,6 +140,13 @@ class EntropyBonus(nn.Module):
             window=window,
             num_rollouts=num_rollouts,
         )
+        if vectors is not None:
+            # A state vector has no mask; it counts where a view is present, as x̄ does.
+            vector_distances = compute_vector_distances(
+                vectors, k=config.k, indices=indices, window=window, num_rollouts=num_rollouts
+            )
+            distances = torch.cat([distances, vector_distances], dim=1)
+            mask = torch.cat([mask, mask.any(1, keepdim=True)], dim=1)
         return self._reward_distances(distances, mask, num_batches=num_batches)
 
     def _reward_distances(self, distances: Tensor, mask: Tensor, *, num_batches: int) -> Tensor:
@@ -145,7 +179,12 @@ class EntropyBonus(nn.Module):
 
     @torch.no_grad()
     def evaluate_reward(
-        self, features: Features, *, indices: Tensor | None = None, distances: Tensor | None = None
+        self,
+        features: Features,
+        *,
+        indices: Tensor | None = None,
+        distances: Tensor | None = None,
+        vectors: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return r̂ [B] before and after `reward_scale`, searched as in `compute_reward`; no state changes.
 
@@ -155,5 +194,7 @@ class EntropyBonus(nn.Module):
             reward = self._reward_distances(distances, self._make_terms_mask(features.mask), num_batches=0)
         else:
             row_indices, reference = self._find_reference(features, indices)
-            reward = self.compute_unscaled_reward(features, indices=row_indices, reference=reference, num_batches=0)
+            reward = self.compute_unscaled_reward(
+                features, indices=row_indices, reference=reference, num_batches=0, vectors=vectors
+            )
         return reward, self.reward_moments.scale_reward(reward, self.config.reward_scale)

@@ -53,5 +53,8 @@ class MEM(MEMRepresentation):
         beta: float = 0.0,
         indices: Tensor | None = None,
         distances: Tensor | None = None,
+        vectors: Tensor | None = None,
     ) -> Diagnostics:
-        return super().diagnose(features, bonus=bonus or self.bonus, beta=beta, indices=indices, distances=distances)
+        return super().diagnose(
+            features, bonus=bonus or self.bonus, beta=beta, indices=indices, distances=distances, vectors=vectors
+        )

@@ -164,18 +164,21 @@ class MEMRepresentation(nn.Module):
         beta: float = 0.0,
         indices: Tensor | None = None,
         distances: Tensor | None = None,
+        vectors: Tensor | None = None,
     ) -> Diagnostics:
         """Compute health meters of features and `bonus` on a batch, without changing any state.
 
         Call it every few hundred updates. `indices` and the search set of r̂ are as in `EntropyBonus.compute_reward`,
-        or `distances` are given as in `EntropyBonus.reward_distances`; the share of each view is computed on the batch
-        alone.
+        or `distances` are given as in `EntropyBonus.reward_distances`; `vectors` are as in the former. The share of each
+        view is computed on the batch alone.
         """
         batch_distances, mask = compute_distances(features, k=3 if bonus is None else bonus.config.k, indices=indices)
         reward = intrinsic_reward(batch_distances, mask)
         scaled_reward = None
         if bonus is not None:
-            reward, scaled_reward = bonus.evaluate_reward(features, indices=indices, distances=distances)
+            reward, scaled_reward = bonus.evaluate_reward(
+                features, indices=indices, distances=distances, vectors=vectors
+            )
         return compute_diagnostics(
             features,
             self.view_names,

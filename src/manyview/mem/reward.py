@@ -42,6 +42,25 @@ def compute_distances(
     return distances.T, features.terms_mask if entropy == "marginal" else features.terms_mask[:, -1:]
 
 
+def compute_vector_distances(
+    vectors: Tensor,
+    *,
+    k: int = 3,
+    indices: Tensor | None = None,
+    window: int | None = None,
+    num_rollouts: int = 1,
+) -> Tensor:
+    """Return the k-NN distances [B, 1] of normalized state `vectors` [B, D], searched as `compute_distances` does."""
+    if num_rollouts > 1:
+        rollouts = (vectors[first::num_rollouts] for first in range(num_rollouts))
+        results = [compute_vector_distances(rollout, k=k, window=window) for rollout in rollouts]
+        return torch.stack(results, 1).flatten(0, 1)
+    points = vectors.unsqueeze(0)
+    if window is not None:
+        return windowed_knn_distance(points, k, window=window).T
+    return knn_distance(points, k, indices=indices).T
+
+
 def check_replay_or_rollouts(indices: Tensor | None, num_rollouts: int) -> None:
     """Raise ValueError if both replay indices and several rollouts are given."""
     if indices is not None and num_rollouts > 1:

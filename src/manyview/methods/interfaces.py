@@ -11,8 +11,7 @@ An agent's update is one loop::
     bonus.update(batch)                                            # the bonus's own networks
 
 A bonus is a subclass of `Bonus`; the protocols are structural: MEM's classes fit without importing them.
-`methods/recurrent.py` has the interface of recurrent representations.
-`docs/explanation/composition.md` explains them.
+`methods/recurrent.py` has the interface of recurrent representations; `docs/explanation/composition.md` explains all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -123,6 +122,8 @@ class Bonus(nn.Module):
     shares_encoder: bool = False
     """True if its encoder is the policy's: `encode` and `reward_states` then get the policy's images, cropped as they
     are for acting."""
+    uses_state_vectors: bool = False
+    """True if `reward_states` and `diagnose` also take `vectors`, the raw state vectors [B, D]."""
 
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:
         """Return r̂ [B] of a replay batch, without gradient.

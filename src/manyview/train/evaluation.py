@@ -277,8 +277,8 @@ def _compute_bonuses(
     rewards: list[float] = []
     for start in range(0, len(observations), BONUS_BATCH_ROWS):
         batch = zip(*observations[start : start + BONUS_BATCH_ROWS], strict=True)
-        views, mask, *_ = (torch.cat(parts) for parts in batch)
-        reward = agent.reward_states(views, mask, search)
+        views, mask, *vectors = (torch.cat(parts) for parts in batch)
+        reward = agent.reward_states(views, mask, search, **({"vectors": vectors[0]} if vectors else {}))
         if reward is None:
             return None
         rewards += reward.tolist()

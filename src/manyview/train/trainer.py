@@ -13,6 +13,7 @@ from manyview.agents import NonFiniteError, OffPolicyAgent, OnPolicyAgent
 from manyview.agents.base import compute_in_float32
 from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, Batch, Minibatch, NullLog, ReplayLog
+from manyview.data.batch import get_rewarded_vectors
 from manyview.envs.vector import get_attr_values
 from manyview.methods import HasDiagnostics, get_rewarded_views
 from manyview.train import factory
@@ -161,11 +162,13 @@ class Trainer(ABC):
         views, mask, indices = get_rewarded_views(batch, bonus.config.rewarded_state)
         features = self.agent.encode_for_bonus(views, mask, bonus.feature_source or bonus.stored_feature_source)
         distances = getattr(batch, "neighbor_distances", None)
-        stored = {} if distances is None else {"neighbor_distances": distances}
+        further = {} if distances is None else {"neighbor_distances": distances}
+        if getattr(bonus, "uses_state_vectors", False):
+            further["vectors"] = get_rewarded_vectors(batch, bonus.config.rewarded_state)
         with compute_in_float32(mask):
             if features is None:
                 features = bonus.encode(self.agent.prepare_views(views) if bonus.shares_encoder else views, mask)
-            return bonus.diagnose(features, beta=self.beta, indices=indices, **stored)
+            return bonus.diagnose(features, beta=self.beta, indices=indices, **further)
 
     @abstractmethod
     def close(self) -> None:

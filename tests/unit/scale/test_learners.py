@@ -26,7 +26,8 @@ from tests.support.processes import ending
 from tests.support.runs import short_run
 
 UPDATES, ROWS = 4, 16
-METHODS = ("drqv2+none", "drqv2+mem")
+METHODS = ("drqv2+none", "drqv2+mem", "drqv2+pixel+none")
+"""The last one with state vectors."""
 # Whatever is drawn would be drawn for other rows: no shifts and no noise.
 EXACT: dict[str, Any] = {
     "replay": {"augmentation": "none"},
@@ -35,6 +36,8 @@ EXACT: dict[str, Any] = {
 
 
 def config_of(method: str) -> RunConfig:
+    if method == METHODS[2]:
+        return short_run(method, task="toy/told_goal_continuous", env={"state": ["goal", "clock"]}, **EXACT)
     return short_run(method, **EXACT)
 
 
@@ -51,7 +54,8 @@ def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
 
     def batch(number: int) -> Batch:
         mask = torch.ones(ROWS, len(shapes.views), dtype=torch.bool)
-        mask[0, 0] = False
+        mask[0, 0] = len(shapes.views) == 1
+        vectors = torch.randn(2, ROWS, shapes.vector_size, generator=generator) * 9 + 40
         return Batch(
             views=pictures(),
             mask=mask,
@@ -62,6 +66,8 @@ def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
             next_mask=mask,
             indices=torch.arange(ROWS) + number * ROWS,
             next_indices=torch.arange(ROWS) + number * ROWS + 1,
+            vectors=vectors[0] if shapes.vector_size else None,
+            next_vectors=vectors[1] if shapes.vector_size else None,
         )
 
     return agent, [batch(number) for number in range(UPDATES)]
@@ -108,9 +114,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.xdist_group("learners")
-def test_two_learners_end_where_one_does(two: list[dict[str, Any]]) -> None:
-    alone, losses = learned(config_of("drqv2+none"))
-    first, second = (one["drqv2+none"] for one in two)
+@pytest.mark.parametrize("method", ["drqv2+none", "drqv2+pixel+none"])
+def test_two_learners_end_where_one_does(two: list[dict[str, Any]], method: str) -> None:
+    """The statistics of state vectors included, which are of the whole batch."""
+    alone, losses = learned(config_of(method))
+    assert any("normalizer" in name for name in alone) == (method == METHODS[2])
+    first, second = (one[method] for one in two)
     for name, value in alone.items():
         torch.testing.assert_close(first[0][name], value, atol=1e-5, rtol=1e-5)
         assert first[0][name].equal(second[0][name])

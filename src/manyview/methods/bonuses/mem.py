@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_views
+from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_vectors, get_rewarded_views
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem import (
@@ -30,6 +30,7 @@ from manyview.methods.bonuses.stored_search import (
 )
 from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, FeatureSource, RunSettings
 from manyview.methods.registry import register_bonus
+from manyview.nn.normalization import VectorNormalizer
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.utils.validation import SettingError, check_positive
 
@@ -63,6 +64,8 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
     """Search a random part of the buffer with at most this many steps; None searches all."""
     target_encoder: bool = False
     """Compute r̂ on the target network of the shared encoder (`agent.encoder_tau` < 1), which changes slowly."""
+    include_state: bool = False
+    """Add the state vectors, normalized, as one more term of Eq. 9: r̂ then also pays for novel joints or goals."""
     encoder: OwnEncoderConfig | None = None
     """Encoder of the bonus; None shares the encoder of `representation=mem`."""
 
@@ -72,6 +75,12 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
         check_max_rows(self)
         if self.search == "buffer" and self.bank:
             raise SettingError("bank", f"expected 0 with search=buffer, got {self.bank}")
+        if self.include_state and (self.search, self.entropy, self.bank) != ("batch", "marginal", 0):
+            raise SettingError(
+                "include_state",
+                "expected search=batch, entropy=marginal and bank=0, since stored features would keep outdated "
+                f"statistics of the vectors, got {self.search}, {self.entropy} and {self.bank}",
+            )
 
     def fit_representation(self, representation: Any) -> Self:
         """Return the config with a separate encoder unless `representation` is MEM's."""
@@ -122,10 +131,14 @@ class MEMBonus(Bonus):
 
     config: MEMBonusConfig
 
-    def __init__(self, encoder: MEMRepresentation, config: MEMBonusConfig) -> None:
+    def __init__(self, encoder: MEMRepresentation, config: MEMBonusConfig, *, vector_size: int = 0) -> None:
         super().__init__()
         self.encoder, self.config = encoder, config
-        self.entropy = EntropyBonus(len(encoder.view_names), encoder.config.latent_dim, config)
+        self.uses_state_vectors = include = config.include_state
+        if include and not vector_size:
+            raise ValueError("bonus.include_state: expected state vectors, got none. Set env.state")
+        self.vector_normalizer = VectorNormalizer(vector_size) if include else None
+        self.entropy = EntropyBonus(len(encoder.view_names), encoder.config.latent_dim, config, include_vectors=include)
         self.optimizer, self.shares_encoder = None, config.encoder is None
         source: FeatureSource = "target" if config.target_encoder else "online"
         if config.encoder is not None:
@@ -177,14 +190,29 @@ class MEMBonus(Bonus):
         # PAPER: D13. Clean frames, unless the critic's augmented ones are shared.
         if features is None:
             features = self.encode(views, mask)
-        return self.entropy.compute_reward(features, indices=indices)
+        vectors = self._normalize(get_rewarded_vectors(batch, self.config.rewarded_state), update=self.training)
+        return self.entropy.compute_reward(features, indices=indices, vectors=vectors)
+
+    def _normalize(self, vectors: Tensor | None, *, update: bool = False) -> Tensor | None:
+        """Return normalized state vectors, whose statistics `update` first advances; None if r̂ has no such term."""
+        if self.vector_normalizer is None:
+            return None
+        if vectors is None:
+            raise ValueError("missing state vectors: expected those of the rewarded states, got None")
+        if update:
+            self.vector_normalizer.update(vectors)
+        normalized: Tensor = self.vector_normalizer(vectors)
+        return normalized
 
     def reward_distances(self, distances: Tensor, mask: Tensor) -> Tensor:
         return self.entropy.reward_distances(distances[..., -1], mask)
 
     @torch.no_grad()
-    def reward_states(self, views: Tensor, mask: Tensor, features: Features | None = None) -> Tensor:
-        return self.entropy.evaluate_reward(self.encode(views, mask) if features is None else features)[1]
+    def reward_states(
+        self, views: Tensor, mask: Tensor, features: Features | None = None, *, vectors: Tensor | None = None
+    ) -> Tensor:
+        features = self.encode(views, mask) if features is None else features
+        return self.entropy.evaluate_reward(features, vectors=self._normalize(vectors))[1]
 
     @torch.no_grad()
     def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:
@@ -192,7 +220,14 @@ class MEMBonus(Bonus):
         if features is None:
             features = rollout.encode_all(self.encode)
         rows = map_features(features, lambda part: part[:steps].flatten(0, 1))
-        reward = self.entropy.compute_reward(rows, window=window, num_rollouts=1 if window else envs, num_batches=envs)
+        vectors = None if rollout.vectors is None else rollout.vectors[:steps].flatten(0, 1)
+        reward = self.entropy.compute_reward(
+            rows,
+            window=window,
+            num_rollouts=1 if window else envs,
+            num_batches=envs,
+            vectors=self._normalize(vectors, update=self.training),
+        )
         return reward.view(steps, envs)
 
     def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
@@ -219,17 +254,26 @@ class MEMBonus(Bonus):
         beta: float,
         indices: Tensor | None = None,
         neighbor_distances: Tensor | None = None,
+        vectors: Tensor | None = None,
     ) -> Diagnostics:
         """Compute health meters of `features` and of r̂, searched as it is paid."""
         distances = None if neighbor_distances is None else neighbor_distances[..., -1]
-        return self.encoder.diagnose(features, bonus=self.entropy, beta=beta, indices=indices, distances=distances)
+        return self.encoder.diagnose(
+            features,
+            bonus=self.entropy,
+            beta=beta,
+            indices=indices,
+            distances=distances,
+            vectors=self._normalize(vectors),
+        )
 
 
 @register_bonus("mem", MEMBonusConfig)
 def build_mem_bonus(config: MEMBonusConfig, context: BuildContext) -> MEMBonus:
     """Build MEM's bonus on the policy's encoder, or on its own if `config.encoder` is given."""
     if config.encoder is not None:
-        return MEMBonus(MEMRepresentation(context.view_names, context.image_shape, config.encoder), config)
+        encoder = MEMRepresentation(context.view_names, context.image_shape, config.encoder)
+        return MEMBonus(encoder, config, vector_size=context.vector_size)
     if not isinstance(context.representation, MEMRepresentation):
         raise ValueError("bonus.encoder: expected settings, got None, which needs representation=mem to share")
-    return MEMBonus(context.representation, config)
+    return MEMBonus(context.representation, config, vector_size=context.vector_size)
