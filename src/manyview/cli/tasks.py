@@ -14,7 +14,11 @@ from manyview.envs.suite import Suite, Task, TaskSettings
 if TYPE_CHECKING:
     from rich.table import Table
 
-SETTINGS = {field.name.replace("_", " "): field.name for field in fields(TaskSettings) if field.name != "views"}
+SETTINGS = {
+    field.name.replace("_", " "): field.name
+    for field in fields(TaskSettings)
+    if field.name not in ("views", "state", "state_stack")
+}
 VIEWS = "views (further cameras)"
 HEADINGS = (*SETTINGS, VIEWS)
 

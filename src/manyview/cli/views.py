@@ -3,14 +3,15 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import gymnasium as gym
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from manyview.cli.arguments import report_error
-from manyview.envs.registration import make
+from manyview.envs.registration import find_task, make
 from manyview.envs.suite import RenderQuality
-from manyview.envs.views import get_views
+from manyview.envs.views import Observation, get_state_vectors, get_views
 from manyview.envs.visualization import (
     RecordedStep,
     ViewSummary,
@@ -97,10 +98,19 @@ def views(
     for warning in caught:
         print(f"warning: {warning.message}")
     print_summary(summarize_views(view_specs, moments), moments)
+    if offered := list_state_names(task, env):
+        print(f"state vectors on offer (env.state): {', '.join(offered)}")
     for path in (out, video):
         if path is not None:
             print(f"written to {path}")
     return 0
+
+
+def list_state_names(task: str, env: gym.Env[Observation, Any]) -> tuple[str, ...]:
+    """Return the names of the state vectors that a task, or your own environment, offers."""
+    if ":" in task:
+        return tuple(vector.name for vector in get_state_vectors(env))
+    return find_task(task).state
 
 
 def print_summary(summaries: Sequence[ViewSummary], moments: Sequence[RecordedStep]) -> None:

@@ -169,8 +169,8 @@ class MEMRepresentation(nn.Module):
         """Compute health meters of features and `bonus` on a batch, without changing any state.
 
         Call it every few hundred updates. `indices` and the search set of r̂ are as in `EntropyBonus.compute_reward`,
-        or `distances` are given as in `EntropyBonus.reward_distances`; `vectors` are as in the former. The share of each
-        view is computed on the batch alone.
+        or `distances` are given as in `EntropyBonus.reward_distances`; `vectors` are as in the former. The share of
+        each view is computed on the batch alone.
         """
         batch_distances, mask = compute_distances(features, k=3 if bonus is None else bonus.config.k, indices=indices)
         reward = intrinsic_reward(batch_distances, mask)

@@ -165,3 +165,10 @@ def test_a_missing_simulator_names_the_command_that_installs_it(
     monkeypatch.setattr("manyview.envs.suite.find_spec", lambda _: None)
     assert main(["views", next(iter(found.tasks)), "--out", str(tmp_path / "sheet.png")]) == 2
     assert found.install in capsys.readouterr().err
+
+
+def test_the_last_lines_name_the_state_vectors_on_offer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["views", "toy/told_goal", "--out", str(tmp_path / "views.png")]) == 0
+    assert "state vectors on offer (env.state): goal, clock" in capsys.readouterr().out
+    assert main(["views", "toy/cue", "--out", str(tmp_path / "views.png")]) == 0
+    assert "state vectors" not in capsys.readouterr().out

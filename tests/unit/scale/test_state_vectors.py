@@ -24,7 +24,7 @@ def setting() -> tuple[RunConfig, factory.Shapes]:
         task="toy/told_goal_continuous",
         env={"state": ["goal", "clock"], "state_stack": 3},
         scale={"actors": 1, "chunk_steps": STEPS},
-        replay={"capacity": 2000, "n_step": 3},
+        replay={"capacity": 2000, "n_step": 3, "batch_size": 64},
         schedule={"random_steps": 0},
     )
     env = factory.make_env(config)

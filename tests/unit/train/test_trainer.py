@@ -173,6 +173,7 @@ def test_a_seed_has_weights_noise_and_batches_of_its_own() -> None:
 
 def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"views": ("a", "b"), "image_size": 30, "frame_stack": 4, "action_repeat": 5, "render_quality": "fast"}
+    asked |= {"state": ("x",), "state_stack": 3}
     asked["render_scale"] = 2
     config = short_run(task="dmc/walker_run", env=asked)
     monkeypatch.setattr(factory, "make", lambda task, **options: (task, options))
@@ -182,7 +183,7 @@ def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPa
     many: Any = factory.make_vector_env(config)
     assert one == ("dmc/walker_run", {**asked, "faults": None, "levels": None})
     assert many == ("dmc/walker_run", asked)
-    assert training == ("dmc/walker_run", {**asked, "frame_stack": 1})
+    assert training == ("dmc/walker_run", {**asked, "frame_stack": 1, "state_stack": 1})
 
 
 @pytest.mark.parametrize("method", ["sac+none", "sac+re3"])

@@ -1,4 +1,4 @@
-"""Fault injection: cameras that fail on purpose, for robust training and for tests."""
+"""Fault injection: cameras and state vectors that fail on purpose, for robust training and for tests."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -8,11 +8,15 @@ from typing import Any, Literal, NamedTuple, get_args
 import gymnasium as gym
 import numpy as np
 
+from manyview.envs.contract import validate_observation
 from manyview.envs.foreground import pack_foreground, unpack_foreground
-from manyview.envs.views import MASK, Image, Observation, State, View, ViewWrapper, get_views
+from manyview.envs.views import MASK, Image, Observation, State, Vector, View, ViewWrapper, get_dict_space, get_views
 from manyview.utils.seeding import get_rng_state, restore_rng
 
 FaultKind = Literal["black", "frozen", "noise", "late", "gone"]
+"""Faults of a camera."""
+VectorFaultKind = Literal["frozen", "late", "nan"]
+"""Faults of a state vector."""
 FaultDuration = Literal["frame", "episode", "forever"]
 
 _SEED_STREAM = 0xFA17  # with the seed; gives the faults other random numbers than the environment
@@ -20,15 +24,17 @@ _SEED_STREAM = 0xFA17  # with the seed; gives the faults other random numbers th
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A failure mode of one camera.
+    """A failure mode of one camera, or of one state vector, which `view` names too.
 
     It starts with `probability` at every reset and step, or at agent step `at_step` of every episode (0 is the reset).
     A `frozen` camera repeats its last image of this episode, or the first image if there is none before. A `late`
     camera shows each image `late_frames` agent steps after it was taken, and the first of the episode until then.
+    A state vector can be `frozen` (stuck), `late`, or `nan`: a sensor that returns no number, which the checks of
+    manyview refuse with a `ContractError`, since a vector has no mask.
     """
 
     view: str
-    kind: FaultKind
+    kind: FaultKind | VectorFaultKind
     lasts: FaultDuration = "frame"
     probability: float | None = None
     at_step: int | None = None
@@ -36,7 +42,8 @@ class Fault:
     """Delay of a `late` camera in agent steps."""
 
     def __post_init__(self) -> None:
-        for value, choices in ((self.kind, get_args(FaultKind)), (self.lasts, get_args(FaultDuration))):
+        kinds = dict.fromkeys((*get_args(FaultKind), *get_args(VectorFaultKind)))
+        for value, choices in ((self.kind, kinds), (self.lasts, get_args(FaultDuration))):
             if value not in choices:
                 raise ValueError(
                     f"invalid fault of view {self.view!r}: expected one of {', '.join(choices)}, got {value!r}"
@@ -57,9 +64,9 @@ class Fault:
 
 
 class CameraFrames(NamedTuple):
-    """Images of a camera, which is first, and of the views derived from it."""
+    """Images of a camera, which is first, and of the views derived from it; or a state vector alone."""
 
-    images: tuple[Image, ...]
+    images: tuple[Image | Vector, ...]
     present: tuple[bool, ...]
 
 
@@ -76,6 +83,7 @@ class FaultInjector(ViewWrapper):
     def __init__(self, env: gym.Env[Observation, Any], faults: Sequence[Fault]) -> None:
         super().__init__(env)
         self.faults = tuple(faults)
+        self._vector_names = [vector.name for vector in self.state_vectors]
         self._mask_index = {view.name: column for column, view in enumerate(self.views)}
         self._camera_views = {
             name: self._list_camera_views(name) for name in dict.fromkeys(fault.view for fault in faults)
@@ -93,16 +101,27 @@ class FaultInjector(ViewWrapper):
         self._last_observation: Observation = {}
 
     def _list_camera_views(self, name: str) -> tuple[View, ...]:
-        """Return the camera and the views that are derived from it."""
+        """Return the camera and the views that are derived from it; none for a state vector."""
         views = {view.name: view for view in get_views(self.env)}
+        kinds = {fault.kind for fault in self.faults if fault.view == name}
+        if name in self._vector_names:
+            self._check_kinds(f"state vector {name!r}", kinds, get_args(VectorFaultKind))
+            return ()
         if name not in views:
-            raise ValueError(f"unknown view in a fault of {self.env}: expected one of {list(views)}, got {name!r}")
+            known = [*views, *self._vector_names]
+            raise ValueError(f"unknown view in a fault of {self.env}: expected one of {known}, got {name!r}")
+        self._check_kinds(f"camera {name!r}", kinds, get_args(FaultKind))
         if (camera := views[name].derived_from) is not None:
             raise ValueError(
                 f"invalid fault: expected a camera, got {name!r}, which is derived from {camera!r}. Declare the fault "
                 f"for {camera!r}; both views then fail."
             )
         return (views[name], *(view for view in self.views if view.derived_from == name))
+
+    @staticmethod
+    def _check_kinds(what: str, kinds: set[str], expected: Sequence[str]) -> None:
+        if wrong := kinds.difference(expected):
+            raise ValueError(f"invalid fault of {what}: expected one of {', '.join(expected)}, got {', '.join(wrong)}")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -126,7 +145,7 @@ class FaultInjector(ViewWrapper):
         return observation, reward, terminated, truncated, info
 
     def _inject(self, observation: Observation, info: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
-        camera_frames = {name: self._read_frames(observation, views) for name, views in self._camera_views.items()}
+        camera_frames = {name: self._read_frames(observation, name) for name in self._camera_views}
         uniforms = self._rng.random(len(self.faults))
         active_faults: dict[str, int] = {}
         for index, fault in enumerate(self.faults):
@@ -140,13 +159,13 @@ class FaultInjector(ViewWrapper):
             active_faults.setdefault(fault.view, index)
         injected = {**observation, MASK: observation[MASK].copy()}
         for name, index in active_faults.items():
-            self._write_frames(
-                injected, self._camera_views[name], self._apply_fault(index, camera_frames[name], uniforms[index])
-            )
+            self._write_frames(injected, name, self._apply_fault(index, camera_frames[name], uniforms[index]))
         for name, frames in camera_frames.items():
             self._recent_frames[name].append(frames)
         self._last_observation = injected
         kinds = {name: self.faults[index].kind for name, index in active_faults.items()}
+        if "nan" in kinds.values():  # refused here, as if the environment had returned it
+            validate_observation(injected, get_dict_space(self.env), str(self.env))
         return injected, {**info, "faults": kinds} if kinds else info
 
     def _apply_fault(self, index: int, frames: CameraFrames, uniform: float) -> CameraFrames:
@@ -165,6 +184,8 @@ class FaultInjector(ViewWrapper):
                 return self._get_earlier(fault.view, fault.late_frames, frames)
             case "gone":
                 return frames._replace(present=(False,) * len(frames.present))
+            case "nan":
+                return frames._replace(images=(np.full_like(frames.images[0], np.nan),))
 
     def _get_earlier(self, name: str, delay: int, current: CameraFrames) -> CameraFrames:
         """Return the frames of `delay` steps ago, or the first of the episode."""
@@ -180,12 +201,19 @@ class FaultInjector(ViewWrapper):
         ]
         return CameraFrames((image, *derived_images), frames.present)
 
-    def _read_frames(self, observation: Observation, views: tuple[View, ...]) -> CameraFrames:
+    def _read_frames(self, observation: Observation, name: str) -> CameraFrames:
         # Copies: an environment may write its next frame into the same memory.
+        views = self._camera_views[name]
+        if not views:
+            return CameraFrames((observation[name].copy(),), (True,))
         images = tuple(observation[view.name].copy() for view in views)
         return CameraFrames(images, tuple(bool(observation[MASK][self._mask_index[view.name]]) for view in views))
 
-    def _write_frames(self, observation: Observation, views: tuple[View, ...], frames: CameraFrames) -> None:
+    def _write_frames(self, observation: Observation, name: str, frames: CameraFrames) -> None:
+        views = self._camera_views[name]
+        if not views:
+            observation[name] = frames.images[0].copy()
+            return
         for view, image, present in zip(views, frames.images, frames.present, strict=True):
             column = self._mask_index[view.name]
             is_present = present and bool(observation[MASK][column])

@@ -1,0 +1,82 @@
+"""Faults of state vectors: stuck, late and not a number."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manyview.envs import ContractError, Fault, make, restore, snapshot, wrap
+from tests.support.state_vectors import Numbered
+
+ACTION = np.zeros(2, np.float32)
+
+
+def numbers(*faults: Fault, steps: int = 6, stack: int = 1) -> list[list[float]]:
+    """The first joint of each observation, counted from the first observation, oldest of a stack first."""
+    env = wrap(Numbered(longest=60), faults=faults, state_stack=stack)
+    observations = [env.reset(seed=3)[0], *(env.step(ACTION)[0] for _ in range(steps - 1))]
+    joints = [observation["joints"].reshape(stack, 3)[:, 0] for observation in observations]
+    return [(part - joints[0][0]).tolist() for part in joints]
+
+
+def test_a_stuck_vector_repeats_its_last_value_and_recovers() -> None:
+    stuck = [Fault(view="joints", kind="frozen", at_step=2)]
+    assert numbers(*stuck) == [[0], [1], [1], [3], [4], [5]]
+    lasting = [Fault(view="joints", kind="frozen", lasts="episode", at_step=2)]
+    assert numbers(*lasting) == [[0], [1], [1], [1], [1], [1]]
+
+
+def test_a_late_vector_comes_steps_after_it_was_measured() -> None:
+    late = Fault(view="joints", kind="late", lasts="episode", at_step=0, late_frames=2)
+    assert numbers(late) == [[0], [0], [0], [1], [2], [3]]
+    assert numbers(late, stack=2)[-1] == [2, 3]
+
+
+def test_other_vectors_and_views_stay_as_they_are() -> None:
+    env = wrap(Numbered(longest=60), faults=[Fault(view="joints", kind="frozen", lasts="episode", at_step=0)])
+    plain = wrap(Numbered(longest=60))
+    env.reset(seed=3)
+    plain.reset(seed=3)
+    observation, *_, info = env.step(ACTION)
+    expected, *_ = plain.step(ACTION)
+    assert info["faults"] == {"joints": "frozen"}
+    assert all(np.array_equal(observation[name], expected[name]) for name in expected if name != "joints")
+    assert not np.array_equal(observation["joints"], expected["joints"])
+
+
+@pytest.mark.parametrize("at_step", [0, 1])
+def test_a_vector_that_is_no_number_ends_the_run_with_its_name(at_step: int) -> None:
+    env = wrap(Numbered(), faults=[Fault(view="grip", kind="nan", at_step=at_step)])
+    with pytest.raises(ContractError, match="state vector 'grip': expected finite numbers"):
+        for _ in range(2):
+            env.reset(seed=3)
+            env.step(ACTION)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault(view="joints", kind="black", at_step=0), "state vector 'joints': expected one of frozen, late, nan"),
+        (Fault(view="side", kind="nan", at_step=0), "camera 'side': expected one of black"),
+        (Fault(view="force", kind="late", at_step=0), r"expected one of \['side', 'joints', 'grip'\], got 'force'"),
+    ],
+)
+def test_a_fault_that_does_not_fit_is_refused(fault: Fault, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        wrap(Numbered(), faults=[fault])
+
+
+def test_faults_of_vectors_are_restored_in_mid_episode() -> None:
+    faults = [
+        Fault(view="clock", kind="late", lasts="episode", probability=0.3),
+        Fault(view="goal", kind="frozen", lasts="episode", probability=0.2),
+    ]
+    options: dict[str, Any] = {"state": ["goal", "clock"], "faults": faults, "state_stack": 2}
+    env, twin = make("toy/told_goal", **options), make("toy/told_goal", **options)
+    env.reset(seed=5)
+    for _ in range(4):
+        env.step(0)
+    restore(twin, snapshot(env))
+    for _ in range(5):
+        observation, expected = twin.step(1)[0], env.step(1)[0]
+        assert all(np.array_equal(observation[name], part) for name, part in expected.items())
