@@ -4,6 +4,8 @@ This package is shipped twice: as `manyview.runtime`, and as `manyview_runtime` 
 robots. It imports nothing else of manyview.
 """
 
+from typing import TYPE_CHECKING
+
 from .action_limits import ActionLimits
 from .cameras import Frame
 from .inputs import Observation
@@ -15,6 +17,9 @@ from .runner_summary import RunnerSummary
 from .spec import ActionBounds, DiscreteActions, PolicySpec, Resize, VectorSpec, ViewSpec
 from .trace import Tick
 from .trace_replay import TraceError, TraceReplay, read_trace, replay_trace
+
+if TYPE_CHECKING:
+    from .onnx_policy import load
 
 __all__ = [
     "ActionBounds",

@@ -105,13 +105,13 @@ def _read_bounded(path: Path, max_bytes: int) -> bytes:
         raise FileNotFoundError(f"{path} is missing: expected a folder of `manyview export`") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
+        os.close(descriptor)
+        raise ValueError(
+            f"{path.name} is invalid: expected a regular file of at most {max_bytes:,} bytes, got {status.st_size:,}"
+        )
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
-            raise ValueError(
-                f"{path.name} is invalid: expected a regular file of at most {max_bytes:,} bytes, got "
-                f"{status.st_size:,}"
-            )
         return file.read(max_bytes)
 
 
