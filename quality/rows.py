@@ -377,5 +377,11 @@ ROWS = {
             "At 24 pixels, with the trunk area, an update of sac+mem takes little longer than its networks.",
             {"": at_most(1.25)},
         ),
+        Row(
+            "P15",
+            "P",
+            "An action of a loaded or exported policy takes little longer than its forward pass.",
+            {"torch": at_most(1.2), "onnx": at_most(1.2)},
+        ),
     )
 }

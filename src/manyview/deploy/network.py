@@ -36,8 +36,8 @@ class PolicyNetwork(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return actions [B, A] or [B] and the parts of the recurrent state, in the order of `PolicySpec.outputs`."""
         spec, tensors = self.spec, dict(zip(self._names, inputs, strict=True))
-        images = [tensors[view.name] for view in spec.views]  # [B, stack, H, W, C] each
-        views = torch.stack([image.permute(0, 1, 4, 2, 3).flatten(1, 2) for image in images], 1)
+        views = torch.stack([tensors[view.name] for view in spec.views], 1)  # [B, V, stack, H, W, C]
+        views = views.permute(0, 1, 2, 5, 3, 4).flatten(2, 3)  # [B, V, stack * C, H, W]
         views, mask = self._append_derived_views(views, tensors["mask"])
         memory = {part.name: tensors[MEMORY + part.name] for part in spec.memory}
         state, next_memory = self.agent.encode_step(memory, views, mask, **self._join_vectors(tensors))
@@ -63,4 +63,4 @@ class PolicyNetwork(nn.Module):
             return action
         # Exactly the action itself for bounds of -1 and 1.
         scaled = self.center + action.float().clamp(-1, 1) * self.half_range
-        return torch.minimum(torch.maximum(scaled, self.low), self.high)
+        return scaled.clamp(self.low, self.high)  # rounding could pass a bound by one bit
