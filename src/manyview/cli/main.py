@@ -27,7 +27,6 @@ COMMANDS = {
     "paper": "List, explain, run and plot the experiments of the paper.",
     "evaluate": "Evaluate a trained agent with all or some of its cameras.",
     "cameras": "Measure what each camera is worth to a trained policy.",
-    "export": "Export a trained policy for a robot.",
     "export": "Export a trained policy for a robot, as ONNX or as a torch program.",
     "run": "Run a trained policy on a robot, real or simulated.",
     "plot": "Plot learning curves of runs and published results.",
