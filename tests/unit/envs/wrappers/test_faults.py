@@ -338,7 +338,7 @@ def test_a_fault_of_a_view_that_is_not_there_is_refused() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"kind": "blurred", "at_step": 0}, "expected one of black, frozen, noise, late, gone, got 'blurred'"),
+        ({"kind": "blurred", "at_step": 0}, "expected one of black, frozen, noise, late, gone, nan, got 'blurred'"),
         ({"kind": "black", "lasts": "week", "at_step": 0}, "expected one of frame, episode, forever, got 'week'"),
         ({"kind": "black"}, "either probability or at_step, got probability None and at_step None"),
         (
