@@ -120,8 +120,7 @@ class Bonus(nn.Module):
     uses_next_views: bool = False
     """True if `update` calls `get_next`: minibatches of a rollout then hold the views of the next step."""
     shares_encoder: bool = False
-    """True if its encoder is the policy's: `encode` and `reward_states` then get the policy's images, cropped as they
-    are for acting."""
+    """True if its encoder is the policy's: `encode` and `reward_states` then get images cropped as for acting."""
     uses_state_vectors: bool = False
     """True if `reward_states` and `diagnose` also take `vectors`, the raw state vectors [B, D]."""
 

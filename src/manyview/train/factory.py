@@ -139,6 +139,10 @@ def infer_shapes(config: RunConfig, env: gym.Env[Observation, Any] | AnyVectorEn
     )
     for _, augmentation in shapes.derived_views.augmentations:
         check_image_shape(augmentation, shapes.image_shape)
+    if shapes.state_stack > 1 and not shapes.state_vectors:
+        raise ValueError(
+            f"env.state_stack: expected 1 without state vectors, got {shapes.state_stack}. Set env.state too"
+        )
     return shapes
 
 

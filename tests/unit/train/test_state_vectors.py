@@ -98,6 +98,11 @@ def test_tasks_have_no_vectors_by_default_and_list_them_for_unknown_names() -> N
         make("toy/told_goal", state="goal")
 
 
+def test_a_stack_of_no_vectors_is_refused() -> None:
+    with pytest.raises(ValueError, match="env.state_stack: expected 1 without state vectors, got 2"):
+        make_trainer(short_run("drqv2+none", task=TASK, env={"state_stack": 2}))
+
+
 def test_vectors_of_several_environments_are_rows() -> None:
     config = short_rollouts("ppo+none", task="toy/told_goal", env={"state": ["goal", "clock"]})
     trainer = make_trainer(config)
