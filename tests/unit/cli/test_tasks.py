@@ -72,9 +72,10 @@ def test_the_json_has_every_task_with_its_settings() -> None:
     listed = json.loads(run("--json").stdout)
     assert [task["id"] for task in listed] == list(list_tasks())
     for task, known in zip(listed, list_tasks().values(), strict=True):
-        settings = {**task["settings"], "views": tuple(task["settings"]["views"])}
+        settings = {**task["settings"], **{name: tuple(task["settings"][name]) for name in ("views", "state")}}
         assert TaskSettings(**settings) == known.settings
         assert (tuple(task["cameras"]), task["in_paper"]) == (known.cameras, known.in_paper)
+        assert tuple(task["state"]) == known.state
         assert task["installed"] is load_suite(task["suite"]).is_installed
 
 

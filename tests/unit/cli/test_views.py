@@ -134,8 +134,8 @@ def test_an_environment_in_the_folder_one_stands_in_is_found(tmp_path: Path) -> 
     [
         (["toy/deepsea"], "did you mean toy/deep_sea"),
         (["toy/identity", "--views", "top"], "unknown camera: expected one of 0 upright, 1 lying"),
-        (["toy/identity", "--render-quality", "fast"], "frame_stack, got render_quality"),
-        (["toy/identity", "--render-scale", "2"], "frame_stack, got render_scale"),
+        (["toy/identity", "--render-quality", "fast"], "state_stack, got render_quality"),
+        (["toy/identity", "--render-scale", "2"], "state_stack, got render_scale"),
         (["toy/identity", "--steps", "0"], "--steps must be at least 1, got 0"),
         (["no.such.module:make"], "No module named"),
     ],

@@ -8,6 +8,7 @@ import pytest
 
 from manyview.envs import get_state_vectors, list_tasks, make, restore, snapshot
 from manyview.envs.dmc.tasks import DUPLO_OBSERVABLES
+from manyview.envs.metaworld.env import STATE_SIZES
 from manyview.envs.testing import EnvironmentContract
 
 pytestmark = pytest.mark.simulator
@@ -137,4 +138,4 @@ class TestWalkerWithState(EnvironmentContract):
 
 def test_metaworld_offers_the_hand_objects_and_goal() -> None:
     """Its simulator is not installed beside the others: only the names are tested here."""
-    assert list_tasks()["metaworld/reach"].state == ("hand", "objects", "goal")
+    assert list_tasks()["metaworld/reach"].state == tuple(STATE_SIZES)

@@ -201,7 +201,10 @@ def test_both_cameras_together_reach_every_goal() -> None:
 
 @pytest.mark.parametrize("option", [{"render_quality": "fast"}, {"render_scale": 2}])
 def test_a_setting_that_a_task_does_not_have_is_named(option: MakeOptions) -> None:
-    with pytest.raises(ValueError, match=f"toy/identity: expected one of views, frame_stack, got {next(iter(option))}"):
+    with pytest.raises(
+        ValueError,
+        match=f"toy/identity: expected one of views, frame_stack, state, state_stack, got {next(iter(option))}",
+    ):
         make("toy/identity", **option)
 
 

@@ -99,7 +99,7 @@ def test_tasks_have_no_vectors_by_default_and_list_them_for_unknown_names() -> N
 
 
 def test_a_stack_of_no_vectors_is_refused() -> None:
-    with pytest.raises(ValueError, match="env.state_stack: expected 1 without state vectors, got 2"):
+    with pytest.raises(ValueError, match=r"env\.state_stack: expected 1 without state vectors, got 2"):
         make_trainer(short_run("drqv2+none", task=TASK, env={"state_stack": 2}))
 
 

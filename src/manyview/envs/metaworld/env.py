@@ -4,7 +4,6 @@ import numpy as np
 from gymnasium import spaces
 
 from manyview.envs.manipulation import ManipulationEnv
-from manyview.envs.metaworld.suite import STATE_SIZES
 from manyview.envs.rendering.gl import configure_headless_gl
 from manyview.envs.rendering.mujoco import RenderedViews
 from manyview.envs.suite import Task, TaskSettings
@@ -12,6 +11,8 @@ from manyview.envs.views import View
 
 UPSIDE_DOWN = ("corner", "corner2", "corner3", "corner4")
 """Cameras mounted upside down; their images are rotated by 180 degrees, since a flip would mirror the scene."""
+
+STATE_SIZES = {"hand": 4, "objects": 14, "goal": 3}
 
 
 class MetaWorld(ManipulationEnv):

@@ -14,7 +14,7 @@ CAMERAS = ("topview", "corner", "corner2", "corner3", "corner4", "behindGripper"
 # by moving `corner2` closer. In `topview` the arm hides the hand, and `behindGripper` can be inside the arm.
 DEFAULT_VIEWS = ("corner", "corner4", "gripperPOV")
 
-STATE_SIZES = {"hand": 4, "objects": 14, "goal": 3}
+STATE_NAMES = ("hand", "objects", "goal")
 """State vectors: position of the hand and opening of its gripper, positions and rotations of two objects, goal."""
 
 TASK_NAMES = (
@@ -86,9 +86,7 @@ SUITE = Suite(
     name="metaworld",
     title="Meta-World",
     tasks={
-        f"metaworld/{name}": Task(
-            id=f"metaworld/{name}", cameras=CAMERAS, settings=DEFAULT_SETTINGS, state=tuple(STATE_SIZES)
-        )
+        f"metaworld/{name}": Task(id=f"metaworld/{name}", cameras=CAMERAS, settings=DEFAULT_SETTINGS, state=STATE_NAMES)
         for name in TASK_NAMES
     },
     make=_make_env,
