@@ -495,3 +495,27 @@ def test_a_policy_may_write_into_its_images() -> None:
     session.policy.act = act_and_write  # type: ignore[method-assign]
     session.run()
     assert session.ticks[-1].frames["front"].image.max() > 0
+
+
+@pytest.mark.parametrize("fault", ["die", "lag"])
+def test_age_alone_masks_where_frozen_cameras_are_accepted(fault: str) -> None:
+    session = Session(front={fault: 1.0}, max_frozen_s=math.inf)
+    session.run(seconds=2.0)
+    assert session.find_masked_s("front") <= 1.0 + MAX_AGE_S + PERIOD_S
+    assert all(tick.time_s - frame.captured_s <= MAX_AGE_S for tick in session.ticks for frame in tick.frames.values())
+
+
+def test_a_held_tick_records_nothing_that_the_policy_did_not_see() -> None:
+    session = Session(front={"die": 0.5}, on_stale="hold")
+    session.run(seconds=0.9)
+    held = [tick for tick in session.ticks if tick.outcome == "hold"]
+    assert held
+    assert not any(tick.frames or tick.vectors for tick in held)
+
+
+def test_the_policy_is_reset_after_it_was_tried_on_black_images() -> None:
+    calls: list[str] = []
+    session = Session(on_act=lambda _, __: calls.append("act"))
+    session.policy.reset = lambda: calls.append("reset")  # type: ignore[method-assign]
+    session.run(seconds=0.06)
+    assert calls == ["reset", "act", "reset", "act", "act", "act"]
