@@ -27,7 +27,18 @@ from tools.docs_reference import (
 REFERENCE = COMMANDS_PAGE.parent
 PUBLIC_API = (REFERENCE / "public_api.md").read_text()
 REGISTRIES = {"agent": AGENTS, "representation": REPRESENTATIONS, "bonus": BONUSES}
-NOT_SETTINGS = {"manyview", "seed1", "collector", "factory", "config", "manifest", "metrics", "policy", "state", "suite"}
+NOT_SETTINGS = {
+    "manyview",
+    "seed1",
+    "collector",
+    "factory",
+    "config",
+    "manifest",
+    "metrics",
+    "policy",
+    "state",
+    "suite",
+}
 """First parts of dotted names in the pages that are modules, objects and files."""
 METHODS_OF_AGENTS = {f"agent.{name}" for name in ("act", "act_and_value", "beta", "compute_advantages", "update")}
 
