@@ -1,7 +1,7 @@
 """Fault injection: cameras and state vectors that fail on purpose, for robust training and for tests."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from manyview.envs.contract import validate_observation
 from manyview.envs.foreground import pack_foreground, unpack_foreground
-from manyview.envs.views import MASK, Image, Observation, State, Vector, View, ViewWrapper, get_dict_space, get_views
+from manyview.envs.views import MASK, Image, Observation, State, View, ViewWrapper, get_dict_space, get_views
 from manyview.utils.seeding import get_rng_state, restore_rng
 
 FaultKind = Literal["black", "frozen", "noise", "late", "gone"]
@@ -66,7 +66,7 @@ class Fault:
 class CameraFrames(NamedTuple):
     """Images of a camera, which is first, and of the views derived from it; or a state vector alone."""
 
-    images: tuple[Image | Vector, ...]
+    images: tuple[Any, ...]
     present: tuple[bool, ...]
 
 
@@ -119,8 +119,8 @@ class FaultInjector(ViewWrapper):
         return (views[name], *(view for view in self.views if view.derived_from == name))
 
     @staticmethod
-    def _check_kinds(what: str, kinds: set[str], expected: Sequence[str]) -> None:
-        if wrong := kinds.difference(expected):
+    def _check_kinds(what: str, kinds: Collection[str], expected: Sequence[str]) -> None:
+        if wrong := set(kinds).difference(expected):
             raise ValueError(f"invalid fault of {what}: expected one of {', '.join(expected)}, got {', '.join(wrong)}")
 
     def reset(
