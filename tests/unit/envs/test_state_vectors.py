@@ -43,7 +43,7 @@ class Robot(gym.Env[Any, Any]):
         }
         self.observation_space = space or spaces.Dict({**vectors, "image": spaces.Box(0, 255, (8, 8, 3), np.uint8)})
         self.action_space = spaces.Box(-1, 1, (1,), np.float32)
-        self.joints = np.zeros(3)
+        self.joints = np.zeros(3, np.float32)  # already float32: only an explicit copy protects an observation
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed, options=options)
@@ -120,7 +120,7 @@ def test_a_vector_of_another_size_is_refused() -> None:
     robot = Robot()
     env = wrap(MultiView(robot, views={"front": "image"}, state=("joints",)))
     env.reset(seed=0)
-    robot.joints = np.zeros(4)
+    robot.joints = np.zeros(4, np.float32)
     robot.step = lambda _: (robot._observe(), 0.0, False, False, {})  # type: ignore[method-assign, assignment]
     with pytest.raises(ContractError, match=r"state vector 'joints': expected numbers of shape \(3,\)"):
         env.step(np.zeros(1, np.float32))

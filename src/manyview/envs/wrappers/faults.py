@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from manyview.envs.contract import validate_observation
 from manyview.envs.foreground import pack_foreground, unpack_foreground
@@ -66,7 +67,7 @@ class Fault:
 class CameraFrames(NamedTuple):
     """Images of a camera, which is first, and of the views derived from it; or a state vector alone."""
 
-    images: tuple[Any, ...]
+    images: tuple[NDArray[Any], ...]
     present: tuple[bool, ...]
 
 
@@ -103,7 +104,7 @@ class FaultInjector(ViewWrapper):
     def _list_camera_views(self, name: str) -> tuple[View, ...]:
         """Return the camera and the views that are derived from it; none for a state vector."""
         views = {view.name: view for view in get_views(self.env)}
-        kinds = {fault.kind for fault in self.faults if fault.view == name}
+        kinds = {str(fault.kind) for fault in self.faults if fault.view == name}
         if name in self._vector_names:
             self._check_kinds(f"state vector {name!r}", kinds, get_args(VectorFaultKind))
             return ()
