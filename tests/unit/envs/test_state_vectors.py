@@ -77,6 +77,13 @@ def test_multiview_reads_vectors_of_a_dict_observation_in_the_order_named() -> N
     assert second["grip"].tolist() == [7]
 
 
+def test_multiview_copies_vectors_before_any_other_wrapper() -> None:
+    env = MultiView(Robot(), views={"front": "image"}, state=("joints",))
+    first, _ = env.reset(seed=0)
+    env.step(np.zeros(1, np.float32))
+    assert first["joints"].tolist() == [0, 0, 0]
+
+
 def test_multiview_names_the_vector_of_a_box_observation() -> None:
     env = wrap(MultiView(Robot(spaces.Box(-9, 9, (3,), np.float64)), views={"front": picture}, state=("joints",)))
     env.reset(seed=0)
