@@ -109,6 +109,14 @@ def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, frames: list[dic
     policy.reset()
     action = policy.act(frames[0])
     assert ((action >= LOW) & (action <= HIGH)).all()
+    env = factory.make_env(RunDir(robot_run).read_config())
+    observation, _ = env.reset(seed=4)
+    policy.reset()
+    action = policy.act({name: observation[name][..., -3:] for name in ("front", "wrist")})
+    with RunPlayer(robot_run, trusted_task=TASK) as player:
+        tensors = prepare_observation(observation, player.shapes, torch.device("cpu"), episode=0)
+        unscaled = player.agent.act(*tensors, step=0, explore=False)[0].numpy()
+    np.testing.assert_allclose(action, LOW + (unscaled + 1) / 2 * np.subtract(HIGH, LOW), rtol=1e-5)
     env = robots.make_env()
     env.reset(seed=0)
     env.step(policy.spec.actions.normalize(action))  # the environment of the run rescales actions itself

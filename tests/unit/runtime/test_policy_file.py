@@ -123,6 +123,23 @@ def test_hostile_contents_are_refused(change: Callable[[Any], None], folder: Pat
 
 
 @pytest.mark.parametrize(
+    "change", [change for change in HOSTILE if change.__name__.startswith("spec")], ids=lambda change: change.__name__
+)
+def test_a_hostile_spec_is_refused_by_itself(change: Callable[[Any], None]) -> None:
+    plain = json.loads(json.dumps(CONTENTS.to_plain()))
+    change(plain)
+    with pytest.raises(ValueError, match=r"invalid|too large"):
+        PolicySpec.from_plain(plain["spec"])
+
+
+def test_a_name_that_occurs_twice_is_refused() -> None:
+    content = json.dumps(CONTENTS.to_plain())
+    assert parse_policy_file(content.encode()) == CONTENTS
+    with pytest.raises(ValueError, match="a name occurs twice"):
+        parse_policy_file(content.replace('"opset": 20', '"opset": 19, "opset": 20').encode())
+
+
+@pytest.mark.parametrize(
     "content",
     [b"", b"[]", b"{", b'{"format": 1, "format": 1}', b'{"format": NaN}', b"[" * 100_000, b"\xff\xfe\x00", b"null"],
     ids=repr,
