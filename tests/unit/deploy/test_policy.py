@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import manyview
+from manyview.deploy.policy import load_saved_policy
 from manyview.envs import MASK, Fault
 from manyview.report.policy_rollout import RunPlayer
 from manyview.runtime import ActionBounds, Policy, PolicySpec
@@ -99,6 +100,19 @@ def test_actions_follow_stacked_state_vectors(tmp_path: Path) -> None:
     assert steps > 8
     with pytest.raises(ValueError, match="missing state vector 'grip': expected 1 numbers"):
         policy.act({"side": observation["side"][..., -1:]})
+
+
+def test_an_augmented_view_is_that_of_the_first_evaluation_episode(tmp_path: Path) -> None:
+    run(RUNS["ppo+cutout"], RunDir(tmp_path / "run"))
+    network = load_saved_policy(tmp_path / "run").network
+    observation = {view.name: np.full(view.shape, 200, np.uint8) for view in network.spec.views}
+    observation[MASK] = np.ones(2, np.int8)
+    views, mask = prepare_observation(observation, network.shapes, torch.device("cpu"), episode=0)
+    derived, present = network._append_derived_views(views[:, :2], mask[:, :2])
+    assert views.shape[1] == 3
+    assert (views[:, 2] != views[:, 0]).any()
+    assert torch.equal(derived, views)
+    assert torch.equal(present, mask)
 
 
 def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, frames: list[dict[str, Any]]) -> None:
@@ -273,6 +287,7 @@ def test_the_last_the_best_or_a_named_checkpoint_is_loaded(robot_run: Path, tmp_
     assert last != middle
     assert first_action() == first_action(checkpoint="last") == last
     assert first_action(checkpoint="best") == middle
+    assert load_saved_policy(path, choice="best").checkpoint_path.name == names[1]  # before the first update
     assert first_action(path=path / "checkpoints" / names[1]) == middle
     with pytest.raises(FileNotFoundError, match=r"expected last, best or one of 000000040, .*got '\.\./secret'"):
         manyview.load(path, checkpoint="../secret")
