@@ -105,8 +105,8 @@ def test_actions_follow_stacked_state_vectors(tmp_path: Path) -> None:
 def test_an_augmented_view_is_that_of_the_first_evaluation_episode(tmp_path: Path) -> None:
     run(RUNS["ppo+cutout"], RunDir(tmp_path / "run"))
     network = load_saved_policy(tmp_path / "run").network
-    observation = {view.name: np.full(view.shape, 200, np.uint8) for view in network.spec.views}
-    observation[MASK] = np.ones(2, np.int8)
+    images: dict[str, Any] = {view.name: np.full(view.shape, 200, np.uint8) for view in network.spec.views}
+    observation = {**images, MASK: np.ones(2, np.int8)}
     views, mask = prepare_observation(observation, network.shapes, torch.device("cpu"), episode=0)
     derived, present = network._append_derived_views(views[:, :2], mask[:, :2])
     assert views.shape[1] == 3
