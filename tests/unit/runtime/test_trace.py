@@ -105,6 +105,12 @@ def test_a_replay_repeats_actions_that_were_discarded_as_late(tmp_path: Path) ->
     assert not replay_trace(FakePolicy(SPEC), tmp_path / "run.jsonl").mismatches
 
 
+def test_a_replay_starts_with_a_reset(tmp_path: Path) -> None:
+    policy = FakePolicy(SPEC)
+    record(tmp_path / "run.jsonl", policy=policy)  # leaves its last observation in the policy
+    assert not replay_trace(policy, tmp_path / "run.jsonl").mismatches
+
+
 def test_a_replay_finds_another_policy(tmp_path: Path) -> None:
     class Other(FakePolicy):
         def act(self, observation: Any) -> Any:
@@ -130,7 +136,9 @@ def test_a_static_camera_is_stored_once_and_replayed_over_many_segments(
 def test_a_new_trace_replaces_the_frames_of_an_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_module, "SEGMENT_BYTES", 1000)
     record(tmp_path / "run.jsonl", seconds=2.0)
+    old = len(list(get_frames_dir(tmp_path / "run.jsonl").iterdir()))
     record(tmp_path / "run.jsonl", seconds=0.2, front={"lag": 0.0})
+    assert len(list(get_frames_dir(tmp_path / "run.jsonl").iterdir())) < old
     assert not replay_trace(FakePolicy(SPEC), tmp_path / "run.jsonl").mismatches
 
 
