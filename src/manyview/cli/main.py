@@ -29,6 +29,7 @@ COMMANDS = {
     "cameras": "Measure what each camera is worth to a trained policy.",
     "export": "Export a trained policy for a robot, as ONNX or as a torch program.",
     "run": "Run a trained policy on a robot, real or simulated.",
+    "card": "Write a run as a folder to share, with a model card.",
     "plot": "Plot learning curves of runs and published results.",
     "runs": "List runs with their state and last return.",
     "tasks": "List the tasks with their cameras and settings.",

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from shlex import quote
 
 from manyview.cli.arguments import print_line
@@ -31,13 +30,9 @@ def format_outcome(run_dir: RunDir, summary: RunSummary) -> Iterator[str]:
         if len(curve.x):
             best = curve.returns.argmax()
             yield f"return {curve.returns[-1]:.1f}, best {curve.returns[best]:.1f} at {curve.x[best]:,.0f} frames"
-    if (video := _find_last_video(run_dir.videos_dir)) is not None:
+    if (video := run_dir.find_last_video()) is not None:
         yield f"video {quote(str(video))}"
     if summary.state == "finished":
         yield f"next: manyview evaluate {path}, or manyview extend {path} --frames {2 * summary.total_frames}"
     else:
         yield f"next: manyview resume {path}"
-
-
-def _find_last_video(directory: Path) -> Path | None:
-    return max((path for path in directory.glob("*.mp4") if path.stem.isdecimal()), default=None)

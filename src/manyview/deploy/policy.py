@@ -104,14 +104,15 @@ def load_saved_policy(
     config = run_dir.read_config()
     compute = resolve_compute(replace(config.compute, device=device, precision="float32", threads=None))
     config = replace(config, compute=compute)
-    checkpoint_path, saved = _load_checkpoint(run_dir, choice)
+    checkpoint_path, saved = load_chosen_checkpoint(run_dir, choice)
     shapes, spec = _find_shapes(config, checkpoint_path, saved, own_task)
     agent, counters = build_saved_agent(config, shapes, checkpoint_path, saved)
     network = PolicyNetwork(agent, shapes, replace(spec, memory=_list_memory(agent)))
     return SavedPolicy(network, config, checkpoint_path, counters, saved.manifest)
 
 
-def _load_checkpoint(run_dir: RunDir, choice: str) -> tuple[Path, Checkpoint]:
+def load_chosen_checkpoint(run_dir: RunDir, choice: str) -> tuple[Path, Checkpoint]:
+    """Load the checkpoint `last`, `best` or of a name, as `load` describes them."""
     paths = checkpoint.list_checkpoints(run_dir.checkpoints_dir)
     if not paths:
         raise FileNotFoundError(f"{run_dir.path} holds no checkpoint: expected a run that has saved at least one")

@@ -73,7 +73,7 @@ def determine_resume_mode(state: PlainMapping) -> str:
 
 def check_same_settings(before: PlainMapping, now: PlainMapping) -> None:
     """Raise `ValueError` if settings other than `MACHINE_SETTINGS` differ."""
-    differences = [change for change in _compare_leaves(before, now) if change[0] not in MACHINE_SETTINGS]
+    differences = [change for change in compare_leaves(before, now) if change[0] not in MACHINE_SETTINGS]
     if differences:
         listing = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in differences)
         only_length = [name for name, _, _ in differences] == ["schedule.frames"]
@@ -90,13 +90,14 @@ def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     Of a finished run without `logging.keep_replay`, it removes the replay log that a kill at its end has left.
 
     Raises:
-        ValueError: the directory has links, or a run with other settings.
+        ValueError: the directory has links, a shared run, or a run with other settings.
         RunFinishedError: its run has finished.
 
     """
     run_dir.check_no_links()
     if fresh or not run_dir.has_run:
         return
+    run_dir.check_not_shared()
     now = replace(config, compute=resolve_compute(config.compute))
     check_same_settings(to_plain(run_dir.read_config()), to_plain(now))
     if run_dir.is_finished:
@@ -113,11 +114,12 @@ def extend_run(run_dir: RunDir, frames: int) -> RunConfig:
     """Set the length of a finished or stopped run to `frames` in all, and return its new config; then resume it.
 
     Raises:
-        ValueError: It has that many frames already, or its replay buffer is gone.
+        ValueError: It has that many frames already, its replay buffer is gone, or it is a shared run.
         FileExistsError: Another process trains in the directory.
 
     """
     run_dir.check_no_links()
+    run_dir.check_not_shared()
     config, path = run_dir.read_config(), run_dir.path
     if frames <= config.schedule.frames:
         raise ValueError(
@@ -148,7 +150,7 @@ def check_run(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
 def list_changes(manifest: PlainMapping, now: PlainMapping) -> list[str]:
     """Return the `COMPARED_FIELDS` that differ, as texts with both values."""
     before_all, now_all = ({name: source.get(name) for name in COMPARED_FIELDS} for source in (manifest, now))
-    return [f"{name} was {was}, is {is_}" for name, was, is_ in _compare_leaves(before_all, now_all)]
+    return [f"{name} was {was}, is {is_}" for name, was, is_ in compare_leaves(before_all, now_all)]
 
 
 def resume(
@@ -294,7 +296,7 @@ def _flatten(tree: PlainMapping, path: str = "") -> dict[str, Any]:
     return leaves
 
 
-def _compare_leaves(before: PlainMapping, now: PlainMapping) -> list[tuple[str, Any, Any]]:
+def compare_leaves(before: PlainMapping, now: PlainMapping) -> list[tuple[str, Any, Any]]:
     """Return name, old value and new value of every leaf that differs."""
     leaves_before, leaves_now = _flatten(before), _flatten(now)
     names = sorted(leaves_before.keys() | leaves_now.keys())

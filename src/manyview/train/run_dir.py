@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
+from shlex import quote
 from time import sleep
 from typing import IO, Any
 
@@ -37,6 +38,8 @@ MAX_CHECKED_DEPTH = 2
 
 A run writes no deeper than the segments of shards; deeper directories it only removes.
 """
+SHARED_FIELD = "shared"
+"""Field of the manifest that only shared runs have."""
 LOCK_RETRIES, LOCK_PAUSE_S = 5, 0.05
 """Attempts to lock, and the pause between them: `manyview runs` takes the lock briefly to test it."""
 
@@ -96,6 +99,10 @@ class RunDir:
     @property
     def has_run(self) -> bool:
         return self.config_file.exists()
+
+    def find_last_video(self) -> Path | None:
+        """Return the newest video of an evaluation; None if there is none."""
+        return max((path for path in self.videos_dir.glob("*.mp4") if path.stem.isdecimal()), default=None)
 
     def check_no_links(self) -> None:
         """Raise `ValueError` for links, pipes and devices: a run must not read, write or remove files elsewhere."""
@@ -161,6 +168,19 @@ class RunDir:
     @property
     def is_finished(self) -> bool:
         return self.manifest_file.exists() and "finished" in self.read_manifest()
+
+    @property
+    def is_shared(self) -> bool:
+        """True for a folder of `manyview card`: the weights of one checkpoint without the state of training."""
+        return self.manifest_file.exists() and SHARED_FIELD in self.read_manifest()
+
+    def check_not_shared(self) -> None:
+        """Raise `ValueError` for a shared run, which cannot be trained on."""
+        if self.is_shared:
+            raise ValueError(
+                f"{self.path} holds a shared run, weights without the state of training: expected a run directory. "
+                f"Start a new run from its weights with `manyview train TASK --from {quote(str(self.path))}`"
+            )
 
     def mark_finished(self) -> None:
         """Add the time of the end to the manifest."""

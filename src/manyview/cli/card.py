@@ -1,0 +1,44 @@
+"""`manyview card`: write a run as a folder to share, with a model card."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from manyview.cli.arguments import EXIT_INTERRUPTED, OwnTaskOption, print_line, report_error
+from manyview.deploy.shared_run import write_shared_run
+
+CheckpointOption = Annotated[
+    str, arg(metavar="last|best|NAME", help="Checkpoint: the newest, the best evaluated of those kept, or a name.")
+]
+
+
+def card(
+    run: Positional[Annotated[Path, arg(metavar="RUN", help="Run directory.")]],
+    *,
+    out: Annotated[
+        Path | None,
+        arg(metavar="FOLDER", help="Folder to write.", help_behavior_hint="(default: card in the run directory)"),
+    ] = None,
+    checkpoint: CheckpointOption = "last",
+    own_task: OwnTaskOption = None,
+) -> int:
+    """Write a folder to share: weights, settings, curve, video, exported policy and a model card.
+
+    The folder names no host, user or path of this machine, and `manyview evaluate` accepts it.
+    """
+    folder = run / "card" if out is None else out
+    try:
+        write_shared_run(run, folder, choice=checkpoint, own_task=own_task, log=log_progress)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
+        return report_error(error)
+    print_line(f"written to {folder}")
+    return 0
+
+
+def log_progress(text: str) -> None:
+    """Print a line of progress to stderr."""
+    print_line(text, file=sys.stderr)
