@@ -30,6 +30,7 @@ COMMANDS = {
     "export": "Export a trained policy for a robot, as ONNX or as a torch program.",
     "run": "Run a trained policy on a robot, real or simulated.",
     "card": "Write a run as a folder to share, with a model card.",
+    "hub": "Push a run to the Hugging Face hub, or pull one.",
     "plot": "Plot learning curves of runs and published results.",
     "runs": "List runs with their state and last return.",
     "tasks": "List the tasks with their cameras and settings.",

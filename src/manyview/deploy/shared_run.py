@@ -15,7 +15,6 @@ The folder is a run directory with one checkpoint, so `manyview.load`, `manyview
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -218,9 +217,10 @@ def _copy_video(run_dir: RunDir, folder: Path, log: Log) -> None:
 def _export(folder: Path, own_task: str | None, log: Log) -> None:
     """Export the policy of the written checkpoint, or log why it cannot be exported."""
     try:
-        export = import_module("manyview.deploy.export")
-        export.export_policy(folder, folder / EXPORT_DIR, own_task=own_task)
-    except (ModuleNotFoundError, ValueError) as error:
+        from manyview.deploy.export import export_policy
+
+        export_policy(folder, folder / EXPORT_DIR, own_task=own_task)
+    except (ImportError, ValueError, RuntimeError) as error:
         remove(folder / EXPORT_DIR)
         log(f"no exported policy: {error}")
 

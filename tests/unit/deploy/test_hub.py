@@ -1,0 +1,194 @@
+"""`manyview hub`: what is pushed is pulled again, by a fake hub on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import manyview
+from manyview.cli.main import main
+from manyview.deploy.hub import check_repository, pull_run, push_run
+from manyview.report.policy_rollout import RunPlayer
+from manyview.train import RunDir, run
+from tests.support.fake_hub import TOKEN, FakeHub, Repository, format_sha, serve_hub, use_fake_hub
+from tests.support.robots import TASK, train_robot
+from tests.support.runs import short_run
+
+NAME = "user/reach"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trained") / "run"
+    run(short_run("drqv2+mem"), RunDir(path))
+    return path
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
+    with use_fake_hub(monkeypatch, tmp_path) as hub:
+        yield hub
+
+
+def test_a_pushed_run_is_pulled_and_acts_the_same(trained: Path, hub: FakeHub, tmp_path: Path) -> None:
+    address = push_run(trained, NAME)
+    assert address == f"{hub.endpoint}/{NAME}"
+    folder = pull_run(NAME, tmp_path / "pulled")
+    pushed = {name: content for name, content in hub.repositories[NAME].files.items() if name != ".gitattributes"}
+    pulled = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert pulled == pushed
+    policies = [manyview.load(path) for path in (trained, folder)]
+    images = {view.name: np.full(view.shape, 7, np.uint8) for view in policies[0].spec.views}
+    first, second = (policy.act(images) for policy in policies)
+    np.testing.assert_array_equal(first, second)
+    assert hub.repositories[NAME].messages == ["drqv2+mem on toy/hidden_goal_continuous, seed 1"]
+
+
+def test_the_card_names_the_repository(trained: Path, hub: FakeHub) -> None:
+    push_run(trained, NAME)
+    card = hub.repositories[NAME].files["README.md"].decode()
+    assert f"manyview hub pull {NAME}\n" in card
+    assert f'manyview.load("runs/hub/{NAME}")' in card
+
+
+def test_a_second_push_replaces_the_checkpoint(trained: Path, hub: FakeHub, tmp_path: Path) -> None:
+    push_run(trained, NAME, choice="000000030")
+    hub.repositories[NAME].files["LICENSE"] = b"mine"
+    push_run(trained, NAME)
+    names = hub.repositories[NAME].files.keys()
+    assert {name.split("/")[1] for name in names if name.startswith("checkpoints/")} == {"000000060"}
+    assert "LICENSE" in names
+    pull_run(NAME, tmp_path / "pulled")
+
+
+def test_earlier_revisions_can_be_pulled(trained: Path, hub: FakeHub, tmp_path: Path) -> None:
+    push_run(trained, NAME, choice="000000030")
+    repository = hub.repositories[NAME]
+    repository.tags["v1"] = len(repository.commits) - 1
+    push_run(trained, NAME)
+    for revision, expected in ((None, "000000060"), ("v1", "000000030"), (format_sha(1), "000000030")):
+        folder = pull_run(NAME, tmp_path / "pulled", revision=revision)
+        assert [path.name for path in (folder / "checkpoints").iterdir()] == [expected]
+    with pytest.raises(OSError, match="no such revision"):
+        pull_run(NAME, tmp_path / "pulled", revision="v2")
+
+
+@pytest.mark.usefixtures("hub")
+def test_files_come_from_the_listed_commit(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push_run(trained, NAME, choice="000000030")
+    find = Repository.find
+
+    def move(self: Repository, revision: str) -> int | None:
+        index = find(self, revision)
+        if len(self.commits) == 2:  # somebody pushes right after the branch was resolved
+            self.commits.append({})
+        return index
+
+    monkeypatch.setattr(Repository, "find", move)
+    assert manyview.load(pull_run(NAME, tmp_path / "pulled")).spec.views
+
+
+def test_a_private_repository_is_private(trained: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    push_run(trained, NAME, private=True)
+    assert hub.repositories[NAME].private
+    monkeypatch.setenv("HF_TOKEN", "hf_other")
+    with pytest.raises(OSError, match=r"user/reach is not on the hub, or not for you \(401\)"):
+        pull_run(NAME)
+
+
+def test_private_is_refused_for_a_public_repository(trained: Path, hub: FakeHub) -> None:
+    hub.repositories[NAME] = Repository()
+    with pytest.raises(ValueError, match="is public: expected a private repository"):
+        push_run(trained, NAME, private=True)
+    assert len(hub.repositories[NAME].commits) == 1
+
+
+def test_a_wrong_token_uploads_nothing(trained: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_other")
+    with pytest.raises(OSError, match="user/reach"):
+        push_run(trained, NAME)
+    assert not hub.repositories
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with use_fake_hub(monkeypatch, tmp_path):
+        pass  # nobody listens on its port any more
+    monkeypatch.chdir(tmp_path)
+    assert main(["hub", "pull", NAME]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not list((tmp_path / "runs").rglob("*.json"))
+
+
+@pytest.mark.usefixtures("hub")
+def test_an_existing_folder_of_something_else_stays(trained: Path, tmp_path: Path) -> None:
+    push_run(trained, NAME)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("gold")
+    with pytest.raises(FileExistsError, match="mine exists"):
+        pull_run(NAME, tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes"]
+
+
+@pytest.mark.usefixtures("hub")
+def test_own_code_needs_its_confirmation_after_a_pull(tmp_path: Path) -> None:
+    push_run(train_robot(tmp_path / "robot"), "user/robot")
+    folder = pull_run("user/robot", tmp_path / "pulled")
+    with pytest.raises(ValueError, match="--own-task"):
+        RunPlayer(folder)
+    with RunPlayer(folder, trusted_task=TASK) as player:
+        assert player.cameras == ("front", "wrist")
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_run_starts_from_a_pulled_folder(trained: Path, tmp_path: Path) -> None:
+    push_run(trained, NAME)
+    folder = pull_run(NAME, tmp_path / "pulled")
+    config = short_run("drqv2+mem", seed=2, schedule={"initial_run": str(folder), "frames": 30})
+    assert run(config, RunDir(tmp_path / "next"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["reach", "user/", "/reach", "a/b/c", "../reach", "user/..", "user/a..b", "user/.git", "u ser/x", "user/x\n"],
+)
+def test_names_that_are_no_repository_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="expected user/name"):
+        check_repository(name)
+
+
+@pytest.mark.parametrize("words", [["push", NAME], ["pull"], ["pull", "run", NAME], ["push", "a", "b/c", "d"]])
+def test_wrong_numbers_of_arguments_are_explained(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hub", *words]) == 2
+    assert "USER/NAME" in capsys.readouterr().err
+
+
+def test_a_missing_package_names_its_extra(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert main(["hub", "push", str(trained), NAME]) == 2
+    assert 'pip install "manyview[hub]"' in capsys.readouterr().err
+
+
+def test_the_commands_use_the_endpoint_of_the_environment(trained: Path, tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    with serve_hub() as hub:
+        environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
+        environment |= {"HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
+        outputs = []
+        for words in (["push", str(trained), NAME, "--private"], ["pull", NAME]):
+            command = [sys.executable, "-m", "manyview", "hub", *words]
+            done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            outputs.append(done.stdout)
+        assert outputs == [f"pushed to {hub.endpoint}/{NAME}\n", f"written to runs/hub/{NAME}\n"]
+        assert hub.repositories[NAME].private
+    manifest = json.loads((tmp_path / "runs" / "hub" / NAME / "manifest.json").read_text())
+    assert manifest["shared"]["checkpoint"] == "000000060"
