@@ -205,6 +205,8 @@ def use_fake_hub(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[FakeHu
     """Serve a hub that `huggingface_hub` in this process talks to, as a user with a token."""
     constants = pytest.importorskip("huggingface_hub.constants")
     with serve_hub() as hub:
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.endpoint)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # its protocol needs another server
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))

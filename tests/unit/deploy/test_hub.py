@@ -13,6 +13,7 @@ import pytest
 import manyview
 from manyview.cli.main import main
 from manyview.deploy.hub import check_repository, pull_run, push_run
+from manyview.deploy.shared_run import write_shared_run
 from manyview.report.policy_rollout import RunPlayer
 from manyview.train import RunDir, run
 from tests.support.fake_hub import TOKEN, FakeHub, Repository, format_sha, serve_hub, use_fake_hub
@@ -20,6 +21,8 @@ from tests.support.robots import TASK, train_robot
 from tests.support.runs import short_run
 
 NAME = "user/reach"
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+"""huggingface_hub uploads files by a deprecated argument of its own HTTP client."""
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
     run(short_run("drqv2+mem"), RunDir(path))
     return path
+
+
+@pytest.fixture(scope="module")
+def shared(trained: Path) -> Path:
+    return write_shared_run(trained, trained.parent / "shared", choice="000000030")
 
 
 @pytest.fixture
@@ -47,18 +55,13 @@ def test_a_pushed_run_is_pulled_and_acts_the_same(trained: Path, hub: FakeHub, t
     first, second = (policy.act(images) for policy in policies)
     np.testing.assert_array_equal(first, second)
     assert hub.repositories[NAME].messages == ["drqv2+mem on toy/hidden_goal_continuous, seed 1"]
-
-
-def test_the_card_names_the_repository(trained: Path, hub: FakeHub) -> None:
-    push_run(trained, NAME)
     card = hub.repositories[NAME].files["README.md"].decode()
     assert f"manyview hub pull {NAME}\n" in card
     assert f'manyview.load("runs/hub/{NAME}")' in card
 
 
-def test_a_second_push_replaces_the_checkpoint(trained: Path, hub: FakeHub, tmp_path: Path) -> None:
-    push_run(trained, NAME, choice="000000030")
-    hub.repositories[NAME].files["LICENSE"] = b"mine"
+def test_a_second_push_replaces_the_checkpoint(trained: Path, shared: Path, hub: FakeHub, tmp_path: Path) -> None:
+    hub.add_folder(NAME, shared).files["LICENSE"] = b"mine"
     push_run(trained, NAME)
     names = hub.repositories[NAME].files.keys()
     assert {name.split("/")[1] for name in names if name.startswith("checkpoints/")} == {"000000060"}
@@ -66,9 +69,8 @@ def test_a_second_push_replaces_the_checkpoint(trained: Path, hub: FakeHub, tmp_
     pull_run(NAME, tmp_path / "pulled")
 
 
-def test_earlier_revisions_can_be_pulled(trained: Path, hub: FakeHub, tmp_path: Path) -> None:
-    push_run(trained, NAME, choice="000000030")
-    repository = hub.repositories[NAME]
+def test_earlier_revisions_can_be_pulled(trained: Path, shared: Path, hub: FakeHub, tmp_path: Path) -> None:
+    repository = hub.add_folder(NAME, shared)
     repository.tags["v1"] = len(repository.commits) - 1
     push_run(trained, NAME)
     for revision, expected in ((None, "000000060"), ("v1", "000000030"), (format_sha(1), "000000030")):
@@ -78,9 +80,10 @@ def test_earlier_revisions_can_be_pulled(trained: Path, hub: FakeHub, tmp_path: 
         pull_run(NAME, tmp_path / "pulled", revision="v2")
 
 
-@pytest.mark.usefixtures("hub")
-def test_files_come_from_the_listed_commit(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    push_run(trained, NAME, choice="000000030")
+def test_files_come_from_the_listed_commit(
+    shared: Path, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add_folder(NAME, shared)
     find = Repository.find
 
     def move(self: Repository, revision: str) -> int | None:
@@ -126,9 +129,8 @@ def test_a_hub_that_cannot_be_reached_is_one_line(
     assert not list((tmp_path / "runs").rglob("*.json"))
 
 
-@pytest.mark.usefixtures("hub")
-def test_an_existing_folder_of_something_else_stays(trained: Path, tmp_path: Path) -> None:
-    push_run(trained, NAME)
+def test_an_existing_folder_of_something_else_stays(shared: Path, hub: FakeHub, tmp_path: Path) -> None:
+    hub.add_folder(NAME, shared)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("gold")
     with pytest.raises(FileExistsError, match="mine exists"):
@@ -146,9 +148,8 @@ def test_own_code_needs_its_confirmation_after_a_pull(tmp_path: Path) -> None:
         assert player.cameras == ("front", "wrist")
 
 
-@pytest.mark.usefixtures("hub")
-def test_a_run_starts_from_a_pulled_folder(trained: Path, tmp_path: Path) -> None:
-    push_run(trained, NAME)
+def test_a_run_starts_from_a_pulled_folder(shared: Path, hub: FakeHub, tmp_path: Path) -> None:
+    hub.add_folder(NAME, shared)
     folder = pull_run(NAME, tmp_path / "pulled")
     config = short_run("drqv2+mem", seed=2, schedule={"initial_run": str(folder), "frames": 30})
     assert run(config, RunDir(tmp_path / "next"))
