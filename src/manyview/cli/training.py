@@ -4,19 +4,22 @@ import atexit
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
+from shlex import quote
 from threading import Event, Thread
 from time import sleep
 
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
 from manyview.cli.display import make_display
-from manyview.cli.outcome import print_outcome
 from manyview.cli.tail import stream_records
 from manyview.data import InsufficientSpaceError
 from manyview.envs.contract import ContractError, EnvError
+from manyview.report.curves import read_curve
+from manyview.report.runs import BrokenRunError, RunSummary, summarize_run
 from manyview.train import RunConfig, RunDir
+from manyview.train.checkpoint import list_checkpoints
 from manyview.train.loggers import Logger
 from manyview.train.resume import RunFinishedError, check_run
 from manyview.train.run_dir import SaveFailedError
@@ -140,3 +143,30 @@ def _bound_exit(status: int) -> None:
 
     Thread(target=force_exit, daemon=True).start()  # threads cannot be started during exit
     atexit.register(exiting.set)
+
+
+def print_outcome(run_dir: RunDir) -> None:
+    """Print the closing lines of a run that this process has trained."""
+    for line in format_outcome(run_dir, summarize_run(run_dir.path)):
+        print_line(line)
+
+
+def format_outcome(run_dir: RunDir, summary: RunSummary) -> Iterator[str]:
+    """Yield the closing lines; none for a run without a record."""
+    if summary.frames is None or summary.total_frames is None:
+        return
+    path = quote(str(run_dir.path))
+    checkpoints = list_checkpoints(run_dir.checkpoints_dir)
+    saved = f"saved in {path}, checkpoint {checkpoints[0].name}" if checkpoints else f"no checkpoint yet in {path}"
+    yield f"{summary.state} at {summary.frames:,} of {summary.total_frames:,} frames, {saved}"
+    with suppress(BrokenRunError):
+        curve = read_curve(run_dir.path, "frames")
+        if len(curve.x):
+            best = curve.returns.argmax()
+            yield f"return {curve.returns[-1]:.1f}, best {curve.returns[best]:.1f} at {curve.x[best]:,.0f} frames"
+    if (video := run_dir.find_last_video()) is not None:
+        yield f"video {quote(str(video))}"
+    if summary.state == "finished":
+        yield f"next: manyview evaluate {path}, or manyview extend {path} --frames {2 * summary.total_frames}"
+    else:
+        yield f"next: manyview resume {path}"

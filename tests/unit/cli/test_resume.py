@@ -9,7 +9,7 @@ from shutil import rmtree
 import pytest
 
 from manyview.cli.main import main
-from manyview.cli.outcome import format_outcome
+from manyview.cli.training import format_outcome
 from manyview.report.runs import summarize_run
 from manyview.train import RunDir, run
 from manyview.train.runner import Runner
