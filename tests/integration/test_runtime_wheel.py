@@ -54,7 +54,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked wheel, built without network and without an environment of its own."""
     folder = tmp_path_factory.mktemp("wheel")
     build = f"from hatchling.build import build_wheel; build_wheel({str(folder)!r})"
-    subprocess.run([sys.executable, "-c", build], cwd=PROJECT, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", build], cwd=PROJECT, check=True, capture_output=True, timeout=300)
     (path,) = folder.glob("manyview_runtime-*.whl")
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder / "unpacked")
@@ -84,7 +84,7 @@ def test_the_robot_acts_as_the_run_with_every_subset_of_cameras(name: str, wheel
     np.savez(tmp_path / "inputs.npz", **arrays)
     assert np.ptp(arrays["actions"], axis=1).min() > 1e-3  # the policy reacts to what it sees
     command = [sys.executable, "-c", ACT, str(wheel), str(tmp_path / "export"), str(tmp_path / "inputs.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     half_range = 1.0 if name == "recurrent" else 5.0
     assert float(done.stdout) <= 1e-5 * half_range

@@ -27,7 +27,7 @@ COMMANDS = {
     "paper": "List, explain, run and plot the experiments of the paper.",
     "evaluate": "Evaluate a trained agent with all or some of its cameras.",
     "cameras": "Measure what each camera is worth to a trained policy.",
-    "export": "Export a trained policy for a robot, as ONNX or as a torch program.",
+    "export": "Export a trained policy for a robot.",
     "run": "Run a trained policy on a robot, real or simulated.",
     "card": "Write a run as a folder to share, with a model card.",
     "hub": "Push a run to the Hugging Face hub, or pull one.",

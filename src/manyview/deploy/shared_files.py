@@ -28,7 +28,7 @@ MAX_BYTES = {
 CHECKPOINT_PATTERN = re.compile(r"checkpoints/[0-9]{9,18}/([^/]+)")
 REQUIRED_FILES = ("config.json", "manifest.json", "metrics.jsonl")
 CODE_SUFFIXES = {
-    *(".bin", ".ckpt", ".h5", ".joblib", ".keras", ".npy", ".npz", ".pk", ".pkl", ".pt", ".pt2", ".pth"),
+    *(".bin", ".ckpt", ".h5", ".keras", ".npy", ".npz", ".pk", ".pkl", ".pt", ".pt2", ".pth"),
     *(".dll", ".dylib", ".exe", ".py", ".pyc", ".pyd", ".sh", ".so", ".egg", ".tar", ".whl", ".zip"),
 }
 """Suffixes of files that can hold code. Nothing here would execute them; still, a repository with one is rejected."""

@@ -163,8 +163,10 @@ def test_a_robot_of_a_module_runs(
 
 
 SCRIPT = """
+import signal
 import sys
 import manyview
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without it
 from manyview.cli.main import main
 from tests.unit.cli.test_run import ThreeNumbers, make_spec
 manyview.load = lambda _: ThreeNumbers(make_spec())

@@ -186,7 +186,9 @@ def test_the_commands_use_the_endpoint_of_the_environment(trained: Path, tmp_pat
         outputs = []
         for words in (["push", str(trained), NAME, "--private"], ["pull", NAME]):
             command = [sys.executable, "-m", "manyview", "hub", *words]
-            done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+            )
             assert done.returncode == 0, done.stderr
             outputs.append(done.stdout)
         assert outputs == [f"pushed to {hub.endpoint}/{NAME}\n", f"written to runs/hub/{NAME}\n"]
