@@ -174,5 +174,8 @@ def test_the_image_size_of_a_run_resizes_a_custom_environment() -> None:
 
 
 def test_an_option_that_only_simulators_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected one of views, .*, faults, got render_quality"):
+    with pytest.raises(
+        ValueError,
+        match="expected one of views, state, image_size, frame_stack, state_stack, faults, got render_quality",
+    ):
         make(f"{MODULE}:make_robot", render_quality="fast")
