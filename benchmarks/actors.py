@@ -34,9 +34,9 @@ from manyview.scale.chunk_collector import get_policy_weights
 from manyview.scale.cluster import connect, count_cpus
 from manyview.scale.replay_shard import ReplayShard
 from manyview.scale.trainer import ActorLearnerTrainer
-from manyview.train import OffPolicyTrainer, RunConfig, factory, load_preset
-from manyview.train.compute import configure_torch
-from manyview.train.trainer import AdvanceResult, Trainer
+from manyview.training import OffPolicyTrainer, RunConfig, factory, load_preset
+from manyview.training.compute import configure_torch
+from manyview.training.trainer import AdvanceResult, Trainer
 
 RENDERED = "dmc/quadruped_run"
 """Rendering takes nine tenths of a step without a GPU."""

@@ -23,7 +23,7 @@ from benchmarks.processes import find_descendants, read_private_mb
 from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
 from manyview.scale.cluster import connect
 from manyview.scale.replay_shard import Chunk, ReplayShard, sign_incarnation
-from manyview.train import RunConfig, factory
+from manyview.training import RunConfig, factory
 
 HERTZ = 10.0
 SENDERS = 2

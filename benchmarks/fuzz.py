@@ -22,8 +22,8 @@ import torch
 from manyview.data import ReplayBuffer, SegmentError
 from manyview.data.segment_format import DIGEST_BYTES, Segment, pack_segment
 from manyview.envs import View
-from manyview.train import checkpoint
-from manyview.train.checkpoint import (
+from manyview.training import checkpoint
+from manyview.training.checkpoint import (
     CHECKSUMS_FILE,
     MANIFEST_FILE,
     TENSORS_FILE,
@@ -31,8 +31,8 @@ from manyview.train.checkpoint import (
     CheckpointError,
     RunnerState,
 )
-from manyview.train.counters import Counters
-from manyview.train.resume import convert_load_errors, list_changes, parse_segments
+from manyview.training.counters import Counters
+from manyview.training.resume import convert_load_errors, list_changes, parse_segments
 
 BLOCK = 50_000
 STEPS = 6

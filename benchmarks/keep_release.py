@@ -15,8 +15,8 @@ from typing import Any
 
 import manyview
 from manyview.config.overrides import apply_overrides
-from manyview.train import RunConfig, RunDir, checkpoint, load_preset
-from manyview.train.runner import Runner
+from manyview.training import RunConfig, RunDir, checkpoint, load_preset
+from manyview.training.runner import Runner
 from manyview.utils.atomic_io import remove
 
 RELEASES = Path(__file__).parents[1] / "tests" / "fixtures" / "releases"

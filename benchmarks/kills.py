@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.launcher import COUNT_ONLY, COUNTED, ExitResult, Launcher, Request
 from benchmarks.run_comparison import compare_runs
-from manyview.train import RunDir
+from manyview.training import RunDir
 
 TINY = {
     "schedule.frames": 120,

@@ -181,8 +181,8 @@ def serve() -> None:
 
 
 def _import_everything() -> None:
-    from manyview.train import load_preset
-    from manyview.train.off_policy import OffPolicyTrainer
+    from manyview.training import load_preset
+    from manyview.training.off_policy import OffPolicyTrainer
 
     for name in ("manyview.cli.train", "dm_control.suite", "imageio.v2", "imageio_ffmpeg"):
         with suppress(ImportError):

@@ -17,8 +17,8 @@ from time import process_time
 import torch
 
 from manyview.config.overrides import apply_overrides
-from manyview.train import OffPolicyTrainer, RunConfig, RunDir, load_preset
-from manyview.train.runner import Runner
+from manyview.training import OffPolicyTrainer, RunConfig, RunDir, load_preset
+from manyview.training.runner import Runner
 from manyview.utils.resources import keep_freed_memory
 
 STEPS = 40

@@ -25,7 +25,7 @@ from manyview.mem import MEMRepresentation, MEMRepresentationConfig
 from manyview.mem.knn import Combine
 from manyview.methods import RE3, MEMBonus, MEMBonusConfig
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
-from manyview.train.update_benchmark import time_alternating
+from manyview.training.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 BATCH, VIEWS, FEATURES, K = 256, 3, 50, 3

@@ -27,7 +27,7 @@ from manyview.data.batch_augmentation import random_shift
 from manyview.nn.heads import TwinCritic, mlp
 from manyview.nn.optim import freeze
 from manyview.nn.soft_update import soft_update
-from manyview.train.update_benchmark import ACTIONS, CHANNELS, SIZE, make_random_batch, time_alternating
+from manyview.training.update_benchmark import ACTIONS, CHANNELS, SIZE, make_random_batch, time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 HIDDEN, LATENT, SHIFT, LR, TAU, STD, STD_CLIP = 1024, 50, 4, 1e-4, 0.01, 1.0, 0.3

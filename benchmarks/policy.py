@@ -20,9 +20,9 @@ from manyview.deploy import export
 from manyview.deploy.network import PolicyNetwork
 from manyview.deploy.policy import SavedPolicy, TorchPolicy
 from manyview.runtime import ActionBounds, PolicySpec, ViewSpec, onnx_policy
-from manyview.train.counters import Counters
-from manyview.train.factory import build_agent
-from manyview.train.update_benchmark import time_alternating
+from manyview.training.counters import Counters
+from manyview.training.factory import build_agent
+from manyview.training.update_benchmark import time_alternating
 
 NUM_OBSERVATIONS = 8
 ACTIONS_PER_ROUND = 5

@@ -20,7 +20,7 @@ import torch
 
 from manyview.agents import PPO
 from manyview.config.overrides import apply_overrides, merge_overrides
-from manyview.train import OnPolicyTrainer, load_preset
+from manyview.training import OnPolicyTrainer, load_preset
 from manyview.utils.resources import keep_freed_memory
 
 TASK = "procgen/bigfish"

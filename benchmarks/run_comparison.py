@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from manyview.data.segment_format import Segment
 from manyview.data.segment_log import SEGMENT_NAME, SegmentRef
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, checkpoint
-from manyview.train.resume import parse_segments
+from manyview.training import RunDir, checkpoint
+from manyview.training.resume import parse_segments
 
 PROCESS_KEYS = {"id", "started", "pid", "host", "commit"}
 """Manifest keys that differ between processes."""

@@ -22,7 +22,7 @@ from manyview.data.batch_augmentation import shift_views
 from manyview.envs import View
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Observation
-from manyview.train.update_benchmark import time_alternating
+from manyview.training.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 BATCH, STACK, N_STEP, EPISODE_STEPS = 256, 3, 3, 500

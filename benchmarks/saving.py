@@ -24,9 +24,9 @@ from manyview.data import AsyncWriter, ReplayBuffer, SegmentLog
 from manyview.data.segment_format import MAX_SEGMENT_STEPS, Segment, pack_segment
 from manyview.data.segment_log import SegmentJob
 from manyview.envs import View
-from manyview.train import RunDir, load_preset
-from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.runner import Runner
+from manyview.training import RunDir, load_preset
+from manyview.training.off_policy import OffPolicyTrainer
+from manyview.training.runner import Runner
 
 RUN_SAVES_EVERY_STEPS = 2_500
 """Agent steps between checkpoints in the preset `cpu`: 10,000 frames."""

@@ -26,8 +26,8 @@ from manyview.envs import View
 from manyview.methods import StoresFeatures
 from manyview.nn.optim import freeze
 from manyview.nn.soft_update import soft_update
-from manyview.train.factory import Shapes, build_agent
-from manyview.train.update_benchmark import time_alternating
+from manyview.training.factory import Shapes, build_agent
+from manyview.training.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 TASK = "dmc/pendulum_swingup"

@@ -29,8 +29,8 @@ from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.envs import ViewWarning
 from manyview.envs.dmc.env import DeepMindControl
 from manyview.envs.rendering.mujoco import _GLRenderer
-from manyview.train import RunConfig, RunDir, load_preset
-from manyview.train.runner import Runner
+from manyview.training import RunConfig, RunDir, load_preset
+from manyview.training.runner import Runner
 
 SAMPLE_S = 60.0
 WARM_UP = 0.2

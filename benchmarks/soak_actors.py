@@ -34,8 +34,8 @@ from benchmarks.processes import (
 )
 from benchmarks.soak import BARS, install_breakage, make_endless_config, measure_minute, summarize_drift
 from manyview.scale.cluster import connect, count_cpus
-from manyview.train import RunDir
-from manyview.train.runner import Runner
+from manyview.training import RunDir
+from manyview.training.runner import Runner
 
 FAULT_EVERY_S = 10.0
 HANGS_EVERY = 3

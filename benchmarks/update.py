@@ -20,7 +20,7 @@ from manyview.data.batch_augmentation import random_shift
 from manyview.methods import PixelEncoder, PixelEncoderConfig
 from manyview.methods.bonuses.mem import RewardFrames
 from manyview.nn.soft_update import soft_update
-from manyview.train.update_benchmark import (
+from manyview.training.update_benchmark import (
     ACTIONS,
     CHANNELS,
     SIZE,

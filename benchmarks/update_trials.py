@@ -17,7 +17,7 @@ import torch
 from benchmarks.small_update import BareSAC, Update
 from manyview.agents.encoded_batch import EncodedBatch
 from manyview.data import Batch
-from manyview.train.update_benchmark import time_alternating
+from manyview.training.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory
 
 NUM_WARMUP = 3

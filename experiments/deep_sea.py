@@ -22,9 +22,9 @@ from manyview.config.method import parse_method
 from manyview.config.overrides import to_plain
 from manyview.config.presets import apply_sections, load_preset
 from manyview.config.schema import RunConfig
-from manyview.train import factory
-from manyview.train.evaluation import evaluate_policy
-from manyview.train.runner import make_trainer
+from manyview.training import factory
+from manyview.training.evaluation import evaluate_policy
+from manyview.training.runner import make_trainer
 
 STUDY, VIEWS = "deep_sea", "depth+column"
 SEEDS = range(1, 11)

@@ -25,7 +25,7 @@ import numpy as np
 from experiments.games import play_random
 from experiments.tables import Row, append_rows, append_run, read_runs
 from manyview.config.method import parse_method
-from manyview.train.run_dir import RunDir
+from manyview.training.run_dir import RunDir
 
 WORK = Path("runs")
 SEEDS = (1, 2, 3)

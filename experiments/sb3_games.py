@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from manyview.envs import make_vector
 from manyview.methods import PixelEncoder
-from manyview.train import load_preset
+from manyview.training import load_preset
 
 EVERY = 50_000
 

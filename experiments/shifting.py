@@ -12,7 +12,7 @@ from torch import Tensor
 
 from manyview.config.overrides import apply_overrides
 from manyview.data.batch_augmentation import random_shift
-from manyview.train import factory, load_preset
+from manyview.training import factory, load_preset
 
 PRESETS = {"cpu": (1, 2, 4), "paper/dmc/drqv2": (4,)}
 TASKS = ("dmc/ball_in_cup_catch", "dmc/pendulum_swingup")

@@ -16,8 +16,8 @@ from pathlib import Path
 from experiments.tables import RESULTS, RunKey, append_run, read_runs
 from manyview.config.method import parse_method
 from manyview.scale.sweep import PlannedRun, read_sweep
-from manyview.train import RunDir
-from manyview.train.runner import Runner
+from manyview.training import RunDir
+from manyview.training.runner import Runner
 
 TRAIN_METRICS = ("critic_loss", "target_std", "value", "dormant_actor", "dormant_critic", "drift", "reward_int")
 """Training metrics that the table keeps of every run that has them."""

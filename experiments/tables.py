@@ -32,7 +32,7 @@ from manyview.methods import AGENTS
 from manyview.report.metrics_file import read_records
 from manyview.report.runs import METRICS_FILE, read_config
 from manyview.report.statistics import bootstrap_interval
-from manyview.train.run_dir import RunDir
+from manyview.training.run_dir import RunDir
 from manyview.utils.atomic_io import write_atomic
 
 RESULTS = Path(__file__).parents[1] / "results"

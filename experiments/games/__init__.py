@@ -12,7 +12,7 @@ from experiments.tables import Row, TableRun
 from manyview.envs import make_vector
 from manyview.envs.procgen.suite import SUITE
 from manyview.envs.vector import extract_finished_episodes
-from manyview.train.manifest import describe_commit
+from manyview.training.manifest import describe_commit
 
 STUDY = "games"
 GAMES = tuple(SUITE.tasks)

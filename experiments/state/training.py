@@ -23,7 +23,7 @@ from manyview.mem.knn import ReferenceSet, knn_distance
 from manyview.methods import AGENTS, Bonus, BuildContext, MEMBonusConfig
 from manyview.nn.normalization import make_reward_moments
 from manyview.nn.trunks import init_orthogonal
-from manyview.train.manifest import describe_commit
+from manyview.training.manifest import describe_commit
 
 Array = NDArray[np.float32]
 EVALUATION_SEED = 1_000

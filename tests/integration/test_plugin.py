@@ -12,7 +12,7 @@ from time import monotonic, sleep
 import pytest
 
 from benchmarks.run_comparison import compare_runs
-from manyview.train import RunDir
+from manyview.training import RunDir
 from tests.support.processes import ending
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "plugin"
@@ -23,7 +23,7 @@ TRAIN = [
     *("logging.checkpoint_every_frames=20", "logging.keep_replay=true", "agent.hidden=16", "bonus.hidden=16", "--out"),
 ]
 LAZY = """
-import sys, manyview, manyview.train, manyview.cli.train
+import sys, manyview, manyview.training, manyview.cli.train
 from manyview.envs.registration import list_suites, find_task
 from manyview.methods import BONUSES
 assert "example" in list_suites() and "surprise" in BONUSES

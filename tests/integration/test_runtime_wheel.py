@@ -13,7 +13,7 @@ import pytest
 import manyview
 from manyview.deploy.export import export_policy
 from manyview.deploy.export_check import list_view_subsets
-from manyview.train import RunDir, run
+from manyview.training import RunDir, run
 from tests.support.robots import train_robot
 from tests.support.runs import short_run
 

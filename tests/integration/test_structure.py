@@ -24,7 +24,7 @@ LAYERS = [
     "deploy",
     "scale",
     "report",
-    "train",
+    "training",
     "config",
     "agents",
     "methods",

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.update import PlainUpdate, count_gigaflops, measure_ratio
-from manyview.train.update_benchmark import BareNetworks, MEMUpdate, time_alternating
+from manyview.training.update_benchmark import BareNetworks, MEMUpdate, time_alternating
 from quality.plugin import Figure
 from tests.support.attempts import ATTEMPTS, least
 

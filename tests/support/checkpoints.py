@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from manyview.data import AsyncWriter, SegmentLog
-from manyview.train import RunConfig, checkpoint
-from manyview.train.checkpoint import RunnerState
-from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.resume import resume
+from manyview.training import RunConfig, checkpoint
+from manyview.training.checkpoint import RunnerState
+from manyview.training.off_policy import OffPolicyTrainer
+from manyview.training.resume import resume
 
 
 def save_moment(trainer: OffPolicyTrainer, log: SegmentLog, scribe: AsyncWriter, checkpoints: Path) -> None:

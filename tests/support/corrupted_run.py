@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from manyview.data import AsyncWriter, SegmentLog
-from manyview.train import RunConfig, RunDir, checkpoint
-from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.resume import ResumeInfo, resume
+from manyview.training import RunConfig, RunDir, checkpoint
+from manyview.training.off_policy import OffPolicyTrainer
+from manyview.training.resume import ResumeInfo, resume
 from tests.support.checkpoints import save_moment
 from tests.support.runs import short_run
 

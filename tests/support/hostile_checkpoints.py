@@ -20,8 +20,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from manyview.data.segment_format import HEADER, MAGIC, PART_SIZE
-from manyview.train import checkpoint
-from manyview.train.checkpoint import MANIFEST_FILE, TENSORS_FILE, VALUES_FILE
+from manyview.training import checkpoint
+from manyview.training.checkpoint import MANIFEST_FILE, TENSORS_FILE, VALUES_FILE
 from tests.support.corrupted_run import Victim
 
 Attack = Callable[[Victim], None]

@@ -6,9 +6,9 @@ import signal
 from time import sleep
 from typing import Any
 
-from manyview.train import RunConfig, signals
-from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.runner import Runner
+from manyview.training import RunConfig, signals
+from manyview.training.off_policy import OffPolicyTrainer
+from manyview.training.runner import Runner
 
 SMALL_BYTES = 8_000
 """Enough for records and manifests, too little for a checkpoint."""

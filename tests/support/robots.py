@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from manyview.envs import MultiView
 from manyview.runtime.inputs import Observation
-from manyview.train import RunDir, run
+from manyview.training import RunDir, run
 from tests.support.runs import short_run
 
 TASK = "tests.support.robots:make_env"

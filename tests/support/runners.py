@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.file_operations import Operation, intercept_operations
 from manyview.config.overrides import merge_overrides
 from manyview.report.metrics_file import read_records
-from manyview.train import RunConfig, RunDir
-from manyview.train.runner import Runner
+from manyview.training import RunConfig, RunDir
+from manyview.training.runner import Runner
 from tests.support.runs import short_run
 
 QUICK: dict[str, Any] = {

@@ -6,7 +6,7 @@ import gymnasium as gym
 
 from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.config.presets import apply_sections
-from manyview.train import RunConfig, load_preset
+from manyview.training import RunConfig, load_preset
 
 SHORT: dict[str, Any] = {
     "schedule": {"frames": 60, "random_steps": 20, "seed_frames": 30},

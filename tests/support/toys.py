@@ -4,9 +4,9 @@ from typing import Any
 
 from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.config.presets import apply_sections, load_preset
-from manyview.train import factory
-from manyview.train.evaluation import evaluate_policy
-from manyview.train.runner import make_trainer
+from manyview.training import factory
+from manyview.training.evaluation import evaluate_policy
+from manyview.training.runner import make_trainer
 
 EPISODES = 100
 TOYS: dict[str, Any] = {

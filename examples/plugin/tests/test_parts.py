@@ -6,7 +6,7 @@ import gymnasium as gym
 
 import manyview
 from manyview.envs.testing import EnvironmentContract
-from manyview.train.testing import CompositionContract
+from manyview.training.testing import CompositionContract
 
 
 class TestSurprise(CompositionContract):

@@ -13,9 +13,9 @@ from rich.text import Text
 from manyview.cli.arguments import print_line
 from manyview.report.curves import read_curve
 from manyview.report.runs import BrokenRunError
-from manyview.train import RunConfig, RunDir
-from manyview.train.loggers import Logger
-from manyview.train.resume import RESUME_MODES
+from manyview.training import RunConfig, RunDir
+from manyview.training.loggers import Logger
+from manyview.training.resume import RESUME_MODES
 from manyview.utils.text import sanitize_text
 
 LINE_INTERVAL_S = 30.0

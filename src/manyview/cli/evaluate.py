@@ -14,7 +14,7 @@ from manyview.report.curves import read_curve
 from manyview.report.policy_rollout import PolicyRollout, RunPlayer
 from manyview.report.runs import BrokenRunError
 from manyview.report.statistics import bootstrap_interval, format_mean
-from manyview.train.video import write_episode_video
+from manyview.training.video import write_episode_video
 from manyview.utils.text import format_count
 
 

@@ -22,7 +22,7 @@ from manyview.scale.paper import (
     select_runs,
 )
 from manyview.scale.sweep_estimate import GroupEstimate, estimate_groups, format_total
-from manyview.train import RunDir
+from manyview.training import RunDir
 from manyview.utils.text import format_count
 
 

@@ -8,9 +8,9 @@ from tyro.conf import Positional, arg
 from manyview.cli.arguments import OwnTaskOption, report_error
 from manyview.cli.settings import AcceptChangesFlag, AddressOption
 from manyview.cli.training import train_in_terminal
-from manyview.train import RunDir
-from manyview.train.resume import extend_run
-from manyview.train.saved_agent import check_trusted_task
+from manyview.training import RunDir
+from manyview.training.resume import extend_run
+from manyview.training.saved_agent import check_trusted_task
 
 RunArgument = Positional[Annotated[Path, arg(metavar="RUN", help="Run directory.")]]
 

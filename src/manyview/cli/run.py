@@ -161,7 +161,7 @@ def make_simulated_robot(
     policy: PolicyLike, path: Path, *, task: str | None, faults: Sequence[str], rate_hz: float
 ) -> SimulatedRobot:
     """Return a simulated robot of a task, with the settings of the run if `path` is one."""
-    from manyview.train import RunDir, factory  # torch, which a robot need not have
+    from manyview.training import RunDir, factory  # torch, which a robot need not have
 
     views, actions = policy.spec.views, getattr(policy.spec, "actions", None)
     names = [view.name for view in views]

@@ -7,7 +7,7 @@ from threading import Event, Thread
 from typing import BinaryIO
 
 from manyview.report.metrics_file import MAX_TAIL_BYTES
-from manyview.train.loggers import Logger
+from manyview.training.loggers import Logger
 from manyview.utils.files import open_regular
 from manyview.utils.json_io import parse_json
 

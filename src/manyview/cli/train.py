@@ -26,10 +26,10 @@ from manyview.config.overrides import to_plain
 from manyview.config.resolve import resolve_config
 from manyview.data import InsufficientSpaceError
 from manyview.envs.contract import EnvError
-from manyview.train import RunDir
-from manyview.train.dry_run import RunEstimate, estimate_run, format_estimate
-from manyview.train.run_dir import default_run_path
-from manyview.train.trainer import EngineError
+from manyview.training import RunDir
+from manyview.training.dry_run import RunEstimate, estimate_run, format_estimate
+from manyview.training.run_dir import default_run_path
+from manyview.training.trainer import EngineError
 
 
 def train(

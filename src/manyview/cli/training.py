@@ -18,14 +18,14 @@ from manyview.data import InsufficientSpaceError
 from manyview.envs.contract import ContractError, EnvError
 from manyview.report.curves import read_curve
 from manyview.report.runs import BrokenRunError, RunSummary, summarize_run
-from manyview.train import RunConfig, RunDir
-from manyview.train.checkpoint import list_checkpoints
-from manyview.train.loggers import Logger
-from manyview.train.resume import RunFinishedError, check_run
-from manyview.train.run_dir import SaveFailedError
-from manyview.train.runner import DivergedError, Runner, make_trainer
-from manyview.train.signals import exit_on_sigterm
-from manyview.train.trainer import EngineError, Trainer
+from manyview.training import RunConfig, RunDir
+from manyview.training.checkpoint import list_checkpoints
+from manyview.training.loggers import Logger
+from manyview.training.resume import RunFinishedError, check_run
+from manyview.training.run_dir import SaveFailedError
+from manyview.training.runner import DivergedError, Runner, make_trainer
+from manyview.training.signals import exit_on_sigterm
+from manyview.training.trainer import EngineError, Trainer
 
 EXIT_S = 4.0
 """Seconds that exit hooks of a tracker may take."""

@@ -21,8 +21,8 @@ from manyview.envs import Fault
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.report.policy_rollout import RunPlayer
 from manyview.report.statistics import bootstrap_interval
-from manyview.train import RunConfig, factory
-from manyview.train.factory import Shapes
+from manyview.training import RunConfig, factory
+from manyview.training.factory import Shapes
 
 MAX_ALL_SUBSETS = 4
 """Cameras up to which all subsets are played; with more, each camera alone and each camera missing."""

@@ -14,8 +14,8 @@ from manyview.envs.contract import ContractError, EnvError
 from manyview.runtime.inputs import Observation
 from manyview.runtime.policy import Policy
 from manyview.runtime.spec import ActionBounds, PolicySpec
-from manyview.train import factory
-from manyview.train.saved_agent import check_trusted_task
+from manyview.training import factory
+from manyview.training.saved_agent import check_trusted_task
 from manyview.utils.seeding import make_rng
 
 TOLERANCE = 1e-5

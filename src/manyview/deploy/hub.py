@@ -16,7 +16,7 @@ from manyview.deploy.model_card import default_pull_folder
 from manyview.deploy.shared_files import CURVE_FILE, EXPORT_DIR, MAX_FILES, VIDEO_FILE, check_complete, is_allowed
 from manyview.deploy.shared_run import list_evaluations, replace_shared_run, write_shared_run
 from manyview.runtime.policy_file import read_policy_file
-from manyview.train import RunDir, checkpoint
+from manyview.training import RunDir, checkpoint
 from manyview.utils.atomic_io import make_directory, write_new_file
 from manyview.utils.optional_imports import import_optional
 from manyview.utils.text import format_bytes, sanitize_text

@@ -11,7 +11,7 @@ from manyview.deploy.shared_files import CURVE_FILE, EXPORT_DIR, VIDEO_FILE
 from manyview.deploy.train_command import TrainCommand
 from manyview.report.statistics import bootstrap_interval
 from manyview.runtime.spec import PolicySpec
-from manyview.train.counters import Counters
+from manyview.training.counters import Counters
 from manyview.utils.text import sanitize_text
 
 LOCAL_FOLDER = "path/to/this/folder"

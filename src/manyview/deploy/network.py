@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from manyview.agents import Agent
 from manyview.runtime.spec import ACTIONS, MEMORY, NEXT_MEMORY, DiscreteActions, PolicySpec
-from manyview.train.factory import Shapes
+from manyview.training.factory import Shapes
 
 PREVIOUS_ACTION = "previous_action"
 """Part of a recurrent state that the policy's own output fills."""

@@ -18,13 +18,13 @@ from manyview.report.curves import read_curve
 from manyview.report.runs import BrokenRunError
 from manyview.runtime.policy import Arrays, Policy
 from manyview.runtime.spec import PolicySpec, VectorSpec
-from manyview.train import RunDir, checkpoint, factory
-from manyview.train.checkpoint import Checkpoint
-from manyview.train.compute import resolve_compute
-from manyview.train.counters import Counters
-from manyview.train.factory import Shapes
-from manyview.train.policy_spec import build_policy_spec, build_shapes
-from manyview.train.saved_agent import build_saved_agent, check_trusted_task
+from manyview.training import RunDir, checkpoint, factory
+from manyview.training.checkpoint import Checkpoint
+from manyview.training.compute import resolve_compute
+from manyview.training.counters import Counters
+from manyview.training.factory import Shapes
+from manyview.training.policy_spec import build_policy_spec, build_shapes
+from manyview.training.saved_agent import build_saved_agent, check_trusted_task
 
 SPEC_FIELD = "policy"
 """Field of the manifest with the spec of the policy."""

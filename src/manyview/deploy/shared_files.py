@@ -4,7 +4,7 @@ import re
 from pathlib import PurePosixPath
 
 from manyview.runtime.policy_file import MAX_MODEL_BYTES, MAX_SPEC_BYTES, MODEL_FILE, SPEC_FILE
-from manyview.train.checkpoint import MAX_FILE_BYTES as MAX_CHECKPOINT_BYTES
+from manyview.training.checkpoint import MAX_FILE_BYTES as MAX_CHECKPOINT_BYTES
 from manyview.utils.json_io import MAX_JSON_BYTES
 from manyview.utils.text import sanitize_text
 

@@ -28,10 +28,10 @@ from manyview.report.curves import group_curves, read_curve
 from manyview.report.metrics_file import read_records
 from manyview.report.plotting import draw_curves
 from manyview.report.runs import BrokenRunError, convert_read_errors, summarize_run
-from manyview.train import RunDir, checkpoint
-from manyview.train.checkpoint import Checkpoint
-from manyview.train.counters import Counters
-from manyview.train.run_dir import SHARED_FIELD, format_now
+from manyview.training import RunDir, checkpoint
+from manyview.training.checkpoint import Checkpoint
+from manyview.training.counters import Counters
+from manyview.training.run_dir import SHARED_FIELD, format_now
 from manyview.utils.atomic_io import make_directory, remove, rename, write_new_file
 from manyview.utils.files import TEMP_SUFFIX, read_bounded
 from manyview.utils.json_io import is_number

@@ -11,7 +11,7 @@ from manyview.config.overrides import to_plain
 from manyview.config.presets import BUILT_IN_PRESETS, load_preset, make_config
 from manyview.config.resolve import resolve_config
 from manyview.config.schema import RunConfig
-from manyview.train.resume import compare_leaves
+from manyview.training.resume import compare_leaves
 
 OWN_ARGUMENTS = ("task", "seed", "preset")
 """Settings that are arguments of the command themselves."""

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from manyview.train.acceptance import Acceptance, SectionResult
-from manyview.train.loggers import replace_non_finite
+from manyview.training.acceptance import Acceptance, SectionResult
+from manyview.training.loggers import replace_non_finite
 from manyview.utils.atomic_io import write_atomic
 from manyview.utils.json_io import dump_json
 

@@ -19,11 +19,11 @@ from manyview.envs.contract import EnvError
 from manyview.envs.suite import Levels
 from manyview.envs.views import Observation, ViewWarning
 from manyview.methods import Representation
-from manyview.train import RunConfig, RunDir, checkpoint, factory
-from manyview.train.compute import autocast, configure_torch, resolve_compute
-from manyview.train.evaluation import Evaluation, choose_starts, evaluate_policy
-from manyview.train.saved_agent import build_saved_agent, check_trusted_task
-from manyview.train.signals import EnvCallTracker
+from manyview.training import RunConfig, RunDir, checkpoint, factory
+from manyview.training.compute import autocast, configure_torch, resolve_compute
+from manyview.training.evaluation import Evaluation, choose_starts, evaluate_policy
+from manyview.training.saved_agent import build_saved_agent, check_trusted_task
+from manyview.training.signals import EnvCallTracker
 from manyview.utils.seeding import make_rng
 
 

@@ -19,9 +19,9 @@ from manyview.utils.json_io import is_count, is_number, read_json
 from manyview.utils.text import sanitize_text
 
 CONFIG_FILE, MANIFEST_FILE, METRICS_FILE = "config.json", "manifest.json", "metrics.jsonl"
-"""Files of a run, as `manyview.train.RunDir` names them."""
+"""Files of a run, as `manyview.training.RunDir` names them."""
 LOCK_FILE = "lock"
-"""File that the training process locks (`manyview.train.RunDir.lock`); the system releases it when the process ends."""
+"""File that the training process locks (`RunDir.lock`); the system releases it when the process ends."""
 MAX_DEPTH = 32
 """Depth of nested directories at which the search for runs stops."""
 MAX_NAME_CHARS = 200

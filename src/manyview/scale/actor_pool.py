@@ -11,9 +11,9 @@ from manyview.scale.chunk_collector import ChunkCollector, CollectStats
 from manyview.scale.ray_runtime import Handle, extract_cause, get_results, ray
 from manyview.scale.replay_shard import InsertResult, sign_incarnation
 from manyview.scale.shared_fs import enter_directory
-from manyview.train import RunConfig
-from manyview.train.factory import Shapes
-from manyview.train.trainer import EngineError
+from manyview.training import RunConfig
+from manyview.training.factory import Shapes
+from manyview.training.trainer import EngineError
 from manyview.utils.json_io import is_count
 
 CALLS_PER_ACTOR = 2

@@ -15,11 +15,11 @@ from manyview.data.chunks import pack_chunk
 from manyview.data.segment_format import MAX_SEGMENT_STEPS
 from manyview.methods import find_stored_features
 from manyview.scale.replay_shard import Chunk
-from manyview.train import RunConfig, factory
-from manyview.train.collector import Collector
-from manyview.train.compute import configure_torch
-from manyview.train.counters import Counters
-from manyview.train.factory import Shapes
+from manyview.training import RunConfig, factory
+from manyview.training.collector import Collector
+from manyview.training.compute import configure_torch
+from manyview.training.counters import Counters
+from manyview.training.factory import Shapes
 from manyview.utils.seeding import derive_seed
 
 Weights = Mapping[str, NDArray[Any]]

@@ -10,7 +10,7 @@ from tempfile import gettempdir
 from threading import Timer
 from typing import Any
 
-from manyview.train import RunConfig
+from manyview.training import RunConfig
 from manyview.utils.private_dir import make_private_directory
 from manyview.utils.resources import count_usable_cores
 

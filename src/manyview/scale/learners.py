@@ -22,12 +22,12 @@ from manyview.scale.heartbeat import Heartbeat, HeartbeatReader, send_heartbeats
 from manyview.scale.ray_runtime import Handle, extract_cause, import_ray_module
 from manyview.scale.shared_fs import check_marker, create_marker, enter_directory, retry_while_locked
 from manyview.scale.trainer import ActorLearnerTrainer
-from manyview.train import RunConfig, RunDir, factory
-from manyview.train.checkpoint import CHECKSUMS_FILE, FILES, deserialize_checkpoint, serialize_checkpoint
-from manyview.train.compute import autocast, configure_torch, resolve_compute, resolve_device
-from manyview.train.runner import Runner
-from manyview.train.signals import StopRequest, handle_stop_signals, set_current_request
-from manyview.train.trainer import EngineError
+from manyview.training import RunConfig, RunDir, factory
+from manyview.training.checkpoint import CHECKSUMS_FILE, FILES, deserialize_checkpoint, serialize_checkpoint
+from manyview.training.compute import autocast, configure_torch, resolve_compute, resolve_device
+from manyview.training.runner import Runner
+from manyview.training.signals import StopRequest, handle_stop_signals, set_current_request
+from manyview.training.trainer import EngineError
 from manyview.utils.atomic_io import remove, write_atomic
 from manyview.utils.seeding import derive_seed
 

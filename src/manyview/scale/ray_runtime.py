@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from manyview.train.signals import get_current_request
-from manyview.train.trainer import EngineError
+from manyview.training.signals import get_current_request
+from manyview.training.trainer import EngineError
 from manyview.utils.optional_imports import import_optional
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # otherwise Tune prints its own tables

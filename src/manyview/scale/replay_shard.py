@@ -15,8 +15,8 @@ from manyview.data import AsyncWriter, SegmentError, SegmentLog
 from manyview.data.chunks import ChunkSteps, append_chunk, unpack_chunk
 from manyview.data.segment_log import SegmentRef
 from manyview.scale.shared_fs import check_marker
-from manyview.train import RunConfig, factory
-from manyview.train.factory import Shapes
+from manyview.training import RunConfig, factory
+from manyview.training.factory import Shapes
 from manyview.utils.json_io import is_count
 from manyview.utils.seeding import derive_seed
 

@@ -33,9 +33,9 @@ from manyview.config.presets import apply_sections, choose_preset
 from manyview.envs.registration import find_task
 from manyview.report.runs import summarize_run
 from manyview.scale.search import Search, Values, format_directory_name, parse_search
-from manyview.train import RunConfig, RunDir, load_preset
-from manyview.train.resume import check_same_settings
-from manyview.train.run_dir import default_run_path, validate_directory_name
+from manyview.training import RunConfig, RunDir, load_preset
+from manyview.training.resume import check_same_settings
+from manyview.training.run_dir import default_run_path, validate_directory_name
 from manyview.utils.files import read_bounded
 from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number
 

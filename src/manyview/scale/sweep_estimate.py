@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from manyview.scale.sweep import PlannedRun
-from manyview.train import RunDir
-from manyview.train.dry_run import RunEstimate, estimate_run
+from manyview.training import RunDir
+from manyview.training.dry_run import RunEstimate, estimate_run
 from manyview.utils.text import format_bytes
 
 SECONDS_PER_HOUR = 3600.0

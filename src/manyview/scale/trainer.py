@@ -20,9 +20,9 @@ from manyview.scale.ray_runtime import Handle, get_results, ray, translate_ray_e
 from manyview.scale.replay_shard import ReplayShard
 from manyview.scale.shard_log import ShardedLog
 from manyview.scale.shared_fs import create_marker
-from manyview.train import RunConfig, factory
-from manyview.train.off_policy import ReplayTrainer
-from manyview.train.trainer import AdvanceResult, EngineError
+from manyview.training import RunConfig, factory
+from manyview.training.off_policy import ReplayTrainer
+from manyview.training.trainer import AdvanceResult, EngineError
 from manyview.utils.json_io import is_count
 
 MAX_CHUNKS_AHEAD = 2

@@ -13,9 +13,9 @@ from manyview.scale.ray_runtime import import_ray_module
 from manyview.scale.search import Range, Search, Values, format_directory_name
 from manyview.scale.shared_fs import check_marker, create_marker, enter_directory, retry_while_locked
 from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path
-from manyview.train import RunDir
-from manyview.train.resume import RunFinishedError
-from manyview.train.runner import Runner
+from manyview.training import RunDir
+from manyview.training.resume import RunFinishedError
+from manyview.training.runner import Runner
 from manyview.utils.atomic_io import remove
 from manyview.utils.files import open_no_follow
 from manyview.utils.optional_imports import import_optional

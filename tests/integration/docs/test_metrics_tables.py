@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 
 from manyview.config.method import parse_method
-from manyview.train import make_trainer
-from manyview.train.loggers import RecordKind
+from manyview.training import make_trainer
+from manyview.training.loggers import RecordKind
 from tests.support.runs import short_rollouts, short_run
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"

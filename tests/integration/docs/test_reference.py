@@ -12,8 +12,8 @@ from manyview.config.overrides import to_plain
 from manyview.config.schema import RunConfig
 from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig, OwnEncoderConfig, PixelEncoderConfig
 from manyview.methods.registry import Registry
-from manyview.train.checkpoint import FORMAT
-from manyview.train.resume import RESUME_MODES
+from manyview.training.checkpoint import FORMAT
+from manyview.training.resume import RESUME_MODES
 from tools.docs_reference import (
     COMMANDS_PAGE,
     SETTINGS_PAGE,

@@ -8,8 +8,8 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, manifest
-from manyview.train.runner import Runner
+from manyview.training import RunDir, manifest
+from manyview.training.runner import Runner
 from tests.support.runners import abandon, advance_to, quick_run
 
 CONFIG = quick_run()

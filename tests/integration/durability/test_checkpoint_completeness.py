@@ -16,8 +16,8 @@ import torch
 from benchmarks.run_comparison import compare_trees
 from manyview.envs import Fault, make
 from manyview.envs.wrappers.faults import FaultKind
-from manyview.train import RunDir, factory
-from manyview.train.runner import Runner
+from manyview.training import RunDir, factory
+from manyview.training.runner import Runner
 from tests.support.object_graph import values
 from tests.support.runners import abandon, advance_to
 from tests.support.runs import short_rollouts, short_run

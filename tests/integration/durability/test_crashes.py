@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.file_operations import WRITES, Operation, intercept_operations
 from benchmarks.run_comparison import compare_runs
-from manyview.train import RunDir, checkpoint, run
-from manyview.train.runner import Runner
+from manyview.training import RunDir, checkpoint, run
+from manyview.training.runner import Runner
 from tests.support.runners import Crash, abandon, advance_to, dying, quick_run
 
 CONFIG = quick_run()

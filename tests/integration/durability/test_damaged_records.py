@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, run
-from manyview.train.loggers import JsonLinesLogger
-from manyview.train.runner import Runner
+from manyview.training import RunDir, run
+from manyview.training.loggers import JsonLinesLogger
+from manyview.training.runner import Runner
 from tests.support.runners import abandon, advance_to, quick_run, warnings_of
 
 CONFIG = quick_run()

@@ -16,11 +16,11 @@ from benchmarks.launcher import Launcher, Request
 from benchmarks.run_comparison import compare_trees, load_comparable_state, read_replay
 from manyview.config.overrides import to_plain
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, checkpoint, run
-from manyview.train.run_dir import SaveFailedError
-from manyview.train.runner import Runner
+from manyview.training import RunDir, checkpoint, run
+from manyview.training.run_dir import SaveFailedError
+from manyview.training.runner import Runner
 from tests.support.runners import opened, quick_run, warnings_of
-from tests.unit.train.test_runner import poisoning
+from tests.unit.training.test_runner import poisoning
 
 CONFIG = quick_run()
 NEED_ROOM = ("create", "mkdir", "rename", "fsync", *WRITES)

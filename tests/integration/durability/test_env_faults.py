@@ -12,11 +12,11 @@ from benchmarks.soak import Breakage
 from manyview.envs import Fault, make
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, factory, run
-from manyview.train.runner import Runner
+from manyview.training import RunDir, factory, run
+from manyview.training.runner import Runner
 from tests.support.runners import abandon, advance_to, warnings_of
 from tests.support.runs import short_run
-from tests.unit.train.test_runner import poisoning
+from tests.unit.training.test_runner import poisoning
 
 # Cameras that are broken on purpose are also warned of; tests/unit/envs/wrappers/test_sanity.py has that.
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.run_comparison import compare_runs
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, run
-from manyview.train.off_policy import OffPolicyTrainer
-from manyview.train.runner import Runner
+from manyview.training import RunDir, run
+from manyview.training.off_policy import OffPolicyTrainer
+from manyview.training.runner import Runner
 from tests.support.runners import abandon, advance_to
 from tests.support.runs import short_run
 

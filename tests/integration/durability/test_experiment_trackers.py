@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.launcher import ChildProcess
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, run
-from manyview.train import loggers as records_module
-from manyview.train.loggers import WandbLogger
+from manyview.training import RunDir, run
+from manyview.training import loggers as records_module
+from manyview.training.loggers import WandbLogger
 from quality.plugin import Figure
 from tests.support.runners import quick_run, warnings_of
 

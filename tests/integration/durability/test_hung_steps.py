@@ -13,7 +13,7 @@ from benchmarks.kills import Case
 from benchmarks.launcher import ChildProcess, ExitResult, Launcher, Request
 from benchmarks.run_comparison import compare_runs
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir
+from manyview.training import RunDir
 from quality.plugin import Figure
 
 pytestmark = pytest.mark.xdist_group("processes")

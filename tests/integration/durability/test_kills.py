@@ -8,7 +8,7 @@ import pytest
 from benchmarks.kills import CASES, Case, run_by_command_line, run_reference, run_with_kills
 from benchmarks.launcher import Launcher
 from benchmarks.run_comparison import compare_runs
-from manyview.train import RunDir
+from manyview.training import RunDir
 
 KILLS = 5
 """Of each case: twenty-five in all. `python -m benchmarks.kills` makes two hundred."""

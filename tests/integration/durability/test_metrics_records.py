@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from manyview.train.loggers import JsonLinesLogger
+from manyview.training.loggers import JsonLinesLogger
 
 RECORDS = 3_000
 

@@ -11,7 +11,7 @@ from benchmarks.kills import Case
 from manyview.cli.main import main
 from manyview.envs.contract import MAX_FRAMES, ContractError, validate_info
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir
+from manyview.training import RunDir
 
 FAILS = "an environment that raises or exits ends the run with status 1 and one line; the log has the traceback"
 NEVER_ENDS = "an environment that never ends an episode: evaluations and videos are cut, and the limit is named"

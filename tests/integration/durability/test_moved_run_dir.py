@@ -14,9 +14,9 @@ from benchmarks.launcher import Launcher, Request
 from benchmarks.run_comparison import compare_runs
 from manyview.cli.main import main
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, run
-from manyview.train.run_dir import RunMovedError
-from manyview.train.runner import Runner
+from manyview.training import RunDir, run
+from manyview.training.run_dir import RunMovedError
+from manyview.training.runner import Runner
 from tests.support.runners import abandon, advance_to, opened, quick_run
 
 CONFIG = quick_run()

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from manyview.envs.rendering.mujoco import MujocoRenderer, RenderedViews
-from manyview.train import RunConfig, RunDir
-from manyview.train.compute import compute_fingerprint
-from manyview.train.resume import MachineChangedError, list_changes
-from manyview.train.runner import Runner
+from manyview.training import RunConfig, RunDir
+from manyview.training.compute import compute_fingerprint
+from manyview.training.resume import MachineChangedError, list_changes
+from manyview.training.runner import Runner
 from tests.support.runners import abandon, advance_to, quick_run
 
 HOLDS = pytest.mark.attack("A resume with other numerics or another OpenGL driver is refused, never called bit for bit")

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.kills import CASES
 from benchmarks.launcher import ChildProcess, Launcher, Request
 from benchmarks.run_comparison import find_leftovers
-from manyview.train import RunDir
+from manyview.training import RunDir
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 OF_A_RUN = {"config.json", "manifest.json", "metrics.jsonl", "lock", "checkpoints", "replay", "videos"}

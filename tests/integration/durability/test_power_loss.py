@@ -10,7 +10,7 @@ from benchmarks.file_operations import Operation, intercept_operations
 from benchmarks.power_loss import Disk, power_losses
 from benchmarks.run_comparison import compare_runs
 from manyview.report.runs import summarize_run
-from manyview.train import RunDir, checkpoint, run
+from manyview.training import RunDir, checkpoint, run
 from tests.support.runners import quick_run
 
 CONFIG = quick_run()

@@ -10,7 +10,7 @@ from benchmarks.kills import CASES, run_reference
 from benchmarks.launcher import ChildProcess, ExitResult, Launcher, Request
 from benchmarks.run_comparison import compare_trees, load_comparable_state, read_replay
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, checkpoint
+from manyview.training import RunDir, checkpoint
 from quality.plugin import Figure
 
 CASE = CASES[0]

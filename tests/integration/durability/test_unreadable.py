@@ -11,8 +11,8 @@ import pytest
 from benchmarks.file_operations import Operation, intercept_operations
 from benchmarks.run_comparison import compare_runs
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, checkpoint, run
-from manyview.train.runner import Runner
+from manyview.training import RunDir, checkpoint, run
+from manyview.training.runner import Runner
 from manyview.utils import files
 from tests.support.runners import abandon, advance_to, quick_run
 

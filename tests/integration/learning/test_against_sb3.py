@@ -13,7 +13,7 @@ from torch import Tensor
 from manyview.config.overrides import apply_overrides, merge_overrides
 from manyview.envs import make
 from manyview.methods import PixelEncoder, PixelEncoderConfig
-from manyview.train import OnPolicyTrainer, load_preset
+from manyview.training import OnPolicyTrainer, load_preset
 
 TASK, SEEDS = "toy/identity", range(1, 6)
 ENVS, STEPS, BATCH, EPOCHS, HIDDEN, LATENT = 16, 32, 128, 4, 64, 16

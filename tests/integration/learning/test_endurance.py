@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from manyview.train.runner import make_trainer
+from manyview.training.runner import make_trainer
 from tests.support.runs import short_rollouts, short_run
 
 

@@ -5,8 +5,8 @@ import pytest
 from manyview.config.overrides import apply_overrides
 from manyview.config.presets import apply_sections, load_preset
 from manyview.envs.toy import HiddenGoal
-from manyview.train import factory, make_trainer
-from manyview.train.evaluation import evaluate_policy
+from manyview.training import factory, make_trainer
+from manyview.training.evaluation import evaluate_policy
 from quality.plugin import Figure
 from tests.support.toys import TOYS
 

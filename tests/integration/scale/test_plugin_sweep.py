@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from manyview.train import RunDir
+from manyview.training import RunDir
 from tests.integration.test_plugin import PLUGIN
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.long]

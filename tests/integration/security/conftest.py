@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from manyview.train import RunDir
-from manyview.train.off_policy import OffPolicyTrainer
+from manyview.training import RunDir
+from manyview.training.off_policy import OffPolicyTrainer
 from tests.support.corrupted_run import Victim, config, make_run
 
 

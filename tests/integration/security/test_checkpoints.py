@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyview.train import checkpoint
-from manyview.train.resume import MachineChangedError
+from manyview.training import checkpoint
+from manyview.training.resume import MachineChangedError
 from quality.plugin import Figure
 from tests.support.corrupted_run import Victim
 from tests.support.hostile_checkpoints import ATTACKS, EXECUTED, edit, nested_object, put

@@ -9,10 +9,10 @@ import pytest
 
 from manyview.data import SegmentError
 from manyview.report.metrics_file import read_records
-from manyview.train import checkpoint
-from manyview.train.checkpoint import CheckpointError
-from manyview.train.resume import parse_segments
-from manyview.train.runner import Runner
+from manyview.training import checkpoint
+from manyview.training.checkpoint import CheckpointError
+from manyview.training.resume import parse_segments
+from manyview.training.runner import Runner
 from quality.plugin import Figure
 from tests.support.corrupted_run import Victim, config
 

@@ -11,7 +11,7 @@ import pytest
 from manyview.cli.main import main
 from manyview.deploy.hub import pull_run
 from manyview.deploy.shared_run import write_shared_run
-from manyview.train import checkpoint
+from manyview.training import checkpoint
 from tests.support.corrupted_run import Victim
 from tests.support.fake_hub import FakeHub, Repository, use_fake_hub
 

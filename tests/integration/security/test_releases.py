@@ -9,8 +9,8 @@ import pytest
 from benchmarks.keep_release import NEUTRAL, RELEASES
 from manyview.cli.main import main
 from manyview.report.policy_rollout import RunPlayer
-from manyview.train import RunDir, checkpoint
-from manyview.train.runner import Runner
+from manyview.training import RunDir, checkpoint
+from manyview.training.runner import Runner
 
 KEPT = sorted(path.name for path in RELEASES.iterdir())
 

@@ -11,8 +11,8 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.envs.visualization import save_image, write_video
-from manyview.train import RunDir, checkpoint
-from manyview.train.runner import Runner
+from manyview.training import RunDir, checkpoint
+from manyview.training.runner import Runner
 from manyview.utils.atomic_io import remove, write_atomic
 from tests.support.corrupted_run import Victim, config
 

@@ -10,8 +10,8 @@ from manyview.cli.main import main
 from manyview.config.overrides import apply_overrides, from_plain, nest_overrides, to_plain
 from manyview.data import InsufficientSpaceError
 from manyview.methods import AGENTS, REPRESENTATIONS
-from manyview.train import RunConfig, factory, load_preset
-from manyview.train.memory_estimate import read_resident_bytes, reset_peak_memory
+from manyview.training import RunConfig, factory, load_preset
+from manyview.training.memory_estimate import read_resident_bytes, reset_peak_memory
 from tests.support.corrupted_run import Victim, config
 from tests.support.runs import short_rollouts, short_run
 

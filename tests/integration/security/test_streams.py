@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from manyview.cli.main import main
-from manyview.train import RunDir
+from manyview.training import RunDir
 from tests.support.run_dirs import TASK, kept
 
 STREAMS = pytest.mark.attack("a closed or full stdout or stderr, or a reader that leaves, never ends in a traceback")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from manyview.train import OffPolicyTrainer, make_trainer
+from manyview.training import OffPolicyTrainer, make_trainer
 from tests.support.batches import agent, batch
 from tests.support.runs import short_rollouts, short_run
 

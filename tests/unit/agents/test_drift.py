@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from manyview.agents.drift import DriftMeter, compute_stored_drift
 from manyview.data import Batch
 from manyview.mem import EntropyBonus, EntropyBonusConfig, Features
-from manyview.train import make_trainer
+from manyview.training import make_trainer
 from tests.support.batches import agent, batch
 from tests.support.runs import short_rollouts, short_run
 

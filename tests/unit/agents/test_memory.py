@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from manyview.methods.recurrent import Memory
-from manyview.train import factory
-from manyview.train.evaluation import evaluate_policy
-from manyview.train.off_policy import OffPolicyTrainer
+from manyview.training import factory
+from manyview.training.evaluation import evaluate_policy
+from manyview.training.off_policy import OffPolicyTrainer
 from tests.support.batches import agent as make_feed_forward
 from tests.support.checkpoints import twins
 from tests.support.runs import short_run

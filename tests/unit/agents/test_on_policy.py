@@ -13,8 +13,8 @@ from manyview.methods import AGENTS, BuildContext
 from manyview.methods.registry import Part
 from manyview.nn.heads import mlp
 from manyview.nn.optim import make_adam, optimizer_step
-from manyview.train import RunDir, run
-from manyview.train.testing import CompositionContract
+from manyview.training import RunDir, run
+from manyview.training.testing import CompositionContract
 from tests.support.runs import SHORT_ROLLOUTS, short_run
 
 

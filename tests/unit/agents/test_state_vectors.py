@@ -11,7 +11,7 @@ from manyview.agents import SAC, ActionSpec, Agent, DrQv2, DrQv2Config
 from manyview.agents.base import check_state_vectors
 from manyview.envs import StateVector
 from manyview.methods import BuildContext
-from manyview.train.runner import make_trainer
+from manyview.training.runner import make_trainer
 from tests.support.batches import ACTIONS, SHAPE, VIEWS, agent, batch
 from tests.support.runs import short_rollouts, short_run
 from tests.support.state_vectors import VECTOR_SIZE, vector_batch

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.run_comparison import compare_trees
-from manyview.train import factory, make_trainer
-from manyview.train.evaluation import evaluate_policy
+from manyview.training import factory, make_trainer
+from manyview.training.evaluation import evaluate_policy
 from tests.support.batches import agent, batch
 from tests.support.runs import short_rollouts, short_run
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyview.cli.main import main
-from manyview.train import acceptance as kit
+from manyview.training import acceptance as kit
 
 
 def succeed(_: kit.Acceptance, figures: dict[str, Any]) -> None:

@@ -108,7 +108,7 @@ def test_nothing_is_built() -> None:
 import sys
 from manyview.cli.main import main
 assert main(["config", "show", "dmc/walker_walk"]) == 0
-print("# imported:", *(name for name in ("mujoco", "dm_control", "ray", "manyview.train") if name in sys.modules))
+print("# imported:", *(name for name in ("mujoco", "dm_control", "ray", "manyview.training") if name in sys.modules))
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (shown.returncode, shown.stderr) == (0, "")

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from manyview.cli.display import LiveDisplay, PlainDisplay
-from manyview.train import RunDir, load_preset
+from manyview.training import RunDir, load_preset
 
 INERT = pytest.mark.attack("names in a foreign run move no cursor, forge no row and are no formula in a plot")
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202e"

@@ -12,8 +12,8 @@ from manyview.config.overrides import apply_overrides
 from manyview.envs import View
 from manyview.report.metrics_file import read_records
 from manyview.report.policy_rollout import PolicyRollout, RunPlayer, list_absent_views
-from manyview.train import RunDir, load_preset, run
-from manyview.train.video import format_captions
+from manyview.training import RunDir, load_preset, run
+from manyview.training.video import format_captions
 from tests.support.run_dirs import TASK, TINY, kept
 
 CAMERAS = ("upright", "lying")

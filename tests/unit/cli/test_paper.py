@@ -13,7 +13,7 @@ from manyview.cli.main import main
 from manyview.report.runs import METRICS_FILE
 from manyview.scale.paper import FIGURES, plan_methods, read_figure
 from manyview.scale.sweep import PlannedRun
-from manyview.train import RunDir
+from manyview.training import RunDir
 from tests.support.run_dirs import record
 
 

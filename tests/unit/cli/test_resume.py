@@ -11,8 +11,8 @@ import pytest
 from manyview.cli.main import main
 from manyview.cli.training import format_outcome
 from manyview.report.runs import summarize_run
-from manyview.train import RunDir, run
-from manyview.train.runner import Runner
+from manyview.training import RunDir, run
+from manyview.training.runner import Runner
 from tests.support.runners import abandon, advance_to
 from tests.support.runs import short_run
 

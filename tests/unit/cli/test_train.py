@@ -10,7 +10,7 @@ from rich.console import Console
 
 from manyview.cli.display import LiveDisplay, PlainDisplay, draw_sparkline
 from manyview.cli.main import main
-from manyview.train import RunDir
+from manyview.training import RunDir
 from tests.support.runs import short_run
 
 TASK = "toy/hidden_goal_continuous"

@@ -7,7 +7,7 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.report.metrics_file import read_records
-from manyview.train import RunDir, checkpoint
+from manyview.training import RunDir, checkpoint
 
 pytestmark = pytest.mark.simulator
 

@@ -12,7 +12,7 @@ from manyview.config.method import parse_method
 from manyview.config.overrides import apply_overrides, to_plain
 from manyview.config.presets import BUILT_IN_PRESETS, load_preset
 from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig
-from manyview.train import RunConfig, RunDir, make_config
+from manyview.training import RunConfig, RunDir, make_config
 from manyview.utils.docstrings import read_class_doc, read_field_docs
 from tests.unit.config.test_method import METHODS
 

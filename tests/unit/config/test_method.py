@@ -8,7 +8,7 @@ import pytest
 
 from manyview.config.method import format_method, parse_method
 from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
-from manyview.train import make_config
+from manyview.training import make_config
 
 BUILT_IN = {
     "agent": ("drqv2", "ppo", "sac"),

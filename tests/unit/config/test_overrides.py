@@ -14,7 +14,7 @@ from manyview.config.overrides import (
     to_plain,
 )
 from manyview.methods import MEMBonusConfig, RE3Config
-from manyview.train import RunConfig
+from manyview.training import RunConfig
 from manyview.utils.validation import SettingError
 from tests.support.runs import short_run
 

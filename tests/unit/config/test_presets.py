@@ -12,7 +12,7 @@ import torch
 from manyview.config.presets import BUILT_IN_PRESETS, choose_preset, list_presets, read_preset
 from manyview.envs import View, get_views, list_tasks, make
 from manyview.methods import BONUSES, RE3, BonusConfig, register_bonus
-from manyview.train import RunConfig, factory, load_preset, make_config
+from manyview.training import RunConfig, factory, load_preset, make_config
 
 TASK = "dmc/cheetah_run"
 Read = Callable[[RunConfig], object]

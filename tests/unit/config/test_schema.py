@@ -10,7 +10,7 @@ from manyview.config.overrides import apply_overrides
 from manyview.config.presets import load_preset
 from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig, OwnEncoderConfig, RunSettings
 from manyview.methods.registry import Part
-from manyview.train import RunConfig, make_config
+from manyview.training import RunConfig, make_config
 from manyview.utils.validation import SettingError
 
 TASK = "toy/hidden_goal_continuous"

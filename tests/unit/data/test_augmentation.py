@@ -48,7 +48,7 @@ def test_a_picture_depends_on_its_key_and_on_nothing_else(how: Augmentation) -> 
 
 @pytest.mark.parametrize("how", EVERY)
 def test_nothing_is_made_on_another_device_than_the_images(how: Augmentation) -> None:
-    """See tests/unit/train/test_devices.py."""
+    """See tests/unit/training/test_devices.py."""
     images, key = pictures(4), key_of(4)
     with torch.device("meta"):
         assert augment(images, key, how).device == images.device

@@ -24,7 +24,7 @@ from manyview.deploy.camera_value import (
     measure_cameras,
 )
 from manyview.report.policy_rollout import RandomPolicy, RunPlayer
-from manyview.train import RunDir, load_preset, run
+from manyview.training import RunDir, load_preset, run
 from tests.support.run_dirs import TASK, TINY
 
 CAMERAS = ("upright", "lying")

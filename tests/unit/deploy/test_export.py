@@ -24,9 +24,9 @@ from manyview.deploy.policy import SavedPolicy, TorchPolicy, load_saved_policy
 from manyview.envs import View
 from manyview.runtime import ActionBounds, DiscreteActions, Policy, PolicySpec, VectorSpec, ViewSpec, onnx_policy
 from manyview.runtime.onnx_policy import OnnxPolicy
-from manyview.train import RunDir, factory, run
-from manyview.train.counters import Counters
-from manyview.train.factory import Shapes
+from manyview.training import RunDir, factory, run
+from manyview.training.counters import Counters
+from manyview.training.factory import Shapes
 from tests.support.robots import TASK, draw_frames, hide, train_robot
 from tests.support.runs import short_rollouts, short_run
 

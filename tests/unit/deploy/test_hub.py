@@ -15,7 +15,7 @@ from manyview.cli.main import main
 from manyview.deploy.hub import check_repository, pull_run, push_run
 from manyview.deploy.shared_run import write_shared_run
 from manyview.report.policy_rollout import RunPlayer
-from manyview.train import RunDir, run
+from manyview.training import RunDir, run
 from tests.support.fake_hub import TOKEN, FakeHub, Repository, format_sha, serve_hub, use_fake_hub
 from tests.support.robots import TASK, train_robot
 from tests.support.runs import short_run

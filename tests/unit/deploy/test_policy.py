@@ -17,8 +17,8 @@ from manyview.envs import MASK, Fault
 from manyview.report.policy_rollout import RunPlayer
 from manyview.runtime import ActionBounds, Policy, PolicySpec
 from manyview.runtime.image_resize import resize_image
-from manyview.train import RunDir, checkpoint, factory, run
-from manyview.train.preprocessing import prepare_observation
+from manyview.training import RunDir, checkpoint, factory, run
+from manyview.training.preprocessing import prepare_observation
 from tests.support import robots
 from tests.support.robots import CAMERA_SHAPE, HIGH, LOW, SIZES, TASK, draw_frames, hide, train_robot
 from tests.support.runs import short_rollouts, short_run

@@ -24,7 +24,7 @@ from manyview.deploy.train_command import build_train_command, strip_paths
 from manyview.report.policy_rollout import RunPlayer
 from manyview.report.runs import summarize_run
 from manyview.report.statistics import bootstrap_interval
-from manyview.train import RunConfig, RunDir, load_preset, make_config, run
+from manyview.training import RunConfig, RunDir, load_preset, make_config, run
 from manyview.utils.atomic_io import remove
 from tests.support.robots import TASK, train_robot
 from tests.support.runs import short_rollouts, short_run

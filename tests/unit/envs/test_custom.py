@@ -13,7 +13,7 @@ from manyview.envs.contract import EnvError
 from manyview.envs.custom import parse_argument
 from manyview.envs.toy import HiddenGoal
 from manyview.envs.views import Observation
-from manyview.train.run_dir import default_run_path
+from manyview.training.run_dir import default_run_path
 
 CALLS: list[dict[str, Any]] = []
 MODULE = __name__

@@ -12,7 +12,7 @@ from manyview.data import Batch, RolloutBuffer
 from manyview.data.batch import get_next
 from manyview.methods import BONUSES, Bonus, BonusConfig, BuildContext
 from manyview.methods.registry import Part
-from manyview.train.testing import CompositionContract
+from manyview.training.testing import CompositionContract
 
 
 class TestParts(CompositionContract):

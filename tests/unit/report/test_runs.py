@@ -27,13 +27,13 @@ from manyview.report.runs import (
     summarize_run,
     summarize_runs,
 )
-from manyview.train import RunDir, load_preset, run
+from manyview.training import RunDir, load_preset, run
 from tests.support.run_dirs import TASK, TINY, kept, record
 
 BEGIN_AND_WAIT = """
 import sys, time
 from pathlib import Path
-from manyview.train import RunDir
+from manyview.training import RunDir
 from tests.support.run_dirs import kept
 lock = RunDir(kept(Path(sys.argv[1]), [3.0, 4.0], end=None)).lock()
 print("begun", flush=True)

@@ -10,7 +10,7 @@ from manyview.scale import actor_pool as module
 from manyview.scale.actor_pool import ActorLost, ActorPool, Delivery
 from manyview.scale.chunk_collector import CollectStats
 from manyview.scale.replay_shard import InsertResult, sign_incarnation
-from manyview.train import factory
+from manyview.training import factory
 from tests.support.runs import short_run
 
 CHUNK = 10

@@ -16,7 +16,7 @@ from manyview.data.chunks import ChunkSteps, unpack_chunk
 from manyview.methods import AGENTS, BONUSES, RE3, REPRESENTATIONS, PixelEncoder, PixelEncoderConfig, RE3Config
 from manyview.methods.interfaces import BuildContext
 from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
-from manyview.train import RunConfig, factory
+from manyview.training import RunConfig, factory
 from tests.support.runs import short_run
 
 STEPS = 10

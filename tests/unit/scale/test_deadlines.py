@@ -13,8 +13,8 @@ from manyview.scale import actor_pool, ray_runtime, shard_log
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.ray_runtime import get_results
 from manyview.scale.shard_log import ShardedLog
-from manyview.train.signals import StopRequest, get_current_request, set_current_request
-from manyview.train.trainer import EngineError
+from manyview.training.signals import StopRequest, get_current_request, set_current_request
+from manyview.training.trainer import EngineError
 from tests.unit.scale.test_actor_pool import CHUNK, World, fleet_of
 
 HUNG = "a shard that hangs is named within a deadline, and a stop that is requested meanwhile leaves within seconds"

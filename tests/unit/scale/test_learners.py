@@ -19,8 +19,8 @@ from benchmarks.run_comparison import compare_trees
 from manyview.agents import OffPolicyAgent
 from manyview.data import Batch
 from manyview.scale.learners import _broadcast_files
-from manyview.train import RunConfig, factory
-from manyview.train.checkpoint import deserialize_checkpoint, serialize_checkpoint
+from manyview.training import RunConfig, factory
+from manyview.training.checkpoint import deserialize_checkpoint, serialize_checkpoint
 from quality.plugin import Figure
 from tests.support.processes import ending
 from tests.support.runs import short_run

@@ -11,7 +11,7 @@ import manyview
 from manyview.envs.registration import find_task, resolve_settings
 from manyview.scale.paper import FIGURES, PaperFigure, plan_methods, read_figure, select_runs
 from manyview.scale.sweep import PlannedRun
-from manyview.train import RunConfig
+from manyview.training import RunConfig
 
 
 def plan(figure: PaperFigure, method: str) -> list[PlannedRun]:

@@ -19,8 +19,8 @@ from manyview.scale import ray_runtime
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
 from manyview.scale.replay_shard import MAX_FAIR_SHARES, Chunk, ReplayShard, sign_incarnation
-from manyview.train import RunConfig, factory, load_preset
-from manyview.train.dry_run import estimate_run
+from manyview.training import RunConfig, factory, load_preset
+from manyview.training.dry_run import estimate_run
 from manyview.utils.atomic_io import write_atomic
 from tests.support.damage import flip_a_bit
 from tests.support.runs import short_run

@@ -12,7 +12,7 @@ import pytest
 from manyview.config.overrides import apply_overrides, to_plain
 from manyview.scale.search import Range, format_directory_name, parse_search
 from manyview.scale.sweep import Sweep, compute_mean_return, read_sweep
-from manyview.train import RunConfig
+from manyview.training import RunConfig
 
 HEAD = 'tasks = ["toy/identity_continuous"]\nmethods = ["drqv2+none"]\npreset = "minute"\nout = "searched"\n'
 SETTINGS = """

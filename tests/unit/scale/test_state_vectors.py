@@ -11,7 +11,7 @@ from manyview.scale import batch_loader
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
 from manyview.scale.replay_shard import ReplayShard
-from manyview.train import RunConfig, factory
+from manyview.training import RunConfig, factory
 from tests.support.runs import short_run
 from tests.unit.scale.test_replay_shard import KEY, signed
 

@@ -13,7 +13,7 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.scale.sweep import read_sweep
-from manyview.train import RunDir
+from manyview.training import RunDir
 
 SHORT = """
 preset = "minute"

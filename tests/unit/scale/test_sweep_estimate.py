@@ -12,7 +12,7 @@ from manyview.cli.main import main
 from manyview.scale import sweep_estimate
 from manyview.scale.sweep import PlannedRun
 from manyview.scale.sweep_estimate import GroupEstimate, estimate_groups, format_total
-from manyview.train import RunConfig, RunDir
+from manyview.training import RunConfig, RunDir
 from tests.support.runs import short_run
 
 

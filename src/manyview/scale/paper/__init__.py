@@ -15,7 +15,7 @@ import numpy as np
 from manyview.report.curves import Curve, CurveGroup, ReturnSource, read_curve
 from manyview.report.runs import BrokenRunError
 from manyview.scale.sweep import PlannedRun, Sweep, check_choice, read_sweep
-from manyview.train import RunDir
+from manyview.training import RunDir
 
 Size = Literal["paper", "cpu"]
 FIGURES: Mapping[str, Path] = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.toml"))}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from manyview.methods import APT, APTConfig
 from manyview.methods.representations.pixel import PixelFeatures
-from manyview.train import make_trainer
+from manyview.training import make_trainer
 from tests.support.batches import batch
 from tests.support.dynamics import SIZES, build, draw_masked, embed, in_float64, measure
 from tests.support.runs import short_rollouts

@@ -8,7 +8,7 @@ import torch
 
 from manyview.data import Batch
 from manyview.methods import ICM, ICMConfig
-from manyview.train import make_trainer
+from manyview.training import make_trainer
 from manyview.utils.validation import SettingError
 from tests.support.batches import agent, batch
 from tests.support.dynamics import SIZES, build, compute_errors, draw_masked, in_float64

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from manyview.methods import MEMBonusConfig
-from manyview.train import factory
-from manyview.train.evaluation import evaluate_policy
-from manyview.train.runner import make_trainer
+from manyview.training import factory
+from manyview.training.evaluation import evaluate_policy
+from manyview.training.runner import make_trainer
 from manyview.utils.validation import SettingError
 from tests.support.runs import short_rollouts, short_run
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from manyview.methods import RE3, RE3Config
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
-from manyview.train import OffPolicyTrainer
+from manyview.training import OffPolicyTrainer
 from tests.support.runs import short_run
 
 K = 12  # a toy shows few different pictures: the nearest are equal

@@ -22,7 +22,7 @@ from manyview.methods.bonuses.stored_search import StoredNeighborSearch
 from manyview.scale import ray_runtime
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.replay_shard import ReplayShard
-from manyview.train import factory
+from manyview.training import factory
 from tests.support.replay import Noise, ProjectPixels, copied, equal_batches, experience, live, replay_for
 from tests.unit.data.test_replay_buffer import ALL_GONE, FAULTS
 from tests.unit.scale.test_replay_shard import KEY, Here, parcels, setting, written

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from manyview.methods import VCSE, HasCritic, VCSEConfig
 from manyview.methods.bonuses.vcse import compute_conditional_entropy
-from manyview.train import make_trainer
+from manyview.training import make_trainer
 from tests.support.batches import agent, batch
 from tests.support.dynamics import SIZES, build, draw_masked, embed, in_float64, measure
 from tests.support.runs import short_run

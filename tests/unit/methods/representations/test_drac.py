@@ -20,8 +20,8 @@ from manyview.envs import list_tasks
 from manyview.methods import REPRESENTATIONS, BuildContext, DrAC, UCBDrACConfig
 from manyview.methods.representations.drac import ARMS
 from manyview.nn.module_state import get_module_state, load_module_state
-from manyview.train import factory, make_trainer
-from manyview.train.on_policy import OnPolicyTrainer
+from manyview.training import factory, make_trainer
+from manyview.training.on_policy import OnPolicyTrainer
 from tests.support.runs import short_rollouts
 
 ROWS, ACTIONS = 12, 3

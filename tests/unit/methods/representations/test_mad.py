@@ -12,7 +12,7 @@ from manyview.agents import DrQv2
 from manyview.agents.encoded_batch import TrainingInputs
 from manyview.config.overrides import apply_overrides
 from manyview.methods import MAD, MADConfig
-from manyview.train import make_config
+from manyview.training import make_config
 from tests.support.batches import ACTIONS, SHAPE, agent, batch
 
 ROWS, WEIGHT, STD = 6, 0.2, 0.3

@@ -1,0 +1,140 @@
+"""What a run will take, said beforehand."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from manyview.data import ReplayBuffer
+from manyview.training import dry_run, factory
+from manyview.training import trainer as trainer_module
+from manyview.training.dry_run import RunEstimate, estimate_run, format_estimate
+from manyview.training.memory_estimate import estimate_rollout_state_bytes
+from manyview.training.off_policy import OffPolicyTrainer
+from manyview.training.on_policy import OnPolicyTrainer
+from manyview.training.run_dir import RunDir
+from tests.support.runs import short_rollouts, short_run
+
+
+@pytest.mark.quality("E4")
+@pytest.mark.parametrize(
+    ("method", "bonus", "feature_bytes"),
+    [
+        ("drqv2+mem", {}, 0),
+        ("drqv2+mem", {"search": "buffer", "bank": 0}, 3 * 4 * 4),  # two views and their mean, of 4 float32
+        ("drqv2+re3", {}, 2 * 4 * 4),
+        ("drqv2+rnd", {}, 0),
+    ],
+)
+def test_the_planned_replay_and_parameters_are_those_of_the_run(
+    method: str, bonus: dict[str, Any], feature_bytes: int
+) -> None:
+    config = short_run(method, replay={"capacity": 3_000}, bonus=bonus)
+    planned, trainer = estimate_run(config), OffPolicyTrainer(config)
+    assert planned.data_bytes == trainer.replay.nbytes
+    features = trainer.replay.features
+    assert (0 if features is None else features.nbytes) == 3_000 * feature_bytes
+    assert planned.parameters == sum(parameter.numel() for parameter in trainer.agent.parameters())
+
+
+def test_hours_follow_from_steps_updates_and_evaluations() -> None:
+    config = short_run(schedule={"frames": 1_000, "seed_frames": 100, "update_every_steps": 3})
+    planned = estimate_run(config)
+    assert planned.updates == 300
+    least = 1_000 * planned.step_s + 300 * planned.update_s
+    assert least < planned.seconds == pytest.approx(least + (1 + 1_000 / 30) * planned.evaluation_s)
+
+
+def test_planning_leaves_no_folder_for_the_replay(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("replay") / "inside"
+    estimate_run(short_run(replay={"directory": str(folder)}))
+    assert not folder.exists()
+
+
+def test_the_memory_of_a_long_rollout_is_planned_though_a_short_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        trainer_module,
+        "estimate_update_bytes",
+        lambda agent, config, shapes: estimate_rollout_state_bytes(agent, config, shapes),
+    )
+    config = short_rollouts(rollout={"envs": 4, "steps": 20_000})
+    trained = OnPolicyTrainer(config)
+    assert estimate_run(config).update_bytes == estimate_rollout_state_bytes(trained.agent, config, trained.shapes)
+
+
+def test_a_trial_of_many_environments_has_room_for_the_neighbours() -> None:
+    assert estimate_run(short_rollouts(rollout={"envs": 30, "steps": 10}, bonus={"k": 7})).step_s > 0
+
+
+def test_without_evaluations_planning_makes_no_environment_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factory, "make_env", lambda *_, **__: pytest.fail("there is one robot"))
+    assert estimate_run(short_rollouts(evaluation={"episodes": 0})).evaluation_s == 0
+
+
+def time_search(monkeypatch: pytest.MonkeyPatch, *, steps: int, free_bytes: int, **changes: Any) -> tuple[float, int]:
+    """Time a search that takes 1 µs per row it reads; return the time and the rows of the replay buffer."""
+    config = short_run("drqv2+re3", **changes)
+    lengths, max_rows = [], config.bonus.max_rows
+
+    def search(replay: ReplayBuffer, indices: Any, *_: object, horizon: int, **__: object) -> None:
+        assert replay.features is not None
+        assert replay.features.shape == (horizon, 2, 4)
+        assert replay.features.std() > 0.9, "equal features would be read from the cache"
+        assert len(indices) == config.replay.batch_size
+        assert indices.max() < horizon - 1
+        lengths.append(horizon)
+
+    def time_call(work: Any) -> float:
+        work()
+        return 1e-6 * min(lengths[-1], max_rows or lengths[-1])
+
+    monkeypatch.setattr(dry_run, "_time_call", time_call)
+    monkeypatch.setattr(dry_run, "get_free_memory_bytes", lambda: free_bytes)
+    agent = SimpleNamespace(neighbor_search=search, bonus=SimpleNamespace(feature_shape=(2, 4)))
+    shapes: Any = SimpleNamespace(views=[SimpleNamespace(name="side"), SimpleNamespace(name="back")])
+    return dry_run._time_search(agent, config, shapes, steps=steps), lengths[0]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "max_rows", "seconds"), [(200, None, 2e-4), (9_000, None, 5e-3), (9_000, 50, 5e-5)]
+)
+@pytest.mark.parametrize(("free_rows", "fits"), [(100_000, True), (150, False)])
+def test_a_search_is_timed_in_a_replay_buffer_as_full_as_the_run_leaves_it(
+    monkeypatch: pytest.MonkeyPatch, capacity: int, max_rows: int | None, seconds: float, free_rows: int, fits: bool
+) -> None:
+    """With too little memory, in fewer rows: the time is proportional to those that a search reads."""
+    found, rows = time_search(
+        monkeypatch,
+        steps=5_000,
+        free_bytes=4 * free_rows * 2 * 4 * 4,  # a quarter of it for rows of 2 groups of 4 float32
+        replay={"capacity": capacity},
+        bonus={"max_rows": max_rows},
+    )
+    assert rows == (min(capacity, 5_000) if fits else free_rows)
+    assert found == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "max_rows", "seed_frames"), [(5_000, None, 10), (400, None, 10), (400, 100, 10), (400, None, 600)]
+)
+def test_the_duration_counts_the_search_of_every_update(capacity: int, max_rows: int | None, seed_frames: int) -> None:
+    config = short_run(
+        "drqv2+re3",
+        schedule={"frames": 1_000, "seed_frames": seed_frames, "update_every_steps": 1},
+        replay={"capacity": capacity},
+        bonus={"max_rows": max_rows},
+    )
+    planned = RunEstimate(config, ("side",), 1, 0, 0, None, None, step_s=0.0, update_s=0.0, evaluation_s=0.0)
+    searched = [min(step, capacity, max_rows or step) for step in range(seed_frames, 1_000)]
+    final = min(1_000, capacity, max_rows or 1_000)
+    assert planned.seconds == 0
+    assert replace(planned, search_s=final * 1e-6).seconds == pytest.approx(1e-6 * sum(searched), rel=2e-3)
+
+
+def test_the_estimate_shows_the_search_of_a_bonus_that_stores_features(tmp_path: Path) -> None:
+    for method, is_shown in (("drqv2+re3", True), ("drqv2+mem", False)):
+        planned = estimate_run(short_run(method))
+        assert (planned.search_s > 0) == is_shown
+        assert any(line.startswith("search time") for line in format_estimate(planned, RunDir(tmp_path))) == is_shown

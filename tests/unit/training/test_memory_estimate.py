@@ -1,0 +1,86 @@
+"""How much memory a run will take, against what it takes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from manyview.training.memory_estimate import reset_peak_memory
+from quality.plugin import Figure
+
+REPLAY = """
+from tests.support.runs import short_run as short
+
+changes = {
+    "env": {"frame_stack": 3},
+    "replay": {"capacity": 1_500, "batch_size": 64, "augmentation_pixels": 4},
+    "schedule": {"random_steps": 1_600, "seed_frames": 1_600, "update_every_steps": 1},
+    "agent": {"hidden": 1024},
+    "representation": {"trunk": "paper", "latent_dim": 64},
+}
+method, advances = "drqv2+mem", 1_602
+"""
+ROLLOUTS = """
+from tests.support.runs import short_rollouts as short
+
+changes = {
+    "rollout": {"envs": 16, "steps": 120},
+    "agent": {"hidden": 256, "batch_size": 32, "epochs": 1},
+    "representation": {"trunk": "tiny", "latent_dim": 512},
+}
+method, advances = "ppo+mem", 121
+"""
+OWN_FEATURES = f"""{ROLLOUTS}
+method = "ppo+ride"
+changes["representation"] = {{"trunk": "nature", "latent_dim": 8}}
+changes["bonus"] = {{"trunk": "nature", "latent_dim": 1024, "hidden": 16}}
+"""
+CONFIG = """
+from manyview.config.overrides import apply_overrides
+
+config = apply_overrides(short(method, task="tests.support.large_envs:cameras"), changes)
+"""
+PREDICT = """
+from manyview.training.runner import make_trainer
+
+trainer = make_trainer(config)
+print(trainer.data_bytes + trainer.update_bytes)
+"""
+MEASURE = """
+from manyview.utils.resources import keep_freed_memory
+from manyview.training.runner import make_trainer
+from manyview.training.memory_estimate import read_resident_bytes, reset_peak_memory
+
+before = read_resident_bytes("VmRSS")
+trainer = make_trainer(config)
+keep_freed_memory()
+reset_peak_memory()
+for _ in range(advances):
+    trainer.advance()
+assert trainer.counters.updates
+print(read_resident_bytes("VmHWM") - before)
+"""
+
+
+@pytest.mark.quality("E4")
+@pytest.mark.slow
+@pytest.mark.skipif(not reset_peak_memory(), reason="the system does not tell its peak")
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(REPLAY, id="replay"),
+        pytest.param(ROLLOUTS, id="rollouts", marks=pytest.mark.long),
+        pytest.param(OWN_FEATURES, id="features of a bonus", marks=pytest.mark.long),
+    ],
+)
+def test_a_run_takes_the_memory_that_was_predicted(figure: Figure, run: str) -> None:
+    predicted, taken = (
+        int(
+            subprocess.run(
+                [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
+            ).stdout
+        )
+        for script in (run + CONFIG + PREDICT, run + CONFIG + MEASURE)
+    )
+    print(f"predicted {predicted / 1e6:.0f} MB, taken {taken / 1e6:.0f}")
+    figure(abs(predicted - taken) / taken, "with the networks")

@@ -1,0 +1,171 @@
+"""r̂ of diagnostics and evaluations is the one that is paid: by the same features and the same search."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from manyview.methods import get_rewarded_views
+from manyview.training import OffPolicyTrainer
+from manyview.training.evaluation import evaluate_policy
+from manyview.training.factory import make_env
+from tests.support.runs import short_run
+
+K, STEPS = 3, 45
+NO_SHIFT = {"augmentation": "none", "augmentation_pixels": 0}  # the paid frames are then those that are shown
+BUFFER: dict[str, Any] = {"search": "buffer", "bank": 0, "k": K, "reward_scale": "raw"}
+TARGET: dict[str, Any] = {
+    "target_encoder": True,
+    "reward_frames": "augmented",
+    "bank": 0,
+    "k": K,
+    "reward_scale": "raw",
+}
+
+
+def make_trainer(method: str, *, agent: dict[str, Any] | None = None, **bonus: Any) -> OffPolicyTrainer:
+    """A trainer after a few updates."""
+    trainer = OffPolicyTrainer(short_run(method, replay=NO_SHIFT, agent=agent or {}, bonus=bonus))
+    while trainer.counters.steps < STEPS:
+        trainer.advance()
+    return trainer
+
+
+def search_by_loops(queries: Tensor, points: list[Tensor], *, joint: bool) -> Tensor:
+    """Return the distances [B, G] from queries [B, G, P] to their K-th nearest points [G, P], in float64."""
+    rows = []
+    for query in queries.double():
+        distances = torch.stack([(query - point.double()).square().sum(-1) for point in points])  # [N, G]
+        distances = distances.sum(1, keepdim=True) if joint else distances
+        rows.append(distances.sqrt().sort(0).values[K - 1])
+    return torch.stack(rows)
+
+
+def list_stored(trainer: OffPolicyTrainer, *, without: int = -1) -> list[Tensor]:
+    """Return the stored features of all steps with an action but the newest step and one index."""
+    replay = trainer.replay
+    assert replay.features is not None
+    acted = [index for index in range(replay.inserted - 1) if replay.steps["acted"][index]]
+    return [torch.from_numpy(replay.features[index]) for index in acted if index != without]
+
+
+def evaluate_recorded(trainer: OffPolicyTrainer, **settings: Any) -> tuple[Tensor, Tensor, list[float] | None]:
+    """Play one recorded episode; return its views, mask and r̂."""
+    env, seen = make_env(trainer.config), []
+    act = trainer.agent.act
+
+    def remember(views: Tensor, mask: Tensor, **further: Any) -> Tensor:
+        seen.append((views, mask))
+        return act(views, mask, **further)
+
+    trainer.agent.act = remember  # type: ignore[method-assign, assignment]
+    played = evaluate_policy(
+        trainer.agent, env, trainer.shapes, episodes=1, seed=0, step=0, video_steps=8, max_steps=8, **settings
+    )
+    env.close()
+    assert played.recording is not None
+    views, mask = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    shown = played.recording.reward_int
+    return views, mask, None if shown is None else shown[: len(views)]
+
+
+@pytest.mark.parametrize("state", ["current", "next"])
+@pytest.mark.parametrize("entropy", ["marginal", "joint"])
+def test_diagnostics_show_the_reward_of_the_search_in_the_buffer(entropy: str, state: str) -> None:
+    trainer = make_trainer("drqv2+mem", **BUFFER, entropy=entropy, rewarded_state=state)
+    batch = trainer.sampler.sample()
+    trainer.last_batch = batch
+    shown = trainer.compute_diagnostics()
+    trainer.agent.eval()
+    assert trainer.agent.bonus is not None
+    paid = trainer.agent.bonus.compute(batch, None, batch.reward_ext)
+    assert paid.std() > 1e-3
+    assert shown["contrast"] == pytest.approx(trainer.beta * paid.std(correction=0).item(), rel=1e-4)
+    if state == "current":
+        distances = [
+            search_by_loops(
+                torch.from_numpy(trainer.replay.features[index])[None],  # type: ignore[index]
+                list_stored(trainer, without=index),
+                joint=entropy == "joint",
+            )
+            for index in batch.indices.tolist()
+        ]
+        assert shown["reward_mean"] == pytest.approx(torch.cat(distances).log1p().mean().item(), rel=1e-4)
+    trainer.close()
+
+
+@pytest.mark.parametrize("state", ["current", "next"])
+def test_diagnostics_show_the_reward_of_the_target_encoder(state: str) -> None:
+    trainer = make_trainer("sac+mem", agent={"encoder_tau": 0.01}, **TARGET, rewarded_state=state)
+    agent: Any = trainer.agent
+    batch = trainer.sampler.sample()
+    with torch.no_grad():
+        for parameter in agent.representation.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    trainer.last_batch = batch
+    views, mask, indices = get_rewarded_views(batch, state)  # type: ignore[arg-type]
+    terms = agent.target_representation.encode(views, mask).terms.detach()
+    distances = [
+        search_by_loops(
+            terms[row : row + 1],
+            [terms[other] for other in range(len(terms)) if indices[other] != indices[row]],
+            joint=False,
+        )
+        for row in range(len(terms))
+    ]
+    shown = trainer.compute_diagnostics()
+    assert shown["reward_mean"] == pytest.approx(torch.cat(distances).log1p().mean().item(), rel=1e-4)
+    agent.eval()
+    paid = agent.compute_bonus(batch, agent.encode_batch(batch), torch.zeros(2, len(terms)))
+    assert shown["contrast"] == pytest.approx(trainer.beta * paid.std(correction=0).item(), rel=1e-4)
+    trainer.close()
+
+
+@pytest.mark.parametrize("entropy", ["marginal", "joint"])
+def test_an_evaluation_shows_the_distance_to_what_the_buffer_holds(entropy: str) -> None:
+    trainer = make_trainer("drqv2+mem", **BUFFER, entropy=entropy)
+    before = {name: tensor.clone() for name, tensor in trainer.agent.get_state()["tensors"].items()}
+    views, mask, shown = evaluate_recorded(trainer, search=trainer.search_neighbors)
+    representation: Any = trainer.agent.representation
+    terms = representation.encode(views, mask).terms.detach()
+    expected = search_by_loops(terms, list_stored(trainer), joint=entropy == "joint").log1p().mean(1)
+    np.testing.assert_allclose(shown, expected, rtol=1e-3, atol=1e-4)  # type: ignore[arg-type]
+    assert all(tensor.equal(before[name]) for name, tensor in trainer.agent.get_state()["tensors"].items())
+    trainer.close()
+
+
+def test_an_evaluation_of_re3_shows_what_it_pays() -> None:
+    trainer = make_trainer("drqv2+re3", k=K, reward_scale="std")
+    views, mask, shown = evaluate_recorded(trainer, search=trainer.search_neighbors)
+    bonus: Any = trainer.agent.bonus
+    queries = bonus.encode(views, mask).embedding.unsqueeze(1)
+    expected = search_by_loops(queries, list_stored(trainer), joint=False)[:, 0] / bonus.reward_moments.std.double()
+    np.testing.assert_allclose(shown, expected, rtol=1e-3, atol=1e-4)  # type: ignore[arg-type]
+    trainer.close()
+
+
+def test_without_a_replay_buffer_an_evaluation_shows_no_reward_of_a_search_in_it() -> None:
+    trainer = make_trainer("drqv2+re3")
+    assert evaluate_recorded(trainer)[2] is None
+    trainer.close()
+
+
+def test_an_evaluation_shows_the_reward_of_the_target_encoder() -> None:
+    trainer = make_trainer("sac+mem", agent={"encoder_tau": 0.01}, **TARGET)
+    with torch.no_grad():
+        for parameter in trainer.agent.representation.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    views, mask = trainer.sampler.sample()[:2]
+    target: Any = trainer.agent.target_representation
+    terms = target.encode(views, mask).terms.detach()
+    expected = [
+        search_by_loops(terms[row : row + 1], [*terms[:row], *terms[row + 1 :]], joint=False).log1p().mean()
+        for row in range(len(terms))
+    ]
+    trainer.agent.eval()
+    found = trainer.agent.reward_states(views, mask)
+    assert found is not None
+    torch.testing.assert_close(found.double(), torch.stack(expected), rtol=1e-4, atol=1e-5)
+    trainer.close()
