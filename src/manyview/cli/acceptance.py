@@ -6,12 +6,13 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, arg
 
-from manyview.cli.arguments import EXIT_FAILED, print_line, report_error
+from manyview.cli.arguments import EXIT_FAILED, report_error
 from manyview.config.groups import ComputeConfig
 from manyview.report.acceptance import write_report
 from manyview.training.acceptance import Acceptance, run_sections
 from manyview.training.compute import resolve_device
 from manyview.utils.resources import keep_freed_memory
+from manyview.utils.text import print_line
 
 
 def acceptance(

@@ -4,12 +4,12 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from typing import IO, Annotated
+from typing import Annotated
 
 import tyro
 
 from manyview.utils.json_io import parse_value
-from manyview.utils.text import sanitize_text
+from manyview.utils.text import print_line
 
 JsonFlag = Annotated[
     bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json", help="Print a JSON list instead of a table.")
@@ -22,16 +22,18 @@ OwnTaskOption = Annotated[
         help_behavior_hint="",
     ),
 ]
-MAX_LINE_CHARS = 2_000
 SETTING_FLAG = re.compile(r"--(?P<no>no-)?(?P<name>\w[\w-]*(?:\.[\w-]+)+)(?:=(?P<value>.*))?", re.S)
 """Flag of a setting; the dot tells it from other options."""
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 """Exit statuses of a failed command and of one ended by Ctrl-C, by shell convention."""
 
 
-def print_line(line: object, *, file: IO[str] | None = None) -> None:
-    """Print one line, to stdout by default, without line breaks or control sequences of quoted text."""
-    print(sanitize_text(line, max_chars=MAX_LINE_CHARS), file=file, flush=True)
+class CommandFailedError(Exception):
+    """A command cannot go on; its reason has been printed."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 def report_error(reason: object) -> int:

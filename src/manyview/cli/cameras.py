@@ -8,18 +8,12 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    JsonFlag,
-    OwnTaskOption,
-    print_line,
-    report_error,
-)
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, JsonFlag, OwnTaskOption, report_error
 from manyview.deploy.camera_figure import draw_cameras, format_cameras
 from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, estimate_mean, measure_cameras
 from manyview.envs.contract import ContractError, EnvError
 from manyview.report.policy_rollout import RunPlayer
+from manyview.utils.text import print_line
 
 Row = Sequence[str]
 

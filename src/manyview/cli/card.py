@@ -6,8 +6,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_INTERRUPTED, OwnTaskOption, print_line, report_error
+from manyview.cli.arguments import EXIT_INTERRUPTED, OwnTaskOption, report_error
 from manyview.deploy.shared_run import write_shared_run
+from manyview.utils.text import print_line
 
 CheckpointOption = Annotated[
     str, arg(metavar="last|best|NAME", help="Checkpoint: the newest, the best evaluated of those kept, or a name.")

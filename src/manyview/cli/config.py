@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import print_line, report_error
+from manyview.cli.arguments import report_error
 from manyview.cli.settings import (
     AgentOption,
     BonusOption,
@@ -25,6 +25,7 @@ from manyview.config.presets import PARTS, list_presets, read_preset
 from manyview.config.resolve import DEFAULT_TASK, resolve_config
 from manyview.methods.registry import Part, Registry
 from manyview.utils.docstrings import read_class_doc
+from manyview.utils.text import print_line
 
 Row = tuple[str, str, str]
 

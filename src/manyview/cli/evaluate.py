@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, OwnTaskOption, print_line, report_error
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, OwnTaskOption, report_error
 from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.suite import Levels
 from manyview.report.curves import read_curve
@@ -15,7 +15,7 @@ from manyview.report.policy_rollout import PolicyRollout, RunPlayer
 from manyview.report.runs import BrokenRunError
 from manyview.report.statistics import bootstrap_interval, format_mean
 from manyview.training.video import write_episode_video
-from manyview.utils.text import format_count
+from manyview.utils.text import format_count, print_line
 
 
 def evaluate(

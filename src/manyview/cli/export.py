@@ -7,15 +7,10 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import (
-    EXIT_INTERRUPTED,
-    JsonFlag,
-    OwnTaskOption,
-    print_line,
-    report_error,
-)
+from manyview.cli.arguments import EXIT_INTERRUPTED, JsonFlag, OwnTaskOption, report_error
 from manyview.deploy.export import Export, ExportFormat, export_policy
 from manyview.runtime.spec import TensorSpec
+from manyview.utils.text import print_line
 
 
 def export(

@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_INTERRUPTED, OwnTaskOption, print_line, report_error
+from manyview.cli.arguments import EXIT_INTERRUPTED, OwnTaskOption, report_error
 from manyview.cli.card import CheckpointOption, log_progress
 from manyview.deploy.hub import pull_run, push_run
+from manyview.utils.text import print_line
 
 
 def hub(

@@ -16,7 +16,8 @@ from io import TextIOWrapper
 from tyro.extras import SubcommandApp
 
 from manyview import __version__
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, convert_setting_flags, print_line
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, CommandFailedError, convert_setting_flags
+from manyview.utils.text import print_line
 
 COMMANDS = {
     "doctor": "Check the installation and show commands that repair it.",
@@ -61,6 +62,8 @@ def main(args: Sequence[str] | None = None) -> int:
         if not isinstance(exit_request.__context__, BrokenPipeError):  # rich turns a broken pipe into SystemExit
             raise
         return 0
+    except CommandFailedError as failed:
+        return failed.status
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:

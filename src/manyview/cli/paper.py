@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, print_line, report_error
+from manyview.cli.arguments import EXIT_FAILED, report_error
 from manyview.cli.sweep import execute_sweep
 from manyview.report.plotting import draw_curves
 from manyview.scale.paper import (
@@ -23,7 +23,7 @@ from manyview.scale.paper import (
 )
 from manyview.scale.sweep_estimate import GroupEstimate, estimate_groups, format_total
 from manyview.training import RunDir
-from manyview.utils.text import format_count
+from manyview.utils.text import format_count, print_line
 
 
 def paper(

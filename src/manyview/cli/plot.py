@@ -6,11 +6,12 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import print_line, report_error
+from manyview.cli.arguments import report_error
 from manyview.report.curves import Curve, CurveGroup, ReturnSource, Unit, compute_mean_curve, group_curves, read_curve
 from manyview.report.plotting import draw_curves
 from manyview.report.published_results import read_published_results
 from manyview.report.runs import BrokenRunError, find_runs
+from manyview.utils.text import print_line
 
 
 def plot(

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import OwnTaskOption, report_error
+from manyview.cli.arguments import OwnTaskOption
 from manyview.cli.settings import AcceptChangesFlag, AddressOption
-from manyview.cli.training import train_in_terminal
+from manyview.cli.training import report_invalid_run, train_in_terminal
 from manyview.training import RunDir
 from manyview.training.resume import extend_run
 from manyview.training.saved_agent import check_trusted_task
@@ -24,11 +24,9 @@ def resume(
 ) -> int:
     """Resume a run from its newest checkpoint, however it ended; a finished one stays as it is."""
     run_dir = RunDir(run)
-    try:
+    with report_invalid_run():
         config = run_dir.read_config()
         check_trusted_task(config.task, own_task)
-    except (ValueError, OSError) as error:
-        return report_error(error)
     return train_in_terminal(config, run_dir, address=address, accept_changes=accept_changes)
 
 
@@ -45,9 +43,7 @@ def extend(
     No schedule depends on the length of a run: the result is that of a run that had this length from the start.
     """
     run_dir = RunDir(run)
-    try:
+    with report_invalid_run():
         check_trusted_task(run_dir.read_config().task, own_task)
         config = extend_run(run_dir, frames)
-    except (ValueError, OSError) as error:
-        return report_error(error)
     return train_in_terminal(config, run_dir, address=address, accept_changes=accept_changes)

@@ -12,10 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from manyview.cli.arguments import print_line
 from manyview.runtime import PolicyRunner, RunnerSummary, Tick
 from manyview.runtime.clock import ThreadWorker
-from manyview.utils.text import sanitize_text
+from manyview.utils.text import print_line, sanitize_text
 
 REFRESH_INTERVAL_S = 0.25
 LINE_INTERVAL_S = 5.0

@@ -13,7 +13,7 @@ import gymnasium as gym
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 import manyview
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, report_error
 from manyview.cli.robot_display import show_run
 from manyview.deploy.simulated_robot import CameraFault, SimulatedRobot
 from manyview.envs import make
@@ -22,6 +22,7 @@ from manyview.envs.custom import call_user_function
 from manyview.envs.registration import find_task
 from manyview.envs.views import Observation
 from manyview.runtime import OnStale, PolicyLike, PolicyRunner, RobotLike, RunnerOptions, RunnerSummary
+from manyview.utils.text import print_line
 
 DEFAULT_RATE_HZ = 50.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import JsonFlag, print_line, report_error
+from manyview.cli.arguments import JsonFlag, report_error
 from manyview.report.runs import RunSummary, summarize_runs
-from manyview.utils.text import sanitize_text
+from manyview.utils.text import print_line, sanitize_text
 
 HEADINGS = ("state", "task", "method", "seed", "frames", "return", "age")
 TEXT_COLUMNS = 3

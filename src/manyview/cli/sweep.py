@@ -12,13 +12,14 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, report_error
 from manyview.cli.runs import print_runs
 from manyview.report.runs import RunSummary, summarize_run
 from manyview.scale.cluster import connect
 from manyview.scale.search import Search, format_directory_name
 from manyview.scale.sweep import PlannedRun, Sweep, compute_mean_return, get_log_path, read_sweep
 from manyview.scale.sweep_estimate import HEADINGS, GroupEstimate, estimate_groups, format_total
+from manyview.utils.text import print_line
 
 TABLE_EVERY_S = 60.0
 """Time between two tables of the running runs."""

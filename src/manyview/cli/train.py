@@ -1,14 +1,12 @@
 """`manyview train`: train an agent on a task."""
 
 import json
-import sys
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
 from manyview.cli.settings import (
     AcceptChangesFlag,
     AddressOption,
@@ -21,15 +19,13 @@ from manyview.cli.settings import (
     SeedOption,
     SetOption,
 )
-from manyview.cli.training import train_in_terminal
+from manyview.cli.training import report_invalid_run, train_in_terminal
 from manyview.config.overrides import to_plain
 from manyview.config.resolve import resolve_config
-from manyview.data import InsufficientSpaceError
-from manyview.envs.contract import EnvError
 from manyview.training import RunDir
 from manyview.training.dry_run import RunEstimate, estimate_run, format_estimate
 from manyview.training.run_dir import default_run_path
-from manyview.training.trainer import EngineError
+from manyview.utils.text import print_line
 
 
 def train(
@@ -110,15 +106,9 @@ def train(
     """
     scale_options = {"actors": actors, "replay_shards": replay_shards, "learners": learners}
     overrides: dict[str, Any] = {"scale": {name: n for name, n in scale_options.items() if n is not None}}
-    if frames is not None:
-        overrides["schedule"] = {"frames": frames}
-    if views is not None:
-        overrides["env"] = {"views": list(views)}
-    if device is not None:
-        overrides["compute"] = {"device": device}
     if from_run is not None:
-        overrides.setdefault("schedule", {})["initial_run"] = str(from_run.absolute())
-    try:
+        overrides["schedule"] = {"initial_run": str(from_run.absolute())}
+    with report_invalid_run():
         run_config = resolve_config(
             task,
             method=method,
@@ -128,6 +118,9 @@ def train(
             preset=preset,
             seed=seed,
             file=config,
+            frames=frames,
+            views=views,
+            device=device,
             assignments=list(chain(*set)),
             overrides=overrides,
         )
@@ -135,13 +128,6 @@ def train(
         if dry_run:
             _print_estimate(estimate_run(run_config), run_dir)
             return 0
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except EnvError as error:
-        print(error, file=sys.stderr)
-        return EXIT_FAILED
-    except (ValueError, TypeError, ImportError, OSError, InsufficientSpaceError, EngineError) as error:
-        return report_error(error)
     return train_in_terminal(run_config, run_dir, address=address, fresh=fresh, accept_changes=accept_changes)
 
 

@@ -4,28 +4,26 @@ import atexit
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from shlex import quote
 from threading import Event, Thread
 from time import sleep
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, print_line, report_error
-from manyview.cli.display import make_display
-from manyview.cli.tail import stream_records
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, CommandFailedError, report_error
 from manyview.data import InsufficientSpaceError
 from manyview.envs.contract import ContractError, EnvError
 from manyview.report.curves import read_curve
+from manyview.report.display import make_display
 from manyview.report.runs import BrokenRunError, RunSummary, summarize_run
+from manyview.session import TrainingSession
 from manyview.training import RunConfig, RunDir
 from manyview.training.checkpoint import list_checkpoints
-from manyview.training.loggers import Logger
-from manyview.training.resume import RunFinishedError, check_run
+from manyview.training.resume import RunFinishedError
 from manyview.training.run_dir import SaveFailedError
-from manyview.training.runner import DivergedError, Runner, make_trainer
-from manyview.training.signals import exit_on_sigterm
-from manyview.training.trainer import EngineError, Trainer
+from manyview.training.runner import DivergedError
+from manyview.training.trainer import EngineError
+from manyview.utils.text import print_line
 
 EXIT_S = 4.0
 """Seconds that exit hooks of a tracker may take."""
@@ -40,96 +38,51 @@ def train_in_terminal(
     accept_changes: bool = False,
 ) -> int:
     """Start or resume a run with a display, print how it ended, and return the exit status."""
-    with exit_on_sigterm(), ExitStack() as engine:
-        try:
+    try:
+        with report_invalid_run():
             display = make_display(config, run_dir)
-            if config.scale.learners > 1:
-                return _run_learners(config, run_dir, address, display, fresh=fresh, accept_changes=accept_changes)
-            runner = Runner(
-                config,
-                run_dir,
-                loggers=[display],
-                fresh=fresh,
-                accept_changes=accept_changes,
-                build_trainer=_choose_trainer(config, address, engine),
+            session = TrainingSession(
+                config, run_dir, loggers=[display], address=address, fresh=fresh, accept_changes=accept_changes
             )
-        except RunFinishedError as finished:
-            print_line(finished)
-            return 0
-        except KeyboardInterrupt:
-            return EXIT_INTERRUPTED
-        except EnvError as error:
-            print(error, file=sys.stderr)
-            return EXIT_FAILED
-        except (ValueError, TypeError, ImportError, OSError, InsufficientSpaceError, EngineError) as error:
-            return report_error(error)
-        status = _run(runner)
+    except RunFinishedError as finished:
+        print_line(finished)
+        return 0
+    with session:
+        status = _run(session)
     print_outcome(run_dir)
     if config.logging.wandb:
         _bound_exit(status)
     return status
 
 
-def _choose_trainer(config: RunConfig, address: str | None, engine: ExitStack) -> Callable[[RunConfig], Trainer]:
-    """Return the trainer factory: single-process, or with actors on a cluster that `engine` disconnects."""
-    if config.scale.actors:
-        return partial(_build_actor_trainer, address, engine)
-    if address is not None:
-        raise ValueError(f"--address needs actors: expected --actors of at least 1, got none for cluster {address}")
-    return make_trainer
-
-
-def _build_actor_trainer(address: str | None, engine: ExitStack, config: RunConfig) -> Trainer:
-    from manyview.scale.cluster import check_resources, connect, count_cpus
-
-    engine.enter_context(connect(address, cpus=count_cpus(config, spares=1)))
-    check_resources("the run", cpus=count_cpus(config))
-    engine.enter_context(exit_on_sigterm())  # Ray replaces the handler
-    from manyview.scale.trainer import ActorLearnerTrainer
-
-    return ActorLearnerTrainer(config)
-
-
-def _run_learners(
-    config: RunConfig, run_dir: RunDir, address: str | None, logger: Logger, *, fresh: bool, accept_changes: bool
-) -> int:
-    """Train with several learners and display the records they write to the run directory."""
-    from manyview.scale.cluster import connect, count_cpus
-
-    check_run(config, run_dir, fresh=fresh)
-    with connect(address, cpus=count_cpus(config, spares=1)), exit_on_sigterm():
-        from manyview.scale.learners import LearnersFailedError, train_distributed
-
-        if run_dir.has_run and fresh:
-            run_dir.move_aside()
-        try:
-            with stream_records(run_dir.metrics_file, logger):
-                warn = partial(print, file=sys.stderr, flush=True)
-                stop_signal = train_distributed(config, run_dir, accept_changes=accept_changes, warn=warn)
-        except LearnersFailedError as error:
-            print_line(error, file=sys.stderr)
-            return EXIT_FAILED
-    if run_dir.is_finished:
-        return 0
-    if stop_signal is None:
-        return EXIT_FAILED
-    return EXIT_INTERRUPTED if stop_signal == signal.SIGINT else 0
-
-
-def _run(runner: Runner) -> int:
+@contextmanager
+def report_invalid_run() -> Iterator[None]:
+    """Print why a run cannot start and raise `CommandFailedError`."""
     try:
-        finished = runner.run()
+        yield
+    except KeyboardInterrupt:
+        raise CommandFailedError(EXIT_INTERRUPTED) from None
+    except EnvError as error:
+        print(error, file=sys.stderr)
+        raise CommandFailedError(EXIT_FAILED) from None
+    except (ValueError, TypeError, ImportError, OSError, InsufficientSpaceError, EngineError) as error:
+        raise CommandFailedError(report_error(error)) from None
+
+
+def _run(session: TrainingSession) -> int:
+    try:
+        finished = session.run()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except (EnvError, ContractError) as error:
-        print(f"{error}. The traceback is in {runner.run_dir.metrics_file}", file=sys.stderr)
+        print(f"{error}. The traceback is in {session.run_dir.metrics_file}", file=sys.stderr)
         return EXIT_FAILED
     except (SaveFailedError, DivergedError, EngineError) as error:
         print_line(error, file=sys.stderr)
         return EXIT_FAILED
-    finally:
-        runner.close()
-    return EXIT_INTERRUPTED if not finished and runner.stop_signal == signal.SIGINT else 0
+    if not finished and session.stop_signal is None:  # learners that ended without a reason
+        return EXIT_FAILED
+    return EXIT_INTERRUPTED if not finished and session.stop_signal == signal.SIGINT else 0
 
 
 def _bound_exit(status: int) -> None:

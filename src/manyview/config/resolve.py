@@ -26,6 +26,9 @@ def resolve_config(
     preset: str | None = None,
     seed: int | None = None,
     file: Path | None = None,
+    frames: int | None = None,
+    views: Sequence[str] | None = None,
+    device: str | None = None,
     assignments: Sequence[str] = (),
     overrides: dict[str, Any] | None = None,
 ) -> RunConfig:
@@ -33,7 +36,8 @@ def resolve_config(
 
     `method` names all parts, `agent`, `representation` and `bonus` single ones; the others stay as they are. Without
     `preset` and `file`, the preset depends on the task, the method and whether torch finds an accelerator. With `file`,
-    the other arguments replace its own if they are given. `overrides` win over `assignments`.
+    the other arguments replace its own if they are given. `frames`, `views` and `device` are `schedule.frames`,
+    `env.views` and `compute.device`. They win over `overrides`, which win over `assignments`.
 
     Raises:
         ValueError: A name or value is invalid, or both `preset` and `file` are given.
@@ -42,6 +46,9 @@ def resolve_config(
     """
     changes = nest_overrides(parse_assignment(assignment) for assignment in assignments)
     changes = merge_overrides(changes, overrides or {})
+    view_names = None if views is None else list(views)
+    shortcuts = {"schedule.frames": frames, "env.views": view_names, "compute.device": device}
+    changes = merge_overrides(changes, nest_overrides((name, x) for name, x in shortcuts.items() if x is not None))
     names = dict(zip(PARTS, (agent, representation, bonus), strict=True))
     if method is not None:
         names = {kind: names[kind] or name for kind, name in zip(PARTS, parse_method(method), strict=True)}

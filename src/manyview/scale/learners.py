@@ -49,7 +49,7 @@ STOP_FILE = "stop"
 """File in the run directory: tells the leader to save and exit."""
 
 
-class LearnersFailedError(RuntimeError):
+class LearnersFailedError(EngineError):
     """Learners died or failed more often than the retries allow, or could not answer a stop request."""
 
 

@@ -5,7 +5,6 @@ A section measures one thing and fills in its figures as it goes. It raises `Sec
 """
 
 import math
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from manyview.config.presets import load_preset
 from manyview.config.schema import RunConfig
 from manyview.nn.module_state import find_differences
 from manyview.training import factory
+from manyview.training.callbacks import CallbackLogger
 from manyview.training.checkpoint import load_newest_checkpoint
 from manyview.training.dry_run import estimate_run
 from manyview.training.evaluation import evaluate_policy
@@ -157,20 +157,6 @@ def _compare_updates(acceptance: Acceptance, figures: Figures, change: str) -> N
         raise SectionFailedError(f"relative error of {', '.join(wrong)}: expected at most {limit}")
 
 
-class _StopAtFrames:
-    """Logger that requests a stop as soon as a record has this many frames."""
-
-    def __init__(self, stop: StopRequest, frames: float) -> None:
-        self._stop, self._frames = stop, frames
-
-    def record(self, record: Mapping[str, Any]) -> None:
-        if record["frames"] >= self._frames and not self._stop:
-            self._stop.request(signal.SIGTERM)
-
-    def close(self) -> None:
-        pass
-
-
 def check_resume(acceptance: Acceptance, figures: Figures) -> None:
     """Resume of a stopped run, compared bit for bit with a run that was never stopped."""
     frames = acceptance.resume_frames
@@ -206,9 +192,9 @@ def _train(acceptance: Acceptance, directory: Path, *, stop_at: float) -> None:
         "evaluation": {"every_frames": frames, "episodes": 1},
         "logging": {"every_steps": 10, "checkpoint_every_frames": frames},
     }
-    stop = StopRequest()
     config = acceptance.make_config("minute", TOY, overrides)
-    with Runner(config, RunDir(directory), loggers=[_StopAtFrames(stop, stop_at)], stop=stop) as runner:
+    stop = CallbackLogger(lambda record: record["frames"] >= stop_at)
+    with Runner(config, RunDir(directory), loggers=[stop], stop=StopRequest()) as runner:
         runner.run()
 
 

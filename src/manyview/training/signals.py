@@ -32,10 +32,11 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        """Signal that made the request; None before."""
+        """Signal that made the request; None before, and if a callback made it."""
+        self._made_by_callback = False
 
     def __bool__(self) -> bool:
-        return self.signal is not None
+        return self._made_by_callback or self.signal is not None
 
     def request(self, number: int, _: FrameType | None = None) -> None:
         """Request a stop by a signal; a second Ctrl-C raises `KeyboardInterrupt`."""
@@ -43,12 +44,16 @@ class StopRequest:
             raise KeyboardInterrupt  # pressed twice: leave at once
         self.signal = signal.Signals(number)
 
+    def request_without_signal(self) -> None:
+        """Request a stop from a callback, after which the process goes on."""
+        self._made_by_callback = True
+
 
 _current: StopRequest | None = None
 
 
 def get_current_request() -> StopRequest | None:
-    """Return the stop request of the current run, for code that waits for other processes."""
+    """Return the stop request of the current run, for callbacks and for code that waits for other processes."""
     return _current
 
 

@@ -1,7 +1,9 @@
 """Text formatting, and sanitizing of untrusted text for terminals, plots and files."""
 
-MAX_CHARS = 500
-"""Default maximum length of sanitized text."""
+from typing import IO
+
+MAX_CHARS, MAX_LINE_CHARS = 500, 2_000
+"""Maximum length of sanitized text by default, and of a printed line."""
 
 
 def sanitize_text(text: object, *, max_chars: int = MAX_CHARS) -> str:
@@ -12,6 +14,11 @@ def sanitize_text(text: object, *, max_chars: int = MAX_CHARS) -> str:
     """
     line = "".join(char if char.isprintable() else " " for char in str(text)[: max_chars + 1])
     return line if len(line) <= max_chars else line[: max_chars - 3] + "..."
+
+
+def print_line(line: object, *, file: IO[str] | None = None) -> None:
+    """Print one line, to stdout by default, without line breaks or control sequences of quoted text."""
+    print(sanitize_text(line, max_chars=MAX_LINE_CHARS), file=file, flush=True)
 
 
 def keep_end(text: str, max_chars: int) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from manyview.cli.display import LiveDisplay, PlainDisplay, draw_sparkline
 from manyview.cli.main import main
+from manyview.report.display import LiveDisplay, PlainDisplay, draw_sparkline
 from manyview.training import RunDir
 from tests.support.runs import short_run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from manyview.cli.display import LiveDisplay, PlainDisplay
+from manyview.report.display import LiveDisplay, PlainDisplay
 from manyview.training import RunDir, load_preset
 
 INERT = pytest.mark.attack("names in a foreign run move no cursor, forge no row and are no formula in a plot")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from manyview.cli import tail
-from manyview.cli.tail import TailReader, stream_records
+from manyview.report import tail
+from manyview.report.tail import TailReader, stream_records
 
 
 def line(kind: str, **more: Any) -> str:

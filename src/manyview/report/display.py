@@ -10,13 +10,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from manyview.cli.arguments import print_line
 from manyview.report.curves import read_curve
 from manyview.report.runs import BrokenRunError
 from manyview.training import RunConfig, RunDir
 from manyview.training.loggers import Logger
 from manyview.training.resume import RESUME_MODES
-from manyview.utils.text import sanitize_text
+from manyview.utils.text import print_line, sanitize_text
 
 LINE_INTERVAL_S = 30.0
 """Minimum time between two plain lines about training."""
