@@ -13,7 +13,7 @@ Convolutions = tuple[tuple[int, int, int], ...]
 # PAPER: D1. The text says only "four convolutional layers"; the sizes are those of the code bases it builds on.
 TRUNKS: dict[Trunk, Convolutions] = {
     "paper": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
-    "small": ((16, 4, 3), (32, 3, 2), (32, 3, 1)),  # strides that reach the border of 40- and 64-pixel images
+    "small": ((16, 4, 3), (32, 3, 2), (32, 3, 1)),  # reaches the border of 40 and 64 pixels; see _get_convolutions
     "tiny": ((16, 3, 2), (16, 3, 2)),
     "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),  # Mnih et al. (2015)
     "impala": ((16, 3, 2), (32, 3, 2), (32, 3, 2)),  # Espeholt et al. (2018)
@@ -65,6 +65,9 @@ def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequ
 
 
 def _get_convolutions(image_shape: tuple[int, int, int], trunk: Trunk) -> Convolutions:
+    if trunk == "small" and max(image_shape[1:]) < 36:
+        # Stride 3 leaves 128 features of a 32-pixel image and does not reach its last four rows; stride 2 leaves 800.
+        return (16, 4, 2), (32, 3, 2), (32, 3, 1)
     if trunk == "area" and max(image_shape[1:]) > 25:
         # Stride 1 gives 1,024 features at 16 pixels, 4,096 at 25 and 9,216 at 32; stride 2 gives 2,304 at 32.
         return (32, 4, 2), (64, 4, 2)

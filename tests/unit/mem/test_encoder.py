@@ -20,7 +20,7 @@ def test_image_size_and_channels_are_free(shape: tuple[int, int, int], trunk: st
     assert encoder(torch.zeros(1, 2, *shape, dtype=torch.uint8)).state.isfinite().all()
 
 
-@pytest.mark.parametrize("size", [40, 64])
+@pytest.mark.parametrize("size", [20, 24, 32, 40, 64])
 def test_the_small_trunk_sees_every_pixel_of_the_sizes_it_is_for(size: int) -> None:
     """Convolutions without a border leave out what their steps do not reach, which was up to an eighth of a side."""
     network, _ = make_trunk((3, size, size), "small")
@@ -112,5 +112,5 @@ def test_stack_views_refuses_unknown_names_other_shapes_and_nothing() -> None:
 
 
 def test_images_too_small_for_the_convolutions_are_refused() -> None:
-    with pytest.raises(ValueError, match="images of 20x20 are too small for the trunk 'small'"):
-        Encoder(2, (3, 20, 20), trunk="small")
+    with pytest.raises(ValueError, match="images of 12x12 are too small for the trunk 'small'"):
+        Encoder(2, (3, 12, 12), trunk="small")

@@ -11,6 +11,10 @@ from manyview.nn.trunks import TRUNKS, ResidualBlock, Trunk, count_macs, init_or
 
 FEATURES: list[tuple[Trunk, int, int]] = [
     ("paper", 84, 35 * 35 * 32),
+    ("small", 24, 3 * 3 * 32),
+    ("small", 32, 5 * 5 * 32),
+    ("small", 35, 5 * 5 * 32),
+    ("small", 36, 3 * 3 * 32),
     ("small", 40, 4 * 4 * 32),
     ("tiny", 20, 4 * 4 * 16),
     ("nature", 84, 7 * 7 * 64),
