@@ -109,6 +109,7 @@ def format_outcome(run_dir: RunDir, summary: RunSummary) -> Iterator[str]:
     if summary.frames is None or summary.total_frames is None:
         return
     path = quote(str(run_dir.path))
+    run = f"{path} --own-task {quote(summary.task)}" if summary.task and ":" in summary.task else path
     checkpoints = list_checkpoints(run_dir.checkpoints_dir)
     saved = f"saved in {path}, checkpoint {checkpoints[0].name}" if checkpoints else f"no checkpoint yet in {path}"
     yield f"{summary.state} at {summary.frames:,} of {summary.total_frames:,} frames, {saved}"
@@ -120,6 +121,6 @@ def format_outcome(run_dir: RunDir, summary: RunSummary) -> Iterator[str]:
     if (video := run_dir.find_last_video()) is not None:
         yield f"video {quote(str(video))}"
     if summary.state == "finished":
-        yield f"next: manyview evaluate {path}, or manyview extend {path} --frames {2 * summary.total_frames}"
+        yield f"next: manyview evaluate {run}, or manyview extend {run} --frames {2 * summary.total_frames}"
     else:
-        yield f"next: manyview resume {path}"
+        yield f"next: manyview resume {run}"

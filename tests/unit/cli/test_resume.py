@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
@@ -80,6 +81,18 @@ def test_the_closing_lines_of_a_stopped_run_name_the_command_that_resumes_it(tmp
     lines = list(format_outcome(folder, summarize_run(folder.path)))
     assert re.fullmatch(r"killed at 4\d of 60 frames, saved in '.*/my run', checkpoint 000000030", lines[0])
     assert lines[-1] == f"next: manyview resume '{folder.path}'"
+
+
+def test_the_closing_lines_of_your_own_task_confirm_its_code(tmp_path: Path) -> None:
+    folder = RunDir(tmp_path / "run")
+    run(short_run(), folder)
+    summary = replace(summarize_run(folder.path), task="my_robot:make_env?front=0&wrist=2")
+    option = "--own-task 'my_robot:make_env?front=0&wrist=2'"
+    *_, last = format_outcome(folder, summary)
+    assert (
+        last
+        == f"next: manyview evaluate {folder.path} {option}, or manyview extend {folder.path} {option} --frames 120"
+    )
 
 
 def test_the_closing_lines_of_a_run_without_a_checkpoint_say_so(tmp_path: Path) -> None:
