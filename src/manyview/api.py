@@ -155,7 +155,20 @@ def train(
 
     """
     run_config = (
-        _check_alone(config, task=task, method=method, preset=preset, seed=seed, frames=frames, settings=settings)
+        _check_alone(
+            config,
+            task=task,
+            method=method,
+            agent=agent,
+            representation=representation,
+            bonus=bonus,
+            preset=preset,
+            seed=seed,
+            frames=frames,
+            views=views,
+            device=device,
+            settings=settings,
+        )
         if isinstance(config, RunConfig)
         else resolve_config(
             task,

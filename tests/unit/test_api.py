@@ -86,7 +86,7 @@ class TestCallbacks:
 
     def test_true_stops_the_run_and_resume_finishes_it_bit_for_bit(self, tmp_path: Path) -> None:
         whole = train_short(tmp_path / "whole")
-        run = train_short(tmp_path / "run", on_evaluation=lambda record: record["frames"] >= 20)
+        run = train_short(tmp_path / "run", on_evaluation=lambda record: np.int64(record["frames"]) >= 20)
         assert run.summary.state == "stopped"
         assert 20 <= (run.summary.frames or 0) < run.config.schedule.frames
         resumed = manyview.resume(run.path, progress=False)
@@ -161,8 +161,8 @@ def test_resume_with_more_frames_extends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_run_config_excludes_other_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected no other arguments, got method, frames"):
-        train_short(tmp_path / "run", method="sac+mem", frames=10)
+    with pytest.raises(ValueError, match="expected no other arguments, got method, frames, views, device"):
+        train_short(tmp_path / "run", method="sac+mem", frames=10, views=["row"], device="cpu")
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:

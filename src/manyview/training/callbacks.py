@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from manyview.training.signals import get_current_request
 
 RecordCallback = Callable[[Mapping[str, Any]], object]
@@ -36,7 +38,8 @@ class CallbackLogger:
             callbacks.append(self._on_evaluation)
         try:
             answers = [callback(record) for callback in callbacks]
-            is_stop = any(answer is True for answer in answers)
+            # A comparison with a number of numpy gives its own type of True.
+            is_stop = any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
         except Exception as error:
             self.error, is_stop = error, True
         if is_stop and (request := get_current_request()) is not None:
