@@ -24,8 +24,8 @@ OwnTaskOption = Annotated[
 ]
 SETTING_FLAG = re.compile(r"--(?P<no>no-)?(?P<name>\w[\w-]*(?:\.[\w-]+)+)(?:=(?P<value>.*))?", re.S)
 """Flag of a setting; the dot tells it from other options."""
-EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
-"""Exit statuses of a failed command and of one ended by Ctrl-C, by shell convention."""
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+"""Exit statuses of a failed command, of invalid arguments as tyro has it, and after Ctrl-C by shell convention."""
 
 
 class CommandFailedError(Exception):
@@ -37,9 +37,9 @@ class CommandFailedError(Exception):
 
 
 def report_error(reason: object) -> int:
-    """Print an error as one line to stderr and return 2, tyro's exit status of invalid arguments."""
+    """Print an error as one line to stderr and return the exit status of invalid arguments."""
     print_line(reason, file=sys.stderr)
-    return 2
+    return EXIT_USAGE
 
 
 def convert_setting_flags(arguments: Sequence[str]) -> list[str]:
@@ -63,6 +63,12 @@ def convert_setting_flags(arguments: Sequence[str]) -> list[str]:
             text = "false" if flag["no"] else "true"
         converted += ["--set", f"{flag['name'].replace('-', '_')}={text}"]
     return converted
+
+
+def list_flags(arguments: Sequence[str]) -> list[str]:
+    """Return the names of the flags without a dot, such as `batch-size` of `--batch-size=3`."""
+    flags = (argument.removeprefix("--").partition("=")[0] for argument in arguments if _is_option(argument))
+    return [flag for flag in flags if "." not in flag]
 
 
 def _is_option(argument: str) -> bool:

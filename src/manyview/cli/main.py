@@ -8,16 +8,27 @@ another subcommand fails.
 import os
 import select
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from inspect import signature
 from io import TextIOWrapper
 
 from tyro.extras import SubcommandApp
 
 from manyview import __version__
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, CommandFailedError, convert_setting_flags
-from manyview.utils.text import print_line
+from manyview.cli.arguments import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    CommandFailedError,
+    convert_setting_flags,
+    list_flags,
+    report_error,
+)
+from manyview.utils.suggestions import format_suggestions, suggest
+from manyview.utils.text import MAX_LINE_CHARS, print_line, sanitize_text
 
 COMMANDS = {
     "doctor": "Check the installation and show commands that repair it.",
@@ -55,7 +66,8 @@ def main(args: Sequence[str] | None = None) -> int:
     status = 0
     try:
         try:
-            status = _run(args)
+            with _print_warnings_as_lines():
+                status = _run(args)
         finally:
             sys.stdout.flush()  # here, where an error can still be reported
     except SystemExit as exit_request:
@@ -82,6 +94,9 @@ def _run(args: Sequence[str] | None) -> int:
     if arguments == ["--version"]:
         print(f"manyview {__version__}")
         return 0
+    if arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
+        hint = suggest(arguments[0], COMMANDS)
+        return report_error(f"unknown subcommand {arguments[0]!r}: expected one of {', '.join(COMMANDS)}{hint}")
     if arguments[0] in SETTINGS_COMMANDS:
         arguments = convert_setting_flags(arguments)
     app = SubcommandApp()
@@ -90,8 +105,25 @@ def _run(args: Sequence[str] | None) -> int:
             app.command(name=name)(load_command(name))
         else:
             app.command(name=name, help=summary)(_raise_not_loaded)
-    status: int = app.cli(prog="manyview", description=DESCRIPTION, args=arguments)
+    try:
+        status: int = app.cli(prog="manyview", description=DESCRIPTION, args=arguments)
+    except SystemExit as exit_request:
+        if exit_request.code == EXIT_USAGE and arguments[0] in SETTINGS_COMMANDS:
+            _suggest_groups(arguments)
+        raise
     return status
+
+
+def _suggest_groups(arguments: Sequence[str]) -> None:
+    """Print the full name of each flag that names a setting without its group, such as `--batch-size`."""
+    from manyview.config.setting_names import find_settings  # imports torch, as the subcommand did
+
+    options = signature(load_command(arguments[0])).parameters
+    for flag in list_flags(arguments):
+        name = flag.replace("-", "_")
+        if name not in options and (settings := find_settings(name)):
+            names = (f"--{setting.replace('_', '-')}" for setting in settings)
+            print_line(f"--{flag} has no group{format_suggestions(names)}", file=sys.stderr)
 
 
 def load_command(name: str) -> Callable[..., int]:
@@ -111,6 +143,23 @@ def _prepare_streams() -> None:
                 os.close(null)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def _print_warnings_as_lines() -> Iterator[None]:
+    """Print a warning as its text alone: the source line that raised it means nothing to the user of a command."""
+
+    def format_line(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        del category, filename, lineno, line
+        return f"warning: {sanitize_text(message, max_chars=MAX_LINE_CHARS)}\n"
+
+    previous, warnings.formatwarning = warnings.formatwarning, format_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = previous
 
 
 def _is_reader_gone() -> bool:

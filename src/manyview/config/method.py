@@ -15,6 +15,7 @@ def parse_method(method: str) -> tuple[str, str, str]:
 
     """
     from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
+    from manyview.utils.suggestions import suggest
 
     agent, *parts = method.split("+")
     if not 1 <= len(parts) <= 2:
@@ -28,8 +29,11 @@ def parse_method(method: str) -> tuple[str, str, str]:
     else:
         representation, bonus = NO_REPRESENTATION, parts[0]
         if bonus not in BONUSES:
-            known = ", ".join(sorted({*REPRESENTATIONS.list_names(), *BONUSES.list_names()}))
-            raise ValueError(f"unknown method {method!r}: expected a representation or bonus of {known}, got {bonus!r}")
+            known = sorted({*REPRESENTATIONS.list_names(), *BONUSES.list_names()})
+            raise ValueError(
+                f"unknown method {method!r}: expected a representation or bonus of {', '.join(known)}, got {bonus!r}"
+                f"{suggest(bonus, known, form=f'{agent}+{{}}')}"
+            )
     return AGENTS[agent].name, REPRESENTATIONS[representation].name, BONUSES[bonus].name
 
 

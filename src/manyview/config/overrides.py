@@ -6,11 +6,11 @@ A field annotated with a `Registry` holds the config of one of its parts; the pl
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
-from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from manyview.methods.registry import Registry
+from manyview.utils.suggestions import suggest
 from manyview.utils.validation import add_prefix
 
 ConfigT = TypeVar("ConfigT")
@@ -137,12 +137,15 @@ def _get_hints(kind: type[Any]) -> dict[str, Any]:
 
 def check_names(plain: PlainMapping, hints: Collection[str], path: str = "") -> None:
     """Raise `ValueError` for a name that is not in `hints`."""
+    if plain.keys() <= set(hints):
+        return
+    from manyview.config.setting_names import suggest_setting  # imports the run config, whose parts may import this
+
     for name in sorted(plain.keys() - set(hints)):
-        close = get_close_matches(str(name), hints, n=1)
-        hint = f"; did you mean {path}{close[0]}?" if close else ""
         expected = ", ".join(sorted(hints)) or "no settings"
+        hint = suggest_setting(str(name), hints, path) or "."
         raise ValueError(
-            f"unknown setting {path}{name}: expected one of {expected}{hint}. `manyview config show` lists all settings"
+            f"unknown setting {path}{name}: expected one of {expected}{hint} `manyview config show` lists all settings"
         )
 
 
@@ -203,6 +206,4 @@ def _validate_part(registry: Registry, value: Any, path: str) -> Any:
 def _make_type_error(options: Iterable[Any], value: Any, path: str) -> ValueError:
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     kinds = [TYPE_NAMES.get(option) or option.__name__ for option in options if get_origin(option) is not Literal]
-    close_matches = get_close_matches(str(value), choices, n=1)
-    hint = f"; did you mean {close_matches[0]}?" if close_matches else ""
-    return ValueError(f"{path} must be {' or '.join([*choices, *kinds])}, got {value!r}{hint}")
+    return ValueError(f"{path} must be {' or '.join([*choices, *kinds])}, got {value!r}{suggest(value, choices)}")

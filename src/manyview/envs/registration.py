@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from functools import partial
 from operator import index
 from pkgutil import resolve_name
@@ -35,6 +34,7 @@ from manyview.envs.wrappers.observation import (
 from manyview.envs.wrappers.sanity import SanityCheck
 from manyview.envs.wrappers.validation import CallValidator, OutputValidator
 from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
+from manyview.utils.suggestions import format_suggestions, suggest
 
 SUITES = {
     "toy": "toy.suite:SUITE",
@@ -82,9 +82,9 @@ def find_task(task_id: str) -> Task:
     suite = task_id.split("/")[0]
     if suite in list_suites() and task_id in (tasks := load_suite(suite).tasks):  # imports no other suite
         return tasks[task_id]
-    close = get_close_matches(task_id, list_tasks(), n=3) or [f"{name}/..." for name in list_suites()]
+    hint = suggest(task_id, list_tasks(), n=3) or format_suggestions(f"{name}/..." for name in list_suites())
     raise ValueError(
-        f"unknown task {task_id!r}; did you mean {' or '.join(close)}? `manyview tasks` lists all tasks. For a "
+        f"unknown task {task_id!r}{hint} `manyview tasks` lists all tasks. For a "
         "custom environment give 'module:function', a function that returns a multi-view environment."
     )
 

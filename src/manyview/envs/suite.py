@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from manyview.envs.views import Observation
 from manyview.envs.wrappers.faults import Fault
+from manyview.utils.suggestions import suggest
 
 RenderQuality = Literal["standard", "fast", "smooth"]
 """`standard`: the simulator's default. `fast`: no shadows, reflections or multisampling.
@@ -87,7 +88,9 @@ class Task:
         if name.isdecimal() and int(name) < len(self.cameras):
             return self.cameras[int(name)]
         numbered = ", ".join(f"{number} {name}" for number, name in enumerate(self.cameras))
-        raise ValueError(f"unknown camera: expected one of {numbered} for {self.id}, got {name!r}")
+        raise ValueError(
+            f"unknown camera: expected one of {numbered} for {self.id}, got {name!r}{suggest(name, self.cameras)}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

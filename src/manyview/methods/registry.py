@@ -14,12 +14,12 @@ The entry point's module registers the part when it is imported::
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint
 from typing import Any, TypeVar
 
 from manyview.methods.interfaces import BuildContext, DataSource
 from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
+from manyview.utils.suggestions import suggest
 
 Builder = Callable[[Any, BuildContext], Any]
 BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])
@@ -89,11 +89,10 @@ class Registry:
                     f"{', '.join(self._parts)}"
                 )
         if name not in self._parts:
-            close = get_close_matches(name, self.list_names(), n=1)
-            hint = f"; did you mean {close[0]}? Otherwise install" if close else ". Install"
+            hint = suggest(name, self.list_names())
             raise ValueError(
-                f"unknown {self.kind} {name!r}: expected one of {', '.join(self.list_names())}{hint} the package that "
-                "provides it"
+                f"unknown {self.kind} {name!r}: expected one of {', '.join(self.list_names())}"
+                f"{f'{hint} Otherwise install' if hint else '. Install'} the package that provides it"
             )
         return self._parts[name]
 

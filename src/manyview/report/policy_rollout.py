@@ -25,6 +25,7 @@ from manyview.training.evaluation import Evaluation, choose_starts, evaluate_pol
 from manyview.training.saved_agent import build_saved_agent, check_trusted_task
 from manyview.training.signals import EnvCallTracker
 from manyview.utils.seeding import make_rng
+from manyview.utils.suggestions import suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +197,7 @@ def list_absent_views(views: Sequence[View], present: Sequence[str]) -> tuple[st
         if camera is not None:
             raise ValueError(f"{name} is derived from a camera: expected {camera}, which keeps both views")
         if name not in cameras:
-            raise ValueError(f"unknown camera {name!r}: expected one of {', '.join(cameras)}")
+            raise ValueError(f"unknown camera {name!r}: expected one of {', '.join(cameras)}{suggest(name, cameras)}")
     return tuple(view.name for view in views if (view.derived_from or view.name) not in present)
 
 

@@ -21,7 +21,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from itertools import chain, product
 from math import inf
 from pathlib import Path
@@ -38,6 +37,7 @@ from manyview.training.resume import check_same_settings
 from manyview.training.run_dir import default_run_path, validate_directory_name
 from manyview.utils.files import read_bounded
 from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number
+from manyview.utils.suggestions import suggest
 
 Settings = Mapping[str, Any]
 MAX_BYTES = 2**18
@@ -290,6 +290,6 @@ def _parse_condition(plain: Any, names: Mapping[str, Sequence[str]]) -> Conditio
 def check_choice(value: object, choices: Collection[Any], name: str) -> None:
     """Raise `ValueError` with the closest choice if a value is none of `choices`."""
     if value not in choices:
-        close = get_close_matches(str(value), map(str, choices), n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ValueError(f"unknown {name} {value!r}: expected one of {', '.join(map(str, choices))}{hint}")
+        raise ValueError(
+            f"unknown {name} {value!r}: expected one of {', '.join(map(str, choices))}{suggest(value, choices)}"
+        )

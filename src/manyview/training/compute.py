@@ -102,7 +102,10 @@ def _find_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        if "at start of device string" in reason:  # lists some twenty types, most of which no release of torch has
+            reason = "expected auto, cpu, cuda or another device type of torch"
+        raise ValueError(f"device {name!r} cannot be used here: {reason}") from None
     return device
 
 

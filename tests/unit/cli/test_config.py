@@ -65,7 +65,13 @@ def test_every_setting_has_its_description_above(capsys: pytest.CaptureFixture[s
     [
         (["--replay.batchsize", "3"], "unknown setting replay.batchsize: expected one of "),
         (["--replay.batchsize", "3"], "did you mean replay.batch_size?"),
-        (["--replya.batch-size", "3"], "did you mean replay?"),
+        (["--replya.batch-size", "3"], "did you mean replay? `manyview config show`"),
+        (["--set", "batch_size=3"], "did you mean agent.batch_size of ppo or replay.batch_size?"),
+        (["--set", "n_stpe=3"], "did you mean replay.n_step?"),
+        (["--set", "replay.frames=3"], "did you mean schedule.frames?"),
+        (["--agent.gae-lambda", "3"], "did you mean agent.gae_lambda of ppo?"),
+        (["--agent.latent-dim", "3"], "did you mean representation.latent_dim of "),
+        (["--agent.qqqqqq", "3"], "view_dropout. `manyview config show`"),
         (["--replay.batch-size", "3", "4"], "replay.batch_size must be int, got [3, 4]"),
         (["--replay.batch-size"], "replay.batch_size must be int, got True"),
         (["--env.views", "3.5"], "env.views must be a list or None, got 3.5"),
@@ -83,6 +89,25 @@ def test_invalid_options_are_refused_in_a_line(
     assert shown.out == ""
     assert says in shown.err
     assert len(shown.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--batch-size", "3"], "--batch-size has no group; did you mean --agent.batch-size or --replay.batch-size?"),
+        (["--preset", "cpu", "--n-step", "3", "--seed", "4"], "--n-step has no group; did you mean --replay.n-step?"),
+        (["--n-step=3"], "--n-step has no group; did you mean --replay.n-step?"),
+    ],
+)
+def test_a_flag_without_its_group_is_completed(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_request:
+        main(["config", "show", *arguments])
+    assert exit_request.value.code == 2
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1] == says
+    assert error.count("has no group") == 1
 
 
 def test_flags_and_set_give_the_same_error(capsys: pytest.CaptureFixture[str]) -> None:

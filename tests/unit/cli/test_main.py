@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,9 @@ from manyview.cli.main import COMMANDS, load_command, main
 HEAVY = ("torch", "numpy", "gymnasium", "matplotlib", "mujoco", "scipy", "rich")
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "manyview", *args], capture_output=True, text=True, timeout=120)
+def run(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "manyview", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
 
 
 def test_help_lists_every_subcommand_with_its_summary() -> None:
@@ -51,11 +53,23 @@ def test_version_works_from_the_shell() -> None:
     assert (shown.returncode, shown.stdout) == (0, f"manyview {version('manyview')}\n")
 
 
+def test_a_warning_is_a_line_without_the_place_that_raised_it(tmp_path: Path) -> None:
+    (tmp_path / "dim.py").write_text(
+        "import warnings\nfrom manyview.envs import make\n\n"
+        "def make_env():\n    warnings.warn('the lamp\\nis \\x1b[2Joff')\n"
+        "    return make('toy/identity_continuous', frame_stack=1).unwrapped\n"
+    )
+    shown = run("train", "dim:make_env", "--preset", "minute", "--dry-run", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert set(shown.stderr.splitlines()) == {"warning: the lamp is  [2Joff"}
+
+
 def test_an_unknown_subcommand_exits_with_2_and_names_those_there_are() -> None:
     shown = run("docter")
     assert shown.returncode == 2
     assert "docter" in shown.stderr
-    assert "Available subcommands: doctor" in shown.stderr
+    assert shown.stderr.startswith("unknown subcommand 'docter': expected one of doctor, train")
+    assert shown.stderr.endswith("did you mean doctor?\n")
     assert "Traceback" not in shown.stderr
 
 

@@ -66,6 +66,7 @@ def test_parts_that_are_not_installed_are_named_too() -> None:
         ("drqv2+mem+re3+ride", "invalid method"),
         ("dqn+mem", "unknown agent 'dqn': expected one of drqv2, ppo, sac"),
         ("drqv3+mem", r"did you mean drqv2\?"),
+        ("sac+mme", r"got 'mme'; did you mean sac\+mem\?"),
         ("drqv2+rnd2", "expected a representation or bonus of apt, curl, drac, dribo, icm, .*, got 'rnd2'"),
         ("drqv2+", "expected a representation or bonus of .*, got ''"),
         ("drqv2+re3+curl", "unknown representation 're3'"),

@@ -12,7 +12,6 @@ Below a group, `[agent.NAME]`, `[representation.NAME]` and `[bonus.NAME]` apply 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,6 +22,7 @@ from manyview.config.schema import RunConfig
 from manyview.envs.registration import list_suites
 from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
 from manyview.methods.registry import Registry
+from manyview.utils.suggestions import suggest
 
 PresetValues = Mapping[str, Any]
 PARTS = {"agent": AGENTS, "representation": REPRESENTATIONS, "bonus": BONUSES}
@@ -74,10 +74,9 @@ def read_preset(name: str) -> Preset:
     presets = list_presets()
     file = Path(name) if name.endswith(".toml") else presets.get(name)
     if file is None:
-        close = get_close_matches(name, presets, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
         raise ValueError(
-            f"unknown preset {name!r}: expected one of {', '.join(presets)}, or the path of a .toml file{hint}"
+            f"unknown preset {name!r}: expected one of {', '.join(presets)}, or the path of a .toml file"
+            f"{suggest(name, presets)}"
         )
     with name_file(file):
         return _parse_preset(read_toml(file))
