@@ -13,6 +13,7 @@ from manyview.deploy.camera_figure import draw_cameras, format_cameras
 from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, estimate_mean, measure_cameras
 from manyview.envs.contract import ContractError, EnvError
 from manyview.report.policy_rollout import RunPlayer
+from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 from manyview.utils.text import print_line
 
 Row = Sequence[str]
@@ -41,6 +42,8 @@ def cameras(
         return report_error("no run: expected at least one run directory. `manyview runs` lists them")
     reports = []
     try:
+        if out is not None:
+            check_output_file(out, PLOT_SUFFIXES)
         for run in runs:
             with RunPlayer(run, trusted_task=own_task) as player:
                 reports.append(measure_cameras(player, episodes=episodes, with_faults=faults, log=_log_progress))

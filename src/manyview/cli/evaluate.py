@@ -15,6 +15,7 @@ from manyview.report.policy_rollout import PolicyRollout, RunPlayer
 from manyview.report.runs import BrokenRunError
 from manyview.report.statistics import bootstrap_interval, format_mean
 from manyview.training.video import write_episode_video
+from manyview.utils.output_paths import VIDEO_SUFFIXES, check_output_file
 from manyview.utils.text import format_count, print_line
 
 
@@ -55,7 +56,8 @@ def evaluate(
     if views is not None and not views:
         return report_error("no camera is present: expected at least one after --views")
     try:
-        record_video = video is not None
+        if record_video := video is not None:
+            check_output_file(video, VIDEO_SUFFIXES)
         with RunPlayer(run, trusted_task=own_task, levels=levels) as player:
             rollout = player.play(episodes=episodes, cameras=views, seed=seed, record_video=record_video)
         if video is not None and rollout.evaluation.recording is not None:

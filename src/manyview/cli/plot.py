@@ -11,6 +11,7 @@ from manyview.report.curves import Curve, CurveGroup, ReturnSource, Unit, comput
 from manyview.report.plotting import draw_curves
 from manyview.report.published_results import read_published_results
 from manyview.report.runs import BrokenRunError, find_runs
+from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 from manyview.utils.text import print_line
 
 
@@ -41,6 +42,7 @@ def plot(
     if published is not None and of != "evaluations":
         return report_error(f"published results are of evaluations: expected --of evaluations, got --of {of}")
     try:
+        check_output_file(out, PLOT_SUFFIXES)
         curves, notes = read_curves(runs, x, of)
         groups = group_curves(curves)
         rows = [] if published is None else read_published_results(published)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from manyview.cli.arguments import EXIT_USAGE
 from manyview.cli.settings import (
     AcceptChangesFlag,
     AddressOption,
@@ -23,7 +24,7 @@ from manyview.cli.training import report_invalid_run, train_in_terminal
 from manyview.config.overrides import to_plain
 from manyview.config.resolve import resolve_config
 from manyview.training import RunDir
-from manyview.training.dry_run import RunEstimate, estimate_run, format_estimate
+from manyview.training.dry_run import RunEstimate, estimate_run, find_obstacle, format_estimate
 from manyview.training.run_dir import default_run_path
 from manyview.utils.text import print_line
 
@@ -125,15 +126,17 @@ def train(
             overrides=overrides,
         )
         run_dir = RunDir(out or default_run_path(run_config))
-        if dry_run:
-            _print_estimate(estimate_run(run_config), run_dir)
-            return 0
+        run_dir.check_path()
+        estimate = estimate_run(run_config) if dry_run else None
+    if estimate is not None:
+        _print_estimate(estimate, run_dir)
+        return 0 if find_obstacle(estimate) is None else EXIT_USAGE
     return train_in_terminal(run_config, run_dir, address=address, fresh=fresh, accept_changes=accept_changes)
 
 
 def _print_estimate(estimate: RunEstimate, run_dir: RunDir) -> None:
-    """Print the settings as JSON that `--config` accepts, then the estimate."""
-    print(json.dumps(to_plain(estimate.config), indent=2))
-    print()
+    """Print the estimate, then the settings as JSON that `--config` accepts."""
     for line in format_estimate(estimate, run_dir):
         print_line(line)
+    print()
+    print(json.dumps(to_plain(estimate.config), indent=2))

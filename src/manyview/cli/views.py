@@ -24,6 +24,7 @@ from manyview.envs.visualization import (
     summarize_views,
     write_video,
 )
+from manyview.utils.output_paths import SHEET_SUFFIXES, VIDEO_SUFFIXES, check_output_file
 
 TASK_DEFAULT = "(default: the task's)"
 
@@ -33,7 +34,7 @@ def views(
         Annotated[str, arg(metavar="TASK", help="Task, such as dmc/hopper_hop; `manyview tasks` lists all.")]
     ],
     *,
-    out: Annotated[Path, arg(metavar="PNG", help="Write the contact sheet to this file.")],
+    out: Annotated[Path, arg(metavar="PNG", help="Write the contact sheet to this .png, .jpg or .webp file.")],
     views: Annotated[
         tuple[str, ...] | None,
         arg(metavar="NAME ...", help="Views: cameras, or <camera>_foreground.", help_behavior_hint=TASK_DEFAULT),
@@ -68,6 +69,12 @@ def views(
     """Show the views of a task during random actions."""
     if steps < 1:
         return report_error(f"--steps must be at least 1, got {steps}")
+    try:
+        check_output_file(out, SHEET_SUFFIXES)
+        if video is not None:
+            check_output_file(video, VIDEO_SUFFIXES)
+    except (ValueError, OSError) as error:
+        return report_error(error)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

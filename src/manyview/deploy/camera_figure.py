@@ -7,6 +7,7 @@ from typing import Any
 from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Cameras, Returns, estimate_mean
 from manyview.report.plotting import COLORS, DOTS_PER_INCH, SAFE_RC_PARAMS
 from manyview.utils.optional_imports import import_optional
+from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 
 COLUMN_INCHES, ROW_INCHES, HEAD_INCHES = 4.6, 0.34, 1.5
 
@@ -20,8 +21,7 @@ def draw_cameras(path: Path, reports: Sequence[CameraReport], titles: Sequence[s
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"{path} cannot be written: expected a file that ends with .png, .svg or .pdf")
+    check_output_file(path, PLOT_SUFFIXES)
     heights = [HEAD_INCHES + ROW_INCHES * len(report.returns) for report in reports]
     with rc_context(SAFE_RC_PARAMS):
         figure = Figure(figsize=(3 * COLUMN_INCHES, sum(heights)), layout="constrained")

@@ -25,6 +25,7 @@ from manyview.runtime.spec import MEMORY, PolicySpec
 from manyview.utils.files import TEMP_SUFFIX
 from manyview.utils.json_io import dump_json
 from manyview.utils.optional_imports import import_optional
+from manyview.utils.output_paths import check_output_directory
 from manyview.utils.text import sanitize_text
 
 ExportFormat = Literal["onnx", "torch"]
@@ -70,6 +71,7 @@ def export_policy(
         ValueError: The policy cannot be exported, or the exported one acts differently.
 
     """
+    check_output_directory(folder)
     saved = load_saved_policy(run, choice=checkpoint, own_task=own_task)
     _check_exportable(saved)
     log(f"exporting checkpoint {saved.checkpoint_path.name} as {file_format}")

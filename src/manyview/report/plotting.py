@@ -10,6 +10,7 @@ from manyview.report.curves import CurveGroup, ReturnSource, Unit, compute_mean_
 from manyview.report.published_results import PublishedResult
 from manyview.report.statistics import bootstrap_interval
 from manyview.utils.optional_imports import import_optional
+from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 from manyview.utils.text import format_count
 
 X_LABELS: Mapping[Unit, str] = {
@@ -47,7 +48,7 @@ def draw_curves(
     tasks: Sequence[str] = (),
     band: Band = "interval",
 ) -> None:
-    """Plot the groups to an image file whose format follows from its suffix, such as .png, .svg or .pdf.
+    """Plot the groups to an image file whose format follows from its suffix: .png, .svg or .pdf.
 
     Groups of at least 3 seeds show the mean with its 95 % interval and thin single curves; smaller ones, single curves.
     `band="std"` shows the mean and the standard deviation alone. `tasks` are panels in this order, also without curves.
@@ -59,8 +60,7 @@ def draw_curves(
     import_optional("matplotlib", extra="plots")
     from matplotlib import rc_context
 
-    if path.suffix.lower() in ("", ".pgf"):  # .pgf would run LaTeX on text from the runs
-        raise ValueError(f"{path} cannot be written: expected a file that ends with .png, .svg or .pdf")
+    check_output_file(path, PLOT_SUFFIXES)  # among others of matplotlib, .pgf would run LaTeX on text from the runs
     by_task: dict[str, list[CurveGroup]] = {task: [] for task in tasks}
     for group in groups:
         by_task.setdefault(group.task, []).append(group)

@@ -10,14 +10,15 @@ from typing import Any
 
 from manyview.config.overrides import apply_overrides
 from manyview.config.schema import RunConfig
+from manyview.data.layout import check_replay_fits
 from manyview.training import factory
 from manyview.training.compute import configure_torch, resolve_compute
 from manyview.training.memory_estimate import estimate_rollout_state_bytes, make_feature_replay, make_search
 from manyview.training.off_policy import OffPolicyTrainer
-from manyview.training.on_policy import OnPolicyTrainer
+from manyview.training.on_policy import OnPolicyTrainer, check_rollout_fits
 from manyview.training.preprocessing import prepare_observation
 from manyview.training.run_dir import RunDir
-from manyview.utils.resources import get_free_memory_bytes, keep_freed_memory
+from manyview.utils.resources import InsufficientSpaceError, get_free_memory_bytes, keep_freed_memory
 from manyview.utils.text import format_bytes
 
 TRIAL_UPDATES = 5
@@ -128,6 +129,24 @@ def estimate_run(config: RunConfig) -> RunEstimate:
     )
 
 
+def find_obstacle(estimate: RunEstimate) -> str | None:
+    """Return why the run will be refused for its memory or disk space; None if it fits."""
+    config, update_bytes = estimate.config, estimate.update_bytes or 0
+    try:
+        if config.is_on_policy:
+            check_rollout_fits(config, estimate.data_bytes, update_bytes)
+        else:
+            check_replay_fits(
+                estimate.data_bytes,
+                capacity=config.replay.capacity,
+                directory=factory.get_replay_directory(config),
+                other_memory_bytes=update_bytes,
+            )
+    except InsufficientSpaceError as error:
+        return str(error)
+    return None
+
+
 def _make_trial_config(config: RunConfig) -> RunConfig:
     """Return the config of the trial: policy actions from the first step, no updates, a small replay in memory."""
     config, envs = config.single_process, config.rollout.envs
@@ -213,7 +232,7 @@ def _time_call(work: Callable[[], object]) -> float:
 
 
 def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
-    """Return the estimate as lines of text: sizes, times and the run directory."""
+    """Return the estimate as lines of text: sizes, times, the run directory, and why it will be refused."""
     config = estimate.config
     location = "in memory" if config.replay.directory is None else f"in {config.replay.directory}"
     data = (
@@ -243,4 +262,6 @@ def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
         "duration": f"about {timedelta(seconds=round(estimate.seconds))} on {estimate.config.compute.device}",
         "run directory": str(run_dir.path),
     }
-    return [f"{name:<14}{value}" for name, value in rows.items()]
+    obstacle = find_obstacle(estimate)
+    verdict = [] if obstacle is None else [f"will be refused: {obstacle}"]
+    return [*(f"{name:<14}{value}" for name, value in rows.items()), *verdict]

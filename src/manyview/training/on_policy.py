@@ -35,11 +35,21 @@ from manyview.data import Minibatch
 from manyview.envs.vector import count_frames, extract_finished_episodes, restore_all, snapshot_all, stack_observations
 from manyview.envs.views import NotRestorable, Observation
 from manyview.training import checkpoint, factory
-from manyview.training.compute import autocast
+from manyview.training.compute import autocast, resolve_device
 from manyview.training.preprocessing import to_batched_tensors, to_vectors
 from manyview.training.trainer import AdvanceResult, Metrics, Trainer
 from manyview.utils.resources import check_memory
 from manyview.utils.seeding import derive_seed, make_rng
+
+
+def check_rollout_fits(config: RunConfig, rollout_bytes: int, update_bytes: int) -> None:
+    """Raise `InsufficientSpaceError` unless a rollout and an update fit into memory; accelerators are not counted."""
+    frames = rollout_bytes if resolve_device(config.compute).type == "cpu" else 0
+    check_memory(
+        frames + update_bytes,
+        what=f"a rollout of {config.rollout.envs:,} environments times {config.rollout.steps:,} steps",
+        remedy="lower rollout.envs or rollout.steps",
+    )
 
 
 class OnPolicyTrainer(Trainer):
@@ -54,12 +64,7 @@ class OnPolicyTrainer(Trainer):
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config, factory.make_vector_env)  # lines 1 and 2
         config = self.config
-        frames = factory.compute_rollout_bytes(config, self.shapes) if self.device.type == "cpu" else 0
-        check_memory(
-            frames + (self.update_bytes or 0),
-            what=f"a rollout of {config.rollout.envs:,} environments times {config.rollout.steps:,} steps",
-            remedy="lower rollout.envs or rollout.steps",
-        )
+        check_rollout_fits(config, factory.compute_rollout_bytes(config, self.shapes), self.update_bytes or 0)
         self.rollout = factory.build_rollout_buffer(config, self.shapes)
         self._last_batch: Minibatch | None = None
         self._metrics: Metrics = {}

@@ -91,9 +91,11 @@ def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
 
     Raises:
         ValueError: the directory has links, a shared run, or a run with other settings.
+        OSError: a file is where the directory should be.
         RunFinishedError: its run has finished.
 
     """
+    run_dir.check_path()
     run_dir.check_no_links()
     if fresh or not run_dir.has_run:
         return

@@ -29,6 +29,7 @@ from manyview.training.checkpoint import FORMAT
 from manyview.utils.atomic_io import make_directory, remove, rename, write_atomic
 from manyview.utils.files import TEMP_SUFFIX, open_no_follow
 from manyview.utils.json_io import dump_json, read_json
+from manyview.utils.output_paths import check_output_directory
 from manyview.utils.text import sanitize_text
 
 MAX_NAME_BYTES = 255
@@ -103,6 +104,10 @@ class RunDir:
     def find_last_video(self) -> Path | None:
         """Return the newest video of an evaluation; None if there is none."""
         return max((path for path in self.videos_dir.glob("*.mp4") if path.stem.isdecimal()), default=None)
+
+    def check_path(self) -> None:
+        """Raise `NotADirectoryError` if a file is where the directory should be."""
+        check_output_directory(self.path)
 
     def check_no_links(self) -> None:
         """Raise `ValueError` for links, pipes and devices: a run must not read, write or remove files elsewhere."""

@@ -78,7 +78,8 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
     out = tmp_path / "run"
     assert main(["train", TASK, "--out", str(out), "--dry-run", "--set", *SHORT]) == 0
     text = capsys.readouterr().out
-    settings, _, figures = text.partition("\n\n")
+    figures, _, settings = text.partition("\n\n")
+    assert "will be refused" not in figures
     assert json.loads(settings)["replay"]["batch_size"] == 8
     for name in (
         "views",
@@ -92,6 +93,14 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
     ):
         assert re.search(rf"^{name} +\S", figures, re.MULTILINE), name
     assert not out.exists()
+
+
+def test_a_dry_run_says_that_the_run_will_be_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    too_large = "replay.capacity=1000000000000"
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", "--set", *SHORT, too_large]) == 2
+    verdict = capsys.readouterr().out.partition("\n\n")[0].splitlines()[-1]
+    assert verdict.startswith("will be refused: a replay buffer of 1,000,000,000,000 steps needs ")
+    assert re.search(r"and [\d.]+ GB are free: at most [\d,]+ steps fit\. Lower the capacity", verdict)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +121,11 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
         (["--set", "agent.std_steps=0"], "agent.std_steps: expected at least 1, got 0"),
         (["--seed", "-1"], "seed: expected at least 0"),
         (["--device", "cuda:77"], "device 'cuda:77' cannot be used here"),
+        (
+            ["--device", "cdua"],
+            "device 'cdua' cannot be used here: expected auto, cpu, cuda or another device type of torch",
+        ),
+        (["--views", "colum"], "; did you mean column?"),
         (["--config", "nowhere.json"], "nowhere.json"),
         (["--config", __file__], "test_train.py: Extra data"),
         (["--set", "compute.threads=0"], "compute.threads: expected at least 1, got 0"),

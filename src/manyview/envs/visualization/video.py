@@ -12,6 +12,7 @@ from manyview.envs.visualization.grid import Row, draw_grid, pad_or_crop
 from manyview.envs.visualization.recording import RecordedStep
 from manyview.utils.files import replace_file
 from manyview.utils.optional_imports import import_optional
+from manyview.utils.output_paths import VIDEO_SUFFIXES, check_output_file
 
 
 def draw_video_frames(
@@ -30,12 +31,13 @@ def draw_video_frames(
 def write_video(path: Path, frames: Iterable[Image], *, frames_per_s: int = 15) -> None:
     """Write RGB frames of equal size as a video in the format of the suffix, .mp4 or .gif.
 
-    A symbolic link at `path` is replaced, not followed.
+    A symbolic link at `path` is replaced, not followed. `ValueError` for another suffix.
     """
+    check_output_file(path, VIDEO_SUFFIXES)
     imageio = import_optional("imageio.v2", extra="video")
     import_optional("imageio_ffmpeg", extra="video")
     options: dict[str, Any] = {"duration": 1000 / frames_per_s, "loop": 0}  # in ms; loops forever
-    if path.suffix != ".gif":
+    if path.suffix.lower() != ".gif":
         # Common encoders need even sides. A block size of 2 keeps imageio from rescaling to multiples of 16.
         options = {"fps": frames_per_s, "macro_block_size": 2, "quality": 8}
     with replace_file(path) as temp_path, imageio.get_writer(temp_path, **options) as writer:
