@@ -22,6 +22,14 @@ MIN_CONTRAST = 1e-5
 MIN_PRESENT = 0.5
 MIN_ROWS = 16
 
+# A task may have few images: N different ones span N - 1 directions, are at distance 0 from their repetitions, and
+# make a sample of N for the discriminator. The thresholds below keep that apart from a collapse, whose features are
+# close to each other and yet different.
+MIN_USED_DIRECTIONS = 0.5  # relative to those that the different features can span
+MIN_DIFFERENT = 0.5  # of the rows, for a k-NN distance to mean something
+DISCRIMINATOR_SIGMAS = 3.0
+SAME_FEATURES = 1e-5  # distance relative to the spread, well above the rounding of equal images in a batch
+
 
 @dataclass(frozen=True)
 class Diagnostics:
@@ -39,6 +47,8 @@ class Diagnostics:
     """Standard deviation of the features over the batch, mean over dimensions: 0 means collapse."""
     rank: dict[str, float]
     """Effective rank: number of directions that the features use."""
+    different: dict[str, int]
+    """Number of different features in the batch: that of different images, unless the encoder is constant."""
     share: dict[str, float]
     """Fraction of the marginal reward from each term; an even share is 1 / (V + 1)."""
     cosine: dict[str, float]
@@ -54,12 +64,14 @@ class Diagnostics:
     contrast: float | None
     """β times the standard deviation of r̂ after `reward_scale`: the part of the bonus that steers the policy;
     None without a bonus."""
+    rows: int
+    """Number of rows of the batch."""
 
     def to_metrics(self) -> dict[str, float]:
         """Return all meters by flat name (`std/front`), for a logger."""
         flat = {
             f"{meter}/{name}": value
-            for meter in ("present", "std", "rank", "share", "cosine")
+            for meter in ("present", "std", "rank", "different", "share", "cosine")
             for name, value in getattr(self, meter).items()
         }
         for field in ("finite", "discriminator_accuracy", "chance", "reward_mean", "reward_std"):
@@ -79,19 +91,19 @@ class Diagnostics:
         for name in (name for name in self.std if self.present.get(name, 1.0) >= MIN_PRESENT):
             subject = f"the {name}" if name == SHARED_MEAN else f"view `{name}`"
             if self.std[name] < MIN_STD:
-                frozen = "" if name == SHARED_MEAN else "Is the camera frozen? If not, "
+                remedy = "Raise" if name == SHARED_MEAN else "Is the camera frozen? If not, raise"
                 warnings.append(
                     f"{subject} has collapsed: its features hardly differ between states (std {self.std[name]:.2g}), "
-                    f"so it pays no bonus. {frozen}raise floor_coef or lower con_coef."
+                    f"so it pays no bonus. {remedy} floor_coef or lower con_coef."
                 )
-            elif self.rank[name] < MIN_RANK:
+            elif self.rank[name] < min(MIN_RANK, MIN_USED_DIRECTIONS * (self.different[name] - 1)):
                 warnings.append(
                     f"{subject} has a low effective rank ({self.rank[name]:.1f}): its bonus covers little of the "
                     "state. Raise decorrelation_coef or lower temporal_coef."
                 )
-            elif self.share[name] < MIN_SHARE / len(self.std) and math.isfinite(self.std[name]):
+            elif self.share[name] < MIN_SHARE / len(self.std) and not self.is_repeated(name):
                 warnings.append(f"{subject} pays only {self.share[name]:.1%} of the bonus.")
-        if self.discriminator_accuracy > self.chance + MAX_EXCESS_ACCURACY:
+        if self.discriminator_accuracy > self.chance + self._max_excess_accuracy:
             warnings.append(
                 f"shared features reveal their view (discriminator accuracy {self.discriminator_accuracy:.2f}, "
                 f"chance {self.chance:.2f}): raise adv_coef."
@@ -101,16 +113,34 @@ class Diagnostics:
                 warnings.append(
                     f"shared and specific features of view `{name}` overlap (cosine {value:.2f}): raise diff_coef."
                 )
-        if self.contrast is not None and self.contrast < MIN_CONTRAST:
+        is_constant = self.reward_std < MIN_CONTRAST and all(map(self.is_repeated, self.std))
+        if self.contrast is not None and self.contrast < MIN_CONTRAST and not is_constant:
             warnings.append(
                 f"the bonus no longer steers the policy: β · std(r̂) is {self.contrast:.1g}. Expected late in training; "
                 'otherwise raise beta0 or set reward_scale="std".'
             )
         return warnings
 
+    def is_repeated(self, name: str) -> bool:
+        """Return whether the batch repeats most images of a view, so that their k-NN distance is 0; or has few rows."""
+        rows = self.rows * self.present.get(name, 1.0)
+        return rows < MIN_ROWS or self.different[name] < MIN_DIFFERENT * rows
+
+    @property
+    def _max_excess_accuracy(self) -> float:
+        """Limit of the discriminator's accuracy above chance; few different images reach more by chance."""
+        images = max(1, sum(count for name, count in self.different.items() if name != SHARED_MEAN))
+        sigma = math.sqrt(self.chance * (1 - self.chance) / images)
+        return max(MAX_EXCESS_ACCURACY, DISCRIMINATOR_SIGMAS * sigma)
+
     def summarize(self) -> str:
         """Return the warnings as one text, or a sentence that says `healthy`."""
-        return "\n".join(self.list_warnings()) or "healthy: every view varies and contributes to the bonus."
+        if warnings := self.list_warnings():
+            return "\n".join(warnings)
+        repeated = [f"{name} {count}" for name, count in self.different.items() if self.is_repeated(name)]
+        if not repeated or self.rows < MIN_ROWS:
+            return "healthy: every view varies and contributes to the bonus."
+        return f"healthy: every view varies. Few images differ in a batch, so they pay little: {', '.join(repeated)}."
 
 
 def compute_diagnostics(
@@ -137,7 +167,8 @@ def compute_diagnostics(
     """
     mask = features.mask
     terms = (*view_names, SHARED_MEAN)
-    spread = [_compute_spread(features.terms[features.terms_mask[:, i], i]) for i in range(len(terms))]
+    points = [features.terms[features.terms_mask[:, i], i] for i in range(len(terms))]
+    spread = [_compute_spread(rows) for rows in points]
     term_reward = torch.where(features.terms_mask, distances.log1p(), 0.0).mean(0)
     cosine = F.cosine_similarity(features.shared, features.specific, dim=-1).clamp(min=0)
     predicted_views = logits.masked_fill(~mask.unsqueeze(1), -torch.inf).argmax(-1)
@@ -147,6 +178,7 @@ def compute_diagnostics(
         present=_zip_names(view_names, mask.float().mean(0)),
         std={name: std for name, (std, _) in zip(terms, spread, strict=True)},
         rank={name: rank for name, (_, rank) in zip(terms, spread, strict=True)},
+        different={name: count_different(rows) for name, rows in zip(terms, points, strict=True)},
         share=_zip_names(terms, term_reward / term_reward.sum().clamp(min=1e-12)),
         cosine=_zip_names(view_names, torch.where(mask, cosine, 0.0).sum(0) / mask.sum(0).clamp(min=1)),
         discriminator_accuracy=is_correct[mask].float().mean().item(),
@@ -154,6 +186,7 @@ def compute_diagnostics(
         reward_mean=reward.mean().item(),
         reward_std=reward.std(correction=0).item(),
         contrast=None if scaled_reward is None else beta * scaled_reward.std(correction=0).item(),
+        rows=len(mask),
     )
 
 
@@ -171,6 +204,21 @@ def effective_rank(points: Tensor) -> float:
         return 0.0
     share = singular / total
     return float(torch.special.entr(share).sum().exp())
+
+
+def count_different(points: Tensor) -> int:
+    """Return the number of `points` [N, P] that differ by more than rounding; all N if any is not finite.
+
+    They are compared along one direction, in which different points are as good as never equal.
+    """
+    points = points.cpu().double()
+    if len(points) < 2 or not points.isfinite().all():
+        return len(points)
+    direction = torch.arange(1, points.shape[1] + 1, dtype=points.dtype).mul(math.sqrt(2)).cos()
+    line = (points @ direction).sort().values
+    spread = line.std(correction=0)
+    gaps = line.diff()
+    return 1 + int((gaps > SAME_FEATURES * spread).sum()) if spread > 0 else 1
 
 
 def _compute_spread(points: Tensor) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from manyview.mem import MEM, BetaSchedule, Features, MEMConfig, total_reward
-from manyview.mem.diagnostics import effective_rank
+from manyview.mem.diagnostics import count_different, effective_rank
 from tests.support.mem import NAMES, images, random_features, random_mask, small_mem
 
 
@@ -325,6 +325,84 @@ def test_a_view_in_one_direction_is_called_narrow() -> None:
         "view `side` has a low effective rank (1.0)" in w
         for w in small_mem().diagnose(features, beta=1).list_warnings()
     )
+
+
+def repeat_rows(features: Features, rows: int) -> Features:
+    """Repeat the rows of features, as a task with as few images does."""
+    return features.__class__(*(part[torch.arange(rows) % len(part)] for part in features))
+
+
+@pytest.mark.parametrize("images", [2, 3, 10])
+def test_a_task_of_few_images_is_healthy(images: int) -> None:
+    """With three images a view cannot have three directions, and its third neighbor is at distance 0."""
+    features = repeat_rows(random_features(images, 4, 16), 128)
+    health = small_mem().diagnose(features, beta=0.05)
+    assert health.different == dict.fromkeys(health.std, images)
+    assert health.list_warnings() == []
+    assert health.summarize().startswith("healthy: every view varies. Few images differ in a batch")
+    assert f"front {images}, side {images}" in health.summarize()
+
+
+def test_features_close_to_few_points_are_no_task_of_few_images() -> None:
+    """A collapse onto clusters keeps small differences between different images."""
+    features = repeat_rows(random_features(3, 4, 16), 128)
+    features.specific.add_(1e-3 * torch.randn_like(features.specific))
+    health = small_mem().diagnose(features, beta=0.05)
+    assert health.different["front"] > 100
+    assert "view `front` has a low effective rank (2." in health.summarize()
+
+
+@pytest.mark.quality("C7")
+def test_the_collapse_of_the_literal_losses_is_named_also_with_few_images() -> None:
+    few = images(3)[torch.arange(64) % 3]
+    mem = MEM(NAMES, tuple(few.shape[2:]), dataclasses.replace(MEMConfig.literal(), latent_dim=16, trunk="tiny"))
+    optimizer = torch.optim.Adam(mem.parameters(), lr=3e-3)
+    assert mem.diagnose(mem.encode(few), beta=0.05).summarize().startswith("healthy")
+    for _ in range(60):
+        features = mem.encode(few)
+        optimizer.zero_grad()
+        mem.compute_loss(features, features)[0].backward()
+        optimizer.step()
+    health = mem.diagnose(mem.encode(few), beta=0.05)
+    assert health.different["front"] == 3
+    for name in NAMES:
+        assert f"view `{name}` has collapsed" in health.summarize()
+
+
+def test_one_image_is_a_frozen_camera() -> None:
+    features = repeat_rows(random_features(1, 4, 16), 64)
+    assert "view `front` has collapsed" in small_mem().diagnose(features, beta=0.05).summarize()
+
+
+def test_a_view_that_pays_little_is_reported_unless_its_images_repeat() -> None:
+    features = random_features(64, 4, 16)
+    features.specific[:, 1] *= 0.06  # still above the collapse
+    (warning,) = small_mem().diagnose(features, beta=1.0).list_warnings()
+    assert warning.startswith("view `side` pays only ")
+    features.specific[:, 1] = features.specific[torch.arange(64) % 8, 1]
+    assert not small_mem().diagnose(features, beta=1.0).list_warnings()
+
+
+def test_different_points_are_counted_up_to_rounding() -> None:
+    points = torch.randn(40, 16)[torch.arange(400) % 40]
+    assert count_different(points) == 40
+    assert count_different(points + 1e-7 * torch.randn(400, 16)) == 40
+    assert count_different(1e-3 * points + 5) == 40
+    assert count_different(points[:1]) == 1
+    assert count_different(points[:0]) == 0
+    assert count_different(torch.ones(9, 4)) == 1
+    assert count_different(torch.full((9, 4), math.nan)) == 9
+
+
+def test_a_discriminator_of_few_images_is_judged_by_their_number() -> None:
+    mem = small_mem(("left", "right"))
+    direction = 10 * mem.discriminator.weight.detach() / mem.discriminator.weight.norm(dim=1, keepdim=True)
+    for count, is_reported in ((3, False), (40, True)):
+        features = repeat_rows(random_features(count, 2, 16), 80)
+        features.shared.add_(direction)
+        health = mem.diagnose(features, beta=1.0)
+        assert health.discriminator_accuracy > 0.9
+        assert any("reveal their view" in warning for warning in health.list_warnings()) == is_reported
 
 
 def test_shared_features_that_tell_their_view_are_reported() -> None:
