@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from manyview.cli.doctor.machine import Finding, MachineInfo, TorchInfo
+from manyview.cli.doctor.machine import Extra, Finding, MachineInfo, TorchInfo
 from manyview.cli.doctor.render_test import RenderTest
 
 HEALTHY = MachineInfo(
@@ -24,6 +24,12 @@ HEALTHY = MachineInfo(
         "imageio-ffmpeg": "0.7.0",
     },
     required={"torch": ">=2.10", "rich": ">=13.7", "tyro": ">=1.0"},
+    extras={
+        "dmc": Extra({"dm-control": "==1.0.49", "mujoco": "==3.16.0"}),
+        "procgen": Extra({"envpool": "==1.2.5"}),
+        "plots": Extra({"matplotlib": ">=3.9", "pillow": ">=10.1"}),
+        "video": Extra({"imageio": ">=2.34", "pillow": ">=10.1"}, ("imageio-ffmpeg",)),
+    },
     environment={"MUJOCO_GL": "egl"},
     cores=2,
     cpu_flags=frozenset({"avx2", "avx512_bf16", "amx_bf16"}),

@@ -355,7 +355,8 @@ def test_features_close_to_few_points_are_no_task_of_few_images() -> None:
 @pytest.mark.quality("C7")
 def test_the_collapse_of_the_literal_losses_is_named_also_with_few_images() -> None:
     few = images(3)[torch.arange(64) % 3]
-    mem = MEM(NAMES, tuple(few.shape[2:]), dataclasses.replace(MEMConfig.literal(), latent_dim=16, trunk="tiny"))
+    literal = dataclasses.replace(MEMConfig.literal(), latent_dim=16, trunk="tiny")
+    mem = MEM(NAMES, (few.shape[2], few.shape[3], few.shape[4]), literal)
     optimizer = torch.optim.Adam(mem.parameters(), lr=3e-3)
     assert mem.diagnose(mem.encode(few), beta=0.05).summarize().startswith("healthy")
     for _ in range(60):

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from manyview.cli.arguments import JsonFlag
 from manyview.cli.doctor.machine import Finding, MachineInfo, inspect_machine
-from manyview.cli.doctor.packages import EXTRAS, check_core_packages, check_extras, check_known_bad
+from manyview.cli.doctor.packages import check_core_packages, check_extras, check_known_bad
 from manyview.cli.doctor.rendering import check_qt, check_render_backend, check_render_driver, check_rendered_images
 from manyview.utils.text import format_count
 
@@ -81,7 +81,7 @@ def doctor(*, as_json: JsonFlag = False) -> int:
     The exit status is 1 if a finding is bad.
     A note names an optional part that is missing.
     """
-    findings = run_checks(inspect_machine(name for extra in EXTRAS for name in extra.packages))
+    findings = run_checks(inspect_machine())
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

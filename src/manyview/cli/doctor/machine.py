@@ -8,8 +8,10 @@ import platform
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +19,12 @@ from manyview.cli.doctor.render_test import RenderTest, render_in_subprocess
 from manyview.utils.resources import count_usable_cores
 
 Status = Literal["ok", "note", "bad"]
+DEVELOPER_EXTRAS = ("dev", "docs")
+REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)\s*(?:\[(?P<parts>[^\]]*)\])?\s*\(?(?P<specifier>[^;()]*)\)?\s*"
+    r"(?:;\s*extra\s*==\s*[\"'](?P<extra>[\w.-]+)[\"']\s*)?"
+)
+"""Requirement in the metadata of a package; other conditions than an extra do not match."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,16 @@ class TorchInfo:
     """Name of the device torch would train on; None for the CPU."""
 
 
+@dataclass(frozen=True)
+class Extra:
+    """Optional packages that a part of manyview needs."""
+
+    required: Mapping[str, str]
+    """Version specifiers by package."""
+    parts: tuple[str, ...] = ()
+    """Further packages, by extras of the required ones: `imageio-ffmpeg` of `imageio[ffmpeg]`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MachineInfo:
     """Facts that the checks judge, collected once so that the checks are pure functions."""
@@ -55,6 +73,8 @@ class MachineInfo:
     """Versions of installed packages by name; missing packages have no entry."""
     required: Mapping[str, str]
     """Version specifiers of manyview's dependencies by name, such as `>=2,<3`; empty for any version."""
+    extras: Mapping[str, Extra]
+    """manyview's extras by name, without those of its developers."""
     environment: Mapping[str, str]
     """Environment variables."""
     cores: int
@@ -73,20 +93,21 @@ class MachineInfo:
     """Error of loading the Qt library with which EnvPool renders Procgen; None if it loads or EnvPool is missing."""
 
 
-def inspect_machine(optional: Iterable[str]) -> MachineInfo:
-    """Collect the facts about this machine, with the versions of these optional packages."""
-    required = _parse_requirements(importlib.metadata.requires("manyview") or [])
+def inspect_machine() -> MachineInfo:
+    """Collect the facts about this machine."""
+    requirements = importlib.metadata.requires("manyview") or []
+    required, extras = parse_requirements(requirements), parse_extras(requirements)
+    optional = chain.from_iterable((*extra.required, *extra.parts) for extra in extras.values())
     versions = {}
     for name in ("manyview", "numpy", *required, *optional):
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return MachineInfo(
         system=platform.system(),
         python=platform.python_version(),
         versions=versions,
         required=required,
+        extras=extras,
         environment=dict(os.environ),
         cores=count_usable_cores(),
         cpu_flags=_read_cpu_flags(Path("/proc/cpuinfo")),
@@ -98,10 +119,35 @@ def inspect_machine(optional: Iterable[str]) -> MachineInfo:
     )
 
 
-def _parse_requirements(lines: Sequence[str]) -> dict[str, str]:
-    """Return the version specifiers by package of all requirements that belong to no extra."""
-    parsed = (re.match(r"([\w.-]+)(?:\[.*\])?\s*([^;]*)", line) for line in lines if "extra ==" not in line)
-    return {match[1].lower(): match[2].strip() for match in parsed if match}
+def parse_requirements(lines: Sequence[str], extra: str | None = None) -> dict[str, str]:
+    """Return the version specifiers by package of the requirements of an extra, or of those that belong to none.
+
+    Requirements for some systems or versions of Python only are left out.
+    """
+    parsed = (match for line in lines if (match := REQUIREMENT.fullmatch(line)) and match["extra"] == extra)
+    return {match["name"].lower(): match["specifier"].strip() for match in parsed}
+
+
+def parse_extras(lines: Sequence[str]) -> dict[str, Extra]:
+    """Return all extras that the requirement lines name, but `DEVELOPER_EXTRAS`, in their order."""
+    names = dict.fromkeys(match["extra"] for line in lines if (match := REQUIREMENT.fullmatch(line)) and match["extra"])
+    return {
+        name: Extra(parse_requirements(lines, name), tuple(dict.fromkeys(_iter_parts(lines, name))))
+        for name in names
+        if name not in DEVELOPER_EXTRAS
+    }
+
+
+def _iter_parts(lines: Sequence[str], extra: str) -> Iterator[str]:
+    """Yield the packages that extras of an extra's packages add; none of a package that is not installed."""
+    for line in lines:
+        match = REQUIREMENT.fullmatch(line)
+        if match is None or match["extra"] != extra or match["parts"] is None:
+            continue
+        with suppress(importlib.metadata.PackageNotFoundError):
+            further = importlib.metadata.requires(match["name"]) or []
+            for part in match["parts"].split(","):
+                yield from parse_requirements(further, part.strip())
 
 
 def _read_cpu_flags(cpuinfo: Path) -> frozenset[str] | None:

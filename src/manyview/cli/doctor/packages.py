@@ -5,24 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
-from manyview.cli.doctor.machine import Finding, MachineInfo
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extra:
-    """Optional packages that a part of manyview needs."""
-
-    name: str
-    packages: tuple[str, ...]
-    fix: str
-
-
-EXTRAS = (
-    Extra(name="extra dmc", packages=("dm-control", "mujoco"), fix='pip install "manyview[dmc]"'),
-    Extra(name="extra procgen", packages=("envpool",), fix='pip install "manyview[procgen]"'),
-    Extra(name="extra plots", packages=("matplotlib", "pillow"), fix='pip install "manyview[plots]"'),
-    Extra(name="extra video", packages=("imageio", "imageio-ffmpeg"), fix='pip install "manyview[video]"'),
-)
+from manyview.cli.doctor.machine import Extra, Finding, MachineInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +49,7 @@ def check_core_packages(machine: MachineInfo) -> list[Finding]:
     ]
     found = ", ".join(dict.fromkeys(installed))
     unmet = [
-        f"{name}{specifier}"
-        for name, specifier in machine.required.items()
-        if name not in machine.versions or not is_matching_version(machine.versions[name], specifier)
+        f"{name}{specifier}" for name, specifier in machine.required.items() if not _fits(name, specifier, machine)
     ]
     if not unmet:
         return [Finding("core packages", "ok", found)]
@@ -77,17 +58,38 @@ def check_core_packages(machine: MachineInfo) -> list[Finding]:
 
 
 def check_extras(machine: MachineInfo) -> list[Finding]:
-    """Report which extras are installed."""
-    findings = []
-    for extra in EXTRAS:
-        installed = ", ".join(f"{name} {machine.versions[name]}" for name in extra.packages if name in machine.versions)
-        missing = [name for name in extra.packages if name not in machine.versions]
-        if missing:
-            absent = f"{' and '.join(missing)} not installed"
-            findings.append(Finding(extra.name, "note", f"{installed}; {absent}" if installed else absent, extra.fix))
-        else:
-            findings.append(Finding(extra.name, "ok", installed))
-    return findings
+    """Report which extras are installed, with the packages that are missing or of another version."""
+    return [_check_extra(name, extra, machine) for name, extra in machine.extras.items()]
+
+
+def _check_extra(name: str, extra: Extra, machine: MachineInfo) -> Finding:
+    packages = {**dict.fromkeys(extra.parts, ""), **extra.required}
+    versions = {package: machine.versions[package] for package in packages if package in machine.versions}
+    missing = [package for package in packages if package not in versions]
+    unfit = [f"{package}{packages[package]}" for package in versions if not _fits(package, packages[package], machine)]
+    problems = [f"{' and '.join(missing)} not installed"] if missing else []
+    problems += [f"needed: {' and '.join(unfit)}"] if unfit else []
+    installed = ", ".join(f"{package} {versions[package]}" for package in extra.required if package in versions)
+    found = "; ".join(filter(None, (installed, *problems)))
+    if not problems:
+        return Finding(f"extra {name}", "ok", found)
+    if _is_in_conflict(extra, machine):
+        return Finding(f"extra {name}", "note", f"{found}. Use another virtual environment for it")
+    return Finding(f"extra {name}", "note", found, f'pip install "manyview[{name}]"')
+
+
+def _is_in_conflict(extra: Extra, machine: MachineInfo) -> bool:
+    """Return whether an installed extra holds a package at a version that this one cannot use."""
+    unfit = {package for package, specifier in extra.required.items() if not _fits(package, specifier, machine)}
+    return any(
+        any(required.get(package) for package in unfit & machine.versions.keys())
+        and all(_fits(package, specifier, machine) for package, specifier in required.items())
+        for required in (other.required for other in machine.extras.values())
+    )
+
+
+def _fits(package: str, specifier: str, machine: MachineInfo) -> bool:
+    return package in machine.versions and is_matching_version(machine.versions[package], specifier)
 
 
 def check_known_bad(machine: MachineInfo) -> list[Finding]:

@@ -1,13 +1,14 @@
 """What is installed, on described machines."""
 
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from manyview.cli.doctor.machine import DEVELOPER_EXTRAS, Extra, parse_extras, parse_requirements
 from manyview.cli.doctor.packages import (
     DMC_PIN,
-    EXTRAS,
-    Extra,
     check_core_packages,
     check_extras,
     check_known_bad,
@@ -40,11 +41,62 @@ def test_numpy_is_named_when_there_and_not_missed_when_not() -> None:
     assert "numpy" not in without.found
 
 
-@pytest.mark.parametrize("extra", EXTRAS, ids=lambda extra: extra.name)
-def test_a_missing_optional_package_is_a_note_with_its_pip_line(extra: Extra) -> None:
-    machine = with_versions(**{name.replace("-", "_"): None for name in extra.packages})
-    finding = only([finding for finding in check_extras(machine) if finding.status != "ok"])
-    assert (finding.check, finding.status, finding.fix) == (extra.name, "note", extra.fix)
+@pytest.mark.parametrize("extra", ["dmc", "procgen", "plots", "video"])
+def test_a_missing_optional_package_is_a_note_with_its_pip_line(extra: str) -> None:
+    package = next(iter(HEALTHY.extras[extra].required))
+    finding = only([f for f in check_extras(with_versions(**{package.replace("-", "_"): None})) if f.status != "ok"])
+    assert (finding.check, finding.status) == (f"extra {extra}", "note")
+    assert finding.fix == f'pip install "manyview[{extra}]"'
+    assert finding.found.endswith(f"{package} not installed")
+
+
+def test_an_extra_without_its_part_is_a_note() -> None:
+    finding = only([f for f in check_extras(with_versions(imageio_ffmpeg=None)) if f.status != "ok"])
+    assert finding.found == "imageio 2.38.1, pillow 13.0.0; imageio-ffmpeg not installed"
+
+
+def test_an_extra_of_another_version_names_the_one_needed() -> None:
+    finding = only([f for f in check_extras(with_versions(matplotlib="3.8.1")) if f.status != "ok"])
+    assert (finding.check, finding.fix) == ("extra plots", 'pip install "manyview[plots]"')
+    assert finding.found == "matplotlib 3.8.1, pillow 13.0.0; needed: matplotlib>=3.9"
+
+
+def test_an_extra_in_conflict_with_an_installed_one_needs_another_environment() -> None:
+    metaworld = Extra({"metaworld": "==3.1.1", "mujoco": "==3.3.0"})
+    machine = replace(HEALTHY, extras={**HEALTHY.extras, "metaworld": metaworld})
+    finding = only([f for f in check_extras(machine) if f.status != "ok"])
+    needed = "mujoco 3.16.0; metaworld not installed; needed: mujoco==3.3.0"
+    assert (finding.found, finding.fix) == (f"{needed}. Use another virtual environment for it", None)
+
+
+def test_the_extras_are_those_of_the_metadata() -> None:
+    """So a new extra has a row of its own as soon as it is declared."""
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
+    declared = project["optional-dependencies"]
+    lines = [f"{line}; extra == '{name}'" for name, wanted in declared.items() for line in wanted]
+    extras = parse_extras([*project["dependencies"], *lines])
+    assert list(extras) == [name for name in declared if name not in DEVELOPER_EXTRAS]
+    assert extras["dmc"] == HEALTHY.extras["dmc"]
+    assert extras["video"].required == HEALTHY.extras["video"].required
+    assert "imageio-ffmpeg" in extras["video"].parts
+    assert extras["hub"].required == {"huggingface_hub": ">=2.4,<3"}
+    assert "matplotlib" not in parse_requirements([*project["dependencies"], *lines])
+
+
+@pytest.mark.parametrize(
+    ("line", "extra", "parsed"),
+    [
+        ("Torch<3,>=2.10", None, {"torch": "<3,>=2.10"}),
+        ("rich (>=13.7)", None, {"rich": ">=13.7"}),
+        ('imageio-ffmpeg ; extra == "ffmpeg"', "ffmpeg", {"imageio-ffmpeg": ""}),
+        ("ray[default,tune]<2.61,>=2.60; extra == 'scale'", "scale", {"ray": "<2.61,>=2.60"}),
+        ("av; extra == 'pyav'", "ffmpeg", {}),
+        ('psutil; extra == "ffmpeg" and sys_platform == "win32"', "ffmpeg", {}),
+        ('tomli; python_version < "3.11"', None, {}),
+    ],
+)
+def test_requirement_lines_are_read(line: str, extra: str | None, parsed: dict[str, str]) -> None:
+    assert parse_requirements([line], extra) == parsed
 
 
 def test_half_an_extra_says_which_half_is_missing() -> None:
