@@ -211,9 +211,8 @@ class LiveDisplay:
         if (resume := state.latest.get("resume")) is not None:
             table.add_row("resumed", f"at {resume['frames']:,} frames, {RESUME_MODES[resume['resume_mode']]}")
         test_return = format_test_return(state.latest.get("evaluation", {}))
-        table.add_row(
-            "return", f"{state.format_value('evaluation', 'return')}  {draw_sparkline(state.returns)}{test_return}"
-        )
+        last_return = f"{state.returns[-1]:.4g}" if state.returns else "-"
+        table.add_row("return", f"{last_return}  {draw_sparkline(state.returns)}{test_return}")
         table.add_row("last episode", state.format_value("episode", "return"))
         table.add_row(
             "β", f"{state.format_value('train', 'beta')}  β · std(r̂) {state.format_value('train', 'contrast')}"

@@ -1,5 +1,6 @@
 """What is said of a run while it trains: whatever its records quote, a line each."""
 
+import json
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,22 @@ def test_the_panel_shows_foreign_text_as_it_is(tmp_path: Path) -> None:
     assert all(line.isprintable() for line in shown.split("\n"))
     assert "[bold]" in shown
     assert "[red]" in shown
+
+
+def test_a_resumed_run_shows_its_last_return_and_earlier_curve(tmp_path: Path) -> None:
+    run_dir, config = (
+        RunDir(tmp_path / "run"),
+        load_preset("minute", task="toy/identity_continuous", method="sac+mem", seed=1),
+    )
+    run_dir.path.mkdir()
+    run_dir.write_config(config)
+    evaluations = [{**TIMES, "kind": "evaluation", "seconds": 1.0, "return": value} for value in (1.0, 4.0, 2.5)]
+    lines = (json.dumps({**record, "frames": 10 * (i + 1)}) for i, record in enumerate(evaluations))
+    run_dir.metrics_file.write_text("".join(f"{line}\n" for line in lines))
+    console = Console(width=80, force_terminal=False)
+    display = LiveDisplay(config, run_dir, console)
+    with console.capture() as captured:
+        display.record({**TIMES, "kind": "resume", "seconds": 2.0, "resume_mode": "strict"})
+        console.print(display._render_panel())
+        display.close()
+    assert "return        2.5  ▁█▅" in captured.get()
