@@ -61,6 +61,7 @@ def report_invalid_run() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        print_line("interrupted before the training started", file=sys.stderr)
         raise CommandFailedError(EXIT_INTERRUPTED) from None
     except EnvError as error:
         print(error, file=sys.stderr)

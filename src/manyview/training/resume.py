@@ -108,7 +108,7 @@ def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
         path, frames = quote(str(run_dir.path)), config.schedule.frames
         raise RunFinishedError(
             f"the run in {run_dir.path} has finished at {frames:,} frames. Train on with `manyview extend {path} "
-            f"--frames {2 * frames}`, or start again with --fresh"
+            f"--frames {2 * frames}`, or start again with `manyview train ... --fresh`"
         )
 
 

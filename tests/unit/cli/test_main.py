@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -51,6 +52,26 @@ def test_version_is_that_of_the_installed_package(capsys: pytest.CaptureFixture[
 def test_version_works_from_the_shell() -> None:
     shown = run("--version")
     assert (shown.returncode, shown.stdout) == (0, f"manyview {version('manyview')}\n")
+
+
+def test_ctrl_c_during_the_import_ends_the_command_without_a_traceback() -> None:
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "tyro":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from manyview.__main__ import main
+sys.exit(main())
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "")
+
+
+def test_the_console_script_is_the_entry_point_that_catches_it() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"manyview": "manyview.__main__:main"}
 
 
 def test_a_warning_is_a_line_without_the_place_that_raised_it(tmp_path: Path) -> None:
