@@ -5,14 +5,15 @@ python -m experiments.readme_table
 
 from collections.abc import Iterator
 
-from experiments import deep_sea
+from experiments import composition
+from experiments.deep_sea import read_attempts
 from experiments.results_table import group_by_cell
 from experiments.tables import format_table
 
 HEAD = ("", "MEM", "RE3", "no bonus")
 BONUSES = ("mem", "re3", "none")
-DEEP_SEA = {"DrQ-v2": "", "PPO": "ppo "}
-"""Prefix of the variants of each agent."""
+DEEP_SEA = {"DrQ-v2": "drqv2", "SAC": "sac", "PPO": "ppo"}
+"""Agents of the small sea."""
 TASKS = (
     ("Pendulum Swingup, DrQ-v2", "dmc/pendulum_swingup", "drqv2", "return", 0),
     ("Ball in Cup, DrQ-v2", "dmc/ball_in_cup_catch", "drqv2", "return", 0),
@@ -23,13 +24,13 @@ TASKS = (
 
 
 def list_rows() -> Iterator[tuple[str, ...]]:
-    attempts = deep_sea.read_attempts()
-    for agent, prefix in DEEP_SEA.items():
+    attempts = read_attempts(composition.STUDY)
+    for title, agent in DEEP_SEA.items():
         marginal, joint, re3, none = (
-            sum(attempts[prefix + method, seed].solved_at_frame is not None for seed in deep_sea.SEEDS)
-            for method in ("mem marginal", "mem joint", "re3", "none")
+            sum(attempts[f"{agent} {bonus} 10", seed].solved_at_frame is not None for seed in composition.SEEDS)
+            for bonus in ("mem marginal", "mem joint", "re3", "none")
         )
-        name = f"Deep Sea, {agent}: seeds of {len(deep_sea.SEEDS)} whose policy reached the treasure"
+        name = f"Deep Sea, {title}: seeds of {len(composition.SEEDS)} whose policy reached the treasure"
         yield name, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
     runs = group_by_cell("dmc") | group_by_cell("procgen")
     for name, task, agent, metric, digits in TASKS:
