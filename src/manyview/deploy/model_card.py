@@ -8,8 +8,8 @@ from typing import Any
 
 from manyview.config.schema import RunConfig
 from manyview.deploy.shared_files import CURVE_FILE, EXPORT_DIR, VIDEO_FILE
-from manyview.deploy.train_command import TrainCommand
 from manyview.report.statistics import bootstrap_interval
+from manyview.report.train_command import TrainCommand
 from manyview.runtime.spec import PolicySpec
 from manyview.training.counters import Counters
 from manyview.utils.text import sanitize_text

@@ -23,11 +23,11 @@ from manyview.config.schema import RunConfig
 from manyview.deploy.model_card import CardFigures, format_card
 from manyview.deploy.policy import load_chosen_checkpoint
 from manyview.deploy.shared_files import CARD_FILE, CURVE_FILE, EXPORT_DIR, MAX_MEDIA_BYTES, VIDEO_FILE
-from manyview.deploy.train_command import build_train_command, strip_paths
 from manyview.report.curves import group_curves, read_curve
 from manyview.report.metrics_file import read_records
 from manyview.report.plotting import draw_curves
 from manyview.report.runs import BrokenRunError, convert_read_errors, summarize_run
+from manyview.report.train_command import build_train_command, strip_paths
 from manyview.training import RunDir, checkpoint
 from manyview.training.checkpoint import Checkpoint
 from manyview.training.counters import Counters

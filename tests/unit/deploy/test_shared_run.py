@@ -20,10 +20,10 @@ from manyview.config.overrides import apply_overrides, to_plain
 from manyview.config.resolve import resolve_config
 from manyview.deploy.shared_files import check_complete, is_allowed
 from manyview.deploy.shared_run import write_shared_run
-from manyview.deploy.train_command import build_train_command, strip_paths
 from manyview.report.policy_rollout import RunPlayer
 from manyview.report.runs import summarize_run
 from manyview.report.statistics import bootstrap_interval
+from manyview.report.train_command import build_train_command, strip_paths
 from manyview.training import RunConfig, RunDir, load_preset, make_config, run
 from manyview.utils.atomic_io import remove
 from tests.support.robots import TASK, train_robot
