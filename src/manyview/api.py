@@ -13,6 +13,8 @@ from manyview.envs import Fault
 from manyview.envs.suite import Levels
 from manyview.report.curves import Curve, read_curve
 from manyview.report.display import make_display
+from manyview.report.material import read_material
+from manyview.report.page import write_page
 from manyview.report.policy_rollout import RunPlayer
 from manyview.report.runs import RunSummary, summarize_run
 from manyview.runtime.policy import Policy
@@ -88,6 +90,10 @@ class Run:
     def policy(self, *, checkpoint: str = "last", num_robots: int = 1, device: str = "cpu") -> Policy:
         """Load the trained policy, as `manyview.load` does."""
         return load(self.path, checkpoint=checkpoint, num_robots=num_robots, device=device, own_task=self._own_task)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write a report on the run as one HTML page, as `manyview report` does."""
+        write_page(Path(path), [read_material(self.path, name=self.path.name)])
 
     def __repr__(self) -> str:
         summary = self.summary

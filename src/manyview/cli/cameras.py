@@ -12,6 +12,7 @@ from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, JsonFlag, OwnT
 from manyview.deploy.camera_figure import draw_cameras, format_cameras
 from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, estimate_mean, measure_cameras
 from manyview.envs.contract import ContractError, EnvError
+from manyview.report.camera_file import write_camera_file
 from manyview.report.policy_rollout import RunPlayer
 from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 from manyview.utils.text import print_line
@@ -28,7 +29,12 @@ def cameras(
     faults: Annotated[bool, arg(help="Also play with each camera black, frozen, noisy and late.")] = True,
     out: Annotated[
         Path | None,
-        arg(metavar="FILE", help="Draw the tables to this .png, .svg or .pdf file.", help_behavior_hint=""),
+        arg(
+            metavar="FILE",
+            help="Draw the tables to this .png, .svg or .pdf file, or keep every return in this .json file, which "
+            "`manyview report` reads as RUN/cameras.json.",
+            help_behavior_hint="",
+        ),
     ] = None,
     own_task: OwnTaskOption = None,
     as_json: JsonFlag = False,
@@ -47,7 +53,10 @@ def cameras(
         for run in runs:
             with RunPlayer(run, trusted_task=own_task) as player:
                 reports.append(measure_cameras(player, episodes=episodes, with_faults=faults, log=_log_progress))
-        if out is not None:
+        plain = [_to_plain(run, report) for run, report in zip(runs, reports, strict=True)]
+        if out is not None and out.suffix.lower() == ".json":
+            write_camera_file(out, plain)
+        elif out is not None:
             draw_cameras(out, reports, [run.name if len(runs) > 1 else reports[0].task for run in runs])
     except (EnvError, ContractError) as error:
         print(error, file=sys.stderr)
@@ -57,7 +66,7 @@ def cameras(
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return report_error(error)
     if as_json:
-        print(json.dumps([_to_plain(run, report) for run, report in zip(runs, reports, strict=True)], indent=2))
+        print(json.dumps(plain, indent=2))
         return 0
     for run, report in zip(runs, reports, strict=True):
         _print_report(run, report)

@@ -44,6 +44,8 @@ COMMANDS = {
     "card": "Write a run as a folder to share, with a model card.",
     "hub": "Push a run to the Hugging Face hub, or pull one.",
     "plot": "Plot learning curves of runs and published results.",
+    "report": "Write a report on runs as one HTML page.",
+    "compare": "Compare two runs: settings, versions and curves.",
     "runs": "List runs with their state and last return.",
     "tasks": "List the tasks with their cameras and settings.",
     "views": "Show the views of a task during random actions.",

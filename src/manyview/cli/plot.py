@@ -10,7 +10,7 @@ from manyview.cli.arguments import report_error
 from manyview.report.curves import Curve, CurveGroup, ReturnSource, Unit, compute_mean_curve, group_curves, read_curve
 from manyview.report.plotting import draw_curves
 from manyview.report.published_results import read_published_results
-from manyview.report.runs import BrokenRunError, find_runs
+from manyview.report.runs import BrokenRunError, find_all_runs
 from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 from manyview.utils.text import print_line
 
@@ -69,16 +69,8 @@ def read_curves(
     directories: Sequence[Path], unit: Unit, source: ReturnSource = "evaluations"
 ) -> tuple[list[Curve], list[str]]:
     """Return the curves of all runs below the directories, and a note for each run without a curve."""
-    paths: dict[Path, Path] = {}
-    for directory in directories:
-        run_paths = find_runs(directory)
-        if not run_paths:
-            raise ValueError(
-                f"no run in or below {directory}" if directory.is_dir() else f"directory does not exist: {directory}"
-            )
-        paths |= {path.resolve(): path for path in run_paths}  # `plot runs runs/*` lists each run twice
     curves, notes = [], []
-    for path in paths.values():
+    for path in find_all_runs(directories):
         try:
             curve = read_curve(path, unit, source)
         except BrokenRunError as error:

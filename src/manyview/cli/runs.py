@@ -1,13 +1,14 @@
 """`manyview runs`: list runs with their state and last return."""
 
+import csv
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from manyview.cli.arguments import JsonFlag, report_error
 from manyview.report.runs import RunSummary, summarize_runs
@@ -19,6 +20,8 @@ TEXT_COLUMNS = 3
 UNWRAPPED_WIDTH = 1000
 """Console width, in characters, that no line of the table exceeds."""
 MAX_CELL_CHARS, MAX_PATH_CHARS = 80, 4096
+FORMULA_STARTS = ("=", "+", "-", "@")
+CsvFlag = Annotated[bool, FlagCreatePairsOff, arg(name="csv", help="Print CSV with the fields of --json.")]
 STYLES = {"running": "cyan", "finished": "green", "failed": "bold red", "killed": "red", "broken": "bold red"}
 
 
@@ -26,6 +29,7 @@ def runs(
     directory: Positional[Annotated[Path, arg(metavar="DIRECTORY", help="List all runs below it.")]] = Path("runs"),
     *,
     as_json: JsonFlag = False,
+    as_csv: CsvFlag = False,
 ) -> int:
     """List runs with their state and last return.
 
@@ -36,14 +40,33 @@ def runs(
         return report_error(
             f"directory does not exist: {directory}. Pass the directory of your runs; `manyview train` creates runs/"
         )
+    if as_json and as_csv:
+        return report_error("one format at a time: expected --json or --csv, got both")
     summaries = list(summarize_runs(directory))
-    if as_json:
+    if as_csv:
+        write_csv(summaries)
+    elif as_json:
         print(json.dumps([{**asdict(run), "path": str(run.path)} for run in summaries], indent=2))
     elif summaries:
         print_runs(summaries)
     else:
         print_line(f"no runs below {directory}")
     return 0
+
+
+def write_csv(summaries: Sequence[RunSummary]) -> None:
+    """Print a header and one line per run as CSV; unknown values are empty."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(field.name for field in fields(RunSummary))
+    writer.writerows([format_csv_cell(value) for value in astuple(run)] for run in summaries)
+
+
+def format_csv_cell(value: object) -> object:
+    """Return a value as one printable line; text that a spreadsheet would take for a formula starts with a quote."""
+    if value is None or isinstance(value, int | float):
+        return value
+    text = sanitize_text(value, max_chars=MAX_PATH_CHARS)
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 def print_runs(summaries: Sequence[RunSummary]) -> None:

@@ -206,7 +206,7 @@ def _select_relevant_settings(config: Mapping[str, Any], source: ReturnSource) -
     data = "rollout" if config["method"].startswith("ppo+") else "replay"
     settings: dict[str, Any] = {}
     for branch in ("env", "schedule", data, "scale", "agent", "representation", "bonus"):
-        _flatten(config.get(branch, {}), branch, settings)
+        flatten_settings(config.get(branch, {}), settings, name=branch)
     single = (("compute", "precision"), *([("evaluation", "episodes")] if source != "episodes" else []))
     for branch, name in single:
         group = config.get(branch)
@@ -214,9 +214,10 @@ def _select_relevant_settings(config: Mapping[str, Any], source: ReturnSource) -
     return {name: value for name, value in settings.items() if name not in IGNORED_SETTINGS}
 
 
-def _flatten(value: Any, name: str, flat: dict[str, Any]) -> None:
+def flatten_settings(value: Any, flat: dict[str, Any], *, name: str = "") -> None:
+    """Add the leaves of nested settings to `flat` by dotted name of at most `MAX_NAME_CHARS` characters."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            _flatten(inner, f"{name}.{key}"[:MAX_NAME_CHARS], flat)
+            flatten_settings(inner, flat, name=(f"{name}.{key}" if name else str(key))[:MAX_NAME_CHARS])
     else:
         flat[name] = value

@@ -4,7 +4,7 @@ import fcntl
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from json import JSONDecodeError
@@ -66,6 +66,24 @@ def find_runs(directory: Path) -> list[Path]:
         elif len(Path(path).parts) >= max_parts:
             subdirectories.clear()
     return sorted(paths, key=_split_numbers)
+
+
+def find_all_runs(directories: Sequence[Path]) -> list[Path]:
+    """Return the run directories in and below several directories, each once.
+
+    Raises:
+        ValueError: There is no run in one of them.
+
+    """
+    paths: dict[Path, Path] = {}
+    for directory in directories:
+        run_paths = find_runs(directory)
+        if not run_paths:
+            raise ValueError(
+                f"no run in or below {directory}" if directory.is_dir() else f"directory does not exist: {directory}"
+            )
+        paths |= {path.resolve(): path for path in run_paths}  # `plot runs runs/*` lists each run twice
+    return list(paths.values())
 
 
 def summarize_runs(directory: Path) -> Iterator[RunSummary]:

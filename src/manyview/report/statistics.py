@@ -40,7 +40,7 @@ def bootstrap_interval(values: ArrayLike, *, seed: int = 0) -> Interval:
     _check_enough(count)
     # Counts of each row in each bootstrap sample: all means are then one matrix product.
     counts = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), BOOTSTRAP_SAMPLES)
-    return _select_quantiles(np.tensordot(counts / count, rows, axes=1))
+    return select_quantiles(np.tensordot(counts / count, rows, axes=1))
 
 
 def compute_iqm(scores: ArrayLike) -> FloatArray:
@@ -142,7 +142,7 @@ def _bootstrap(statistic: Callable[..., FloatArray], tables: Sequence[FloatArray
         _check_enough(len(table))
         rows = rng.integers(len(table), size=(BOOTSTRAP_SAMPLES, *table.shape))
         samples.append(table[rows, np.arange(table.shape[1])])
-    return _select_quantiles(statistic(*samples))
+    return select_quantiles(statistic(*samples))
 
 
 def _to_table(scores: ArrayLike) -> FloatArray:
@@ -155,6 +155,7 @@ def _check_enough(count: int) -> None:
         raise ValueError(f"too few values for an interval: expected at least 2, got {count}")
 
 
-def _select_quantiles(samples: FloatArray) -> Interval:
+def select_quantiles(samples: FloatArray) -> Interval:
+    """Return the 95 % interval of bootstrap samples over the first axis."""
     low, high = np.quantile(samples, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
     return Interval(low, high)
