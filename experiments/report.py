@@ -19,7 +19,6 @@ from manyview.report.curves import Curve
 from manyview.report.material import RunMaterial, is_diagnostic
 from manyview.report.page import write_page
 from manyview.report.published_results import read_published_results
-from manyview.utils.text import format_bytes
 
 RETURN = "return"
 
@@ -35,7 +34,7 @@ def main(args: Sequence[str] | None = None) -> None:
     runs = [make_material(run, chosen.metric) for run in read_runs(chosen.study) if chosen.metric in run.metrics]
     published = [] if chosen.published is None else read_published_results(chosen.published)
     size = write_page(chosen.out, runs, published=published, title=f"Study {chosen.study}: {chosen.metric}")
-    print(f"{len(runs)} runs, {format_bytes(size)}, written to {chosen.out}")
+    print(f"{len(runs)} runs, {size / 1000:,.0f} kB, written to {chosen.out}")
 
 
 def make_material(run: TableRun, metric: str) -> RunMaterial:

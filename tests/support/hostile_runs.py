@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from manyview.report.camera_file import CAMERAS_FILE
 from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
 from tests.support.run_dirs import kept, record
 
@@ -13,6 +14,8 @@ Trap = Callable[[Path], object]
 """Harms the whole run in a folder."""
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202e\ud800"
+MARKUP = "--></title></style><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+FORMULA = '=HYPERLINK("http://example.invalid","x")'
 FORGED = f"{ESCAPES}\nfinished  forged/row\n"
 
 
@@ -124,6 +127,37 @@ LISTED: dict[str, Trap] = {
     "only a dollar": put(CONFIG_FILE, task="$", method="_"),
     "escapes": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", agent={FORGED: FORGED}),
     "escapes again": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", agent={FORGED: "x"}),
+    "markup": lambda run: (
+        put(CONFIG_FILE, task=MARKUP, method=MARKUP, env={MARKUP: MARKUP}, preset=MARKUP)(run),
+        put(MANIFEST_FILE, versions={MARKUP: MARKUP}, commit=MARKUP)(run),
+        append(
+            *(record("train", frames, **{f"std/{MARKUP}": 1.0, "beta": 0.1}) for frames in (2000, 3000)),
+            record("end", 3000, state="failed", reason=MARKUP),
+        )(run),
+    ),
+    "spreadsheet": lambda run: (
+        put(CONFIG_FILE, task=FORMULA, method=f"@{FORMULA}")(run),
+        append(record("end", 2000, state="failed", reason=f"-{FORMULA}"))(run),
+    ),
+    "videos link": lambda run: (run / "videos").symlink_to("/dev"),
+    "video link": lambda run: ((run / "videos").mkdir(), (run / "videos" / "1.mp4").symlink_to("/dev/zero")),
+    "video pipe": lambda run: ((run / "videos").mkdir(), os.mkfifo(run / "videos" / "1.mp4")),
+    "gigabytes of video": lambda run: (
+        (run / "videos").mkdir(),
+        (run / "videos" / "1.mp4").write_bytes(b""),
+        os.truncate(run / "videos" / "1.mp4", 2**40),
+    ),
+    "page as video": lambda run: (
+        (run / "videos").mkdir(),
+        (run / "videos" / "1.mp4").write_text(f"<script>{MARKUP}"),
+    ),
+    "cameras link": lambda run: (run / CAMERAS_FILE).symlink_to("/dev/zero"),
+    "deep cameras": write(CAMERAS_FILE, '{"reports":' + "[" * 100_000),
+    "camera markup": lambda run: (run / CAMERAS_FILE).write_text(
+        json.dumps({"reports": [{"frames": 1, "subsets": [{"cameras": [MARKUP], "returns": [1.0]}]}]})
+    ),
+    "many settings": put(CONFIG_FILE, env={str(number): MARKUP for number in range(10_000)}),
+    "many versions": put(MANIFEST_FILE, versions={str(number): FORGED for number in range(10_000)}),
     "reason": append(record("end", 2000, state="failed", reason=FORGED)),
     "reason of lists": append(record("end", 2000, state="failed", reason=[[FORGED] * 1000])),
     "host": lambda run: (put(MANIFEST_FILE, host=FORGED)(run), append(record("train", 2000))(run)),

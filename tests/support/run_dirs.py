@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import manyview.training  # noqa: F401 - registers the parts of a method
 from manyview.config.method import parse_method
 from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
 

@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from manyview.cli.arguments import report_error
 from manyview.cli.runs import format_age, format_return
-from manyview.report.comparison import Difference, format_value, leave_out_parts, list_differences
+from manyview.report.comparison import MAX_ROWS, Difference, format_value, leave_out_parts, list_differences
 from manyview.report.material import RunMaterial, read_material
 from manyview.report.runs import BrokenRunError
 from manyview.report.text_chart import MARKERS, draw_text_chart
@@ -56,8 +56,10 @@ def list_results(runs: Sequence[RunMaterial]) -> list[tuple[str, ...]]:
 
 def _print_differences(what: str, differences: Sequence[Difference]) -> None:
     if differences:
-        rows = ((row.name, *map(format_value, row.values)) for row in differences)
+        rows = ((row.name, *map(format_value, row.values)) for row in differences[:MAX_ROWS])
         _print_table(f"{what} that differ", rows)
+        if len(differences) > MAX_ROWS:
+            print_line(f"and {len(differences) - MAX_ROWS:,} more")
     else:
         _print_heading(f"no {what} differ")
 

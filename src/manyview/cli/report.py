@@ -13,7 +13,7 @@ from manyview.report.material import BrokenRun, RunMaterial, read_material
 from manyview.report.page import write_page
 from manyview.report.published_results import read_published_results
 from manyview.report.runs import BrokenRunError, find_all_runs
-from manyview.utils.text import format_bytes, format_count, print_line
+from manyview.utils.text import format_count, print_line
 
 
 def report(
@@ -41,7 +41,7 @@ def report(
         return report_error(error)
     for run in broken:
         print_line(f"note: {run.name} is broken: {run.reason}")
-    print_line(f"{format_count(len(materials), 'run')}, {format_bytes(size)}, written to {out}")
+    print_line(f"{format_count(len(materials), 'run')}, {size / 1000:,.0f} kB, written to {out}")
     return 0
 
 

@@ -6,10 +6,15 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from manyview.report.curves import flatten_settings
+from manyview.utils.text import sanitize_text
 
 ABSENT = "(absent)"
 """Value of a setting that a run does not have."""
 MAX_VALUE_CHARS = 300
+MAX_PACKAGES, MAX_PACKAGE_CHARS = 50, 80
+"""Limits of packages in a manifest, which names about ten, and of their names."""
+MAX_ROWS = 200
+"""Limit of differences in a table; two runs differ in a few tens."""
 COLUMNS = ("task", "method", "seed")
 """Settings that tables of runs show in columns of their own."""
 PART_NAMES = ("agent.name", "representation.name", "bonus.name")
@@ -37,7 +42,8 @@ def list_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def list_versions(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return software and hardware of a run by name."""
     versions = manifest.get("versions")
-    packages = {str(name): number for name, number in versions.items()} if isinstance(versions, Mapping) else {}
+    items = list(versions.items())[:MAX_PACKAGES] if isinstance(versions, Mapping) else []
+    packages = {sanitize_text(name, max_chars=MAX_PACKAGE_CHARS): number for name, number in items}
     return packages | {name: manifest[name] for name in (*SOFTWARE, *HARDWARE) if manifest.get(name) is not None}
 
 

@@ -34,6 +34,8 @@ METERS = ("std", "rank", "share")
 SCALARS = ("discriminator_accuracy", "chance", "beta", "contrast", "reward_int")
 MAX_SERIES = 64
 """Limit of diagnostics of one run; eight views have 29."""
+MAX_NAME_CHARS = 100
+"""Limit of the name of a diagnostic, view included."""
 MAX_RECORDS = 600
 """Records of training that are kept; of more, every second one is left out."""
 MAX_VIDEO_FILES = 10_000
@@ -155,7 +157,7 @@ def find_videos(path: Path) -> list[Video]:
 
 def is_diagnostic(name: str) -> bool:
     """Return whether a metric of training is one that a report shows."""
-    return name in SCALARS or name.partition("/")[0] in METERS
+    return name in SCALARS or (name.partition("/")[0] in METERS and len(name) <= MAX_NAME_CHARS)
 
 
 def _thin_out(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

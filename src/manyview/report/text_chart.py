@@ -15,7 +15,7 @@ BOTH = "◉"
 def draw_text_chart(curves: Sequence[Curve]) -> list[str]:
     """Draw up to two curves as lines of text, with the range of returns on the left and that of x below.
 
-    Between two evaluations a curve is interpolated; a cell that both curves cross has a marker of its own.
+    Between two evaluations a curve is interpolated; a cell that both curves cross has another marker.
     """
     drawn = [(marker, curve) for marker, curve in zip(MARKERS, curves, strict=False) if len(curve.x)]
     if not drawn:

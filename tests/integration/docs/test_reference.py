@@ -29,6 +29,7 @@ PUBLIC_API = (REFERENCE / "public_api.md").read_text()
 REGISTRIES = {"agent": AGENTS, "representation": REPRESENTATIONS, "bonus": BONUSES}
 NOT_SETTINGS = {
     "manyview",
+    "cameras",
     "seed1",
     "collector",
     "factory",

@@ -1,5 +1,7 @@
 """Foreign runs in a folder: `manyview runs` and `manyview plot` show the others, and say what is wrong with these."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -11,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hostile_runs import BROKEN, LISTED, make_runs
+from manyview.report.page import MAX_PAGE_BYTES
+from tests.support.hostile_runs import BROKEN, LISTED, MARKUP, make_runs
+from tests.support.pages import check_page
 
 ONE_BREAKS_ALL = pytest.mark.attack(
     "a run folder of deep, huge or infinite JSON, links, pipes, gigabytes or loops is a row that says why; the other "
@@ -100,3 +104,54 @@ def test_hostile_runs_are_drawn_or_left_out_beside_whole_ones(folder: Path, tmp_
     drawn = re.findall(r"<!-- (.*?) -->", out.read_text())
     assert {"toy/whole", r"$\frac{"} <= set(drawn)
     assert is_inert("\n".join(drawn))
+
+
+@ONE_BREAKS_ALL
+@FORGES
+@pytest.mark.quality("X5", "X6")
+def test_hostile_runs_are_listed_as_csv_without_formulas(folder: Path) -> None:
+    shown = manyview("runs", folder, "--csv")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert is_inert(shown.stdout)
+    rows = list(csv.DictReader(io.StringIO(shown.stdout)))
+    assert len(rows) == len(BROKEN) + len(LISTED) + 4
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "@"))]
+    (run,) = [row for row in rows if row["path"].endswith("trap spreadsheet")]
+    assert [run[name][:2] for name in ("task", "method", "reason")] == ["'=", "'@", "'-"]
+
+
+@ONE_BREAKS_ALL
+@FORGES
+@pytest.mark.quality("X5", "X6")
+def test_hostile_runs_are_reported_beside_whole_ones(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    shown = manyview("report", folder, "--out", out)
+    assert shown.returncode == 0, shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert is_inert(shown.stdout + shown.stderr)
+    assert out.stat().st_size <= MAX_PAGE_BYTES
+    page = check_page(out.read_text())
+    assert page.text.count("alert(1)") > 20
+    assert "toy/whole" in page.texts
+    assert "video" not in page.tags
+    named = [row for row in page.texts if row.startswith("trap ")]
+    assert set(BROKEN) - {"unknown end", *(name for name in BROKEN if "manifest" in name)} <= {
+        name.removeprefix("trap ") for name in named
+    }
+
+
+@ONE_BREAKS_ALL
+@FORGES
+@pytest.mark.quality("X5", "X6")
+@pytest.mark.parametrize("name", ["markup", "escapes", "many settings", "long names", "config pipe", "deep records"])
+def test_a_hostile_run_is_compared_or_refused_in_a_line(folder: Path, name: str) -> None:
+    shown = manyview("compare", folder / "a", folder / f"trap {name}")
+    assert is_inert(shown.stdout + shown.stderr)
+    assert "Traceback" not in shown.stderr
+    if name in BROKEN:
+        assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)
+    else:
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert len(shown.stdout) < 300_000
+    if name == "markup":
+        assert MARKUP[:20] in shown.stdout

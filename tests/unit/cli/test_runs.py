@@ -1,5 +1,7 @@
 """The list of runs, as a person or a script asks for it."""
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from manyview.cli.main import main
-from manyview.cli.runs import format_age
+from manyview.cli.runs import format_age, format_csv_cell
 from manyview.report.runs import CONFIG_FILE
 from tests.support.run_dirs import TASK, kept
 
@@ -43,6 +45,41 @@ def test_json_has_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "last_return": 2.5,
         "reason": None,
     }
+
+
+def test_csv_has_the_fields_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path / "a", [1.0, 2.5], seed=7)
+    (kept(tmp_path / "b, c", [1.0]) / CONFIG_FILE).write_text("{")
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert main(["runs", str(tmp_path), "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [list(row) for row in rows] == [list(run) for run in plain]
+    for row, run in zip(rows, plain, strict=True):
+        assert float(row.pop("age_s") or 0) == pytest.approx(run.pop("age_s") or 0, abs=60)
+        assert row == {name: "" if value is None else str(value) for name, value in run.items()}
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (None, None),
+        (-2.5, -2.5),
+        ("=1+1", "'=1+1"),
+        ("-x", "'-x"),
+        ("@x", "'@x"),
+        ("+x", "'+x"),
+        ("a=b", "a=b"),
+        ("a\n\x1b", "a  "),
+    ],
+)
+def test_cells_are_no_formulas_and_have_no_control_characters(value: object, cell: object) -> None:
+    assert format_csv_cell(value) == cell
+
+
+def test_two_formats_at_once_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(tmp_path), "--json", "--csv"]) == 2
+    assert "expected --json or --csv, got both" in capsys.readouterr().err
 
 
 def test_a_broken_run_is_a_line_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ control characters, so a name in a run cannot become markup, an attribute or a t
 from collections.abc import Iterable, Sequence
 from html import escape
 
-MAX_TEXT_CHARS = 100_000
+MAX_TEXT_CHARS = 30_000
 """Limit of one text, such as the settings of a run, in characters."""
 VOID_ELEMENTS = {"col", "meta"}
 
@@ -21,10 +21,11 @@ class Html(str):
 def make_element(tag: str, *children: object, **attributes: object) -> Html:
     """Return an element; children that are not `Html` are escaped text, iterables are flattened.
 
-    Attributes without a value (None) are left out; `class_` is `class`, and other underscores are hyphens.
+    `Html` is taken as it is, as an attribute too. Attributes without a value (None) are left out; `class_` is `class`,
+    and other underscores are hyphens.
     """
     given = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape_text(value)}"'
+        f' {name.rstrip("_").replace("_", "-")}="{value if isinstance(value, Html) else escape_text(value)}"'
         for name, value in attributes.items()
         if value is not None
     )

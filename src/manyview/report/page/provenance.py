@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from manyview.report.comparison import format_value, leave_out_parts, list_differences
+from manyview.report.comparison import MAX_ROWS, format_value, leave_out_parts, list_differences
 from manyview.report.material import RunMaterial
 from manyview.report.page.html import Html, make_code, make_details, make_element, make_table
 from manyview.report.ranking import MethodRuns
 
-MAX_CODE_CHARS = 30_000
 MAX_COLUMNS = 12
 """Methods in the table of differing settings; more do not fit on a screen."""
 
@@ -22,7 +21,7 @@ def write_settings(groups: Sequence[MethodRuns]) -> Iterator[Html]:
         for group in methods:
             text = json.dumps(group.runs[0].settings, indent=1, ensure_ascii=False)
             summary = f"All settings of {group.label} (of {group.runs[0].name})"
-            yield make_details(summary, make_code(text[:MAX_CODE_CHARS]))
+            yield make_details(summary, make_code(text))
 
 
 def write_versions(runs: Sequence[RunMaterial]) -> Iterator[Html]:
@@ -58,8 +57,9 @@ def _write_differences(task: str, methods: Sequence[MethodRuns]) -> Html:
     if len(methods) < 2 or not differences:
         return make_element("p", "All methods have equal settings." if len(methods) > 1 else "There is one method.")
     note = f" The first {len(shown)} of {len(methods)} methods." if len(shown) < len(methods) else ""
+    note += f" The first {MAX_ROWS} of {len(differences)} settings." if len(differences) > MAX_ROWS else ""
     return make_table(
         f"Settings in which the methods differ on {task}. Those of a part that the other methods lack are below.{note}",
         ("setting", *(group.label for group in shown)),
-        ([row.name, *(format_value(value) for value in row.values)] for row in differences),
+        ([row.name, *(format_value(value) for value in row.values)] for row in differences[:MAX_ROWS]),
     )

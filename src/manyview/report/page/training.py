@@ -39,7 +39,7 @@ class ChosenVideo:
     run: RunMaterial
     video: Video
     when: str
-    """Which policy it shows: first, middle or last."""
+    """Policy that it shows: first, middle or last."""
 
 
 def choose_videos(groups: Sequence[MethodRuns]) -> list[ChosenVideo]:
