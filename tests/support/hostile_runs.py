@@ -54,6 +54,24 @@ def replace(name: str, make: Callable[[Path], object]) -> Trap:
     return harm
 
 
+def together(*traps: Trap) -> Trap:
+    def harm(run: Path) -> None:
+        for trap in traps:
+            trap(run)
+
+    return harm
+
+
+def film(make: Callable[[Path], object]) -> Trap:
+    """Put a video into a run."""
+
+    def harm(run: Path) -> None:
+        (run / "videos").mkdir()
+        make(run / "videos" / "1.mp4")
+
+    return harm
+
+
 def nest(run: Path) -> None:
     """Put folders into folders, deeper than Python recurses, and links in circles."""
     here = os.open(run, os.O_RDONLY)
@@ -127,30 +145,23 @@ LISTED: dict[str, Trap] = {
     "only a dollar": put(CONFIG_FILE, task="$", method="_"),
     "escapes": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", agent={FORGED: FORGED}),
     "escapes again": put(CONFIG_FILE, task=f"toy/{FORGED}", method=f"m{FORGED}", agent={FORGED: "x"}),
-    "markup": lambda run: (
-        put(CONFIG_FILE, task=MARKUP, method=MARKUP, env={MARKUP: MARKUP}, preset=MARKUP)(run),
-        put(MANIFEST_FILE, versions={MARKUP: MARKUP}, commit=MARKUP)(run),
+    "markup": together(
+        put(CONFIG_FILE, task=MARKUP, method=MARKUP, env={MARKUP: MARKUP}, preset=MARKUP),
+        put(MANIFEST_FILE, versions={MARKUP: MARKUP}, commit=MARKUP),
         append(
             *(record("train", frames, **{f"std/{MARKUP}": 1.0, "beta": 0.1}) for frames in (2000, 3000)),
             record("end", 3000, state="failed", reason=MARKUP),
-        )(run),
+        ),
     ),
-    "spreadsheet": lambda run: (
-        put(CONFIG_FILE, task=FORMULA, method=f"@{FORMULA}")(run),
-        append(record("end", 2000, state="failed", reason=f"-{FORMULA}"))(run),
+    "spreadsheet": together(
+        put(CONFIG_FILE, task=FORMULA, method=f"@{FORMULA}"),
+        append(record("end", 2000, state="failed", reason=f"-{FORMULA}")),
     ),
     "videos link": lambda run: (run / "videos").symlink_to("/dev"),
-    "video link": lambda run: ((run / "videos").mkdir(), (run / "videos" / "1.mp4").symlink_to("/dev/zero")),
-    "video pipe": lambda run: ((run / "videos").mkdir(), os.mkfifo(run / "videos" / "1.mp4")),
-    "gigabytes of video": lambda run: (
-        (run / "videos").mkdir(),
-        (run / "videos" / "1.mp4").write_bytes(b""),
-        os.truncate(run / "videos" / "1.mp4", 2**40),
-    ),
-    "page as video": lambda run: (
-        (run / "videos").mkdir(),
-        (run / "videos" / "1.mp4").write_text(f"<script>{MARKUP}"),
-    ),
+    "video link": film(lambda video: video.symlink_to("/dev/zero")),
+    "video pipe": film(os.mkfifo),
+    "gigabytes of video": film(lambda video: together(write(video.name, ""), stretch(video.name, 2**40))(video.parent)),
+    "page as video": film(lambda video: video.write_text(f"<script>{MARKUP}")),
     "cameras link": lambda run: (run / CAMERAS_FILE).symlink_to("/dev/zero"),
     "deep cameras": write(CAMERAS_FILE, '{"reports":' + "[" * 100_000),
     "camera markup": lambda run: (run / CAMERAS_FILE).write_text(

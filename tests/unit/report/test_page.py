@@ -42,12 +42,18 @@ def material(
 ) -> RunMaterial:
     name = changes.pop("name", f"{task}/{method}/{seed}")
     settings = changes.setdefault("settings", {"agent.name": "sac"})
-    x = 100.0 * np.arange(len(returns))
+    x = np.arange(0.0, 100 * len(returns), 100)
 
     def make_curve(scale: float) -> Curve:
         values = np.array(returns, np.float64)
         return Curve(
-            task=task, method=method, seed=seed, path=Path(name), settings=settings, x=scale * x, returns=values
+            task=task,
+            method=method,
+            seed=seed,
+            path=Path(name),
+            settings=settings,
+            x=np.multiply(x, scale, dtype=np.float64),
+            returns=values,
         )
 
     defaults = {"state": "finished", "versions": {"torch": "2"}, "command": "manyview train x"}
