@@ -18,6 +18,7 @@ from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 from manyview.utils.text import print_line
 
 Row = Sequence[str]
+CAMERA_FILE_SUFFIX = ".json"
 
 
 def cameras(
@@ -49,12 +50,12 @@ def cameras(
     reports = []
     try:
         if out is not None:
-            check_output_file(out, PLOT_SUFFIXES)
+            check_output_file(out, (*PLOT_SUFFIXES, CAMERA_FILE_SUFFIX))
         for run in runs:
             with RunPlayer(run, trusted_task=own_task) as player:
                 reports.append(measure_cameras(player, episodes=episodes, with_faults=faults, log=_log_progress))
         plain = [_to_plain(run, report) for run, report in zip(runs, reports, strict=True)]
-        if out is not None and out.suffix.lower() == ".json":
+        if out is not None and out.suffix.lower() == CAMERA_FILE_SUFFIX:
             write_camera_file(out, plain)
         elif out is not None:
             draw_cameras(out, reports, [run.name if len(runs) > 1 else reports[0].task for run in runs])
