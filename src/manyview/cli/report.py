@@ -13,7 +13,10 @@ from manyview.report.material import BrokenRun, RunMaterial, read_material
 from manyview.report.page import write_page
 from manyview.report.published_results import read_published_results
 from manyview.report.runs import BrokenRunError, find_all_runs
+from manyview.utils.output_paths import check_output_file
 from manyview.utils.text import format_count, print_line
+
+PAGE_SUFFIXES = (".html", ".htm")
 
 
 def report(
@@ -31,9 +34,8 @@ def report(
     It has the best method of each task with its uncertainty, failed runs, curves, videos, the value of the cameras,
     diagnostics, settings, versions and commands.
     """
-    if out.suffix.lower() not in (".html", ".htm"):
-        return report_error(f"{out} cannot be written: expected a file that ends with .html")
     try:
+        check_output_file(out, PAGE_SUFFIXES)
         rows = [] if published is None else read_published_results(published)
         materials, broken = read_runs(find_all_runs(runs))
         size = write_page(out, materials, broken=broken, published=rows)
