@@ -389,6 +389,7 @@ def test_different_points_are_counted_up_to_rounding() -> None:
     assert count_different(points) == 40
     assert count_different(points + 1e-7 * torch.randn(400, 16)) == 40
     assert count_different(1e-3 * points + 5) == 40
+    assert count_different(1e-6 * points) == 40
     assert count_different(points[:1]) == 1
     assert count_different(points[:0]) == 0
     assert count_different(torch.ones(9, 4)) == 1
