@@ -190,12 +190,17 @@ def resume(
 
 def load_initial_agent(trainer: Trainer, run_path: Path) -> None:
     """Load the agent of another run's newest checkpoint; ValueError if it does not fit."""
+    if not RunDir(run_path).has_run:
+        raise ValueError(f"schedule.initial_run: {run_path} holds no run: expected config.json in it, got none")
     directory, loaded = checkpoint.load_newest_checkpoint(RunDir(run_path).checkpoints_dir)
     try:
         trainer.agent.load_state(loaded.state["agent"])
     except Exception as error:  # another method, task or version, or an untrusted source wrote it
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"schedule.initial_run: {directory} does not fit this run: {sanitize_text(reason)}") from error
+        raise ValueError(
+            f"schedule.initial_run: {directory} does not fit this run: {sanitize_text(reason)}. Use the views, the "
+            f"method and the network sizes in {run_path / 'config.json'}"
+        ) from error
 
 
 def _resume_from(

@@ -135,3 +135,9 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, 
     with pytest.raises(ValueError, match=says):
         Runner(short_run(schedule={"initial_run": str(first.path)}, **changes), second)
     assert not second.has_run
+
+
+def test_weights_of_a_directory_without_a_run_are_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"schedule.initial_run: .*nowhere holds no run: expected config.json in it"):
+        Runner(short_run(schedule={"initial_run": str(tmp_path / "nowhere")}), RunDir(tmp_path / "second"))
+    assert not (tmp_path / "second" / "config.json").exists()
