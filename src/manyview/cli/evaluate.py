@@ -10,12 +10,12 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, OwnTaskOption, report_error
 from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.suite import Levels
+from manyview.envs.visualization import check_video_file
 from manyview.report.curves import read_curve
 from manyview.report.policy_rollout import PolicyRollout, RunPlayer
 from manyview.report.runs import BrokenRunError
 from manyview.report.statistics import bootstrap_interval, format_mean
 from manyview.training.video import write_episode_video
-from manyview.utils.output_paths import VIDEO_SUFFIXES, check_output_file
 from manyview.utils.text import format_count, print_line
 
 
@@ -57,7 +57,7 @@ def evaluate(
         return report_error("no camera is present: expected at least one after --views")
     try:
         if record_video := video is not None:
-            check_output_file(video, VIDEO_SUFFIXES)
+            check_video_file(video)
         with RunPlayer(run, trusted_task=own_task, levels=levels) as player:
             rollout = player.play(episodes=episodes, cameras=views, seed=seed, record_video=record_video)
         if video is not None and rollout.evaluation.recording is not None:

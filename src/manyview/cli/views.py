@@ -15,6 +15,7 @@ from manyview.envs.views import Observation, get_state_vectors, get_views
 from manyview.envs.visualization import (
     RecordedStep,
     ViewSummary,
+    check_video_file,
     compute_median_step_ms,
     draw_contact_sheet,
     draw_video_frames,
@@ -24,7 +25,7 @@ from manyview.envs.visualization import (
     summarize_views,
     write_video,
 )
-from manyview.utils.output_paths import SHEET_SUFFIXES, VIDEO_SUFFIXES, check_output_file
+from manyview.utils.output_paths import SHEET_SUFFIXES, check_output_file
 
 TASK_DEFAULT = "(default: the task's)"
 
@@ -72,8 +73,8 @@ def views(
     try:
         check_output_file(out, SHEET_SUFFIXES)
         if video is not None:
-            check_output_file(video, VIDEO_SUFFIXES)
-    except (ValueError, OSError) as error:
+            check_video_file(video)
+    except (ValueError, ImportError, OSError) as error:
         return report_error(error)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

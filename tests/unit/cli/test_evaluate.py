@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,20 @@ def test_a_run_without_its_records_is_played_all_the_same(
     shutil.copytree(trained, copy)
     (copy / "metrics.jsonl").unlink()
     assert evaluated(capsys, str(copy), "--episodes", "2")["last_return_in_training"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "says"),
+    [
+        ("a.webm", None, "unknown format of a.webm: expected a file that ends with .mp4 or .gif"),
+        ("a.gif", "imageio.v2", 'Install it: pip install "manyview[video]"'),
+        ("a.mp4", None, "nowhere holds no run"),
+    ],
+)
+def test_a_video_that_cannot_be_written_is_refused_before_the_run_is_opened(
+    name: str, missing: str | None, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if missing is not None:
+        monkeypatch.setitem(sys.modules, missing, None)  # as Python itself marks a module that cannot be imported
+    assert main(["evaluate", "nowhere", "--video", name]) == 2
+    assert says in capsys.readouterr().err

@@ -10,12 +10,13 @@ from manyview.envs.visualization.recording import (
     record_random_steps,
     summarize_views,
 )
-from manyview.envs.visualization.video import draw_video_frames, write_video
+from manyview.envs.visualization.video import check_video_file, draw_video_frames, write_video
 
 __all__ = [
     "RecordedStep",
     "Row",
     "ViewSummary",
+    "check_video_file",
     "compute_median_step_ms",
     "draw_contact_sheet",
     "draw_grid",

@@ -28,14 +28,27 @@ def draw_video_frames(
         yield pad_or_crop(image, *size)  # a longer caption would change the frame size
 
 
+def check_video_file(path: Path) -> None:
+    """Check that a video can be written at `path`, before it is recorded.
+
+    Raises:
+        ValueError: The suffix is neither .mp4 nor .gif.
+        ImportError: The extra `video` is not installed.
+        OSError: A directory is at `path`, or a file where one of its directories should be.
+
+    """
+    check_output_file(path, VIDEO_SUFFIXES)
+    for module in ("imageio.v2", "imageio_ffmpeg"):
+        import_optional(module, extra="video")
+
+
 def write_video(path: Path, frames: Iterable[Image], *, frames_per_s: int = 15) -> None:
     """Write RGB frames of equal size as a video in the format of the suffix, .mp4 or .gif.
 
-    A symbolic link at `path` is replaced, not followed. `ValueError` for another suffix.
+    A symbolic link at `path` is replaced, not followed. `check_video_file` names the errors.
     """
-    check_output_file(path, VIDEO_SUFFIXES)
+    check_video_file(path)
     imageio = import_optional("imageio.v2", extra="video")
-    import_optional("imageio_ffmpeg", extra="video")
     options: dict[str, Any] = {"duration": 1000 / frames_per_s, "loop": 0}  # in ms; loops forever
     if path.suffix.lower() != ".gif":
         # Common encoders need even sides. A block size of 2 keeps imageio from rescaling to multiples of 16.
