@@ -190,6 +190,7 @@ def test_versions_leave_the_host_out() -> None:
 def test_differences_tell_absent_from_none_and_true_from_one() -> None:
     rows = list_differences([{"a": None, "b": True, "c": 1}, {"b": 1, "c": 1}])
     assert [tuple(row) for row in rows] == [("a", (None, ABSENT)), ("b", (True, 1))]
+    assert len(list_differences([{"a": 1}, {"a": "1"}])) == 1
     assert list_differences([{"a": float("nan")}, {"a": float("nan")}]) == []
 
 

@@ -16,6 +16,7 @@ from manyview.report.material import BrokenRun, RunMaterial, read_material
 from manyview.report.page import MAX_PAGE_BYTES, build_page, document, write_page
 from manyview.report.page.chart import NUM_COLORS, Line, draw_chart, draw_legend, format_tick, make_axis
 from manyview.report.page.html import Html, escape_text, make_details, make_element, make_table
+from manyview.report.page.returns import collect_scores
 from manyview.report.page.style import CONTENT_POLICY, DARK_COLORS, DASHES, LIGHT_COLORS
 from manyview.report.page.training import average_series, choose_videos
 from manyview.report.published_results import PublishedResult
@@ -225,6 +226,15 @@ def test_several_tasks_start_with_the_best_method_of_each() -> None:
     assert "2 methods with runs on all 2 tasks." in text
     assert re.search(r"x 6 0\.875 \([\d. to]+\) 0\.8333", text)  # normalized: by 2 and by 200
     assert "x y 0.94 (" in text
+
+
+def test_scores_of_several_tasks_run_from_the_untrained_policies_to_the_best_run() -> None:
+    runs = [material([first, last], task="toy/a", seed=int(last)) for first, last in ((1.0, 5.0), (3.0, 10.0))]
+    runs += [material([-100.0, -90.0], task="toy/b"), material([7.0, 7.0], task="toy/never")]
+    scores = collect_scores(group_runs(runs), ["toy/a", "toy/b", "toy/never"])
+    assert [part.tolist() for part in scores["m"]] == [[3 / 8, 1.0], [1.0]]
+    single = collect_scores(group_runs(runs[:2]), ["toy/a"])
+    assert single["m"][0].tolist() == [5.0, 10.0]
 
 
 def test_published_results_of_the_task_stand_beside() -> None:
