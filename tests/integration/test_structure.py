@@ -27,6 +27,7 @@ LAYERS = [
     "training",
     "config",
     "agents",
+    "adapters",
     "methods",
     "mem",
     "nn",
