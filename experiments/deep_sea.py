@@ -164,20 +164,26 @@ def read_attempts(study: str = STUDY) -> dict[tuple[str, int], Attempt]:
 def append_attempt(made: Attempt, config: RunConfig, study: str = STUDY) -> None:
     """Add an attempt to the table: `found` and `solved` are 1 at the frame where they happened, or 0 at the last."""
     key = (study, made.method, config.task, *parse_method(config.method), VIEWS, made.seed)
+    append_rows(study, make_rows(made, key), {made.method: select_settings(to_plain(config))})
+
+
+def make_rows(made: Attempt, key: tuple[str, str, str, str, str, str, str, int]) -> list[Row]:
+    """Return the rows of an attempt; `key` is the first columns, from study to seed."""
     events = {"found": made.first_found_at_frame, "solved": made.solved_at_frame}
-    rows = [
+    return [
         Row(*key, float(made.frames if at is None else at), None, metric, float(at is not None), "")
         for metric, at in events.items()
     ]
-    append_rows(study, rows, {made.method: select_settings(to_plain(config))})
 
 
 HEAD = ("method", "seeds", "found the treasure", "solved", "solved at frame, by seed")
 
 
-def list_rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str, ...]]:
+def list_rows(
+    attempts: Mapping[tuple[str, int], Attempt], methods: Iterable[str] = METHODS
+) -> Iterator[tuple[str, ...]]:
     """Yield a line for each method."""
-    for method in METHODS:
+    for method in methods:
         seeds = [attempts[method, seed] for seed in SEEDS if (method, seed) in attempts]
         found = sum(made.first_found_at_frame is not None for made in seeds)
         solved = sum(made.solved_at_frame is not None for made in seeds)
