@@ -11,8 +11,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SEPARATE = {"metaworld"}
-"""Extras with an environment of their own: another mujoco than the gate's."""
+SEPARATE = {"metaworld", "rllib"}
+"""Extras with an environment of their own: another mujoco or gymnasium than the gate's."""
 
 
 def pins() -> dict[str, Version]:

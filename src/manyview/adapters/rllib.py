@@ -95,9 +95,10 @@ class MEMModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
 
 
 class MEMConnector(ConnectorV2):  # type: ignore[misc]
-    """Add β r̂ to the rewards of the episodes (Eq. 10), and the columns that MEM's loss needs to the train batch.
+    """Write rewards with β r̂ (Eq. 10) and the columns that MEM's loss needs to the train batch.
 
-    Neighbors are searched in all rows of the train batch; with `window`, among this many near each.
+    The episodes and their reported returns stay as they are. Neighbors are searched in all rows of the train batch;
+    with `window`, among this many near each.
     """
 
     def __init__(self, beta: Callable[[int], float] | None = None, *, window: int | None = None) -> None:
@@ -118,9 +119,11 @@ class MEMConnector(ConnectorV2):  # type: ignore[misc]
         starts = np.cumsum([0, *(length + 1 for length in lengths)])
         rows = np.concatenate([first + np.arange(n) for first, n in zip(starts[:-1], lengths, strict=True)])
         paid = self._compute_bonus(module, select_rows(features, torch.as_tensor(rows)))
+        # Not in the episodes: RLlib may still sum their rewards to the returns that it reports.
         for episode, bonus in zip(episodes, np.split(paid, np.cumsum(lengths)[:-1]), strict=True):
-            rewards = np.asarray(episode.get_rewards(slice(0, len(bonus))))
-            episode.set_rewards(new_data=rewards + bonus, at_indices=slice(0, len(bonus)))
+            rewards = np.array(episode.get_rewards(slice(0, len(episode))), np.float32)
+            rewards[: len(bonus)] += bonus
+            self.add_n_batch_items(batch, Columns.REWARDS, list(rewards), len(rewards), episode)
         self._add_next_features(batch, features, episodes, starts)
         return batch
 
