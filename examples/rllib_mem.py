@@ -51,12 +51,12 @@ def act(module: Any, observation: dict[str, Any]) -> int:
     return int(module.forward_inference({Columns.OBS: rows})[Columns.ACTION_DIST_INPUTS].argmax())
 
 
-def train(beta0: float, seed: int, on_rollout: Callable[[Any], bool] | None = None) -> Any:
-    """Train and return the module; `on_rollout` sees the algorithm after each rollout, and stops training by True."""
+def train(beta0: float, seed: int, on_rollout: Callable[[Any, Any], bool] | None = None) -> Any:
+    """Train and return the module; `on_rollout` sees the algorithm and its results, and stops training by True."""
     algorithm = make_config(beta0, seed).build_algo()
     for _ in range(ROLLOUTS):
-        algorithm.train()
-        if on_rollout is not None and on_rollout(algorithm):
+        result = algorithm.train()
+        if on_rollout is not None and on_rollout(algorithm, result):
             break
     module = algorithm.get_module()
     algorithm.stop()

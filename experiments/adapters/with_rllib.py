@@ -15,10 +15,9 @@ def run(method: str, *, beta0: float, seed: int) -> Attempt:
     algorithms: list[Any] = []
     judge = Judge("toy/deep_sea", lambda observation: act(algorithms[-1].get_module(), observation))
 
-    def on_rollout(algorithm: Any) -> bool:
+    def on_rollout(algorithm: Any, result: Any) -> bool:
         algorithms.append(algorithm)
-        best = algorithm.metrics.peek(("env_runners", "episode_return_max"), default=0.0)
-        judge.see_rewards(np.asarray([best]), judge.frames + ENVS * STEPS)
+        judge.see_rewards(np.asarray([result["env_runners"]["episode_return_max"]]), judge.frames + ENVS * STEPS)
         return judge.is_solved()
 
     train(beta0, seed, on_rollout)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# RLlib asks for this gymnasium: its page runs in the environment of `bash .ci/rllib`, and not in the gate's.
+ELSEWHERE = [] if version("gymnasium") == "1.2.2" else ["rllib.md"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +35,7 @@ def examples(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [p for p in PAGES if examples(p) and p.name not in ELSEWHERE], ids=lambda p: p.name)
 def test_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, object] = {}
     for example in examples(page):  # a page is read from top to bottom

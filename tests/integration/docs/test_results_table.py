@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from experiments import deep_sea, games, readme_table
+from experiments.adapters.__main__ import make_table as make_adapters_table
 from experiments.results_table import TABLES, make_table
 from experiments.tables import format_table, read_runs
 
@@ -25,6 +26,10 @@ def test_the_other_tables_can_be_printed(name: str) -> None:
 
 def test_deep_sea_on_the_results_page_is_that_of_the_study() -> None:
     assert deep_sea.make_table() in RESULTS_PAGE.read_text()
+
+
+def test_other_frameworks_on_the_results_page_are_those_of_the_study() -> None:
+    assert make_adapters_table() in RESULTS_PAGE.read_text()
 
 
 def test_random_play_on_the_results_page_is_that_of_the_study() -> None:

@@ -1,0 +1,26 @@
+"""Each adapter states the version that its tests run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PINS = dict(line.split("==") for line in (ROOT / ".ci/constraints.txt").read_text().splitlines() if "==" in line)
+
+
+@pytest.mark.parametrize(
+    ("module", "page", "package"),
+    [
+        ("sb3", "stable_baselines3", "stable-baselines3"),
+        ("torchrl", "torchrl", "torchrl"),
+        ("rllib", "rllib", "ray"),
+    ],
+)
+def test_the_stated_version_is_the_tested_one(module: str, page: str, package: str) -> None:
+    stated = f"{package} {PINS[package.replace('-', '_')]}"
+    source = (ROOT / "src" / "manyview" / "adapters" / f"{module}.py").read_text()
+    assert f"Tested with {stated}." in source
+    guides = ROOT / "docs" / "guides"
+    assert re.search(rf"[Tt]ested with {re.escape(stated)}\.", (guides / f"{page}.md").read_text())
+    assert f"| {stated} |" in (guides / "own_loop.md").read_text()
