@@ -1,6 +1,8 @@
-"""Each adapter states the version that its tests run."""
+"""Each adapter states the version that its tests run, and names its extra where the framework is missing."""
 
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,13 @@ def test_the_stated_version_is_the_tested_one(module: str, page: str, package: s
     guides = ROOT / "docs" / "guides"
     assert re.search(rf"[Tt]ested with {re.escape(stated)}\.", (guides / f"{page}.md").read_text())
     assert f"| {stated} |" in (guides / "own_loop.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "framework"), [("sb3", "stable_baselines3"), ("torchrl", "torchrl"), ("rllib", "ray.rllib")]
+)
+def test_a_missing_framework_names_its_extra(module: str, framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, framework, None)
+    monkeypatch.delitem(sys.modules, f"manyview.adapters.{module}", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=rf'pip install "manyview\[{module}\]"'):
+        import_module(f"manyview.adapters.{module}")
