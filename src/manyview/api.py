@@ -58,7 +58,7 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has trained to its last frame."""
+        """True once the run has trained to its last frame."""
         return RunDir(self.path).is_finished
 
     def read_curve(self) -> Curve:

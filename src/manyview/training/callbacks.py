@@ -27,7 +27,7 @@ class CallbackLogger:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is a callback."""
+        """True if there is a callback."""
         return bool(self._on_record or self._on_evaluation)
 
     def record(self, record: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ class StopRequest:
         self.signal = signal.Signals(number)
 
     def request_without_signal(self) -> None:
-        """Request a stop from a callback, after which the process goes on."""
+        """Request a stop of the run alone, as a callback does."""
         self._made_by_callback = True
 
 
