@@ -118,12 +118,38 @@ class ReplayConfig:
     """Directory for memory-mapped replay files; None keeps the buffer in memory."""
     prefetch: bool = False
     """Sample the next batch in a thread during the update, with identical results."""
+    demonstrations: str | None = None
+    """Folder of `manyview import-dataset`, whose transitions fill a part of every batch; None uses none."""
+    demonstration_fraction: float = 0.5
+    """Fraction of a batch that are demonstrations; 0.5 is the symmetric sampling of RLPD."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "batch_size", "n_step")
         check_at_least(self, 0, "augmentation_pixels")
-        check_unit_interval(self, "discount")
+        check_unit_interval(self, "discount", "demonstration_fraction")
+
+    def check(self, run: RunSettings) -> None:
+        """Check that one off-policy process trains with demonstrations, and that a batch has both kinds of rows."""
+        if self.demonstrations is None:
+            return
+        if run.is_on_policy:
+            raise SettingError(
+                "demonstrations", f"expected an off-policy agent, got {run.agent_name}, which learns from rollouts only"
+            )
+        if run.scale.actors:
+            raise SettingError("demonstrations", f"expected scale.actors=0, got {run.scale.actors}")
+        if not 0 < self.num_demonstrated < self.batch_size:
+            raise SettingError(
+                "demonstration_fraction",
+                f"expected at least one demonstrated and one own row in a batch of {self.batch_size}, got "
+                f"{self.demonstration_fraction}",
+            )
+
+    @property
+    def num_demonstrated(self) -> int:
+        """Rows of a batch that are demonstrations."""
+        return 0 if self.demonstrations is None else round(self.batch_size * self.demonstration_fraction)
 
     @property
     def image_augmentation(self) -> ImageAugmentation:

@@ -65,7 +65,7 @@ def unpack_chunk(data: bytes, replay: ReplayBuffer) -> ChunkSteps:
     segment.unpack_into(chunk.steps, chunk.arrays, oldest=segment.start)
     shift = -segment.start % count  # unpack_into writes step i to slot i % count, as into a ring
     chunk = ChunkSteps(np.roll(chunk.steps, shift), [np.roll(array, shift, axis=0) for array in chunk.arrays])
-    _check_self_contained(chunk.steps)
+    check_self_contained(chunk.steps)
     return chunk
 
 
@@ -78,8 +78,8 @@ def append_chunk(replay: ReplayBuffer, chunk: ChunkSteps) -> None:
     replay.inserted += len(chunk.steps)
 
 
-def _check_self_contained(steps: NDArray[Any]) -> None:
-    """Raise `SegmentError` if reading the chunk could reach steps before or after it."""
+def check_self_contained(steps: NDArray[Any]) -> None:
+    """Raise `SegmentError` if reading a chunk with these records could reach steps before or after it."""
     try:
         check_records(steps)
     except ValueError as error:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
 from manyview.data.replay_buffer import ReplayBuffer
 from manyview.data.segment_format import MAX_SEGMENT_STEPS, Segment, SegmentError, pack_segment
 from manyview.utils.async_writer import AsyncWriter
@@ -62,6 +64,28 @@ class _WriteProgress:
 
     written: list[SegmentRef] = field(default_factory=list)
     failed: bool = False
+
+
+def read_segment(directory: Path, ref: SegmentRef) -> Segment:
+    """Return a segment of a directory. Raises `SegmentError` unless it is the one that was written."""
+    try:
+        segment = Segment(read_bounded(directory / ref.name, max_bytes=MAX_SEGMENT_BYTES))
+    except OSError as error:
+        raise SegmentError(f"{ref.name}: {error.strerror or error}") from None
+    except SegmentError as error:
+        raise SegmentError(f"{ref.name}: {error}") from None
+    if SegmentRef(segment.start, segment.end, segment.sha256) != ref:
+        raise SegmentError(f"{ref.name} is not the segment that was written: its steps or its checksum differ")
+    return segment
+
+
+def write_segment(directory: Path, start: int, steps: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> SegmentRef:
+    """Write a segment atomically, with the arguments of `pack_segment`, and return the reference to it."""
+    data, sha256 = pack_segment(start, steps, arrays)
+    ref = SegmentRef(start, start + len(steps), sha256)
+    make_directory(directory)
+    write_atomic(directory / ref.name, [data])
+    return ref
 
 
 class ReplayLog(Protocol):
@@ -142,7 +166,7 @@ class SegmentLog:
                 raise SegmentError(
                     f"{ref.name} is out of order: expected it to start at step {expected}, got {ref.start}"
                 )
-            self._read_segment(ref).unpack_into(self._replay.steps, self._replay.rings, oldest=oldest)
+            read_segment(self._directory, ref).unpack_into(self._replay.steps, self._replay.rings, oldest=oldest)
             expected = ref.end
         if expected != self._num_final:
             raise SegmentError(
@@ -158,19 +182,6 @@ class SegmentLog:
 
     def _list_files(self) -> list[Path]:
         return [path for path in self._directory.glob("*") if SEGMENT_NAME.fullmatch(path.name)]
-
-    def _read_segment(self, ref: SegmentRef) -> Segment:
-        try:
-            data = read_bounded(self._directory / ref.name, max_bytes=MAX_SEGMENT_BYTES)
-        except OSError as error:
-            raise SegmentError(f"{ref.name}: {error.strerror or error}") from None
-        try:
-            segment = Segment(data)
-        except SegmentError as error:
-            raise SegmentError(f"{ref.name}: {error}") from None
-        if SegmentRef(segment.start, segment.end, segment.sha256) != ref:
-            raise SegmentError(f"{ref.name} is not the segment that was written: its steps or its checksum differ")
-        return segment
 
     def _submit(self) -> None:
         if self._progress.failed:
@@ -223,11 +234,8 @@ class SegmentJob:
     def __call__(self) -> None:
         if self.progress.failed:
             return
-        data, sha256 = pack_segment(self.start, self.steps, self.arrays)
-        ref = SegmentRef(self.start, self.start + len(self.steps), sha256)
         try:
-            make_directory(self.directory)
-            write_atomic(self.directory / ref.name, [data])
+            ref = write_segment(self.directory, self.start, self.steps, self.arrays)
         except OSError:
             self.progress.failed = True
             raise

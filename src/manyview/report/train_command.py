@@ -28,13 +28,14 @@ class TrainCommand(NamedTuple):
 
 
 def strip_paths(config: RunConfig) -> RunConfig:
-    """Return a config without paths of the user's machine: replay directory, initial run, preset files."""
+    """Return a config without paths of the user's machine: replay directory, initial run, dataset, preset files."""
     initial_run, presets = config.schedule.initial_run, config.preset.split(",")
+    demonstrations = config.replay.demonstrations
     return replace(
         config,
         preset=",".join(Path(name).stem if name.endswith(".toml") else name for name in presets),
         schedule=replace(config.schedule, initial_run=initial_run and Path(initial_run).name),
-        replay=replace(config.replay, directory=None),
+        replay=replace(config.replay, directory=None, demonstrations=demonstrations and Path(demonstrations).name),
     )
 
 

@@ -16,6 +16,7 @@ from manyview.agents.base import check_state_vectors
 from manyview.config.schema import RunConfig
 from manyview.data import DerivedViews, ReplayBuffer, RolloutBuffer, Sampler, compute_buffer_bytes
 from manyview.data.augmentation import Augmentation, check_image_shape
+from manyview.data.demonstrations import read_manifest
 from manyview.data.state_vectors import VectorShapes, count_numbers
 from manyview.envs import Fault, View, get_state_vectors, get_views, make, make_vector
 from manyview.envs.registration import find_task
@@ -303,14 +304,19 @@ def build_replay_buffer(config: RunConfig, shapes: Shapes, bonus: Bonus | None) 
 
 
 def compute_replay_bytes(config: RunConfig, shapes: Shapes, bonus: Bonus | None) -> int:
-    """Return the bytes of the full replay buffer, with the features that `bonus` stores."""
+    """Return the bytes of the full replay buffer, with the features that `bonus` stores, and of demonstrations."""
     stored = find_stored_features(bonus)
-    return compute_buffer_bytes(
-        shapes.views,
-        action_shape=(shapes.actions.size,),
-        capacity=config.replay.capacity,
-        feature_shape=None if stored is None else stored.feature_shape,
-        vector_size=count_numbers(shapes.state_vectors),
+    demonstrations = config.replay.demonstrations
+    demonstrated_steps = 0 if demonstrations is None else read_manifest(Path(demonstrations)).capacity
+    return sum(
+        compute_buffer_bytes(
+            shapes.views,
+            action_shape=(shapes.actions.size,),
+            capacity=capacity,
+            feature_shape=None if stored is None else stored.feature_shape,
+            vector_size=count_numbers(shapes.state_vectors),
+        )
+        for capacity in (config.replay.capacity, demonstrated_steps)
     )
 
 
@@ -319,15 +325,20 @@ def get_replay_directory(config: RunConfig) -> Path | None:
     return None if config.replay.directory is None else Path(config.replay.directory)
 
 
-def build_sampler(config: RunConfig, replay: ReplayBuffer, bonus: Bonus | None) -> Sampler:
-    """Build the sampler of n-step batches or sequences, with the search in the features that `bonus` stores."""
+def build_sampler(
+    config: RunConfig, replay: ReplayBuffer, bonus: Bonus | None, *, rows: int | None = None, stream: str = "sampler"
+) -> Sampler:
+    """Build the sampler of n-step batches or sequences, with the search in the features that `bonus` stores.
+
+    `rows` replaces `replay.batch_size`, and `stream` names the random numbers.
+    """
     stored = find_stored_features(bonus)
     return Sampler(
         replay,
-        batch_size=config.replay.batch_size,
+        batch_size=config.replay.batch_size if rows is None else rows,
         n_step=config.replay.n_step,
         discount=config.replay.discount,
-        seed=derive_seed(config.seed, "sampler"),
+        seed=derive_seed(config.seed, stream),
         prefetch=config.replay.prefetch,
         device=resolve_device(config.compute),
         neighbor_search=None if stored is None else stored.neighbor_search,

@@ -85,7 +85,7 @@ def describe_commit() -> str | None:
 
 def build_manifest(trainer: Trainer) -> dict[str, Any]:
     """Return the manifest of this process with the views, settings and sizes of a trainer."""
-    settings = trainer.env.metadata.get("settings")
+    settings, sha256 = trainer.env.metadata.get("settings"), trainer.demonstrations_sha256
     if settings is not None:  # the replay buffer stacks frames, not the environment
         settings = replace(settings, frame_stack=trainer.shapes.frame_stack)
     return create_manifest(
@@ -96,6 +96,7 @@ def build_manifest(trainer: Trainer) -> dict[str, Any]:
         policy=build_policy_spec(trainer.shapes, trainer.env).to_plain(),
         parameters=trainer.parameter_count,
         replay_bytes=trainer.data_bytes,
+        **({} if sha256 is None else {"demonstrations": sha256}),
     )
 
 

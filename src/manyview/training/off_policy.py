@@ -30,6 +30,7 @@ from manyview.data.layout import check_replay_fits
 from manyview.data.neighbors import make_feature_rows
 from manyview.training import factory
 from manyview.training.collector import Collector
+from manyview.training.demonstrations import build_batch_sampler, build_demonstrations
 from manyview.training.trainer import AdvanceResult, Trainer
 from manyview.utils.seeding import make_rng
 
@@ -89,14 +90,19 @@ class OffPolicyTrainer(ReplayTrainer):
         super().__init__(config)
         config = self.config
         self.replay = factory.build_replay_buffer(config, self.shapes, self.agent.bonus)
-        self.sampler = factory.build_sampler(config, self.replay, self.agent.bonus)
+        self.demonstrations = build_demonstrations(config, self.shapes, self.agent.bonus)
+        self.sampler = build_batch_sampler(config, self.replay, self.agent.bonus, self.demonstrations)
         self.collector = Collector(
             config, self.env, self.shapes, self.agent, self.replay, self.counters, self.env_calls
         )
 
     @property
     def data_bytes(self) -> int:
-        return self.replay.nbytes
+        return self.replay.nbytes + (self.demonstrations.replay.nbytes if self.demonstrations else 0)
+
+    @property
+    def demonstrations_sha256(self) -> str | None:
+        return self.demonstrations.manifest.sha256 if self.demonstrations else None
 
     @property
     def num_inserted(self) -> int:

@@ -37,6 +37,7 @@ COMPARED_FIELDS = (
     "numerics",
     "renderer",
     "environment",
+    "demonstrations",
 )
 """Manifest fields that can change the last bit of a result; a field that an older version lacks counts as changed."""
 MACHINE_SETTINGS = ("compute.device", "compute.threads", "compute.precision")

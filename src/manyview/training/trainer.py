@@ -90,6 +90,11 @@ class Trainer(ABC):
         """Bytes of the replay or rollout buffer."""
 
     @property
+    def demonstrations_sha256(self) -> str | None:
+        """SHA-256 of the demonstrations; None without any."""
+        return None
+
+    @property
     def num_inserted(self) -> int:
         """Number of steps added to the replay buffer, for the segment log."""
         return 0
