@@ -73,3 +73,23 @@ def hide(observation: Observation, present: tuple[str, ...], policy: Any) -> Obs
     """Return the observation with only these views."""
     views = [view.name for view in policy.spec.views]
     return {name: value for name, value in observation.items() if name in present or name not in views}
+
+
+class RobotWithState(Robot):
+    """The robot, which also tells its joints and gripper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        vectors = {"joints": spaces.Box(-9, 9, (2,), np.float32), "gripper": spaces.Box(0, 1, (1,), np.float32)}
+        self.observation_space = spaces.Dict({**self.observation_space.spaces, **vectors})
+
+    def _observe(self) -> dict[str, NDArray[Any]]:
+        joints, gripper = np.array([self._steps, -self._steps], np.float32), np.array([self._steps / 10], np.float32)
+        return {**super()._observe(), "joints": joints, "gripper": gripper}
+
+
+def make_env_with_state() -> gym.Env[Any, Any]:
+    """Return the robot with its joints and gripper as state vectors."""
+    views = {"front": "front", "wrist": "wrist"}
+    state = ("joints", "gripper")
+    return MultiView(RobotWithState(), views=views, state=state, image_size=SIZES[0], rescale_actions=True)

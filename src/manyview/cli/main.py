@@ -1,8 +1,8 @@
 """Entry point of the command `manyview`, with the list of subcommands.
 
-A subcommand is a function `manyview.cli.<name>.<name>` that returns the exit status; tyro reads its arguments from the
-signature. Only the requested subcommand is imported: `--help` stays fast, and `doctor` runs even if the import of
-another subcommand fails.
+A subcommand is a function `manyview.cli.<name>.<name>`, with `_` for `-`, that returns the exit status; tyro reads its
+arguments from the signature. Only the requested subcommand is imported: `--help` stays fast, and `doctor` runs even if
+the import of another subcommand fails.
 """
 
 import os
@@ -35,12 +35,14 @@ COMMANDS = {
     "train": "Train an agent from several cameras.",
     "resume": "Resume a run with its own settings.",
     "extend": "Train a finished or stopped run for more frames.",
-    "sweep": "Train all combinations of tasks, methods and seeds on Ray.",
-    "paper": "List, explain, run and plot the experiments of the paper.",
-    "evaluate": "Evaluate a trained agent with all or some of its cameras.",
+    "sweep": "Train combinations of tasks, methods and seeds on Ray.",
+    "paper": "List, explain, run and plot experiments of the paper.",
+    "evaluate": "Evaluate a trained agent with all or some cameras.",
     "cameras": "Measure what each camera is worth to a trained policy.",
     "export": "Export a trained policy for a robot.",
     "run": "Run a trained policy on a robot, real or simulated.",
+    "import-dataset": "Import a LeRobot dataset as demonstrations for runs.",
+    "export-dataset": "Write episodes of a trained policy as a LeRobot dataset.",
     "card": "Write a run as a folder to share, with a model card.",
     "hub": "Push a run to the Hugging Face hub, or pull one.",
     "plot": "Plot learning curves of runs and published results.",
@@ -50,12 +52,12 @@ COMMANDS = {
     "tasks": "List the tasks with their cameras and settings.",
     "views": "Show the views of a task during random actions.",
     "config": "Show the settings of a run, or list presets and methods.",
-    "acceptance": "Test manyview on a device and write a report to send back.",
+    "acceptance": "Test manyview on a device and write a report to send.",
 }
 """Subcommands with their lines in `manyview --help`."""
 MODULES = {"extend": "resume"}
 """Modules of the subcommands that have none of their own name."""
-SETTINGS_COMMANDS = ("train", "config")
+SETTINGS_COMMANDS = ("train", "config", "import-dataset")
 """Subcommands that take settings with `--set` and as flags."""
 
 DESCRIPTION = """Reinforcement learning from several cameras with sparse rewards.
@@ -130,7 +132,8 @@ def _suggest_groups(arguments: Sequence[str]) -> None:
 
 def load_command(name: str) -> Callable[..., int]:
     """Import the function of a subcommand."""
-    command: Callable[..., int] = getattr(import_module(f"manyview.cli.{MODULES.get(name, name)}"), name)
+    function = name.replace("-", "_")
+    command: Callable[..., int] = getattr(import_module(f"manyview.cli.{MODULES.get(name, function)}"), function)
     return command
 
 

@@ -1,10 +1,10 @@
 """Files that a shared run may have: names and sizes, checked before anything is downloaded or uploaded."""
 
 import re
-from pathlib import PurePosixPath
 
 from manyview.runtime.policy_file import MAX_MODEL_BYTES, MAX_SPEC_BYTES, MODEL_FILE, SPEC_FILE
 from manyview.training.checkpoint import MAX_FILE_BYTES as MAX_CHECKPOINT_BYTES
+from manyview.utils.files import can_hold_code
 from manyview.utils.json_io import MAX_JSON_BYTES
 from manyview.utils.text import sanitize_text
 
@@ -27,11 +27,6 @@ MAX_BYTES = {
 """Size limits of the allowed files beside those of the checkpoint."""
 CHECKPOINT_PATTERN = re.compile(r"checkpoints/[0-9]{9,18}/([^/]+)")
 REQUIRED_FILES = ("config.json", "manifest.json", "metrics.jsonl")
-CODE_SUFFIXES = {
-    *(".bin", ".ckpt", ".h5", ".keras", ".npy", ".npz", ".pk", ".pkl", ".pt", ".pt2", ".pth"),
-    *(".dll", ".dylib", ".exe", ".py", ".pyc", ".pyd", ".sh", ".so", ".egg", ".tar", ".whl", ".zip"),
-}
-"""Suffixes of files that can hold code. Nothing here would execute them; still, a repository with one is rejected."""
 
 
 def find_max_bytes(name: str) -> int | None:
@@ -50,7 +45,7 @@ def is_allowed(name: str, size: object) -> bool:
     shown = sanitize_text(name, max_chars=200)
     if not name.isprintable() or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"invalid file name {shown!r}: expected a relative path without '..', '.' or '\\'")
-    if any(suffix.lower() in CODE_SUFFIXES for suffix in PurePosixPath(name).suffixes):
+    if can_hold_code(name):
         raise ValueError(f"{shown} can hold code: expected safetensors, JSON and media only. Ask for a safe copy")
     max_bytes = find_max_bytes(name)
     if max_bytes is None:

@@ -1,6 +1,6 @@
 """Evaluation of a saved policy, with all or some of its cameras."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,6 +105,11 @@ class RunPlayer:
             raise
 
     @property
+    def env(self) -> gym.Env[Observation, Any]:
+        """Environment of the episodes, with stacked frames."""
+        return self._env
+
+    @property
     def cameras(self) -> tuple[str, ...]:
         """Names of the cameras, without derived views."""
         return tuple(view.name for view in self.shapes.cameras if view.derived_from is None)
@@ -117,6 +122,7 @@ class RunPlayer:
         faults: Sequence[Fault] = (),
         seed: int | None = None,
         record_video: bool = False,
+        wrap_env: Callable[[gym.Env[Observation, Any]], gym.Env[Observation, Any]] | None = None,
     ) -> PolicyRollout:
         """Play episodes and return their results.
 
@@ -128,6 +134,7 @@ class RunPlayer:
             seed: Seed of the initial states. None uses the seed of the run's own evaluation at the checkpoint, so that
                 episodes start as in that evaluation.
             record_video: Keep the images of the first episode.
+            wrap_env: Wraps the environment, for example to record its episodes.
 
         Raises:
             ValueError: An argument is invalid.
@@ -147,7 +154,7 @@ class RunPlayer:
                     simplefilter("ignore", ViewWarning)
                 evaluation = evaluate_policy(
                     policy,
-                    env,
+                    env if wrap_env is None else wrap_env(env),
                     shapes,
                     episodes=episodes,
                     seed=starts.seed if seed is None else seed,

@@ -66,6 +66,10 @@ class ActionBounds:
         """Return actions [..., A] in [-1, 1], as a training environment takes them that rescales actions."""
         return ((actions - self.center) / self.half_range).clip(-1, 1).astype(np.float32)
 
+    def denormalize(self, actions: NDArray[Any]) -> NDArray[np.float32]:
+        """Return actions [..., A] of [-1, 1] in the units of the environment."""
+        return (self.center + np.asarray(actions, np.float64).clip(-1, 1) * self.half_range).astype(np.float32)
+
 
 @dataclass(frozen=True)
 class DiscreteActions:

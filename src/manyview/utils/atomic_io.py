@@ -6,8 +6,10 @@ name, is flushed. Every step that can fail or be interrupted is a call of `os`, 
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from manyview.utils.files import TEMP_SUFFIX, retry_transient
 
@@ -48,6 +50,23 @@ def make_directory(path: Path) -> None:
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
         fsync_directory(path.parent)
+
+
+@contextmanager
+def create_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder, which becomes `path` at the end, and vanishes after an error.
+
+    Raises `FileExistsError` if `path` exists.
+    """
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"{path} exists: expected a new folder. Choose another --out")
+    parent = path.absolute().parent
+    make_directory(parent)
+    with TemporaryDirectory(prefix=".", suffix=TEMP_SUFFIX, dir=parent) as temp_parent:
+        folder = Path(temp_parent) / path.name
+        make_directory(folder)
+        yield folder
+        rename(folder, path.absolute())
 
 
 def rename(source: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from time import sleep
 from typing import BinaryIO, TypeVar
@@ -19,8 +19,18 @@ TRANSIENT_ERRNOS = {errno.EIO, errno.ESTALE, errno.EINTR, errno.EAGAIN, errno.ET
 """Errors of a disk or file server that may disappear after a retry."""
 RETRY_PAUSES_S = (0.05, 0.2, 1.0)
 """Pauses before each retry."""
+CODE_SUFFIXES = {
+    *(".bin", ".ckpt", ".h5", ".keras", ".npy", ".npz", ".pk", ".pkl", ".pt", ".pt2", ".pth"),
+    *(".dll", ".dylib", ".exe", ".py", ".pyc", ".pyd", ".sh", ".so", ".egg", ".tar", ".whl", ".zip"),
+}
+"""Suffixes of files that can hold code. Nothing here would execute them; still, a folder with one is rejected."""
 
 T = TypeVar("T")
+
+
+def can_hold_code(name: str) -> bool:
+    """Return whether a file can hold code, by the suffixes of its name."""
+    return any(suffix.lower() in CODE_SUFFIXES for suffix in PurePosixPath(name).suffixes)
 
 
 def open_regular(path: Path) -> BinaryIO:

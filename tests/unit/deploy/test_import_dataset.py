@@ -1,0 +1,307 @@
+"""An imported dataset is what the run would have seen, done and been paid; what does not fit is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manyview.data import ReplayBuffer
+from manyview.data.demonstrations import load_demonstrations
+from manyview.data.lerobot.layout import DatasetError
+from manyview.deploy.dataset_mapping import MappingOptions
+from manyview.deploy.import_dataset import Import, ImportOptions, describe_import, import_dataset, parse_pairs
+from manyview.runtime.image_resize import resize_image
+from manyview.training import RunConfig
+from tests.support.lerobot import DATA, draw_frame, edit_features, edit_table, make_dataset
+from tests.support.robots import CAMERA_SHAPE, HIGH, LOW, TASK
+from tests.support.runs import short_run
+
+LENGTHS = (4, 6, 3)
+SHAPE = CAMERA_SHAPE[:2]
+
+
+def robot_config(**env: Any) -> RunConfig:
+    return short_run(task=TASK, env={"frame_stack": 2, "image_size": 16, "augmented_view": "none", **env})
+
+
+def robot_actions(lengths: tuple[int, ...] = LENGTHS) -> Any:
+    """Actions in the units of the robot, up to its bounds."""
+    unit = np.sin(np.arange(sum(lengths))[:, None] + np.arange(2))
+    return (np.array(LOW) + (unit + 1) / 2 * (np.array(HIGH) - LOW)).astype(np.float32)
+
+
+def run_import(
+    folder: Path, config: RunConfig, out: Path, *, state: Any = None, cameras: Any = None, **options: Any
+) -> Import:
+    mapping = {name: options.pop(name) for name in ("skip_cameras", "mask_missing") if name in options}
+    chosen = MappingOptions(cameras=cameras or {}, state=state or {}, **mapping)
+    return import_dataset(folder, config, out, options=ImportOptions(mapping=chosen, **options))
+
+
+def load(result: Import, out: Path, *, frame_stack: int = 1) -> ReplayBuffer:
+    manifest = result.manifest
+    return load_demonstrations(
+        out,
+        manifest.views,
+        action_size=manifest.action_size,
+        frame_stack=frame_stack,
+        state_vectors=manifest.state_vectors,
+    ).replay
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "dataset", shape=SHAPE, lengths=LENGTHS, columns={"action": robot_actions()})
+    return tmp_path / "dataset"
+
+
+def test_every_transition_is_there_resized_and_in_the_range_of_the_agent(folder: Path, tmp_path: Path) -> None:
+    result = run_import(folder, robot_config(), tmp_path / "out")
+    shapes = {view.name: view.shape for view in result.manifest.views}
+    assert shapes == {"front": (16, 16, 3), "wrist": (16, 16, 3)}
+    assert (result.manifest.transitions, result.num_dropped, result.num_clipped) == (13, 0, 0)
+    replay, index = load(result, tmp_path / "out"), 0
+    unit = np.sin(np.arange(13)[:, None] + np.arange(2))
+    for episode, length in enumerate(LENGTHS):
+        for frame in range(length + 1):
+            seen = min(frame, length - 1)  # nobody saw what the last action led to
+            views, mask = replay.stack_frames(np.array([index]))
+            assert mask.all()
+            for camera in range(2):
+                # The camera's environment pads to a square of 24 pixels, and the run resizes that to 16.
+                square = resize_image(resize_image(draw_frame(episode, seen, camera, SHAPE), 24, "pad"), 16, "pad")
+                error = np.abs(views[0, camera].transpose(1, 2, 0).astype(int) - square)
+                assert error.mean() < 2
+            record = replay.steps[index]
+            assert record["acted"] == (frame < length)
+            if frame < length:
+                start = sum(LENGTHS[:episode]) + frame
+                assert np.allclose(record["action"], unit[start], atol=1e-6)
+                assert record["reward"] == (frame == length - 1)
+                assert record["terminated"] == (frame == length - 1)
+            index += 1
+
+
+def test_an_episode_that_timed_out_ends_without_its_last_action(folder: Path, tmp_path: Path) -> None:
+    result = run_import(folder, robot_config(), tmp_path / "out", ends="timeout")
+    assert (result.manifest.transitions, result.num_dropped, result.total_reward) == (10, 3, 0.0)
+    replay = load(result, tmp_path / "out")
+    assert replay.steps["acted"][:13].tolist() == [True] * 3 + [False] + [True] * 5 + [False] + [True] * 2 + [False]
+    assert not replay.steps["terminated"].any()
+    assert not replay.steps["repeated"].any()
+
+
+def test_a_column_of_terminations_wins_over_the_option(folder: Path, tmp_path: Path) -> None:
+    ends = np.zeros(13, bool)
+    ends[3] = True
+    edit_table(folder / DATA, **{"next.terminated": ends})
+    edit_features(folder, next__terminated={"dtype": "bool", "shape": [1]})
+    result = run_import(folder, robot_config(), tmp_path / "out")
+    assert (result.manifest.transitions, result.num_dropped) == (11, 2)
+
+
+def test_an_episode_of_one_frame_without_an_end_is_left_out(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "d", shape=SHAPE, lengths=(1, 3), columns={"action": robot_actions((1, 3))})
+    result = run_import(tmp_path / "d", robot_config(), tmp_path / "out", ends="timeout")
+    assert (result.manifest.episodes, result.manifest.transitions, result.num_dropped) == (1, 2, 2)
+    ended = run_import(tmp_path / "d", robot_config(), tmp_path / "ended")
+    assert (ended.manifest.episodes, ended.manifest.transitions) == (2, 4)
+
+
+def test_rewards_may_be_that_of_a_success(tmp_path: Path) -> None:
+    make_dataset(
+        tmp_path / "d", shape=SHAPE, columns={"action": robot_actions()}, leave_out=("next.reward", "next.done")
+    )
+    with pytest.raises(DatasetError, match=r"has no rewards: expected the column next.reward.*--rewards final"):
+        run_import(tmp_path / "d", robot_config(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    result = run_import(tmp_path / "d", robot_config(), tmp_path / "out", rewards="final")
+    replay = load(result, tmp_path / "out")
+    rewards = replay.steps["reward"][: result.manifest.steps][replay.steps["acted"][: result.manifest.steps]]
+    assert rewards.tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1]
+    assert result.total_reward == 3
+
+
+def test_an_end_in_the_middle_is_refused(folder: Path, tmp_path: Path) -> None:
+    edit_table(folder / DATA, **{"next.done": [True] + [False] * 12})
+    with pytest.raises(DatasetError, match=r"episode 0 goes beyond its end: .* got it in frame 0 of 4"):
+        run_import(folder, robot_config(), tmp_path / "out")
+
+
+def test_actions_in_other_units_are_refused_or_clipped(folder: Path, tmp_path: Path) -> None:
+    actions = robot_actions()
+    actions[5, 1] = 11.0  # ten percent of the range above the bound
+    edit_table(folder / DATA, action=list(actions))
+    with pytest.raises(DatasetError, match=r"episode 1, frame 1: action\[1\] exceeds .* expected 0 to 10, got 11"):
+        run_import(folder, robot_config(), tmp_path / "out")
+    result = run_import(folder, robot_config(), tmp_path / "out", clip_actions=True)
+    assert result.num_clipped == 1
+    assert load(result, tmp_path / "out").steps["action"].max() == 1
+
+
+def test_actions_slightly_beyond_the_bounds_are_clipped_and_counted(folder: Path, tmp_path: Path) -> None:
+    actions = robot_actions()
+    actions[[5, 7], 0] = LOW[0] - 0.2
+    edit_table(folder / DATA, action=list(actions))
+    result = run_import(folder, robot_config(), tmp_path / "out")
+    assert result.num_clipped == 2
+    assert load(result, tmp_path / "out").steps["action"].min() == -1
+    assert "clipped      2 actions beyond the bounds of the task" in describe_import(result, folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_actions_that_are_no_numbers_are_refused(folder: Path, tmp_path: Path, value: float) -> None:
+    actions = robot_actions()
+    actions[6, 0] = value
+    edit_table(folder / DATA, action=list(actions))
+    with pytest.raises(DatasetError, match=r"episode 1: action is not finite"):
+        run_import(folder, robot_config(), tmp_path / "out")
+
+
+def test_rewards_that_are_no_numbers_are_refused(folder: Path, tmp_path: Path) -> None:
+    edit_table(folder / DATA, **{"next.reward": [0.0, float("nan")] + [0.0] * 11})
+    with pytest.raises(DatasetError, match=r"episode 0: .*reward"):
+        run_import(folder, robot_config(), tmp_path / "out")
+
+
+def test_cameras_are_matched_by_name_or_by_choice(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "d", cameras=("top", "hand", "side"), shape=SHAPE, columns={"action": robot_actions()})
+    config = robot_config()
+    with pytest.raises(DatasetError, match=r"no view for the cameras observation.images.top, .* got front, wrist"):
+        run_import(tmp_path / "d", config, tmp_path / "out")
+    with pytest.raises(DatasetError, match=r"no view for the cameras observation\.images\.side"):
+        run_import(tmp_path / "d", config, tmp_path / "out", cameras={"front": "top", "wrist": "hand"})
+    result = run_import(
+        tmp_path / "d",
+        config,
+        tmp_path / "out",
+        cameras={"front": "hand", "wrist": "observation.images.top"},
+        skip_cameras=("side",),
+    )
+    assert dict(result.mapping.cameras) == {"front": "observation.images.hand", "wrist": "observation.images.top"}
+    views, _ = load(result, tmp_path / "out").stack_frames(np.array([0]))
+    blue = views[0, :, 2].mean((1, 2))
+    assert blue[0] > blue[1] + 40  # `hand` is the second camera of the dataset
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cameras": {"back": "front"}}, "--cameras back: expected a view of front, wrist"),
+        ({"cameras": {"front": "nose"}}, "unknown camera 'nose': expected one of the dataset"),
+        ({"skip_cameras": ("nose",)}, "unknown camera 'nose'"),
+        ({"cameras": {"front": "wrist"}, "skip_cameras": ("front",)}, "belongs to two views"),
+        ({"skip_cameras": ("wrist",)}, "no camera for the views wrist: .*--mask-missing"),
+        ({"skip_cameras": ("wrist", "front"), "mask_missing": True}, "every view is masked"),
+    ],
+)
+def test_choices_of_cameras_that_do_not_fit_are_refused(
+    folder: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    # `wrist` has a place in the dataset even where it is left out: the view has the name of a skipped camera.
+    with pytest.raises(DatasetError, match=message):
+        run_import(folder, robot_config(), tmp_path / "out", **options)
+
+
+def test_a_view_without_a_camera_is_masked_if_asked(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "d", cameras=("front",), shape=SHAPE, columns={"action": robot_actions()})
+    with pytest.raises(DatasetError, match=r"no camera for the views wrist: expected .*, got obs"):
+        run_import(tmp_path / "d", robot_config(), tmp_path / "out")
+    result = run_import(tmp_path / "d", robot_config(), tmp_path / "out", mask_missing=True)
+    views, mask = load(result, tmp_path / "out").stack_frames(np.arange(result.manifest.steps))
+    assert mask[:, 0].all()
+    assert not mask[:, 1].any()
+    assert not views[:, 1].any()
+
+
+def test_flags_of_absent_cameras_mask_their_frames(folder: Path, tmp_path: Path) -> None:
+    present = np.ones((13, 2), bool)
+    present[[1, 5], 0] = False
+    edit_table(folder / DATA, **{"complementary_info.present": list(present)})
+    names = ["wrist", "front"]
+    edit_features(folder, complementary_info__present={"dtype": "bool", "shape": [2], "names": names})
+    result = run_import(folder, robot_config(), tmp_path / "out")
+    replay = load(result, tmp_path / "out")
+    _, mask = replay.stack_frames(np.arange(result.manifest.steps))
+    assert mask[:, 0].all()
+    assert np.flatnonzero(~mask[:, 1]).tolist() == [1, 6]  # an episode has one step more than frames
+
+
+def test_another_number_of_actions_is_refused(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "d", shape=SHAPE, action_size=6)
+    with pytest.raises(DatasetError, match=r"another size than the task: expected 2 numbers, got shape \[6\]"):
+        run_import(tmp_path / "d", robot_config(), tmp_path / "out")
+
+
+def test_an_existing_folder_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(FileExistsError, match="expected a new folder"):
+        run_import(folder, robot_config(), tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_nothing_is_left_of_a_failed_import(folder: Path, tmp_path: Path) -> None:
+    edit_table(folder / DATA, **{"next.done": [False] * 10 + [True] + [False] * 2})
+    with pytest.raises(DatasetError, match="episode 2 goes beyond its end"):
+        run_import(folder, robot_config(), tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset"]
+
+
+STATE_TASK = "tests.support.robots:make_env_with_state"
+
+
+def state_config() -> RunConfig:
+    return short_run(task=STATE_TASK, env={"frame_stack": 2, "image_size": 16, "augmented_view": "none"})
+
+
+def import_state(tmp_path: Path, *, names: Any = None, state_size: int = 3, **options: Any) -> np.ndarray[Any, Any]:
+    """The state vectors of all first frames, joints then gripper, of a dataset whose state is step + column / 10."""
+    make_dataset(
+        tmp_path / "d", shape=SHAPE, columns={"action": robot_actions()}, state_size=state_size, state_names=names
+    )
+    result = run_import(tmp_path / "d", state_config(), tmp_path / "out", **options)
+    assert [(vector.name, vector.size) for vector in result.manifest.state_vectors] == [("joints", 2), ("gripper", 1)]
+    replay = load(result, tmp_path / "out")
+    return replay.steps["vectors"][[0, 1, 2, 3, 5]]
+
+
+def test_state_vectors_are_matched_by_the_names_of_their_numbers(tmp_path: Path) -> None:
+    vectors = import_state(tmp_path, names=["gripper", "joints.1", "joints.0"])
+    first = np.array([0, 1, 2, 3, 4])[:, None]
+    assert np.allclose(vectors, first + np.array([0.2, 0.1, 0.0]))
+
+
+def test_state_vectors_are_matched_by_choice(tmp_path: Path) -> None:
+    vectors = import_state(
+        tmp_path, state_size=5, state={"joints": "observation.state[3:5]", "gripper": "observation.state[0:1]"}
+    )
+    assert np.allclose(vectors, np.array([0, 1, 2, 3, 4])[:, None] + np.array([0.3, 0.4, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (
+            {},
+            r"no 2 numbers for the state vector joints: .* joints\.0 to joints\.1 in .*--state joints=",
+        ),
+        ({"joints": "observation.state[0:2]"}, "no 1 numbers for the state vector gripper"),
+        ({"joints": "observation.state[0:3]"}, "--state joints: expected 2 numbers"),
+        ({"joints": "observation.state[2:4]"}, "--state joints: expected 2 numbers"),
+        ({"joints": "observation.state[-1:1]"}, r"expected FEATURE or FEATURE\[START:END\]"),
+        ({"joints": "nose"}, "no feature 'nose': expected one of "),
+        ({"joints": "observation.state[0:2]", "gripper": "observation.state[2:3]", "x": "a"}, "--state x: expected a"),
+    ],
+)
+def test_state_vectors_without_a_match_are_refused(tmp_path: Path, state: dict[str, str], message: str) -> None:
+    with pytest.raises(DatasetError, match=message):
+        import_state(tmp_path, state=state)
+
+
+@pytest.mark.parametrize("pairs", [["a"], ["a="], ["=b"], ["a=b", "a=c"]])
+def test_pairs_of_another_form_are_refused(pairs: list[str]) -> None:
+    with pytest.raises(ValueError, match="invalid --cameras: expected NAME=VALUE"):
+        parse_pairs(pairs, "--cameras")
+    assert parse_pairs(["a=b=c"], "--cameras") == {"a": "b=c"}
