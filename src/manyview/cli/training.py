@@ -50,7 +50,7 @@ def train_in_terminal(
     with session:
         status = _run(session)
     print_outcome(run_dir)
-    if config.logging.wandb:
+    if config.logging.wandb or config.logging.trackio:
         _bound_exit(status)
     return status
 

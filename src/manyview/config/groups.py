@@ -215,10 +215,22 @@ class LoggingConfig:
     tensorboard: bool = True
     """Also write TensorBoard files if TensorBoard is installed (extra `track`)."""
     wandb: bool = False
-    """Also send records to Weights & Biases (extra `track`)."""
+    """Also send records and videos to Weights & Biases (extra `track`)."""
+    trackio: bool = False
+    """Also write records and videos to Trackio's local database (extra `trackio`)."""
+    project: str = "manyview"
+    """Project of the run at Weights & Biases or Trackio."""
+    entity: str | None = None
+    """Team or user that owns the project at Weights & Biases; None is your default."""
+    group: str | None = None
+    """Group of runs at Weights & Biases or Trackio, such as the seeds of one comparison."""
+    tags: tuple[str, ...] = ()
+    """Tags of the run at Weights & Biases; Trackio keeps them among the settings."""
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "every_steps", "checkpoint_every_frames")
+        if not self.project:
+            raise SettingError("project", "expected a name, got an empty one")
 
 
 @dataclass(frozen=True, kw_only=True)

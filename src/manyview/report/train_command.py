@@ -28,13 +28,17 @@ class TrainCommand(NamedTuple):
 
 
 def strip_paths(config: RunConfig) -> RunConfig:
-    """Return a config without paths of the user's machine: replay directory, initial run, dataset, preset files."""
+    """Return a config without paths and accounts of the user.
+
+    Those are replay directory, initial run, demonstrations, preset files and the owner of the tracker's project.
+    """
     initial_run, presets = config.schedule.initial_run, config.preset.split(",")
     demonstrations = config.replay.demonstrations
     return replace(
         config,
         preset=",".join(Path(name).stem if name.endswith(".toml") else name for name in presets),
         schedule=replace(config.schedule, initial_run=initial_run and Path(initial_run).name),
+        logging=replace(config.logging, entity=None),
         replay=replace(config.replay, directory=None, demonstrations=demonstrations and Path(demonstrations).name),
     )
 

@@ -1,34 +1,24 @@
-"""Loggers of a run's records: JSON lines (the primary one), TensorBoard, Weights & Biases."""
+"""Loggers of a run's records: JSON lines, the primary one, and a collection; `trackers` has those of services."""
 
 import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from queue import Queue
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from manyview.config.overrides import to_plain
-from manyview.config.schema import RunConfig
-from manyview.training.run_dir import RunDir
 from manyview.utils.atomic_io import fsync_directory
 from manyview.utils.files import retry_transient
-from manyview.utils.optional_imports import import_optional
 from manyview.utils.text import sanitize_text
 
 BLOCK_BYTES = 2**20
 RecordKind = Literal["start", "resume", "train", "episode", "evaluation", "warning", "end"]
-
-MAX_PENDING_RECORDS = 10_000
-"""Upper limit of records that wait for a service; later ones are dropped."""
-START_S, STOP_S, FINISH_S = 3.0, 2.0, 60.0
-"""Longest time that a run waits for a service: at its start, after a stop, and at its end."""
 
 
 class Logger(Protocol):
@@ -142,80 +132,6 @@ class JsonLinesLogger:
         os.close(self._file)
 
 
-class TensorBoardLogger:
-    """Write the scalars of all records as TensorBoard events.
-
-    Args:
-        directory: Directory of the event files.
-        since_frames: Frames at which a resumed run continues; TensorBoard hides earlier events of later frames.
-
-    """
-
-    def __init__(self, directory: Path, *, since_frames: int | None = None) -> None:
-        import_optional("tensorboard", extra="track")
-        self._directory, self._since_frames = directory, since_frames
-        self._writer: Any = None
-
-    def record(self, record: Mapping[str, Any]) -> None:
-        if self._writer is None:  # not in the constructor: a failure here becomes a warning
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(self._directory), purge_step=self._since_frames)
-        for name, value in _iter_scalars(record):
-            self._writer.add_scalar(f"{record['kind']}/{name}", value, global_step=record["frames"])
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
-class WandbLogger:
-    """Send the scalars of all records to Weights & Biases from a thread, so that training never waits."""
-
-    def __init__(self, directory: Path, *, name: str, id: str, config: Mapping[str, Any]) -> None:  # noqa: A002
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # otherwise wandb waits for its server at exit
-        self._wandb = import_optional("wandb", extra="track")
-        self._queue: Queue[dict[str, float] | None] = Queue()  # `record` bounds it, so that `close` has room
-        self._failure: Exception | None = None
-        self._started, self._close_timeout_s = Event(), STOP_S
-        options = {"dir": str(directory), "name": name, "id": id, "resume": "allow", "config": dict(config)}
-        self._thread = Thread(target=self._send, args=(options,), daemon=True, name="wandb")
-        self._thread.start()
-
-    def record(self, record: Mapping[str, Any]) -> None:
-        if record["kind"] in ("start", "resume"):
-            self._started.wait(START_S)  # report a missing key at the start of the run
-        if self._failure is not None:
-            raise self._failure
-        self._close_timeout_s = FINISH_S if record.get("state") == "finished" else STOP_S
-        if self._queue.qsize() < MAX_PENDING_RECORDS:  # metrics.jsonl has all records
-            self._queue.put({f"{record['kind']}/{name}": value for name, value in _iter_scalars(record)})
-
-    def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join(self._close_timeout_s)
-
-    def _send(self, options: Mapping[str, Any]) -> None:
-        try:
-            self._check_key()
-            run: Any = self._wandb.init(project="manyview", **options)
-            self._started.set()
-            while (scalars := self._queue.get()) is not None:
-                run.log(scalars)
-            run.finish()
-        except Exception as error:
-            self._failure = error
-        finally:
-            self._started.set()
-
-    def _check_key(self) -> None:
-        """Raise ValueError without an API key: wandb would prompt for it in the terminal that shows the run."""
-        if self._wandb.setup().settings.mode == "online":
-            with suppress(TypeError):  # versions without `prompt`
-                if not self._wandb.login(prompt=False):
-                    raise ValueError("no API key. Run `wandb login`, or set WANDB_API_KEY or WANDB_MODE=offline")
-
-
 class LoggerCollection:
     """Pass records to all loggers and close them at the end.
 
@@ -259,7 +175,8 @@ def _select_times(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in ("frames", "steps", "updates", "seconds") if name in record}
 
 
-def _iter_scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def iter_scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a record by name, without flags."""
     for name, value in record.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield name, value
@@ -278,17 +195,3 @@ def to_floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
     """Return scalar tensors as floats, copied from their device in one transfer."""
     names = list(metrics)
     return dict(zip(names, torch.stack([metrics[name].float() for name in names]).tolist(), strict=True))
-
-
-def build_service_loggers(
-    config: RunConfig, run_dir: RunDir, *, run_id: str, since_frames: int | None
-) -> Sequence[Logger]:
-    """Return the configured loggers beside `metrics.jsonl`: TensorBoard, Weights & Biases."""
-    loggers: list[Logger] = []
-    if config.logging.tensorboard:
-        with suppress(ModuleNotFoundError):  # metrics.jsonl has everything
-            loggers.append(TensorBoardLogger(run_dir.tensorboard_dir, since_frames=since_frames))
-    if config.logging.wandb:
-        name, plain = str(run_dir.path), to_plain(config)
-        loggers.append(WandbLogger(run_dir.path, name=name, id=run_id, config=plain))
-    return loggers

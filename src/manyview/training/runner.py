@@ -24,7 +24,6 @@ from manyview.training.loggers import (
     Logger,
     LoggerCollection,
     RecordKind,
-    build_service_loggers,
     to_floats,
 )
 from manyview.training.off_policy import OffPolicyTrainer
@@ -32,6 +31,7 @@ from manyview.training.on_policy import OnPolicyTrainer
 from manyview.training.resume import check_run_dir, resume
 from manyview.training.run_dir import RunDir, SaveFailedError
 from manyview.training.signals import StopRequest, StopRequested, Watchdog, handle_stop_signals, set_current_request
+from manyview.training.trackers import build_service_loggers
 from manyview.training.trainer import Trainer
 from manyview.utils.resources import keep_freed_memory
 from manyview.utils.text import keep_end

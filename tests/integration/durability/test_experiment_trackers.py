@@ -17,8 +17,8 @@ import pytest
 from benchmarks.launcher import ChildProcess
 from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, run
-from manyview.training import loggers as records_module
-from manyview.training.loggers import WandbLogger
+from manyview.training import trackers as records_module
+from manyview.training.trackers import RunLabels, WandbLogger
 from quality.plugin import Figure
 from tests.support.runners import quick_run, warnings_of
 
@@ -52,7 +52,7 @@ def never(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
 @pytest.mark.usefixtures("never")
 def test_a_service_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
     began_s = perf_counter()
-    service = WandbLogger(tmp_path, name="a", id="b", config={})
+    service = WandbLogger(RunDir(tmp_path), RunLabels("a", "b"), {})
     service.record({"kind": "start", "frames": 0})
     for frames in range(20_000):  # more than wait for it
         service.record({"kind": "train", "frames": frames})
@@ -70,11 +70,11 @@ def test_a_service_with_a_full_queue_is_waited_for_only_until_it_is_empty(
 
     def init(**_: Any) -> Any:
         answers.wait(20)
-        return SimpleNamespace(log=sent.append, finish=finished.set)
+        return SimpleNamespace(log=sent.append, finish=finished.set, define_metric=lambda *_, **__: None)
 
     put_in_place_of_wandb(monkeypatch, has_key=True, init=init)
     monkeypatch.setattr(records_module, "FINISH_S", 10.0)
-    service = WandbLogger(tmp_path, name="a", id="b", config={})
+    service = WandbLogger(RunDir(tmp_path), RunLabels("a", "b"), {})
     for frames in range(records_module.MAX_PENDING_RECORDS + 10):
         service.record({"kind": "train", "frames": frames, "state": "finished"})
     Timer(0.2, answers.set).start()  # when `close` is already waiting

@@ -1,0 +1,180 @@
+"""What the trackers show is what the records say; each is read back from its own files."""
+
+import json
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from manyview.config.overrides import to_plain
+from manyview.report.metrics_file import read_records
+from manyview.training import RunDir, run
+from manyview.training.trackers import RunLabels, ServiceLogger, build_service_loggers
+from tests.support.runs import short_run
+
+LABELS = {"project": "robots", "entity": "lab", "group": "pick", "tags": ["night", "two cameras"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "run")
+
+
+def list_expected(folder: RunDir, kind: str, name: str) -> list[tuple[int, Any]]:
+    """Frames and value of a number in all records of a kind."""
+    records = [record for record in read_records(folder.metrics_file) if record["kind"] == kind]
+    return [(record["frames"], pytest.approx(record[name], rel=1e-5)) for record in records if name in record]
+
+
+def iter_log(content: bytes) -> Iterator[bytes]:
+    """The entries of a file in LevelDB's log format: blocks of 32 KiB, whose parts have 7 bytes of header."""
+    position, entry = 7, b""  # after the header of the file
+    while position + 7 <= len(content):
+        if (left := -position % 2**15) < 7:
+            position += left
+            continue
+        size, kind = struct.unpack_from("<HB", content, position + 4)
+        entry += content[position + 7 : position + 7 + size]
+        position += 7 + size
+        if kind in (1, 4):  # a whole entry, or the last part of one
+            yield entry
+            entry = b""
+
+
+def read_wandb(folder: RunDir) -> tuple[Any, list[dict[str, Any]], list[Any]]:
+    """The run, its history and its metrics' definitions, from the file of an offline run."""
+    from wandb.proto import wandb_internal_pb2
+
+    (file,) = folder.path.glob("wandb/offline-run-*/*.wandb")
+    record_of_run, history, metrics = None, [], []
+    for data in iter_log(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        match record.WhichOneof("record_type"):
+            case "run":
+                record_of_run = record.run
+            case "history":
+                items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+                history.append(items)
+            case "metric":
+                metrics.append(record.metric)
+    return record_of_run, history, metrics
+
+
+def test_weights_and_biases_gets_labels_numbers_by_frames_and_videos(
+    folder: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    pytest.importorskip("imageio")
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    config = short_run(logging={"wandb": True, **LABELS}, evaluation={"video": True})
+    assert run(config, folder)
+    said, history, metrics = read_wandb(folder)
+    assert (said.project, said.entity, said.run_group) == ("robots", "lab", "pick")
+    assert list(said.tags) == LABELS["tags"]
+    assert said.run_id == folder.read_manifest()["id"]
+    assert {(metric.glob_name, metric.step_metric) for metric in metrics} >= {("*", "frames")}
+    for kind, name in (("evaluation", "return"), ("train", "critic_loss"), ("episode", "length")):
+        shown = [(row["frames"], row[f"{kind}/{name}"]) for row in history if f"{kind}/{name}" in row]
+        assert shown == list_expected(folder, kind, name)
+    videos = [row["frames"] for row in history if "evaluation/video" in row]
+    assert videos == [int(path.stem) for path in sorted(folder.videos_dir.glob("*.mp4"))] != []
+
+
+def test_trackio_gets_labels_numbers_by_frames_and_videos(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(folder.path.with_name("trackio")))  # read when it is imported
+    pytest.importorskip("trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    config = short_run(logging={"trackio": True, **LABELS}, evaluation={"video": True})
+    assert run(config, folder)
+    (name,) = SQLiteStorage.get_runs("robots")
+    assert name.endswith(f"-run-{folder.read_manifest()['id']}")
+    assert "/" not in name
+    rows = SQLiteStorage.get_logs("robots", name)
+    for kind, figure in (("evaluation", "return"), ("train", "critic_loss"), ("episode", "length")):
+        shown = [(row["step"], row[f"{kind}/{figure}"]) for row in rows if f"{kind}/{figure}" in row]
+        assert sorted(shown) == list_expected(folder, kind, figure)
+    videos = [row["step"] for row in rows if "evaluation/video" in row]
+    assert videos == [int(path.stem) for path in sorted(folder.videos_dir.glob("*.mp4"))] != []
+    settings = SQLiteStorage.get_run_config("robots", name)
+    assert settings["_Group"] == "pick"
+    assert settings["tags"] == LABELS["tags"]
+
+
+def test_tensorboard_has_every_number_at_its_frames(folder: RunDir) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert run(short_run(logging={"tensorboard": True}), folder)
+    events = EventAccumulator(str(folder.tensorboard_dir), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    expected = {
+        f"{record['kind']}/{name}"
+        for record in read_records(folder.metrics_file)
+        for name, value in record.items()
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))  # None was NaN
+    }
+    assert tags == expected
+    for kind, name in (("train", "critic_loss"), ("episode", "length"), ("evaluation", "return")):
+        found = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]
+        assert found == list_expected(folder, kind, name)
+
+
+class Fake(ServiceLogger):
+    """A service that notes what it gets."""
+
+    def open_service(self) -> None:
+        self.sent: list[tuple[int, dict[str, Any]]] = []
+
+    def send(self, values: dict[str, Any], frames: int) -> None:
+        self.sent.append((frames, values))
+
+    def make_video(self, path: Path) -> Any:
+        return SimpleNamespace(name=path.name)
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+def test_a_video_is_sent_once_at_its_own_frames_and_not_again_after_a_resume(folder: RunDir) -> None:
+    folder.videos_dir.mkdir(parents=True)
+    (folder.videos_dir / "000000010.mp4").touch()
+    service = Fake(folder, RunLabels("a", "b"), {})
+    for frames in (20, 30):
+        service.record({"kind": "evaluation", "frames": frames, "return": 1.0})
+        (folder.videos_dir / f"{frames:09d}.mp4").touch()  # after the record, as a run writes it
+        service.record({"kind": "episode", "frames": frames + 1})
+        service.record({"kind": "train", "frames": frames + 2})
+    service.record({"kind": "end", "frames": 40, "state": "finished"})
+    service.close()
+    videos = [
+        (frames, values["evaluation/video"].name) for frames, values in service.sent if "evaluation/video" in values
+    ]
+    assert videos == [(20, "000000020.mp4"), (30, "000000030.mp4")]
+    assert service.finished
+    assert all(values["frames"] == frames for frames, values in service.sent)
+
+
+def test_services_are_chosen_by_the_settings(folder: RunDir) -> None:
+    config = short_run(logging={"tensorboard": False})
+    assert build_service_loggers(config, folder, run_id="a", since_frames=None) == []
+    assert to_plain(short_run(logging=LABELS))["logging"]["group"] == "pick"
+    with pytest.raises(ValueError, match=r"logging\.project: expected a name"):
+        short_run(logging={"project": ""})
+
+
+def test_without_trackio_the_error_names_the_extra(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "trackio", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "manyview\[trackio\]"'):
+        build_service_loggers(
+            short_run(logging={"trackio": True, "tensorboard": False}), folder, run_id="a", since_frames=None
+        )
