@@ -9,6 +9,7 @@ import pytest
 from manyview.data import ReplayBuffer
 from manyview.data.demonstrations import load_demonstrations
 from manyview.data.lerobot.layout import DatasetError
+from manyview.data.lerobot.reader import LeRobotDataset
 from manyview.deploy.dataset_mapping import MappingOptions
 from manyview.deploy.import_dataset import Import, ImportOptions, describe_import, import_dataset, parse_pairs
 from manyview.runtime.image_resize import resize_image
@@ -305,3 +306,14 @@ def test_pairs_of_another_form_are_refused(pairs: list[str]) -> None:
     with pytest.raises(ValueError, match="invalid --cameras: expected NAME=VALUE"):
         parse_pairs(pairs, "--cameras")
     assert parse_pairs(["a=b=c"], "--cameras") == {"a": "b=c"}
+
+
+def test_images_are_resized_step_by_step_as_the_environment_does(folder: Path, tmp_path: Path) -> None:
+    result = run_import(folder, robot_config(), tmp_path / "out")
+    views, _ = load(result, tmp_path / "out").stack_frames(np.array([0]))
+    with LeRobotDataset(folder) as dataset:
+        episode = next(dataset.iter_episodes(["action"], ["observation.images.front"]))
+        decoded = next(episode.images["observation.images.front"])
+    expected = resize_image(resize_image(decoded, 24, "pad"), 16, "pad")
+    assert np.array_equal(views[0, 0].transpose(1, 2, 0), expected)
+    assert not np.array_equal(expected, resize_image(decoded, 16, "pad"))
