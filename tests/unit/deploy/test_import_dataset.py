@@ -76,6 +76,7 @@ def test_every_transition_is_there_resized_and_in_the_range_of_the_agent(folder:
                 assert error.mean() < 2
             record = replay.steps[index]
             assert record["acted"] == (frame < length)
+            assert record["repeated"] == (frame == length)  # its stack is that of the frame before
             if frame < length:
                 start = sum(LENGTHS[:episode]) + frame
                 assert np.allclose(record["action"], unit[start], atol=1e-6)
