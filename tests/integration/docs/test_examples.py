@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # RLlib asks for this gymnasium: its page runs in the environment of `bash .ci/rllib`, and not in the gate's.
 ELSEWHERE = [] if version("gymnasium") == "1.2.2" else ["rllib.md"]
+WARNINGS = {"rllib.md": [pytest.mark.filterwarnings("ignore")]}  # of Ray, about itself
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,14 @@ def examples(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p) and p.name not in ELSEWHERE], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=WARNINGS.get(page.name, []))
+        for page in PAGES
+        if examples(page) and page.name not in ELSEWHERE
+    ],
+)
 def test_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, object] = {}
     for example in examples(page):  # a page is read from top to bottom
