@@ -5,8 +5,8 @@
     python -m experiments.adapters --table              # only print the table
 
 Seeds 1 to 10, all counted; both have MEM's encoder and its losses, and beta0 is 0.2 or 0. A seed is solved as in
-`experiments.deep_sea`. Settings are those of its PPO and were not tuned for the frameworks. RLlib needs an environment
-of its own (`.ci/rllib`).
+`experiments.deep_sea`. Settings are those of its PPO. TorchRL's first attempts, on seeds 1 to 3, had other heads
+and advantages that were not normalized. RLlib needs an environment of its own (`.ci/rllib`).
 """
 
 import argparse
