@@ -34,7 +34,7 @@ def iter_log(content: bytes) -> Iterator[bytes]:
     """The entries of a file in LevelDB's log format: blocks of 32 KiB, whose parts have 7 bytes of header."""
     position, entry = 7, b""  # after the header of the file
     while position + 7 <= len(content):
-        if (left := -position % 2**15) < 7:
+        if 0 < (left := -position % 2**15) < 7:  # no header fits into the rest of a block
             position += left
             continue
         size, kind = struct.unpack_from("<HB", content, position + 4)
