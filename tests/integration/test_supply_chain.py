@@ -11,7 +11,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SEPARATE = {"metaworld", "rllib"}
+SEPARATE = {"metaworld", "rllib", "trackio"}
 """Extras with an environment of their own: another mujoco or gymnasium than the gate's."""
 
 
