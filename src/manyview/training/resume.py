@@ -240,9 +240,12 @@ def _check_changes(changes: list[str], *, accepted: bool) -> None:
 
 
 def _list_commit_changes(manifest: PlainMapping, now: PlainMapping) -> list[str]:
-    """Return a warning if the commit differs: the change may be in the docs only, or in an algorithm."""
+    """Return a warning if the commit differs: the change may be in the docs only, or in an algorithm.
+
+    An unknown commit is no change: git may be missing, or too slow on a busy machine.
+    """
     before, now_commit = manifest.get("commit"), now.get("commit")
-    return [] if before == now_commit else [f"commit was {before}, is {now_commit}"]
+    return [] if before == now_commit or None in (before, now_commit) else [f"commit was {before}, is {now_commit}"]
 
 
 def parse_segments(manifest: PlainMapping) -> list[SegmentRef]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.run_comparison import compare_trees
+from manyview.training.resume import _list_commit_changes
 from tests.support.checkpoints import twins
 from tests.support.runs import short_run
 
@@ -24,3 +25,13 @@ def test_a_trainer_goes_on_from_its_checkpoint_to_the_bit(tmp_path: Path, method
     assert all(map(np.array_equal, trainer.replay.frames, twin.replay.frames))
     for each in (trainer, twin):
         each.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [("a1", "a1", []), ("a1", "b2", ["commit was a1, is b2"]), ("a1", None, []), (None, "b2", [])],
+)
+def test_another_commit_is_a_change_and_an_unknown_one_is_none(
+    before: str | None, now: str | None, expected: list[str]
+) -> None:
+    assert _list_commit_changes({"commit": before}, {"commit": now}) == expected
