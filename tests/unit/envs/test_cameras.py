@@ -701,9 +701,10 @@ def test_a_view_is_what_mujocos_own_renderer_draws(quality: Any) -> None:
 
 
 def _equals_mujocos_own(quality: Any) -> bool:
-    import mujoco
+    from manyview.envs.rendering.gl import configure_headless_gl, set_render_quality
 
-    from manyview.envs.rendering.gl import set_render_quality
+    configure_headless_gl()  # before mujoco is imported
+    import mujoco
 
     env = hopper(
         side=MujocoCamera("track", size=(30, 40), quality=quality), big=MujocoCamera(0, size=64, quality=quality)
