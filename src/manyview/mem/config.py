@@ -20,8 +20,9 @@ class MEMRepresentationConfig:
     latent_dim: int = 64
     """Dimension p of a shared or specific feature vector."""
     trunk: Trunk = "paper"
-    """Convolutions: four as in the `paper`, `small` (nine times cheaper, for CPUs), `tiny` for 20-pixel images, `area`
-    for averaged images of 16 to 40 pixels, `nature`, or the residual `impala` and, at half its width, `impala_half`."""
+    """Convolutions: four as in the `paper`, `small` (nine times cheaper, for CPUs), `tiny` for 20-pixel images,
+    `tiny_diff` (`tiny` of frame differences), `area` for averaged images of 16 to 40 pixels, `nature`, or the residual
+    `impala` and, at half its width, `impala_half`."""
     affine_norm: bool = False
     """Learn a gain and an offset in LayerNorm."""
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-Trunk = Literal["paper", "small", "tiny", "nature", "impala", "impala_half", "area"]
+Trunk = Literal["paper", "small", "tiny", "tiny_diff", "nature", "impala", "impala_half", "area"]
 Convolutions = tuple[tuple[int, int, int], ...]
 """Filters, kernel and stride of each convolution."""
 
@@ -15,6 +15,7 @@ TRUNKS: dict[Trunk, Convolutions] = {
     "paper": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
     "small": ((16, 4, 3), (32, 3, 2), (32, 3, 1)),  # reaches the border of 40 and 64 pixels; see _get_convolutions
     "tiny": ((16, 3, 2), (16, 3, 2)),
+    "tiny_diff": ((16, 3, 2), (16, 3, 2)),  # of `FrameDifferences`
     "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),  # Mnih et al. (2015)
     "impala": ((16, 3, 2), (32, 3, 2), (32, 3, 2)),  # Espeholt et al. (2018)
     "impala_half": ((8, 3, 2), (16, 3, 2), (16, 3, 2)),
@@ -22,6 +23,22 @@ TRUNKS: dict[Trunk, Convolutions] = {
 }
 RESIDUAL_TRUNKS: tuple[Trunk, ...] = ("impala", "impala_half")
 """Trunks whose stride is that of a max-pooling, followed by two residual blocks."""
+
+
+DIFFERENCE_SCALE = 4.0
+FRAME_CHANNELS = 3
+
+
+class FrameDifferences(nn.Module):
+    """Replace every frame of a stack but the newest by its scaled difference to the next newer frame.
+
+    Between two frames few pixels change, and little; unscaled, the convolutions learn slowly from them.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        frames = images.unflatten(1, (-1, FRAME_CHANNELS))  # [N, frames, 3, H, W], oldest first
+        differences = (frames[:, 1:] - frames[:, :-1]) * DIFFERENCE_SCALE
+        return torch.cat([differences, frames[:, -1:]], dim=1).flatten(1, 2)
 
 
 class ResidualBlock(nn.Sequential):
@@ -44,7 +61,7 @@ def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequ
     """
     channels, height, width = image_shape
     is_residual = trunk in RESIDUAL_TRUNKS
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [FrameDifferences()] if trunk == "tiny_diff" else []
     for index, (filters, kernel, stride) in enumerate(_get_convolutions(image_shape, trunk), start=1):
         if min(height, width) < kernel:
             raise ValueError(

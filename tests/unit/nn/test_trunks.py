@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.nn.trunks import TRUNKS, ResidualBlock, Trunk, count_macs, init_orthogonal, make_trunk
+from manyview.nn.trunks import TRUNKS, FrameDifferences, ResidualBlock, Trunk, count_macs, init_orthogonal, make_trunk
 
 FEATURES: list[tuple[Trunk, int, int]] = [
     ("paper", 84, 35 * 35 * 32),
@@ -17,6 +17,7 @@ FEATURES: list[tuple[Trunk, int, int]] = [
     ("small", 36, 3 * 3 * 32),
     ("small", 40, 4 * 4 * 32),
     ("tiny", 20, 4 * 4 * 16),
+    ("tiny_diff", 32, 7 * 7 * 16),
     ("nature", 84, 7 * 7 * 64),
     ("nature", 64, 4 * 4 * 64),
     ("impala", 64, 8 * 8 * 32),
@@ -49,6 +50,16 @@ def test_images_need_not_be_square(trunk: Trunk) -> None:
 @pytest.mark.parametrize("size", range(16, 41))
 def test_area_keeps_at_most_4096_features_up_to_40_pixels(size: int) -> None:
     assert make_trunk((3, size, size), "area")[1] <= 4096
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_frame_differences_keep_the_newest_frame_and_scale_the_changes(frames: int) -> None:
+    images = torch.rand(2, 3 * frames, 4, 5)
+    made = FrameDifferences()(images)
+    assert made.shape == images.shape
+    assert torch.equal(made[:, -3:], images[:, -3:])
+    for channel in range(3 * (frames - 1)):
+        assert torch.equal(made[:, channel], (images[:, channel + 3] - images[:, channel]) * 4)
 
 
 def compute_impala(network: nn.Sequential, images: Tensor) -> Tensor:
