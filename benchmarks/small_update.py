@@ -36,6 +36,7 @@ OFF_POLICY: dict[str, tuple[str, dict[str, Any]]] = {
     "mem, mem": ("mem+mem", {}),
     "pixel, mem with its own encoder": ("pixel+mem", {}),
     "curl, none": ("curl+none", {}),
+    "mad, none": ("mad+none", {}),
     "pixel, re3 in the buffer, search excluded": ("pixel+re3", {"bonus": {"search": "buffer"}}),
     "pixel, re3 in the batch": ("pixel+re3", {"bonus": {"search": "batch"}}),
     "pixel, rnd": ("pixel+rnd", {}),
@@ -43,8 +44,11 @@ OFF_POLICY: dict[str, tuple[str, dict[str, Any]]] = {
     "pixel, apt": ("pixel+apt", {}),
     "pixel, vcse": ("pixel+vcse", {}),
 }
+SAC_ONLY: dict[str, tuple[str, dict[str, Any]]] = {"dribo, none": ("dribo+none", {})}
 ON_POLICY: dict[str, tuple[str, dict[str, Any]]] = {
     "mem, mem": ("mem+mem", {}),
+    "drac, none": ("drac+none", {}),
+    "ucb_drac, none": ("ucb_drac+none", {}),
     "pixel, re3": ("pixel+re3", {}),
     "pixel, rnd": ("pixel+rnd", {}),
     "pixel, ride": ("pixel+ride", {}),
@@ -89,7 +93,10 @@ def make_images(latents: Tensor, views: int, image_shape: tuple[int, int, int]) 
 
 
 def make_batch(config: RunConfig, shapes: Shapes, bonus: Any, *, first: int = 0) -> Batch:
-    """Return a batch of steps `first`, `first` + 1, ... of a random walk of smooth pictures."""
+    """Return a batch of steps `first`, `first` + 1, ... of a random walk of smooth pictures.
+
+    A recurrent representation gets them as sequences of its length.
+    """
     rows, views = config.replay.batch_size, len(shapes.views)
     generator = torch.Generator().manual_seed(first)
     latents = torch.rand(rows, 4, generator=generator) * 2 - 1
@@ -98,6 +105,10 @@ def make_batch(config: RunConfig, shapes: Shapes, bonus: Any, *, first: int = 0)
     distances = None
     if isinstance(bonus, StoresFeatures) and bonus.neighbor_search is not None:
         distances = torch.rand(rows, *bonus.neighbor_search.distances_shape)
+    positions = None
+    if config.sequence_length is not None:
+        time_in_sequence = torch.arange(rows) % config.sequence_length
+        positions = torch.stack([time_in_sequence, time_in_sequence + 1], dim=1)
     return Batch(
         views=make_images(latents, views, shapes.image_shape),
         mask=mask,
@@ -109,6 +120,7 @@ def make_batch(config: RunConfig, shapes: Shapes, bonus: Any, *, first: int = 0)
         indices=first + torch.arange(rows),
         next_indices=first + torch.arange(rows) + 1,
         neighbor_distances=distances,
+        positions=positions,
     )
 
 
@@ -218,7 +230,7 @@ class BareSAC:
 def print_table(sizes: dict[str, Any], *, rounds: int) -> None:
     """Print a Markdown table of update times against `pixel` and `none`, all of an agent in turns."""
     print("| agent | representation, bonus | ms | against pixel, none |\n|---|---|---|---|")
-    for agent, compositions in {"sac": OFF_POLICY, "drqv2": OFF_POLICY, "ppo": ON_POLICY}.items():
+    for agent, compositions in {"sac": OFF_POLICY | SAC_ONLY, "drqv2": OFF_POLICY, "ppo": ON_POLICY}.items():
         names = {"pixel, none": ("pixel+none", {}), **compositions}
         updates = [Update(f"{agent}+{parts}", **sizes, overrides=overrides) for parts, overrides in names.values()]
         seconds = time_alternating(*updates, rounds=rounds, clock=time.process_time)
