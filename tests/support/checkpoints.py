@@ -6,7 +6,7 @@ from manyview.data import AsyncWriter, SegmentLog
 from manyview.training import RunConfig, checkpoint
 from manyview.training.checkpoint import RunnerState
 from manyview.training.off_policy import OffPolicyTrainer
-from manyview.training.resume import resume
+from manyview.training.resume import restore_trainer
 
 
 def save_moment(trainer: OffPolicyTrainer, log: SegmentLog, scribe: AsyncWriter, checkpoints: Path) -> None:
@@ -26,6 +26,6 @@ def twins(config: RunConfig, folder: Path, *, after: int) -> tuple[OffPolicyTrai
         trainer.advance()
     save_moment(trainer, SegmentLog(folder / "replay", trainer.replay, scribe), scribe, folder / "checkpoints")
     log = SegmentLog(folder / "replay", twin.replay, scribe)
-    assert resume(twin, log, folder / "checkpoints", {}, accept_changes=False) is not None
+    assert restore_trainer(twin, log, folder / "checkpoints", {}, accept_changes=False) is not None
     scribe.close()
     return trainer, twin

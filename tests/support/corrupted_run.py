@@ -7,7 +7,7 @@ from pathlib import Path
 from manyview.data import AsyncWriter, SegmentLog
 from manyview.training import RunConfig, RunDir, checkpoint
 from manyview.training.off_policy import OffPolicyTrainer
-from manyview.training.resume import ResumeInfo, resume
+from manyview.training.resume import ResumeInfo, restore_trainer
 from tests.support.checkpoints import save_moment
 from tests.support.runs import short_run
 
@@ -58,4 +58,4 @@ class Victim:
         return SegmentLog(self.folder.replay_dir, self.trainer.replay, AsyncWriter())
 
     def resume(self) -> ResumeInfo | None:
-        return resume(self.trainer, self.log(), self.folder.checkpoints_dir, {}, accept_changes=False)
+        return restore_trainer(self.trainer, self.log(), self.folder.checkpoints_dir, {}, accept_changes=False)

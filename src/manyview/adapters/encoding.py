@@ -14,7 +14,7 @@ ENCODE_BATCH_SIZE = 256
 """Rows that are encoded at once."""
 
 
-def get_views(mem: MEM, observations: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+def stack_observations(mem: MEM, observations: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     """Return the views [B, V, C, H, W] of uint8 images [B, C, H, W] by name and their mask [B, V], on MEM's device."""
     device = mem.discriminator.weight.device
     views = torch.stack([torch.as_tensor(observations[name], device=device) for name in mem.view_names], dim=1)
@@ -23,14 +23,14 @@ def get_views(mem: MEM, observations: Mapping[str, Any]) -> tuple[Tensor, Tensor
 
 @torch.no_grad()
 def encode_observations(mem: MEM, observations: Mapping[str, Any]) -> Features:
-    """Return the features of many observations, without gradient; see `get_views`."""
-    views, mask = get_views(mem, observations)
+    """Return the features of many observations, without gradient; see `stack_observations`."""
+    views, mask = stack_observations(mem, observations)
     rows = torch.arange(len(views), device=views.device).split(ENCODE_BATCH_SIZE)
     parts = [mem.encode(views[batch], None if mask is None else mask[batch]) for batch in rows]
     return Features(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
-def select_rows(features: Features, rows: Tensor) -> Features:
+def index_features(features: Features, rows: Tensor) -> Features:
     """Return the features of `rows`."""
     return Features(*(part[rows] for part in features))
 

@@ -18,7 +18,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from manyview.adapters.encoding import MASK, AttachedLoss, encode_observations, get_views, select_rows
+from manyview.adapters.encoding import MASK, AttachedLoss, encode_observations, index_features, stack_observations
 from manyview.mem import MEM, BetaSchedule, Features, MEMConfig
 from manyview.nn.heads import mlp
 from manyview.utils.optional_imports import import_optional
@@ -66,7 +66,7 @@ class MEMModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
         return images | ({MASK: observations[MASK]} if MASK in observations else {})
 
     def encode(self, observations: Mapping[str, Any]) -> Features:
-        return self.mem.encode(*get_views(self.mem, self.get_images(observations)))
+        return self.mem.encode(*stack_observations(self.mem, self.get_images(observations)))
 
     def _forward(self, batch: dict[str, Any], **_: Any) -> dict[str, Any]:
         return {Columns.ACTION_DIST_INPUTS: self.policy(self.encode(batch[Columns.OBS]).state)}
@@ -83,8 +83,8 @@ class MEMModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
         rows = batch[Columns.LOSS_MASK].nonzero().flatten()
         terms, mask = batch[NEXT_TERMS], batch[NEXT_MASK].bool()
         next_features = Features(terms[:, :-1], terms[:, :-1], terms[:, -1], features.state, mask)
-        loss, _ = self.mem.compute_loss(select_rows(features, rows), select_rows(next_features, rows))
-        self.mem.update_discriminator(select_rows(features, rows))
+        loss, _ = self.mem.compute_loss(index_features(features, rows), index_features(next_features, rows))
+        self.mem.update_discriminator(index_features(features, rows))
         state: Tensor = AttachedLoss.apply(features.state, loss)  # type: ignore[no-untyped-call]
         return state
 
@@ -118,7 +118,7 @@ class MEMConnector(ConnectorV2):  # type: ignore[misc]
         features = encode_observations(module.mem, module.get_images(stacked))  # of T + 1 observations an episode
         starts = np.cumsum([0, *(length + 1 for length in lengths)])
         rows = np.concatenate([first + np.arange(n) for first, n in zip(starts[:-1], lengths, strict=True)])
-        paid = self._compute_bonus(module, select_rows(features, torch.as_tensor(rows)))
+        paid = self._compute_bonus(module, index_features(features, torch.as_tensor(rows)))
         # Not in the episodes: RLlib may still sum their rewards to the returns that it reports.
         for episode, bonus in zip(episodes, np.split(paid, np.cumsum(lengths)[:-1]), strict=True):
             rewards = np.array(episode.get_rewards(slice(0, len(episode))), np.float32)

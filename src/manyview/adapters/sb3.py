@@ -23,7 +23,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from manyview.adapters.encoding import MASK, AttachedLoss, encode_observations, mask_features, select_rows
+from manyview.adapters.encoding import MASK, AttachedLoss, encode_observations, index_features, mask_features
 from manyview.mem import MEM, BetaSchedule, Features, MEMConfig
 from manyview.utils.optional_imports import import_optional
 
@@ -228,7 +228,7 @@ class MEMRolloutBuffer(DictRolloutBuffer):
         if self.next_features is None:
             raise ValueError("missing bonus: expected MEMCallback after the rollout. Pass it to `learn`")
         rows = torch.as_tensor(batch_inds, device=self.next_features.mask.device)
-        _get_connection(self).extractor.train_next_batch(select_rows(self.next_features, rows))
+        _get_connection(self).extractor.train_next_batch(index_features(self.next_features, rows))
         return super()._get_samples(batch_inds, env)
 
 

@@ -10,10 +10,11 @@ from tyro.conf import Positional, arg
 
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, JsonFlag, OwnTaskOption, report_error
 from manyview.deploy.camera_figure import draw_cameras, format_cameras
-from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, estimate_mean, measure_cameras
+from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, measure_cameras
 from manyview.envs.contract import ContractError, EnvError
 from manyview.report.camera_file import write_camera_file
 from manyview.report.policy_rollout import RunPlayer
+from manyview.report.statistics import estimate_episode_mean
 from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 from manyview.utils.text import print_line
 
@@ -113,7 +114,7 @@ def _list_fault_rows(report: CameraReport) -> Iterator[Row]:
 
 
 def _format_estimate(returns: Returns) -> tuple[str, str]:
-    mean, low, high = estimate_mean(returns)
+    mean, low, high = estimate_episode_mean(returns)
     return f"{mean:.1f}", f"{low:.1f} to {high:.1f}"
 
 
@@ -135,7 +136,7 @@ def _to_plain(run: Path, report: CameraReport) -> dict[str, Any]:
         "method": report.method,
         "frames": report.frames,
         "subsets": [{"cameras": subset, "returns": returns.tolist()} for subset, returns in report.returns.items()],
-        "shapley": None if values is None else {camera: estimate_mean(value) for camera, value in values.items()},
+        "shapley": values and {camera: estimate_episode_mean(value) for camera, value in values.items()},
         "faults": [
             {"camera": camera, "fault": kind, "returns": returns.tolist()}
             for (camera, kind), returns in report.fault_returns.items()

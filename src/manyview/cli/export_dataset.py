@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, OwnTaskOption, report_error
 from manyview.cli.card import log_progress
-from manyview.deploy.export_dataset import export_dataset as export_episodes
+from manyview.deploy.export_dataset import write_dataset
 from manyview.envs.contract import ContractError, EnvError
 from manyview.report.statistics import format_mean
 from manyview.utils.text import format_count, print_line
@@ -34,7 +34,7 @@ def export_dataset(
     Actions are in the units of the environment, without exploration noise.
     """
     try:
-        result = export_episodes(run, out, episodes=episodes, fps=fps, seed=seed, own_task=own_task, log=log_progress)
+        result = write_dataset(run, out, episodes=episodes, fps=fps, seed=seed, own_task=own_task, log=log_progress)
     except (EnvError, ContractError) as error:
         print_line(error, file=sys.stderr)
         return EXIT_FAILED

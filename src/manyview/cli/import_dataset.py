@@ -18,9 +18,9 @@ from manyview.deploy.import_dataset import (
     ImportOptions,
     Rewards,
     describe_import,
+    import_demonstrations,
     parse_pairs,
 )
-from manyview.deploy.import_dataset import import_dataset as import_folder
 from manyview.envs.contract import EnvError
 from manyview.utils.text import print_line
 
@@ -90,7 +90,7 @@ def import_dataset(
         run_config = resolve_config(
             task, method=method, preset=preset, file=config, views=views, assignments=list(chain(*set))
         )
-        result = import_folder(dataset, run_config, out, options=options, log=log_progress)
+        result = import_demonstrations(dataset, run_config, out, options=options, log=log_progress)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except EnvError as error:

@@ -27,8 +27,7 @@ from manyview.cli.arguments import (
     list_flags,
     report_error,
 )
-from manyview.utils.suggestions import format_suggestions, suggest
-from manyview.utils.text import MAX_LINE_CHARS, print_line, sanitize_text
+from manyview.utils.text import MAX_LINE_CHARS, format_suggestions, print_line, sanitize_text, suggest
 
 COMMANDS = {
     "doctor": "Check the installation and show commands that repair it.",

@@ -15,7 +15,7 @@ def parse_method(method: str) -> tuple[str, str, str]:
 
     """
     from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
-    from manyview.utils.suggestions import suggest
+    from manyview.utils.text import suggest
 
     agent, *parts = method.split("+")
     if not 1 <= len(parts) <= 2:

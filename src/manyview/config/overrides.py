@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from manyview.methods.registry import Registry
-from manyview.utils.suggestions import suggest
+from manyview.utils.text import suggest
 from manyview.utils.validation import add_prefix
 
 ConfigT = TypeVar("ConfigT")

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from manyview.config.schema import RunConfig
 from manyview.methods.registry import Registry
-from manyview.utils.suggestions import format_suggestions, suggest
+from manyview.utils.text import format_suggestions, suggest
 
 MAX_SUGGESTIONS = 3
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Cameras, Returns, estimate_mean
+from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Cameras, Returns
 from manyview.report.plotting import COLORS, DOTS_PER_INCH, SAFE_RC_PARAMS
+from manyview.report.statistics import estimate_episode_mean
 from manyview.utils.optional_imports import import_optional
 from manyview.utils.output_paths import PLOT_SUFFIXES, check_output_file
 
@@ -56,7 +57,7 @@ def _draw_values(axes: Any, report: CameraReport) -> None:
 
 def _draw_bars(axes: Any, names: Sequence[str], values: Sequence[Returns]) -> None:
     """Draw horizontal bars of means with 95 % intervals, the first on top."""
-    estimates = [estimate_mean(returns) for returns in values]
+    estimates = [estimate_episode_mean(returns) for returns in values]
     errors = [[one.mean - one.low for one in estimates], [one.high - one.mean for one in estimates]]
     rows = range(len(names))
     axes.barh(rows, [one.mean for one in estimates], xerr=errors, color=COLORS[0], alpha=0.75, capsize=3)

@@ -11,7 +11,7 @@ from itertools import combinations
 from math import comb
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from manyview.envs import Fault
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.report.policy_rollout import RunPlayer
-from manyview.report.statistics import bootstrap_interval
 from manyview.training import RunConfig, factory
 from manyview.training.factory import Shapes
 
@@ -33,14 +32,6 @@ TIMED_CALLS = 50
 Cameras = tuple[str, ...]
 Returns = NDArray[np.float64]
 """Returns [episodes]; equal indices start from equal states."""
-
-
-class Estimate(NamedTuple):
-    """Mean over episodes with its 95 % bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,14 +114,6 @@ def compute_shapley_values(returns: Mapping[Cameras, Returns], cameras: Sequence
         ]
         values[camera] = np.sum(gains, axis=0)
     return values
-
-
-def estimate_mean(values: Returns) -> Estimate:
-    """Return the mean with its interval; a single value is its own interval."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean, mean, mean)
-    return Estimate(mean, *(float(end) for end in bootstrap_interval(values)))
 
 
 def time_actions(config: RunConfig, agent: Any, shapes: Shapes) -> tuple[float, dict[str, float]]:

@@ -63,7 +63,7 @@ class MappingOptions:
     """`FEATURE` or `FEATURE[START:END]` by state vector."""
 
 
-def map_features(
+def map_dataset_features(
     info: DatasetInfo, views: Sequence[View], vectors: Sequence[StateVector], action_size: int, options: MappingOptions
 ) -> DatasetMapping:
     """Match features by their names and `options`.

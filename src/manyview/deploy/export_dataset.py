@@ -101,7 +101,7 @@ class EpisodeRecorder(ViewWrapper):
         return np.concatenate(vectors) if vectors else None
 
 
-def export_dataset(
+def write_dataset(
     run: Path,
     out: Path,
     *,

@@ -12,7 +12,7 @@ from manyview.config.schema import RunConfig
 from manyview.data.demonstrations import DemonstrationsManifest, DemonstrationWriter
 from manyview.data.lerobot.layout import ACTION, DONE, PRESENT, REWARD, TERMINATED, DatasetError, DatasetInfo
 from manyview.data.lerobot.reader import Episode, LeRobotDataset
-from manyview.deploy.dataset_mapping import DatasetMapping, MappingOptions, map_features
+from manyview.deploy.dataset_mapping import DatasetMapping, MappingOptions, map_dataset_features
 from manyview.envs.contract import ContractError
 from manyview.envs.views import MASK, Image, Observation, StateVector, View
 from manyview.runtime.image_resize import resize_image
@@ -57,7 +57,7 @@ class Import:
     total_reward: float
 
 
-def import_dataset(
+def import_demonstrations(
     folder: Path, config: RunConfig, out: Path, *, options: ImportOptions, log: Log = lambda _: None
 ) -> Import:
     """Import a dataset for runs with the task and `env` settings of `config`, and write it to the new folder `out`.
@@ -76,7 +76,9 @@ def import_dataset(
     if not isinstance(spec.actions, ActionBounds):
         raise DatasetError("discrete actions: expected a task with continuous actions, as off-policy agents need it")
     with LeRobotDataset(folder) as dataset, create_folder(out) as temporary:
-        mapping = map_features(dataset.info, shapes.views, shapes.state_vectors, shapes.actions.size, options.mapping)
+        mapping = map_dataset_features(
+            dataset.info, shapes.views, shapes.state_vectors, shapes.actions.size, options.mapping
+        )
         _check_outcomes(dataset.info, options.rewards)
         writer = DemonstrationWriter(
             temporary, shapes.views, action_size=shapes.actions.size, state_vectors=shapes.state_vectors

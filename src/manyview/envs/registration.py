@@ -34,7 +34,7 @@ from manyview.envs.wrappers.observation import (
 from manyview.envs.wrappers.sanity import SanityCheck
 from manyview.envs.wrappers.validation import CallValidator, OutputValidator
 from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
-from manyview.utils.suggestions import format_suggestions, suggest
+from manyview.utils.text import format_suggestions, suggest
 
 SUITES = {
     "toy": "toy.suite:SUITE",

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from manyview.envs.views import Observation
 from manyview.envs.wrappers.faults import Fault
-from manyview.utils.suggestions import suggest
+from manyview.utils.text import suggest
 
 RenderQuality = Literal["standard", "fast", "smooth"]
 """`standard`: the simulator's default. `fast`: no shadows, reflections or multisampling.

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from manyview.methods.interfaces import BuildContext, DataSource
 from manyview.utils.entry_points import describe_entry_point, find_entry_points, load_entry_point
-from manyview.utils.suggestions import suggest
+from manyview.utils.text import suggest
 
 Builder = Callable[[Any, BuildContext], Any]
 BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])

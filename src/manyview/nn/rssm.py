@@ -13,17 +13,17 @@ MIN_STD = 0.1
 """Smallest standard deviation of prior and posterior."""
 
 
-class Gaussian(NamedTuple):
-    """Diagonal Gaussian."""
+class DiagonalGaussian(NamedTuple):
+    """Diagonal DiagonalGaussian."""
 
     mean: Tensor  # [..., Z]
     std: Tensor  # [..., Z]
 
-    def detach(self) -> "Gaussian":
+    def detach(self) -> "DiagonalGaussian":
         """Return the distribution without gradient."""
-        return Gaussian(self.mean.detach(), self.std.detach())
+        return DiagonalGaussian(self.mean.detach(), self.std.detach())
 
-    def kl_divergence(self, other: "Gaussian") -> Tensor:
+    def kl_divergence(self, other: "DiagonalGaussian") -> Tensor:
         """Return KL(self || other) [...], summed over the dimensions."""
         ratio, distance = self.std / other.std, (self.mean - other.mean) / other.std
         return 0.5 * (ratio.square() + distance.square() - 1 - 2 * ratio.log()).sum(-1)
@@ -35,10 +35,10 @@ class GaussianHead(nn.Sequential):
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__(nn.Linear(inputs, hidden), nn.ELU(), nn.LayerNorm(hidden), nn.Linear(hidden, 2 * outputs))
 
-    def predict(self, inputs: Tensor) -> Gaussian:
+    def predict(self, inputs: Tensor) -> DiagonalGaussian:
         """Return the distribution for `inputs` [..., I]."""
         mean, std = self(inputs).chunk(2, dim=-1)
-        return Gaussian(mean, F.softplus(std) + MIN_STD)
+        return DiagonalGaussian(mean, F.softplus(std) + MIN_STD)
 
 
 class RSSMOutput(NamedTuple):
@@ -46,7 +46,7 @@ class RSSMOutput(NamedTuple):
 
     deterministic: Tensor
     stochastic: Tensor
-    posterior: Gaussian
+    posterior: DiagonalGaussian
 
 
 class RSSM(nn.Module):
@@ -95,5 +95,7 @@ class RSSM(nn.Module):
         deterministics, stochastics, posteriors = zip(*outputs, strict=True)
         means, stds = zip(*posteriors, strict=True)
         return RSSMOutput(
-            torch.stack(deterministics), torch.stack(stochastics), Gaussian(torch.stack(means), torch.stack(stds))
+            torch.stack(deterministics),
+            torch.stack(stochastics),
+            DiagonalGaussian(torch.stack(means), torch.stack(stds)),
         )

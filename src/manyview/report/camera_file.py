@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from manyview.report.runs import convert_read_errors
-from manyview.report.statistics import bootstrap_interval
+from manyview.report.statistics import EpisodeMean, estimate_episode_mean
 from manyview.utils.atomic_io import write_atomic
 from manyview.utils.json_io import dump_json, is_count, is_number, read_json
 from manyview.utils.text import sanitize_text
@@ -18,15 +18,6 @@ MAX_REPORTS, MAX_SUBSETS, MAX_EPISODES = 10, 64, 10_000
 """Limits of a file; four cameras have 16 subsets."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Mean with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class CameraFigures:
     """Returns of a policy by the cameras that it sees."""
@@ -34,11 +25,11 @@ class CameraFigures:
     frames: int
     """Simulator frames of training."""
     episodes: int
-    subsets: Mapping[tuple[str, ...], Estimate]
+    subsets: Mapping[tuple[str, ...], EpisodeMean]
     """Return with each subset of the cameras; without any camera, that of random actions."""
-    shapley: Mapping[str, Estimate]
+    shapley: Mapping[str, EpisodeMean]
     """Return that each camera adds; empty if not all subsets were played."""
-    losses: Mapping[str, Estimate]
+    losses: Mapping[str, EpisodeMean]
     """Return that is lost without each camera."""
 
 
@@ -79,12 +70,12 @@ def _parse(report: Mapping[str, Any]) -> CameraFigures:
     for camera in everything:
         without = returns.get(tuple(name for name in everything if name != camera))
         if without is not None and len(without) == len(returns[everything]):
-            losses[camera] = _estimate(returns[everything] - without)
+            losses[camera] = estimate_episode_mean(returns[everything] - without)
     shapley = report.get("shapley") or {}
     return CameraFigures(
         frames=report["frames"],
         episodes=len(returns[everything]),
-        subsets={subset: _estimate(values) for subset, values in returns.items()},
+        subsets={subset: estimate_episode_mean(values) for subset, values in returns.items()},
         shapley={_clean(camera): _parse_estimate(values) for camera, values in shapley.items()},
         losses=losses,
     )
@@ -96,18 +87,10 @@ def _parse_returns(values: object) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array(values, np.float64)
 
 
-def _parse_estimate(values: Sequence[Any]) -> Estimate:
+def _parse_estimate(values: Sequence[Any]) -> EpisodeMean:
     if not isinstance(values, list) or len(values) != 3 or not all(map(is_number, values)):
         raise ValueError("a Shapley value must be a mean and the ends of its interval")
-    return Estimate(*values)
-
-
-def _estimate(values: np.ndarray[Any, np.dtype[np.float64]]) -> Estimate:
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean, mean, mean)
-    low, high = bootstrap_interval(values)
-    return Estimate(mean, float(low), float(high))
+    return EpisodeMean(*values)
 
 
 def _clean(name: object) -> str:

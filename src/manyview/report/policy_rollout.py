@@ -25,7 +25,7 @@ from manyview.training.evaluation import Evaluation, choose_starts, evaluate_pol
 from manyview.training.saved_agent import build_saved_agent, check_trusted_task
 from manyview.training.signals import EnvCallTracker
 from manyview.utils.seeding import make_rng
-from manyview.utils.suggestions import suggest
+from manyview.utils.text import suggest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,22 @@ def bootstrap_interval(values: ArrayLike, *, seed: int = 0) -> Interval:
     return select_quantiles(np.tensordot(counts / count, rows, axes=1))
 
 
+class EpisodeMean(NamedTuple):
+    """Mean over episodes with its 95 % bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def estimate_episode_mean(values: FloatArray) -> EpisodeMean:
+    """Return the mean with its interval; a single value is its own interval."""
+    mean = float(values.mean())
+    if len(values) < 2:
+        return EpisodeMean(mean, mean, mean)
+    return EpisodeMean(mean, *(float(end) for end in bootstrap_interval(values)))
+
+
 def compute_iqm(scores: ArrayLike) -> FloatArray:
     """Return the interquartile mean: of the middle half of all scores, over seeds and tasks.
 

@@ -37,7 +37,7 @@ from manyview.training.resume import check_same_settings
 from manyview.training.run_dir import default_run_path, validate_directory_name
 from manyview.utils.files import read_bounded
 from manyview.utils.json_io import MAX_DEPTH, check_depth, is_number
-from manyview.utils.suggestions import suggest
+from manyview.utils.text import suggest
 
 Settings = Mapping[str, Any]
 MAX_BYTES = 2**18

@@ -156,7 +156,7 @@ def list_changes(manifest: PlainMapping, now: PlainMapping) -> list[str]:
     return [f"{name} was {was}, is {is_}" for name, was, is_ in compare_leaves(before_all, now_all)]
 
 
-def resume(
+def restore_trainer(
     trainer: Trainer,
     segment_log: ReplayLog,
     checkpoints_dir: Path,

@@ -28,7 +28,7 @@ from manyview.training.loggers import (
 )
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.on_policy import OnPolicyTrainer
-from manyview.training.resume import check_run_dir, resume
+from manyview.training.resume import check_run_dir, restore_trainer
 from manyview.training.run_dir import RunDir, SaveFailedError
 from manyview.training.signals import StopRequest, StopRequested, Watchdog, handle_stop_signals, set_current_request
 from manyview.training.trackers import build_service_loggers
@@ -107,7 +107,7 @@ class Runner(AbstractContextManager["Runner"]):
             self.segment_log = self.trainer.open_log(run_dir.replay_dir, self.writer)
             self.manifest = manifest.build_manifest(self.trainer)
             """The manifest of this process."""
-            self._resume_info = resume(
+            self._resume_info = restore_trainer(
                 self.trainer, self.segment_log, run_dir.checkpoints_dir, self.manifest, accept_changes=accept_changes
             )
             keep_freed_memory()  # after the replay buffer has its memory

@@ -144,11 +144,11 @@ class CompositionContract:
         self, method: str, make_trainer: Callable[..., AnyTrainer]
     ) -> None:
         trainer, resumed = make_trainer(method), make_trainer(method)
-        train(trainer, self.updates)
+        train_to_checkpoint(trainer, self.updates)
         saved = checkpoint.deserialize_checkpoint(checkpoint.serialize_checkpoint(trainer.get_state(), {})).state
         resumed.load_state(saved, lambda: copy_replay(trainer, resumed))
         assert_equal(trainer.get_state(), resumed.get_state())
-        metrics, resumed_metrics = (train(each, self.updates) for each in (trainer, resumed))
+        metrics, resumed_metrics = (train_to_checkpoint(each, self.updates) for each in (trainer, resumed))
         assert_equal(metrics, resumed_metrics)
         assert_equal(trainer.get_state(), resumed.get_state())
 
@@ -156,7 +156,7 @@ class CompositionContract:
         self, method: str, make_trainer: Callable[..., AnyTrainer]
     ) -> None:
         trainer = make_trainer(method)
-        train(trainer, 3)
+        train_to_checkpoint(trainer, 3)
         batch, before = draw_batch(trainer), trainer.agent.get_state()
         assert not batch.mask.all()
         copies = [deepcopy(trainer.agent) for _ in range(2)]
@@ -182,7 +182,7 @@ class CompositionContract:
         updates = record_calls(agent.representation, "update", monkeypatch)
         rewards = record_calls(agent.bonus, "compute" if source == "replay" else "compute_rollout", monkeypatch)
         own_metrics = record_calls(agent.bonus, "update", monkeypatch)
-        metrics = train(trainer, 3)
+        metrics = train_to_checkpoint(trainer, 3)
         assert (agent.bonus is None) == (not rewards) == (not own_metrics)
         for reward in rewards:
             assert not reward.requires_grad, "the bonus has a gradient: expected torch.no_grad"
@@ -203,7 +203,7 @@ class CompositionContract:
                     make_config("toy/hidden_goal", method=method)
 
 
-def train(trainer: AnyTrainer, updates: int) -> dict[str, Tensor]:
+def train_to_checkpoint(trainer: AnyTrainer, updates: int) -> dict[str, Tensor]:
     """Train to the next checkpoint after some updates; return the last metrics, all finite scalars."""
     target, metrics = trainer.counters.updates + updates, dict[str, Tensor]()
     while trainer.counters.updates < target or not trainer.can_checkpoint:

@@ -1,5 +1,7 @@
-"""Text formatting, and sanitizing of untrusted text for terminals, plots and files."""
+"""Text formatting, suggestions for misspelled names, and sanitizing of untrusted text."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import IO
 
 MAX_CHARS, MAX_LINE_CHARS = 500, 2_000
@@ -36,3 +38,17 @@ def format_bytes(count: float | None) -> str:
 def format_count(count: int, noun: str) -> str:
     """Return `1 seed` or `3 seeds`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def suggest(name: object, known: Iterable[object], *, n: int = 1, form: str = "{}") -> str:
+    """Return `; did you mean <name>?` with the `n` closest of the known names, empty if none is close.
+
+    `form` writes a suggestion as the user has to type it, such as `--{}`.
+    """
+    return format_suggestions(form.format(close) for close in get_close_matches(str(name), map(str, known), n=n))
+
+
+def format_suggestions(names: Iterable[str]) -> str:
+    """Return `; did you mean a or b?`, empty without names."""
+    listing = " or ".join(names)
+    return f"; did you mean {listing}?" if listing else ""

@@ -19,11 +19,11 @@ from manyview.deploy.camera_value import (
     FAULT_KINDS,
     CameraReport,
     compute_shapley_values,
-    estimate_mean,
     list_subsets,
     measure_cameras,
 )
 from manyview.report.policy_rollout import RandomPolicy, RunPlayer
+from manyview.report.statistics import estimate_episode_mean
 from manyview.training import RunDir, load_preset, run
 from tests.support.run_dirs import TASK, TINY
 
@@ -69,8 +69,8 @@ def test_values_are_the_mean_gain_over_all_orders_of_adding_cameras() -> None:
 
 
 def test_one_episode_is_its_own_interval() -> None:
-    assert estimate_mean(np.array([3.0])) == (3.0, 3.0, 3.0)
-    mean, low, high = estimate_mean(np.array([0.0, 10.0, 20.0]))
+    assert estimate_episode_mean(np.array([3.0])) == (3.0, 3.0, 3.0)
+    mean, low, high = estimate_episode_mean(np.array([0.0, 10.0, 20.0]))
     assert (mean, low, high) == (10.0, 0.0, 20.0)
 
 

@@ -12,8 +12,8 @@ import pytest
 from manyview.data.demonstrations import load_demonstrations
 from manyview.data.lerobot.reader import LeRobotDataset
 from manyview.deploy.dataset_mapping import MappingOptions
-from manyview.deploy.export_dataset import export_dataset
-from manyview.deploy.import_dataset import Import, ImportOptions, import_dataset
+from manyview.deploy.export_dataset import write_dataset
+from manyview.deploy.import_dataset import Import, ImportOptions, import_demonstrations
 from manyview.envs.views import MASK
 from manyview.report.policy_rollout import RunPlayer
 from manyview.training import RunDir, run
@@ -62,7 +62,7 @@ def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def dataset(run_path: Path) -> Path:
     folder = run_path.with_name("dataset")
-    export_dataset(run_path, folder, episodes=EPISODES)
+    write_dataset(run_path, folder, episodes=EPISODES)
     return folder
 
 
@@ -92,7 +92,7 @@ def test_images_are_the_newest_of_the_stack_up_to_compression(run_path: Path, da
 
 def import_back(run_path: Path, dataset: Path, out: Path) -> Import:
     options = ImportOptions(mapping=MappingOptions(cameras={}, state={}))
-    return import_dataset(dataset, RunDir(run_path).read_config(), out, options=options)
+    return import_demonstrations(dataset, RunDir(run_path).read_config(), out, options=options)
 
 
 def test_exported_episodes_come_back_as_demonstrations(run_path: Path, dataset: Path, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_run_starts_from_them(run_path: Path, dataset: Path, tmp_path: Path) -
 
 def test_actions_are_in_the_units_of_the_robot(tmp_path: Path) -> None:
     train_robot(tmp_path / "run")
-    result = export_dataset(tmp_path / "run", tmp_path / "dataset", episodes=EPISODES, own_task=TASK)
+    result = write_dataset(tmp_path / "run", tmp_path / "dataset", episodes=EPISODES, own_task=TASK)
     assert result.fps == 20  # of the environment
     seen = [step for episode in witness(tmp_path / "run", own_task=TASK) for step in episode]
     low, high = np.array(LOW), np.array(HIGH)
@@ -164,7 +164,7 @@ def test_an_episode_that_is_cut_is_written_too(run_path: Path, tmp_path: Path) -
         plain = json.loads(before)
         plain["evaluation"]["max_steps"] = 4
         config_file.write_text(json.dumps(plain))
-        result = export_dataset(run_path, tmp_path / "dataset", episodes=2)
+        result = write_dataset(run_path, tmp_path / "dataset", episodes=2)
     finally:
         config_file.write_text(before)
     assert result.num_frames == 8
@@ -175,11 +175,11 @@ def test_an_episode_that_is_cut_is_written_too(run_path: Path, tmp_path: Path) -
 
 def test_a_failed_export_leaves_nothing(run_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="episodes must be at least 1"):
-        export_dataset(run_path, tmp_path / "dataset", episodes=0)
+        write_dataset(run_path, tmp_path / "dataset", episodes=0)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "dataset").touch()
     with pytest.raises(FileExistsError, match="expected a new folder"):
-        export_dataset(run_path, tmp_path / "dataset", episodes=1)
+        write_dataset(run_path, tmp_path / "dataset", episodes=1)
 
 
 def test_discrete_actions_are_refused(tmp_path: Path) -> None:
@@ -187,4 +187,4 @@ def test_discrete_actions_are_refused(tmp_path: Path) -> None:
 
     run(short_rollouts(), RunDir(tmp_path / "run"))
     with pytest.raises(ValueError, match="discrete actions: expected a run with continuous actions"):
-        export_dataset(tmp_path / "run", tmp_path / "dataset", episodes=1)
+        write_dataset(tmp_path / "run", tmp_path / "dataset", episodes=1)

@@ -11,7 +11,7 @@ from manyview.data.demonstrations import load_demonstrations
 from manyview.data.lerobot.layout import DatasetError
 from manyview.data.lerobot.reader import LeRobotDataset
 from manyview.deploy.dataset_mapping import MappingOptions
-from manyview.deploy.import_dataset import Import, ImportOptions, describe_import, import_dataset, parse_pairs
+from manyview.deploy.import_dataset import Import, ImportOptions, describe_import, import_demonstrations, parse_pairs
 from manyview.runtime.image_resize import resize_image
 from manyview.training import RunConfig
 from tests.support.lerobot import DATA, draw_frame, edit_features, edit_table, make_dataset
@@ -37,7 +37,7 @@ def run_import(
 ) -> Import:
     mapping = {name: options.pop(name) for name in ("skip_cameras", "mask_missing") if name in options}
     chosen = MappingOptions(cameras=cameras or {}, state=state or {}, **mapping)
-    return import_dataset(folder, config, out, options=ImportOptions(mapping=chosen, **options))
+    return import_demonstrations(folder, config, out, options=ImportOptions(mapping=chosen, **options))
 
 
 def load(result: Import, out: Path, *, frame_stack: int = 1) -> ReplayBuffer:

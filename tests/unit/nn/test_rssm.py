@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
-from manyview.nn.rssm import RSSM, Gaussian
+from manyview.nn.rssm import RSSM, DiagonalGaussian
 
 T, B, E, A, D, Z = 4, 3, 5, 2, 6, 3
 
@@ -91,7 +91,7 @@ def test_without_noise_the_state_has_the_posterior_mean() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_divergence_is_that_of_diagonal_gaussians(seed: int) -> None:
     torch.manual_seed(seed)
-    first, second = (Gaussian(torch.randn(B, Z).double(), torch.rand(B, Z).double() + 0.1) for _ in range(2))
+    first, second = (DiagonalGaussian(torch.randn(B, Z).double(), torch.rand(B, Z).double() + 0.1) for _ in range(2))
     expected = kl_divergence(Independent(Normal(*first), 1), Independent(Normal(*second), 1))
     torch.testing.assert_close(first.kl_divergence(second), expected)
     assert torch.equal(first.kl_divergence(first), torch.zeros(B).double())

@@ -22,7 +22,7 @@ from manyview.config.schema import RunConfig
 from manyview.envs.registration import list_suites
 from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
 from manyview.methods.registry import Registry
-from manyview.utils.suggestions import suggest
+from manyview.utils.text import suggest
 
 PresetValues = Mapping[str, Any]
 PARTS = {"agent": AGENTS, "representation": REPRESENTATIONS, "bonus": BONUSES}

@@ -16,7 +16,7 @@ from manyview.data.sequences import Sequences
 from manyview.methods.interfaces import BuildContext, RunSettings
 from manyview.methods.registry import register_representation
 from manyview.nn.optim import make_adam, optimizer_step
-from manyview.nn.rssm import RSSM, Gaussian
+from manyview.nn.rssm import RSSM, DiagonalGaussian
 from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
 from manyview.utils.validation import (
     MAX_UNITS,
@@ -45,7 +45,7 @@ class DRIBOConfig:
     deterministic_dim: int = 200
     """Dimension of the GRU's state."""
     stochastic_dim: int = 30
-    """Dimension of the Gaussian part of the state."""
+    """Dimension of the DiagonalGaussian part of the state."""
     hidden: int = 1024
     """Hidden width of the recurrent model."""
     lr: float = 1e-5
@@ -105,12 +105,12 @@ class DRIBOFeatures(NamedTuple):
     prior_std: Tensor  # [B, Z]
 
     @property
-    def posterior(self) -> Gaussian:
-        return Gaussian(self.mean, self.std)
+    def posterior(self) -> DiagonalGaussian:
+        return DiagonalGaussian(self.mean, self.std)
 
     @property
-    def prior(self) -> Gaussian:
-        return Gaussian(self.prior_mean, self.prior_std)
+    def prior(self) -> DiagonalGaussian:
+        return DiagonalGaussian(self.prior_mean, self.prior_std)
 
 
 class DRIBO(nn.Module):
@@ -241,12 +241,12 @@ def compute_info_nce(states: Tensor, keys: Tensor, similarity: Tensor) -> Tensor
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
 
 
-def compute_symmetric_kl(first: Gaussian, second: Gaussian) -> Tensor:
+def compute_symmetric_kl(first: DiagonalGaussian, second: DiagonalGaussian) -> Tensor:
     """Return the mean of both KL divergences between two posteriors [N, Z]."""
     return (first.kl_divergence(second) + second.kl_divergence(first)).mean() / 2
 
 
-def compute_balanced_kl(posterior: Gaussian, prior: Gaussian, balance: float) -> Tensor:
+def compute_balanced_kl(posterior: DiagonalGaussian, prior: DiagonalGaussian, balance: float) -> Tensor:
     """Return the mean KL(posterior || prior), of whose gradient the prior gets `balance` and the posterior the rest."""
     to_prior = posterior.detach().kl_divergence(prior).mean()
     to_posterior = posterior.kl_divergence(prior.detach()).mean()

@@ -13,7 +13,7 @@ from manyview.report.aggregates import (
 from manyview.report.curves import CurveGroup, compute_mean_curve
 from manyview.report.page.chart import Line, Mark, XUnit, draw_chart, draw_legend
 from manyview.report.page.html import Html, make_element, make_table
-from manyview.report.page.summary import format_estimate, format_probability
+from manyview.report.page.summary import format_probability, format_with_interval
 from manyview.report.published_results import PublishedResult
 from manyview.report.ranking import MethodRuns
 from manyview.report.statistics import FloatArray
@@ -54,7 +54,7 @@ def write_curves(
                     number,
                     row.method,
                     f"{row.frames:,}",
-                    format_estimate(estimate_mean(np.array(row.returns))),
+                    format_with_interval(estimate_mean(np.array(row.returns))),
                     len(row.returns),
                     "-" if row.views is None else row.views,
                     make_element("div", row.source, class_="wrap"),
@@ -90,7 +90,7 @@ def write_aggregates(groups: Sequence[MethodRuns], styles: Styles) -> Iterator[H
         f"Interquartile mean and mean of the {unit} over all runs, with 95 % intervals.",
         ("method", "runs", "IQM", "mean"),
         (
-            [label, sum(map(len, values)), format_estimate(estimate_iqm(values)), _format_mean(values)]
+            [label, sum(map(len, values)), format_with_interval(estimate_iqm(values)), _format_mean(values)]
             for label, values in scores.items()
         ),
     )
@@ -128,7 +128,7 @@ def _find_range(groups: Sequence[MethodRuns]) -> tuple[float, float]:
 def _format_mean(values: Sequence[FloatArray]) -> str:
     """Format the mean over tasks of the mean over seeds; with one task, with its interval."""
     if len(values) == 1:
-        return format_estimate(estimate_mean(values[0]))
+        return format_with_interval(estimate_mean(values[0]))
     return f"{np.mean([scores.mean() for scores in values]):.4g}"
 
 

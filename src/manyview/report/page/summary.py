@@ -62,7 +62,7 @@ def list_best_cells(ranking: Ranking) -> list[object]:
         return [ranking.task, "-", "-", "-", "-"]
     best = ranking.methods[0]
     clear = ("yes" if ranking.is_clear else "no") if ranking.rivals else "the only method"
-    return [ranking.task, best.label, format_estimate(best.mean), len(best.scores), clear]
+    return [ranking.task, best.label, format_with_interval(best.mean), len(best.scores), clear]
 
 
 def describe_ranking(ranking: Ranking) -> str:
@@ -70,17 +70,16 @@ def describe_ranking(ranking: Ranking) -> str:
     if not ranking.methods:
         return "No run has been evaluated yet."
     best = ranking.methods[0]
-    lead = f"{best.label} has the highest mean return, {format_estimate(best.mean)}"
+    lead = f"{best.label} has the highest mean return, {format_with_interval(best.mean)}"
     if not ranking.rivals:
         return f"{lead}, over {format_count(len(best.scores), 'seed')}. There is no other method to compare with."
     # The rival that is hardest to tell from the best, not the one with the next mean.
     rival = max(ranking.rivals, key=lambda rival: (not rival.is_beaten, rival.runs.mean.value))
     if ranking.is_clear:
-        verdict = f"Winner: {best.label}. Its mean return is {format_estimate(best.mean)}"
+        verdict = f"Winner: {best.label}. Its mean return is {format_with_interval(best.mean)}"
     elif rival.runs.mean.value == best.mean.value:
-        verdict = (
-            f"No winner. {best.label} and {rival.runs.label} have the same mean return, {format_estimate(best.mean)}"
-        )
+        same = format_with_interval(best.mean)
+        verdict = f"No winner. {best.label} and {rival.runs.label} have the same mean return, {same}"
     else:
         verdict = f"No clear winner. {lead}, but the order can be chance"
     return f"{verdict}. {describe_rival(rival)}"
@@ -90,7 +89,7 @@ def describe_rival(rival: Rival) -> str:
     """Compare the best method with another one in a sentence."""
     p_value = "" if rival.p_value is None else f"; permutation test: p = {rival.p_value:.2g}"
     return (
-        f"Against {rival.runs.label}, {format_estimate(rival.runs.mean)}: probability of improvement "
+        f"Against {rival.runs.label}, {format_with_interval(rival.runs.mean)}: probability of improvement "
         f"{format_probability(rival.improvement)}{p_value}."
     )
 
@@ -105,8 +104,8 @@ def list_method_cells(group: MethodRuns) -> list[object]:
     return [
         group.label,
         seeds,
-        format_estimate(group.mean),
-        format_estimate(group.iqm),
+        format_with_interval(group.mean),
+        format_with_interval(group.iqm),
         f"{group.scores.min():.4g} to {group.scores.max():.4g}",
         *counts,
         _format_range([run.curve.x[-1] for run in group.evaluated]),
@@ -140,7 +139,7 @@ def write_unfinished(runs: Sequence[RunMaterial], broken: Sequence[BrokenRun]) -
     )
 
 
-def format_estimate(estimate: Estimate, number_format: str = ".4g") -> str:
+def format_with_interval(estimate: Estimate, number_format: str = ".4g") -> str:
     """Format a value with its interval, if there is one."""
     value, interval = estimate
     text = format(value, number_format)
@@ -151,7 +150,7 @@ def format_estimate(estimate: Estimate, number_format: str = ".4g") -> str:
 
 def format_probability(estimate: Estimate) -> str:
     """Format a probability with its interval, if there is one."""
-    return format_estimate(estimate, ".2f")
+    return format_with_interval(estimate, ".2f")
 
 
 def wrap_cell(*children: object) -> Html:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyview.report.camera_file import CAMERAS_FILE, CameraFigures, Estimate
+from manyview.report.camera_file import CAMERAS_FILE, CameraFigures
 from manyview.report.material import METERS, RunMaterial, Series, Video
 from manyview.report.page.chart import Line, draw_chart, draw_legend, thin_out
 from manyview.report.page.html import Html, make_details, make_element, make_table
 from manyview.report.page.returns import Styles
 from manyview.report.ranking import MethodRuns
+from manyview.report.statistics import EpisodeMean
 from manyview.utils.files import read_bounded
 from manyview.utils.text import format_bytes
 
@@ -179,7 +180,7 @@ def _write_camera_tables(run: RunMaterial, figures: CameraFigures) -> Iterator[H
     )
 
 
-def _format(estimate: Estimate | None) -> str:
+def _format(estimate: EpisodeMean | None) -> str:
     return "-" if estimate is None else f"{estimate.mean:.4g} ({estimate.low:.4g} to {estimate.high:.4g})"
 
 

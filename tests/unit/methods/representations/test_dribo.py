@@ -23,7 +23,7 @@ from manyview.methods.representations.dribo import (
     compute_symmetric_kl,
 )
 from manyview.nn.optim import optimizer_step
-from manyview.nn.rssm import Gaussian
+from manyview.nn.rssm import DiagonalGaussian
 from manyview.utils.seeding import make_rng
 from tests.support.batches import batch as make_transitions
 
@@ -53,12 +53,12 @@ def make_agent(**changes: Any) -> Any:
     return SAC(make_dribo(), ACTIONS, SACConfig(hidden=16, **changes), augmentation=ImageAugmentation("shift", 1))
 
 
-def random_gaussian(generator: torch.Generator) -> Gaussian:
+def random_gaussian(generator: torch.Generator) -> DiagonalGaussian:
     mean, std = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
-    return Gaussian(mean.requires_grad_(), std.exp().requires_grad_())
+    return DiagonalGaussian(mean.requires_grad_(), std.exp().requires_grad_())
 
 
-def kl_by_loop(first: Gaussian, second: Gaussian) -> float:
+def kl_by_loop(first: DiagonalGaussian, second: DiagonalGaussian) -> float:
     """Mean over rows of the sum over dimensions."""
     total = 0.0
     for row in range(len(first.mean)):
