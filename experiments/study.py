@@ -13,6 +13,7 @@ from collections.abc import Collection
 from multiprocessing import get_context
 from pathlib import Path
 
+from experiments.bonus.controls import register_controls
 from experiments.tables import RESULTS, RunKey, append_run, read_runs
 from manyview.config.method import parse_method
 from manyview.scale.sweep import PlannedRun, read_sweep
@@ -37,6 +38,7 @@ def list_missing(runs: Collection[PlannedRun], study: str, results: Path = RESUL
 
 def train(run: PlannedRun) -> None:
     """Start or resume a run, and train it to its end."""
+    register_controls()
     if not RunDir(run.run_dir).is_finished:
         with Runner(run.config, RunDir(run.run_dir)) as runner:
             runner.run()
@@ -59,6 +61,7 @@ def main() -> None:
     parser.add_argument("sweep", type=Path)
     parser.add_argument("--list", action="store_true", help="only list the runs")
     asked = parser.parse_args()
+    register_controls()
     study = asked.sweep.resolve().parent.name
     planned = read_sweep(asked.sweep).plan_runs()
     missing = list_missing(planned, study)

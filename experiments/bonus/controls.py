@@ -1,0 +1,114 @@
+"""Controls of the study of the bonus: MEM's bonus with shuffled rows, and the bonus of the true state.
+
+`register_controls` registers the bonuses `shuffled_mem` and `true_state` and the agent `blind_sac`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyview.agents.sac import SAC, SACConfig
+from manyview.data.batch import Batch, get_rewarded_vectors, get_rewarded_views
+from manyview.mem import EntropyBonus, EntropyBonusConfig, Features, MEMRepresentation
+from manyview.methods import AGENTS
+from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, build_mem_bonus
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
+from manyview.methods.registry import register_agent, register_bonus
+from manyview.nn.normalization import VectorNormalizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledMEMConfig(MEMBonusConfig):
+    """Settings of MEM's bonus."""
+
+
+class ShuffledMEMBonus(MEMBonus):
+    """MEM's r̂, each paid to another state of the batch: equal in distribution, without knowledge of novelty."""
+
+    @torch.no_grad()
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:
+        # Rows of a batch are independent draws, so half a turn is a shuffle.
+        return super().compute(batch, features, values).roll(len(values) // 2)
+
+
+def build_shuffled_mem(config: ShuffledMEMConfig, context: BuildContext) -> ShuffledMEMBonus:
+    """Build the bonus on the encoder that MEM's would have."""
+    bonus = build_mem_bonus(config, context)
+    encoder: MEMRepresentation = bonus.encoder
+    return ShuffledMEMBonus(encoder, config, vector_size=context.vector_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrueStateConfig(BonusConfig, EntropyBonusConfig):
+    """Settings of the bonus of the true state."""
+
+    def __post_init__(self) -> None:
+        BonusConfig.__post_init__(self)
+        EntropyBonusConfig.__post_init__(self)
+
+
+class TrueStateBonus(Bonus):
+    """r̂ of Eq. 9 with the simulator's normalized state in place of features: the upper bound of an encoder."""
+
+    config: TrueStateConfig
+    uses_state_vectors = True
+
+    def __init__(self, vector_size: int, config: TrueStateConfig) -> None:
+        super().__init__()
+        self.config, self.normalizer = config, VectorNormalizer(vector_size)
+        self.entropy = EntropyBonus(1, vector_size, config)
+
+    @torch.no_grad()
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
+        vectors = get_rewarded_vectors(batch, self.config.rewarded_state)
+        if vectors is None:
+            raise ValueError("true_state needs the simulator's state: expected state vectors, got none. Set env.state")
+        _, _, indices = get_rewarded_views(batch, self.config.rewarded_state)
+        if self.training:
+            self.normalizer.update(vectors)
+        return self.entropy.compute_reward(self._make_features(vectors), indices=indices)
+
+    def _make_features(self, vectors: Tensor) -> Features:
+        state = self.normalizer(vectors)  # [B, D]
+        nothing = torch.zeros_like(state)  # a shared mean that adds nothing to the joint distance
+        mask = torch.ones(len(state), 1, dtype=torch.bool, device=state.device)
+        return Features(nothing.unsqueeze(1), state.unsqueeze(1), nothing, state, mask)
+
+
+def build_true_state(config: TrueStateConfig, context: BuildContext) -> TrueStateBonus:
+    """Build the bonus of the true state."""
+    if config.entropy != "joint":
+        raise ValueError(f"true_state has one term: expected bonus.entropy=joint, got {config.entropy}")
+    return TrueStateBonus(context.vector_size, config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindSACConfig(SACConfig):
+    """Settings of SAC."""
+
+
+class BlindSAC(SAC):
+    """SAC on images alone, although there are state vectors: only the bonus sees those."""
+
+    supports_state_vectors = True
+
+    def __init__(self, *args: Any, vector_size: int = 0, **options: Any) -> None:  # noqa: ARG002
+        super().__init__(*args, **options)
+
+    def join_vectors(self, state: Tensor, vectors: Tensor | None) -> Tensor:  # noqa: ARG002
+        return state
+
+
+def build_blind_sac(config: BlindSACConfig, context: BuildContext) -> BlindSAC:
+    """Build SAC without the state vectors."""
+    return BlindSAC.build(config, context)
+
+
+def register_controls() -> None:
+    """Register the controls in this process, once."""
+    if "blind_sac" not in AGENTS.list_names():
+        register_agent("blind_sac", BlindSACConfig, data=("replay",))(build_blind_sac)
+        register_bonus("shuffled_mem", ShuffledMEMConfig)(build_shuffled_mem)
+        register_bonus("true_state", TrueStateConfig)(build_true_state)

@@ -1,0 +1,85 @@
+"""Controls of the study of the bonus differ from MEM in one thing each."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from experiments.bonus.controls import (
+    BlindSAC,
+    BlindSACConfig,
+    ShuffledMEMConfig,
+    TrueStateConfig,
+    build_blind_sac,
+    build_shuffled_mem,
+    build_true_state,
+)
+from manyview.data.action_spec import ActionSpec
+from manyview.envs.views import StateVector
+from manyview.mem import MEMRepresentation, MEMRepresentationConfig
+from manyview.methods import BuildContext
+from manyview.methods.bonuses.mem import MEMBonusConfig, build_mem_bonus
+from tests.support.batches import SHAPE
+from tests.support.state_vectors import VECTOR_SIZE, vector_batch
+
+BATCH = vector_batch()
+ROWS, VIEWS = BATCH.mask.shape
+VALUES = torch.zeros(ROWS)
+
+
+@pytest.fixture
+def representation() -> MEMRepresentation:
+    torch.manual_seed(0)
+    names = [f"camera {index}" for index in range(VIEWS)]
+    return MEMRepresentation(names, SHAPE, MEMRepresentationConfig(trunk="small", latent_dim=8))
+
+
+def make_context(representation: Any = None) -> BuildContext:
+    return BuildContext(
+        view_names=tuple(f"camera {index}" for index in range(VIEWS)),
+        image_shape=SHAPE,
+        frame_stack=1,
+        actions=ActionSpec(BATCH.action.shape[1], discrete=False),
+        seed=0,
+        representation=representation,
+        state_vectors=(StateVector("state", VECTOR_SIZE),),
+    )
+
+
+def test_shuffled_mem_pays_the_same_rewards_to_other_rows(representation: MEMRepresentation) -> None:
+    context, features = make_context(representation), representation.encode(BATCH.views, BATCH.mask)
+    mem = build_mem_bonus(MEMBonusConfig(), context).compute(BATCH, features, VALUES)
+    shuffled = build_shuffled_mem(ShuffledMEMConfig(), context).compute(BATCH, features, VALUES)
+    assert mem.unique().numel() == ROWS
+    assert torch.equal(mem.sort().values, shuffled.sort().values)
+    assert (mem != shuffled).all()
+
+
+def test_true_state_is_the_distance_to_the_kth_nearest_state() -> None:
+    config = TrueStateConfig(entropy="joint", k=2, reward_scale="raw")
+    reward = build_true_state(config, make_context()).compute(BATCH, None, VALUES)
+    assert BATCH.vectors is not None
+    states = BATCH.vectors.double()
+    states = (states - states.mean(0)) / states.std(0, correction=0)
+    expected: Tensor = torch.cdist(states, states).sort(1).values[:, 2].log1p()
+    torch.testing.assert_close(reward, expected.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_true_state_asks_for_the_state() -> None:
+    bonus = build_true_state(TrueStateConfig(entropy="joint"), make_context())
+    with pytest.raises(ValueError, match=r"Set env\.state"):
+        bonus.compute(BATCH._replace(vectors=None, next_vectors=None), None, VALUES)
+    with pytest.raises(ValueError, match="entropy=joint"):
+        build_true_state(TrueStateConfig(entropy="marginal"), make_context())
+
+
+def test_blind_sac_acts_and_learns_without_the_state(representation: MEMRepresentation) -> None:
+    agent = build_blind_sac(BlindSACConfig(hidden=8), make_context(representation))
+    assert isinstance(agent, BlindSAC)
+    assert agent.vector_encoder is None
+    assert BATCH.vectors is not None
+    views, vectors = BATCH.views, BATCH.vectors
+    actions = [agent.act(views, BATCH.mask, each, step=0, explore=False) for each in (vectors, vectors + 1)]
+    assert torch.equal(*actions)
+    assert agent.update(BATCH, 0)["critic_loss"].isfinite()
