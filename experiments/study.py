@@ -1,7 +1,8 @@
-"""Train the runs of a study's sweep file one after the other, and keep the study's table.
+"""Train the runs of a study's sweep file, and keep the study's table.
 
     python -m experiments.study experiments/base/trials.toml           # runs that results/base is missing
     python -m experiments.study experiments/base/trials.toml --list    # all runs, and which are missing
+    python -m experiments.study experiments/base/trials.toml --only "finger.*seed101" --workers 2
 
 The study has the name of the file's directory. A run trains in the directory that `manyview sweep` would use, in a
 process of its own; when it has finished, its values are added to `results/STUDY`. Stopped at any moment, the command
@@ -9,9 +10,12 @@ continues with the runs that are missing, each from its last checkpoint.
 """
 
 import argparse
+import re
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Lock
 
 from experiments.bonus.controls import register_controls
 from experiments.tables import RESULTS, RunKey, append_run, read_runs
@@ -23,6 +27,7 @@ from manyview.training.runner import Runner
 TRAIN_METRICS = ("critic_loss", "target_std", "value", "dormant_actor", "dormant_critic", "drift", "reward_int")
 """Training metrics that the table keeps of every run that has them."""
 MAX_RUN_S = 7 * 24 * 3600.0
+_table_lock = Lock()
 
 
 def get_key(run: PlannedRun) -> RunKey:
@@ -52,7 +57,8 @@ def train_and_keep(run: PlannedRun, study: str, results: Path = RESULTS) -> None
     if process.exitcode or not RunDir(run.run_dir).is_finished:
         print(f"{run.run_dir}: not finished, exit code {process.exitcode}", flush=True)
         return
-    append_run(study, run.run_dir, run.variant, train_metrics=TRAIN_METRICS, results=results)
+    with _table_lock:
+        append_run(study, run.run_dir, run.variant, train_metrics=TRAIN_METRICS, results=results)
     print(f"{run.run_dir}: added to the table of {study}", flush=True)
 
 
@@ -60,17 +66,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path)
     parser.add_argument("--list", action="store_true", help="only list the runs")
+    parser.add_argument("--only", default="", help="regular expression that a run's directory must contain")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     asked = parser.parse_args()
     register_controls()
     study = asked.sweep.resolve().parent.name
-    planned = read_sweep(asked.sweep).plan_runs()
+    planned = [run for run in read_sweep(asked.sweep).plan_runs() if re.search(asked.only, str(run.run_dir))]
     missing = list_missing(planned, study)
     if asked.list:
         for run in planned:
             print(f"{run.run_dir}: {'missing' if run in missing else 'in the table'}")
         return
-    for run in missing:
-        train_and_keep(run, study)
+    with ThreadPoolExecutor(asked.workers) as pool:
+        list(pool.map(lambda run: train_and_keep(run, study), missing))
 
 
 if __name__ == "__main__":
