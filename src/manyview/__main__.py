@@ -6,7 +6,7 @@ import sys
 EXIT_INTERRUPTED = 130
 
 
-def main() -> int:
+def start() -> int:
     """Run the command; Ctrl-C ends it without a traceback also while it is being imported."""
     try:
         from manyview.cli.main import main as run_command
@@ -19,4 +19,4 @@ if __name__ == "__main__":
     # `python -m` puts the working directory first on `sys.path`; modules must not be imported from there.
     if not sys.flags.safe_path and sys.path[0] == os.getcwd():  # noqa: PTH109
         del sys.path[0]
-    sys.exit(main())
+    sys.exit(start())

@@ -14,7 +14,7 @@ ENCODE_BATCH_SIZE = 256
 """Rows that are encoded at once."""
 
 
-def stack_observations(mem: MEM, observations: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+def stack_images(mem: MEM, observations: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     """Return the views [B, V, C, H, W] of uint8 images [B, C, H, W] by name and their mask [B, V], on MEM's device."""
     device = mem.discriminator.weight.device
     views = torch.stack([torch.as_tensor(observations[name], device=device) for name in mem.view_names], dim=1)
@@ -23,8 +23,8 @@ def stack_observations(mem: MEM, observations: Mapping[str, Any]) -> tuple[Tenso
 
 @torch.no_grad()
 def encode_observations(mem: MEM, observations: Mapping[str, Any]) -> Features:
-    """Return the features of many observations, without gradient; see `stack_observations`."""
-    views, mask = stack_observations(mem, observations)
+    """Return the features of many observations, without gradient; see `stack_images`."""
+    views, mask = stack_images(mem, observations)
     rows = torch.arange(len(views), device=views.device).split(ENCODE_BATCH_SIZE)
     parts = [mem.encode(views[batch], None if mask is None else mask[batch]) for batch in rows]
     return Features(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))

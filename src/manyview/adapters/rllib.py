@@ -18,7 +18,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from manyview.adapters.encoding import MASK, AttachedLoss, encode_observations, index_features, stack_observations
+from manyview.adapters.encoding import MASK, AttachedLoss, encode_observations, index_features, stack_images
 from manyview.mem import MEM, BetaSchedule, Features, MEMConfig
 from manyview.nn.heads import mlp
 from manyview.utils.optional_imports import import_optional
@@ -66,7 +66,7 @@ class MEMModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
         return images | ({MASK: observations[MASK]} if MASK in observations else {})
 
     def encode(self, observations: Mapping[str, Any]) -> Features:
-        return self.mem.encode(*stack_observations(self.mem, self.get_images(observations)))
+        return self.mem.encode(*stack_images(self.mem, self.get_images(observations)))
 
     def _forward(self, batch: dict[str, Any], **_: Any) -> dict[str, Any]:
         return {Columns.ACTION_DIST_INPUTS: self.policy(self.encode(batch[Columns.OBS]).state)}

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyview.adapters.encoding import encode_observations, stack_observations
+from manyview.adapters.encoding import encode_observations, stack_images
 from manyview.mem import MEM, BetaSchedule, Features
 from manyview.utils.optional_imports import import_optional
 
@@ -51,7 +51,7 @@ class MEMEncoder(TensorDictModuleBase):  # type: ignore[misc]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self.flatten_observations(tensordict)
-        state = self.mem.encode(*stack_observations(self.mem, rows)).state
+        state = self.mem.encode(*stack_images(self.mem, rows)).state
         return tensordict.set(STATE, state.view(*tensordict.batch_size, -1))
 
     def flatten_observations(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
@@ -135,7 +135,7 @@ class MEMLoss(LossModule):  # type: ignore[misc]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         mem, shape = self.encoder.mem, tensordict.batch_size
-        features = mem.encode(*stack_observations(mem, self.encoder.flatten_observations(tensordict)))
+        features = mem.encode(*stack_images(mem, self.encoder.flatten_observations(tensordict)))
         next_features = encode_observations(mem, self.encoder.flatten_observations(tensordict["next"]))
         tensordict.set(STATE, features.state.view(*shape, -1))
         tensordict.set(("next", STATE), next_features.state.view(*shape, -1))

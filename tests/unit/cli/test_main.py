@@ -62,8 +62,8 @@ class Interrupt:
         if name == "tyro":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
-from manyview.__main__ import main
-sys.exit(main())
+from manyview.__main__ import start
+sys.exit(start())
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "")
@@ -71,7 +71,7 @@ sys.exit(main())
 
 def test_the_console_script_is_the_entry_point_that_catches_it() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == {"manyview": "manyview.__main__:main"}
+    assert project["scripts"] == {"manyview": "manyview.__main__:start"}
 
 
 def test_a_warning_is_a_line_without_the_place_that_raised_it(tmp_path: Path) -> None:
