@@ -14,7 +14,7 @@ MIN_STD = 0.1
 
 
 class DiagonalGaussian(NamedTuple):
-    """Diagonal DiagonalGaussian."""
+    """Gaussian distribution with a diagonal covariance."""
 
     mean: Tensor  # [..., Z]
     std: Tensor  # [..., Z]

@@ -45,7 +45,7 @@ class DRIBOConfig:
     deterministic_dim: int = 200
     """Dimension of the GRU's state."""
     stochastic_dim: int = 30
-    """Dimension of the DiagonalGaussian part of the state."""
+    """Dimension of the Gaussian part of the state."""
     hidden: int = 1024
     """Hidden width of the recurrent model."""
     lr: float = 1e-5
