@@ -72,9 +72,11 @@ def find_all_runs(directories: Sequence[Path]) -> list[Path]:
     """Return the run directories in and below several directories, each once.
 
     Raises:
-        ValueError: There is no run in one of them.
+        ValueError: There is no directory, or no run in one of them.
 
     """
+    if not directories:
+        raise ValueError("no runs: expected at least one directory, got none. `manyview runs` lists them")
     paths: dict[Path, Path] = {}
     for directory in directories:
         run_paths = find_runs(directory)

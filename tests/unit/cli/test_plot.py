@@ -118,6 +118,7 @@ def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        (["--out", "a.png"], "no runs: expected at least one directory, got none"),
         (["none", "--out", "a.png"], "directory does not exist: none"),
         (["empty", "--out", "a.png"], "no run in or below empty"),
         (["young", "--out", "a.png"], "no evaluations to plot"),

@@ -68,6 +68,7 @@ def test_published_results_are_beside(two_methods: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        ([], "no runs: expected at least one directory, got none"),
         (["none"], "directory does not exist"),
         (["."], "no run in or below"),
         (["run", "--out", "page.png"], r"expected a file that ends with \.html"),
@@ -83,9 +84,9 @@ def test_what_cannot_be_reported_is_refused_in_a_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if arguments[0] in ("run", "broken"):
-        kept(tmp_path / arguments[0], [1.0])
-    if arguments[0] == "broken":
+    for name in {"run", "broken"}.intersection(arguments):
+        kept(tmp_path / name, [1.0])
+    if "broken" in arguments:
         (tmp_path / "broken" / CONFIG_FILE).write_text("{")
     assert main(["report", *arguments]) == 2
     assert re.search(words, capsys.readouterr().err.splitlines()[-1])
