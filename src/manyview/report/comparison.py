@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from manyview.report.curves import flatten_settings
+from manyview.report.curves import flatten_settings, hide_path
 from manyview.utils.text import sanitize_text
 
 ABSENT = "(absent)"
@@ -18,8 +18,8 @@ MAX_ROWS = 200
 COLUMNS = ("task", "method", "seed")
 """Settings that tables of runs show in columns of their own."""
 PART_NAMES = ("agent.name", "representation.name", "bonus.name")
-PATH_SETTINGS = ("replay.directory", "schedule.initial_run")
-"""Settings that hold a path of the machine, of which only the name is shown."""
+ACCOUNT_SETTINGS = ("logging.entity",)
+"""Settings that name an account of the user, which are left out."""
 SOFTWARE = ("python", "platform", "commit")
 HARDWARE = ("device", "cpu", "threads", "dtype", "renderer")
 """Fields of a manifest to show; host, process and environment variables stay private."""
@@ -33,10 +33,11 @@ class Difference(NamedTuple):
 
 
 def list_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run by dotted name, without paths of the machine."""
+    """Return the settings of a run by dotted name, without paths of the machine and accounts of the user."""
     settings: dict[str, Any] = {}
     flatten_settings({name: value for name, value in config.items() if name not in COLUMNS}, settings)
-    return {name: _hide_path(name, value) for name, value in settings.items()}
+    shown = {name: value for name, value in settings.items() if name not in ACCOUNT_SETTINGS}
+    return {name: _strip_preset(value) if name == "preset" else hide_path(name, value) for name, value in shown.items()}
 
 
 def list_versions(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,8 +72,8 @@ def format_value(value: Any) -> str:
     return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."
 
 
-def _hide_path(name: str, value: Any) -> Any:
-    if name == "preset" and isinstance(value, str):
-        parts = value.split(",")
-        return ",".join(PurePath(part).stem if part.endswith(".toml") else part for part in parts)
-    return PurePath(value).name if name in PATH_SETTINGS and isinstance(value, str) else value
+def _strip_preset(preset: Any) -> Any:
+    """Return the names of presets, of a file without its path."""
+    if not isinstance(preset, str):
+        return preset
+    return ",".join(PurePath(part).stem if part.endswith(".toml") else part for part in preset.split(","))

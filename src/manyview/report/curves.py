@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
@@ -42,6 +42,8 @@ IGNORED_SETTINGS = (
     "scale.start_deadline_s",
 )
 """Settings that may differ within a group: length of the run, storage of the replay buffer, deadlines."""
+PATH_SETTINGS = ("replay.directory", "replay.demonstrations", "schedule.initial_run")
+"""Settings that hold a path of the machine, of which only the name is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,13 +189,21 @@ def _group_by_settings(task: str, method: str, curves: Sequence[Curve]) -> list[
     # Other versions may have other settings: only the common ones are compared.
     common = set.intersection(*(set(curve.settings) for curve in curves))
     differing = sorted(name for name in common if len({repr(curve.settings[name]) for curve in curves}) > 1)
-    groups: dict[str, list[Curve]] = {}
+    groups: dict[tuple[str, ...], list[Curve]] = {}
     for curve in curves:
-        label = ", ".join([method, *(f"{name} {curve.settings[name]}" for name in differing)])
-        groups.setdefault(label, []).append(curve)
+        groups.setdefault(tuple(str(curve.settings[name]) for name in differing), []).append(curve)
+    by_label: dict[str, list[list[Curve]]] = {}
+    for _, members in sorted(groups.items()):
+        values = (f"{name} {hide_path(name, members[0].settings[name])}" for name in differing)
+        by_label.setdefault(sanitize_text(", ".join([method, *values])), []).append(members)
     return [
-        CurveGroup(task=task, label=sanitize_text(label), curves=tuple(sorted(members, key=lambda curve: curve.seed)))
-        for label, members in sorted(groups.items())
+        CurveGroup(
+            task=task,
+            label=label if number == 1 else f"{label} ({number})",  # paths of the same name
+            curves=tuple(sorted(members, key=lambda curve: curve.seed)),
+        )
+        for label, equally_labeled in sorted(by_label.items())
+        for number, members in enumerate(equally_labeled, 1)
     ]
 
 
@@ -212,6 +222,11 @@ def _select_relevant_settings(config: Mapping[str, Any], source: ReturnSource) -
         group = config.get(branch)
         settings[f"{branch}.{name}"] = group.get(name) if isinstance(group, Mapping) else None
     return {name: value for name, value in settings.items() if name not in IGNORED_SETTINGS}
+
+
+def hide_path(name: str, value: Any) -> Any:
+    """Return the value of a setting, of a path only its name."""
+    return PurePath(value).name if name in PATH_SETTINGS and isinstance(value, str) else value
 
 
 def flatten_settings(value: Any, flat: dict[str, Any], *, name: str = "") -> None:

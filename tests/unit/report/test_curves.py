@@ -67,6 +67,16 @@ def test_other_settings_make_another_group_that_names_them(tmp_path: Path) -> No
     ]
 
 
+def test_paths_are_named_without_their_folders_and_stay_apart(tmp_path: Path) -> None:
+    for seed, path in ((1, "/home/me/a/shown"), (2, "/home/me/b/shown"), (3, "/home/me/a/shown")):
+        kept(tmp_path / str(seed), [1.0], seed=seed, replay={"demonstrations": path})
+    groups = group_curves(read_curve(tmp_path / str(seed), "frames") for seed in (1, 2, 3))
+    assert [(group.label, group.seed_count_text) for group in groups] == [
+        ("drqv2+mem, replay.demonstrations shown", "2 seeds"),
+        ("drqv2+mem, replay.demonstrations shown (2)", "1 seed"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [

@@ -167,13 +167,16 @@ def test_settings_are_flat_and_hide_paths() -> None:
         "task": "toy/a",
         "seed": 1,
         "preset": "/home/me/own.toml,minute",
-        "replay": {"directory": "/home/me/replay", "capacity": 5},
+        "replay": {"directory": "/home/me/replay", "demonstrations": "/home/me/shown", "capacity": 5},
+        "logging": {"entity": "me", "project": "robots"},
         "schedule": {"initial_run": "/home/me/first"},
         "views": ["a"],
     }
     assert list_settings(config) == {
         "preset": "own,minute",
         "replay.directory": "replay",
+        "replay.demonstrations": "shown",
+        "logging.project": "robots",
         "replay.capacity": 5,
         "schedule.initial_run": "first",
         "views": ["a"],

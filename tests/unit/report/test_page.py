@@ -370,11 +370,19 @@ def test_paths_of_the_machine_are_not_shown(tmp_path: Path) -> None:
         tmp_path / "secret" / "run",
         [0.0, 1.0],
         schedule={"initial_run": "/home/me/first"},
-        replay={"directory": "/home/me/replay"},
+        replay={"directory": "/home/me/replay", "demonstrations": "/home/me/shown"},
+        logging={"entity": "myaccount"},
         manifest={"host": "myhost", "pid": 4711, "environment": {"KEY": "value"}, "versions": {"torch": "2"}},
     )
-    source = build_page([read_material(run, name="run")]).decode()
-    assert not [text for text in ("/home/me", "secret", "myhost", "4711", "KEY") if text in source]
+    other = kept(
+        tmp_path / "secret" / "other",
+        [0.0, 1.0],
+        schedule={"initial_run": "/home/me/second"},
+        replay={"directory": None, "demonstrations": None},
+    )
+    source = build_page([read_material(path, name=path.name) for path in (run, other)]).decode()
+    assert "replay.demonstrations shown, schedule.initial_run first" in source
+    assert not [text for text in ("/home/me", "secret", "myhost", "myaccount", "4711", "KEY") if text in source]
 
 
 def test_no_or_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
