@@ -2,14 +2,14 @@
 
 import os
 import re
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
-from io import StringIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Queue
-from threading import Event, Thread
-from typing import Any, NamedTuple
+from threading import Event, Thread, get_ident
+from typing import Any, NamedTuple, TextIO, cast
 
 from manyview.config.overrides import to_plain
 from manyview.config.schema import RunConfig
@@ -204,7 +204,7 @@ class TrackioLogger(ServiceLogger):
     def open_service(self) -> None:
         """Start or continue the run with the name and id of the run directory."""
         labels = self._labels
-        with redirect_stdout(StringIO()):  # it prints hints over the display of the run
+        with mute_thread():  # it prints hints over the display of the run
             self._service = self._trackio.init(
                 project=labels.project,
                 name=format_trackio_name(labels),
@@ -223,8 +223,34 @@ class TrackioLogger(ServiceLogger):
         return self._trackio.Video(path, format="mp4")
 
     def finish(self) -> None:
-        with redirect_stdout(StringIO()):
+        with mute_thread():
             self._service.finish()
+
+
+class _ThreadMutedStream:
+    """Stream that drops the text of one thread; None for no thread."""
+
+    def __init__(self, stream: TextIO, thread: int | None) -> None:
+        self.stream, self.thread = stream, thread
+
+    def write(self, text: str) -> int:
+        return len(text) if self.thread == get_ident() else self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def mute_thread() -> Iterator[None]:
+    """Drop what this thread prints within the context; other threads print as before."""
+    muted = _ThreadMutedStream(sys.stdout, get_ident())
+    sys.stdout = stream = cast("TextIO", muted)
+    try:
+        yield
+    finally:
+        muted.thread = None  # a display that started meanwhile restores this stream at its end
+        if sys.stdout is stream:
+            sys.stdout = muted.stream
 
 
 def format_trackio_name(labels: RunLabels) -> str:

@@ -3,8 +3,11 @@
 import json
 import os
 import struct
+import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 from manyview.config.overrides import to_plain
 from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, run
-from manyview.training.trackers import RunLabels, ServiceLogger, build_service_loggers
+from manyview.training.trackers import RunLabels, ServiceLogger, TrackioLogger, build_service_loggers
 from tests.support.runs import short_run
 
 LABELS = {"project": "robots", "entity": "lab", "group": "pick", "tags": ["night", "two cameras"]}
@@ -164,6 +167,29 @@ def test_a_video_is_sent_once_at_its_own_frames_and_not_again_after_a_resume(fol
     assert all(values["frames"] == frames for frames, values in service.sent)
 
 
+def test_a_slow_tracker_is_silent_and_the_run_is_not(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trackio prints from the thread that it is called in, while the display starts and prints."""
+    terminal, has_printed, may_end = StringIO(), Event(), Event()
+
+    def init(**_: Any) -> Any:
+        print("a hint of trackio")
+        has_printed.set()
+        may_end.wait(10)
+        return SimpleNamespace(finish=lambda: print("another hint"))
+
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=init))
+    service = TrackioLogger(folder, RunLabels("a", "b"), {})
+    assert has_printed.wait(10)
+    print("start of the display")
+    previous, sys.stdout = sys.stdout, StringIO()  # as a live display does, which restores it at its end
+    may_end.set()
+    service.close()
+    sys.stdout = previous
+    print("saved in runs/first")
+    assert terminal.getvalue() == "start of the display\nsaved in runs/first\n"
+
+
 def test_services_are_chosen_by_the_settings(folder: RunDir) -> None:
     config = short_run(logging={"tensorboard": False})
     assert build_service_loggers(config, folder, run_id="a", since_frames=None) == []
@@ -173,7 +199,7 @@ def test_services_are_chosen_by_the_settings(folder: RunDir) -> None:
 
 
 def test_without_trackio_the_error_names_the_extra(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "trackio", None)
+    monkeypatch.setitem(sys.modules, "trackio", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "manyview\[trackio\]"'):
         build_service_loggers(
             short_run(logging={"trackio": True, "tensorboard": False}), folder, run_id="a", since_frames=None
