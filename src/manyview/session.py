@@ -54,6 +54,7 @@ class TrainingSession(AbstractContextManager["TrainingSession"]):
                 self._connect(cleanup, config, address)
                 if run_dir.has_run and fresh:
                     run_dir.move_aside()
+                self._check_lock(run_dir)
                 self._train_distributed = partial(
                     _train_distributed, config, run_dir, loggers, accept_changes=accept_changes
                 )
@@ -92,17 +93,22 @@ class TrainingSession(AbstractContextManager["TrainingSession"]):
 
     def _build_actor_trainer(self, cleanup: ExitStack, address: str | None, config: RunConfig) -> Trainer:
         self._connect(cleanup, config, address)
-        from manyview.scale.cluster import check_resources, count_cpus
         from manyview.scale.trainer import ActorLearnerTrainer
 
-        check_resources("the run", cpus=count_cpus(config))
         return ActorLearnerTrainer(config)
 
+    def _check_lock(self, run_dir: RunDir) -> None:
+        """Raise `FileExistsError` if another process trains in the directory; create it otherwise."""
+        from manyview.scale.shared_fs import retry_while_locked
+
+        retry_while_locked(run_dir.lock).close()
+
     def _connect(self, cleanup: ExitStack, config: RunConfig, address: str | None) -> None:
-        from manyview.scale.cluster import connect, count_cpus
+        from manyview.scale.cluster import check_resources, connect, count_cpus, count_gpus
 
         cleanup.enter_context(connect(address, cpus=count_cpus(config, spares=1)))
         cleanup.enter_context(exit_on_sigterm())  # Ray replaces the handler
+        check_resources("the run", cpus=count_cpus(config), gpus=count_gpus(config))
 
 
 def _train_distributed(

@@ -11,6 +11,7 @@ from threading import Timer
 from typing import Any
 
 from manyview.training import RunConfig
+from manyview.training.compute import resolve_compute
 from manyview.utils.private_dir import make_private_directory
 from manyview.utils.resources import count_usable_cores
 
@@ -76,6 +77,11 @@ def count_cpus(config: RunConfig, *, spares: int = 0) -> int:
     scale = config.scale
     learner_cpus = scale.learners * count_learner_cpus(config) if scale.learners > 1 else 0
     return scale.actors + spares + scale.replay_shards + learner_cpus
+
+
+def count_gpus(config: RunConfig) -> int:
+    """Return the GPUs of the cluster that a run takes: 1 per learner of several, unless they train on the CPU."""
+    return config.scale.learners if config.scale.learners > 1 and resolve_compute(config.compute).device != "cpu" else 0
 
 
 def check_resources(requester: str, *, cpus: float, gpus: float = 0, memory_gb: float = 0) -> None:

@@ -17,7 +17,7 @@ from torch import distributed
 
 from manyview.agents import Agent, NonFiniteError
 from manyview.scale.batch_loader import BatchLoader
-from manyview.scale.cluster import check_resources, count_cpus, count_learner_cpus
+from manyview.scale.cluster import count_gpus, count_learner_cpus
 from manyview.scale.heartbeat import Heartbeat, HeartbeatReader, send_heartbeats
 from manyview.scale.ray_runtime import Handle, extract_cause, import_ray_module
 from manyview.scale.shared_fs import check_marker, create_marker, enter_directory, retry_while_locked
@@ -121,14 +121,9 @@ def train_distributed(
     message about a learner that hangs.
 
     Raises:
-        ValueError: The cluster lacks resources.
         LearnersFailedError: The retries are used up, or the learners could not answer a stop request.
 
     """
-    on_gpu = resolve_compute(config.compute).device != "cpu"
-    check_resources("the run", cpus=count_cpus(config), gpus=config.scale.learners * on_gpu)
-    # Checks that no other process trains here, and creates the directory for the stop file.
-    retry_while_locked(run_dir.lock).close()
     storage_dir = run_dir.path.absolute().with_name(f".{run_dir.path.name}.learners")
     remove(storage_dir)  # stale heartbeats of a killed command
     try:
@@ -136,7 +131,7 @@ def train_distributed(
             train_fn = partial(
                 _run_rank, config, run_dir.path.absolute(), Path.cwd(), marker=marker, accept_changes=accept_changes
             )
-            trainer = _build_torch_trainer(config, train_fn, storage_dir, on_gpu=on_gpu, retries=retries)
+            trainer = _build_torch_trainer(config, train_fn, storage_dir, retries=retries)
             failure = _fit_until_stopped(trainer, stop, run_dir.path / STOP_FILE, storage_dir, warn)
     finally:
         remove(storage_dir)  # the run directory has everything that a resume needs
@@ -204,9 +199,8 @@ def _reseed_generators(agent: Agent, seed: int, step: int) -> None:
                 value.manual_seed(derive_seed(seed, "learner", rank, step, number))
 
 
-def _build_torch_trainer(
-    config: RunConfig, train_fn: Callable[[], None], storage_dir: Path, *, on_gpu: bool, retries: int
-) -> Any:
+def _build_torch_trainer(config: RunConfig, train_fn: Callable[[], None], storage_dir: Path, *, retries: int) -> Any:
+    on_gpu = count_gpus(config) > 0
     os.environ.setdefault("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", str(REPLACE_AFTER_S))  # default 600 s
     train, torch_train = import_ray_module("train"), import_ray_module("train.torch")
     return torch_train.TorchTrainer(

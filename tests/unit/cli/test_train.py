@@ -2,8 +2,10 @@
 
 import json
 import re
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -101,6 +103,20 @@ def test_a_dry_run_says_that_the_run_will_be_refused(tmp_path: Path, capsys: pyt
     verdict = capsys.readouterr().out.partition("\n\n")[0].splitlines()[-1]
     assert verdict.startswith("will be refused: a replay buffer of 1,000,000,000,000 steps needs ")
     assert re.search(r"and [\d.]+ GB are free: at most [\d,]+ steps fit\. Lower the capacity", verdict)
+
+
+def test_a_cluster_that_is_too_small_for_the_learners_is_refused_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setattr("manyview.scale.cluster.connect", lambda *_, **__: nullcontext())
+    cluster = SimpleNamespace(cluster_resources=lambda: {"CPU": 3.0})
+    monkeypatch.setattr("manyview.scale.ray_runtime.ray", cluster)
+    out, device = tmp_path / "run", ["--device", "cpu"]
+    assert main(["train", TASK, "--actors", "1", "--learners", "2", *device, "--out", str(out), "--set", *SHORT]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "too few CPUs in the cluster: the run needs 4, got 3"
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
