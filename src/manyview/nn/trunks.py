@@ -27,6 +27,7 @@ RESIDUAL_TRUNKS: tuple[Trunk, ...] = ("impala", "impala_half")
 
 DIFFERENCE_SCALE = 4.0
 FRAME_CHANNELS = 3
+"""Channels of a frame whose differences are taken; gray frames cannot be told from colors in a stack."""
 
 
 class FrameDifferences(nn.Module):
@@ -57,10 +58,15 @@ class ResidualBlock(nn.Sequential):
 def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequential, int]:
     """Return a trunk for images [C, H, W] with flat output, and its number of features.
 
-    Raises ValueError if the images are smaller than a kernel.
+    Raises ValueError if the images are smaller than a kernel, or are no frames in color for `tiny_diff`.
     """
     channels, height, width = image_shape
     is_residual = trunk in RESIDUAL_TRUNKS
+    if trunk == "tiny_diff" and channels % FRAME_CHANNELS:
+        raise ValueError(
+            f"the trunk 'tiny_diff' needs frames of {FRAME_CHANNELS} channels: expected a multiple of {FRAME_CHANNELS} "
+            f"channels, got {channels}. Use 'tiny'."
+        )
     layers: list[nn.Module] = [FrameDifferences()] if trunk == "tiny_diff" else []
     for index, (filters, kernel, stride) in enumerate(_get_convolutions(image_shape, trunk), start=1):
         if min(height, width) < kernel:

@@ -62,6 +62,11 @@ def test_frame_differences_keep_the_newest_frame_and_scale_the_changes(frames: i
         assert torch.equal(made[:, channel], (images[:, channel + 3] - images[:, channel]) * 4)
 
 
+def test_differences_of_frames_that_are_not_in_color_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'tiny_diff' .* expected a multiple of 3 channels, got 4\. Use 'tiny'"):
+        make_trunk((4, 32, 32), "tiny_diff")
+
+
 def compute_impala(network: nn.Sequential, images: Tensor) -> Tensor:
     """Compute three stages and the last ReLU from the bare weights, in float64."""
     weights = [parameter.detach().double() for parameter in network.parameters()]
