@@ -1,6 +1,5 @@
 """Reading of untrusted Parquet files: columns of numbers with known sizes, nothing else."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,12 +41,12 @@ def read_columns(path: Path, name: str, sizes: Mapping[str, int], *, max_rows: i
             if (size := path.stat().st_size) > MAX_FILE_BYTES:
                 raise DatasetError(f"{name} is too large: expected at most {MAX_FILE_BYTES:,} bytes, got {size:,}")
             table = parquet.ParquetFile(file)
-            _check_metadata(table.metadata, name, sizes, max_rows)
             schema = table.schema_arrow
             for column in sizes:
-                if column not in schema.names:
-                    raise DatasetError(f"{name} has no column {column}: expected it, as the metadata says")
+                if (count := schema.names.count(column)) != 1:
+                    raise DatasetError(f"{name} has column {column} {count} times: expected once, as the metadata says")
                 _check_type(arrow, schema.field(column).type, name, column)
+            _check_metadata(table.metadata, schema, name, sizes, max_rows)
             columns = table.read(columns=list(sizes), use_threads=False)
             return {column: _to_array(columns.column(column), name, column, size) for column, size in sizes.items()}
     except DatasetError:
@@ -56,23 +55,30 @@ def read_columns(path: Path, name: str, sizes: Mapping[str, int], *, max_rows: i
         raise DatasetError(f"{name} cannot be read: {sanitize_text(error, max_chars=200)}") from None
 
 
-def _check_metadata(metadata: Any, name: str, sizes: Mapping[str, int], max_rows: int) -> None:
+def _check_metadata(metadata: Any, schema: Any, name: str, sizes: Mapping[str, int], max_rows: int) -> None:
     """Check the declared sizes before any column is decompressed."""
+    # By position: a path such as `action.list.element` may have any names after that of its column, which has dots too.
+    owners = [field.name for field in schema for _ in range(_count_leaves(field.type))]
+    if len(owners) != metadata.num_columns:
+        raise DatasetError(f"{name} has unsupported columns: expected {len(owners)}, got {metadata.num_columns}")
     if metadata.num_rows > max_rows:
         raise DatasetError(f"{name} has too many rows: expected at most {max_rows:,}, got {metadata.num_rows:,}")
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group)
-        for index in range(rows.num_columns):
-            column = rows.column(index)
-            # A list column has the path `name.list.element`; names of features have dots too.
-            feature = re.sub(r"\.list\.(element|item)$", "", column.path_in_schema)
+        for index, feature in enumerate(owners):
             if feature not in sizes:
                 continue
+            column = rows.column(index)
             if column.num_values > rows.num_rows * sizes[feature] or column.total_uncompressed_size > MAX_COLUMN_BYTES:
                 raise DatasetError(
                     f"{name}: column {feature} has too many values: expected {sizes[feature]} in each of "
                     f"{rows.num_rows:,} rows, got {column.num_values:,}"
                 )
+
+
+def _count_leaves(kind: Any) -> int:
+    """Return the number of Parquet columns of an Arrow type."""
+    return sum(_count_leaves(kind.field(index).type) for index in range(kind.num_fields)) or 1
 
 
 def _check_type(arrow: Any, kind: Any, name: str, column: str) -> None:

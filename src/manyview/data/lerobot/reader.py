@@ -6,7 +6,7 @@ The folder is untrusted: every count, index and file is checked before it is use
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,20 @@ class _EpisodeRef:
     """Chunk, file and first frame of its video by camera."""
 
 
+class _DataFile(NamedTuple):
+    """Columns of a data file, and its rows in the order of their episodes."""
+
+    place: tuple[int, int]
+    """Chunk and file."""
+    columns: Mapping[str, NDArray[Any]]
+    order: NDArray[np.intp]
+
+    def find_rows(self, episode: int) -> NDArray[np.intp]:
+        """Return the rows of an episode, in the order of the file."""
+        ends = np.searchsorted(self.columns["episode_index"], (episode, episode + 1), sorter=self.order)
+        return self.order[slice(*ends)]
+
+
 class LeRobotDataset:
     """A dataset in a folder, checked by the constructor. Use it as a context manager, or call `close`.
 
@@ -65,7 +79,7 @@ class LeRobotDataset:
     def __init__(self, folder: Path) -> None:
         check_folder(folder)
         self.folder, self.info = folder, read_info(folder)
-        self._table: tuple[tuple[int, int], tuple[str, ...], dict[str, NDArray[Any]]] | None = None
+        self._data: _DataFile | None = None
         self._readers: dict[str, tuple[tuple[int, int], VideoReader]] = {}
 
     def iter_episodes(self, columns: Sequence[str], cameras: Sequence[str]) -> Iterator[Episode]:
@@ -149,22 +163,24 @@ class LeRobotDataset:
         return _EpisodeRef(index, length, _read_file(row, "data"), videos)
 
     def _read_rows(self, ref: _EpisodeRef, sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-        table = self._read_table(ref.data, {**sizes, "episode_index": 1, "frame_index": 1})
-        rows = np.flatnonzero(table["episode_index"] == ref.index)
-        if len(rows) != ref.length or not np.array_equal(table["frame_index"][rows], np.arange(ref.length)):
+        data = self._read_data(ref.data, {**sizes, "episode_index": 1, "frame_index": 1})
+        rows = data.find_rows(ref.index)
+        if len(rows) != ref.length or not np.array_equal(data.columns["frame_index"][rows], np.arange(ref.length)):
             raise DatasetError(
                 f"episode {ref.index}: expected {ref.length} rows in order in {_format_data_path(ref.data)}, got "
                 f"{len(rows)} rows or another order"
             )
-        return {name: values[rows] for name, values in table.items()}
+        return {name: values[rows] for name, values in data.columns.items()}
 
-    def _read_table(self, file: tuple[int, int], sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+    def _read_data(self, place: tuple[int, int], sizes: Mapping[str, int]) -> _DataFile:
         """Return the columns of a data file; the newest one stays in memory."""
-        key = (file, tuple(sizes))
-        if self._table is None or self._table[:2] != key:
-            name = _format_data_path(file)
-            self._table = (*key, read_columns(self.folder / name, name, sizes, max_rows=self.info.num_frames))
-        return self._table[2]
+        data = self._data
+        if data is None or data.place != place or data.columns.keys() != sizes.keys():
+            self._data = None  # two files need not fit into memory
+            name = _format_data_path(place)
+            columns = read_columns(self.folder / name, name, sizes, max_rows=self.info.num_frames)
+            data = self._data = _DataFile(place, columns, np.argsort(columns["episode_index"], kind="stable"))
+        return data
 
     def _read_images(self, ref: _EpisodeRef, camera: str) -> Iterator[Image]:
         chunk, file, start = ref.videos[camera]

@@ -108,6 +108,16 @@ def test_episodes_come_in_order_whatever_the_order_of_their_rows(folder: Path) -
     assert [columns["episode_index"][0] for columns, _ in read_all(folder)] == [0, 1, 2]
 
 
+def test_rows_of_episodes_may_have_any_order_in_a_file(folder: Path) -> None:
+    table = pq.read_table(folder / DATA)
+    pq.write_table(pa.concat_tables([table.slice(10, 3), table.slice(0, 10)]), folder / DATA)
+    assert [list(columns["index"]) for columns, _ in read_all(folder, columns=(*COLUMNS, "index"), cameras=())] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7, 8, 9],
+        [10, 11, 12],
+    ]
+
+
 def link(path: Path) -> None:
     real = path.with_suffix(".real")
     path.rename(real)
@@ -135,6 +145,19 @@ def store_objects(folder: Path) -> None:
     import pickle
 
     edit_table(folder / DATA, action=[pickle.dumps(Opened())] * sum(LENGTHS))
+
+
+def rename_elements(folder: Path) -> None:
+    """Lists whose elements have another name than those that LeRobot writes."""
+    kind = pa.list_(pa.field("x", pa.float64()))
+    table = pq.read_table(folder / DATA).drop_columns("action")
+    table = table.append_column("action", pa.array([[0.0] * 10**5] * sum(LENGTHS), kind))
+    pq.write_table(table, folder / DATA, use_compliant_nested_type=False)
+
+
+def repeat_column(folder: Path) -> None:
+    table = pq.read_table(folder / DATA)
+    pq.write_table(table.append_column("action", table["action"]), folder / DATA)
 
 
 def hide_playlist(folder: Path) -> None:
@@ -198,8 +221,13 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
         "column action is incomplete|too many values",
     ),
     "huge lists": (lambda f: edit_table(f / DATA, action=[[0.0] * 10**5] * 13), "column action has too many values"),
+    "huge lists of another name": (rename_elements, "column action has too many values"),
+    "column twice": (repeat_column, "has column action 2 times: expected once"),
     "missing cells": (lambda f: edit_table(f / DATA, action=[None] + [[0.0, 0.0]] * 12), "column action is incomplete"),
-    "missing column": (lambda f: edit_features(f, reward={"dtype": "float32", "shape": [1]}), "has no column reward"),
+    "missing column": (
+        lambda f: edit_features(f, reward={"dtype": "float32", "shape": [1]}),
+        "has column reward 0 times: expected once",
+    ),
     "more rows": (pad_rows, "too many rows: expected at most 13"),
     "rows in another order": (
         lambda f: edit_table(f / DATA, frame_index=list(range(12, -1, -1))),
