@@ -12,7 +12,6 @@ from manyview.data.lerobot.layout import (
     REWARD,
     STATE,
     TERMINATED,
-    TRUNCATED,
     DatasetError,
     DatasetInfo,
     Feature,
@@ -82,7 +81,12 @@ def map_dataset_features(
     state = {vector.name: _map_vector(info, vector, vectors, options.state) for vector in vectors}
     if unknown := sorted(options.state.keys() - state.keys()):
         raise DatasetError(f"--state {sanitize_text(unknown[0])}: expected a state vector of {_list(state)}")
-    optional = [name for name in (REWARD, DONE, TERMINATED, TRUNCATED) if name in info.features]
+    optional = [name for name in (REWARD, DONE, TERMINATED) if name in info.features]
+    for feature in map(info.features.__getitem__, optional):
+        if feature.shape != (1,):
+            raise DatasetError(
+                f"unsupported {feature.name}: expected one number for each frame, got shape {list(feature.shape)}"
+            )
     present = _map_present(info, cameras)
     columns = dict.fromkeys([ACTION, *optional, *(source.feature for source in state.values())])
     return DatasetMapping(cameras, state, present, (*columns, *([PRESENT] if present else [])))

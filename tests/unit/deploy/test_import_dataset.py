@@ -161,6 +161,15 @@ def test_actions_that_are_no_numbers_are_refused(folder: Path, tmp_path: Path, v
         run_import(folder, robot_config(), tmp_path / "out")
 
 
+def test_two_rewards_for_a_frame_are_refused(folder: Path, tmp_path: Path) -> None:
+    edit_table(folder / DATA, **{"next.reward": [[0.0, 1.0]] * 13})
+    edit_features(folder, next__reward={"dtype": "float32", "shape": [2]})
+    with pytest.raises(
+        DatasetError, match=r"unsupported next\.reward: expected one number for each frame, got .*\[2\]"
+    ):
+        run_import(folder, robot_config(), tmp_path / "out")
+
+
 def test_rewards_that_are_no_numbers_are_refused(folder: Path, tmp_path: Path) -> None:
     edit_table(folder / DATA, **{"next.reward": [0.0, float("nan")] + [0.0] * 11})
     with pytest.raises(DatasetError, match=r"episode 0: .*reward"):
