@@ -134,7 +134,7 @@ def write_dataset(
         if not isinstance(bounds, ActionBounds):
             raise DatasetError("discrete actions: expected a run with continuous actions")
         cameras = list_cameras(shapes.cameras)
-        dataset_fps = fps or spec.control_hz or DEFAULT_FPS
+        dataset_fps = (spec.control_hz or DEFAULT_FPS) if fps is None else fps
         writer = DatasetWriter(
             temporary,
             DatasetSpec(

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -98,50 +98,65 @@ class VideoReader:
                 f"{self._name} has another size than declared: expected {height}x{width}, got "
                 f"{int(sizes[2])}x{int(sizes[1])}"
             )
-        if reason := self._read_reason():
+        assert self._process is not None  # noqa: S101
+        assert self._errors is not None  # noqa: S101
+        self._process.wait()
+        if reason := _read_reason(self._errors):
             return DatasetError(f"{self._name} cannot be decoded: {reason}")
         return DatasetError(
             f"{self._name} is too short: expected a frame {self._position}, as the metadata says, got the end"
         )
-
-    def _read_reason(self) -> str:
-        """Return the decoder's last error, without names of files; empty if there is none."""
-        assert self._process is not None  # noqa: S101
-        assert self._errors is not None  # noqa: S101
-        self._process.wait()
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - MAX_ERROR_BYTES))
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return sanitize_text(lines[-1].rpartition(": ")[2], max_chars=200) if lines else ""
 
 
 class VideoWriter:
     """Write frames of one size as an H.264 video with a fixed rate."""
 
     def __init__(self, path: Path, shape: tuple[int, int], fps: float) -> None:
-        ffmpeg = import_optional("imageio_ffmpeg", extra="datasets")
-        path.parent.mkdir(parents=True, exist_ok=True)
         height, width = shape
-        self._writer = ffmpeg.write_frames(
-            str(path),
-            (width, height),
-            fps=fps,
-            codec="libx264",
-            macro_block_size=1,
-            quality=None,
-            pix_fmt_out=get_pixel_format(shape),
-            output_params=["-crf", str(CRF), "-g", str(KEYFRAME_INTERVAL), "-threads", "1"],
+        command = [
+            import_optional("imageio_ffmpeg", extra="datasets").get_ffmpeg_exe(),
+            *("-v", "error", "-y", "-threads", "1"),
+            *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"),
+            *("-r", str(Fraction(fps).limit_denominator()), "-i", "-", "-an"),
+            *("-c:v", "libx264", "-pix_fmt", get_pixel_format(shape), "-crf", str(CRF), "-g", str(KEYFRAME_INTERVAL)),
+            *("-threads", "1", f"file:{path.absolute()}"),
+        ]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._errors = TemporaryFile()  # noqa: SIM115  closed by `close`
+        self._process = subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            process_group=0,  # Ctrl-C reaches this process only, which ends the video
         )
-        self._writer.send(None)
 
     def add(self, image: Image) -> None:
-        """Append a frame [H, W, 3]."""
-        self._writer.send(np.ascontiguousarray(image))
+        """Append a frame [H, W, 3]. Raises `OSError` if the encoder has failed."""
+        assert self._process.stdin is not None  # noqa: S101
+        try:
+            self._process.stdin.write(np.ascontiguousarray(image).data)
+        except BrokenPipeError:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Finish the file."""
-        with suppress(StopIteration):
-            self._writer.close()
+        """Finish the file. Raises `OSError` unless it is complete."""
+        if self._errors.closed:
+            return
+        self._process.communicate()  # closes the pipe
+        with self._errors:
+            if self._process.returncode != 0:
+                raise OSError(f"{self._path.name} cannot be written: {_read_reason(self._errors)}")
+
+
+def _read_reason(errors: IO[bytes]) -> str:
+    """Return the last error of ffmpeg, without names of files; empty if there is none."""
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - MAX_ERROR_BYTES))
+    lines = errors.read().decode(errors="replace").strip().splitlines()
+    return sanitize_text(lines[-1].rpartition(": ")[2], max_chars=200) if lines else ""
 
 
 def get_pixel_format(shape: tuple[int, int]) -> str:

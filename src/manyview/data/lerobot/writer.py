@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from manyview.data.lerobot.layout import (
     EPISODES_PATH,
     FEATURE_NAME,
     INFO_FILE,
+    MAX_FPS,
     PRESENT,
     REWARD,
     STATE,
@@ -34,7 +36,7 @@ from manyview.data.lerobot.stats import FeatureStats
 from manyview.data.lerobot.video import VideoWriter, get_pixel_format
 from manyview.envs.views import Image
 from manyview.utils.atomic_io import make_directory
-from manyview.utils.json_io import dump_json
+from manyview.utils.json_io import dump_json, is_number
 from manyview.utils.text import sanitize_text
 
 FILE_FRAMES = 10_000
@@ -69,6 +71,8 @@ class DatasetSpec:
     action_names: Sequence[str]
 
     def __post_init__(self) -> None:
+        if not is_number(self.fps) or not 0 < self.fps <= MAX_FPS:
+            raise DatasetError(f"invalid fps: expected a number above 0, at most {MAX_FPS}, got {self.fps}")
         for camera in self.cameras:
             if not FEATURE_NAME.fullmatch(camera):
                 raise DatasetError(
@@ -111,9 +115,11 @@ class _OpenFiles:
         return divmod(self.number, CHUNK_FILES)
 
     def close(self) -> None:
-        self.data.close()
-        for video in self.videos.values():
-            video.close()
+        """Finish all files, also if one cannot be finished."""
+        with ExitStack() as cleanup:
+            for video in self.videos.values():
+                cleanup.callback(video.close)
+            self.data.close()
 
 
 class DatasetWriter:
@@ -171,8 +177,9 @@ class DatasetWriter:
         (self.folder / INFO_FILE).write_bytes(dump_json(self._make_info()))
 
     def abort(self) -> None:
-        """Close the files without metadata."""
-        self._close_files()
+        """Close the files without metadata, and ignore their errors."""
+        with suppress(OSError):
+            self._close_files()
 
     def _close_files(self) -> None:
         if self._files is not None:

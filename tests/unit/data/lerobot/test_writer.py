@@ -12,6 +12,7 @@ import pytest
 from manyview.data.lerobot import writer as writer_module
 from manyview.data.lerobot.layout import DatasetError
 from manyview.data.lerobot.reader import LeRobotDataset
+from manyview.data.lerobot.video import VideoWriter
 from manyview.data.lerobot.writer import DatasetSpec, DatasetWriter, RecordedFrame
 from tests.support.lerobot import draw_frame
 
@@ -148,6 +149,30 @@ def test_statistics_are_those_of_all_frames_and_of_each_episode(folder: Path) ->
 def test_a_camera_that_is_no_name_of_a_directory_is_refused() -> None:
     with pytest.raises(DatasetError, match="Rename the view"):
         DatasetSpec(fps=30, task="", cameras={"../up": (8, 8)}, action_names=["x"])
+
+
+@pytest.mark.parametrize("fps", [0, -5, float("nan"), float("inf"), 5_000])
+def test_a_rate_that_no_reader_accepts_is_refused(fps: float) -> None:
+    with pytest.raises(DatasetError, match="invalid fps: expected a number above 0, at most 1000"):
+        DatasetSpec(fps=fps, task="", cameras={}, action_names=["x"])
+
+
+def add_frames(video: VideoWriter, count: int) -> None:
+    for _ in range(count):
+        video.add(np.zeros((1000, 1000, 3), np.uint8))
+
+
+def test_a_video_that_is_not_complete_is_an_error(tmp_path: Path) -> None:
+    """The frame fits into the pipe, so that only the end of the encoder tells."""
+    (tmp_path / "file.mp4").mkdir()
+    video = VideoWriter(tmp_path / "file.mp4", (8, 8), 10)
+    video.add(np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(OSError, match=r"file\.mp4 cannot be written: .*[Dd]irectory"):
+        video.close()
+    failed = VideoWriter(tmp_path / "file.mp4", (1000, 1000), 10)
+    with pytest.raises(OSError, match=r"file\.mp4 cannot be written: .*[Dd]irectory"):
+        add_frames(failed, 100)  # until the encoder has ended
+    failed.close()
 
 
 def test_no_episode_is_no_dataset(tmp_path: Path) -> None:
