@@ -129,14 +129,18 @@ def train(
         run_dir.check_path()
         estimate = estimate_run(run_config) if dry_run else None
     if estimate is not None:
-        _print_estimate(estimate, run_dir)
-        return 0 if find_obstacle(estimate) is None else EXIT_USAGE
+        # The machines of a cluster check their own memory.
+        obstacle = None if address is not None else find_obstacle(estimate)
+        _print_estimate(estimate, run_dir, obstacle)
+        return 0 if obstacle is None else EXIT_USAGE
     return train_in_terminal(run_config, run_dir, address=address, fresh=fresh, accept_changes=accept_changes)
 
 
-def _print_estimate(estimate: RunEstimate, run_dir: RunDir) -> None:
-    """Print the estimate, then the settings as JSON that `--config` accepts."""
+def _print_estimate(estimate: RunEstimate, run_dir: RunDir, obstacle: str | None) -> None:
+    """Print the estimate and why the run will be refused, then the settings as JSON that `--config` accepts."""
     for line in format_estimate(estimate, run_dir):
         print_line(line)
+    if obstacle is not None:
+        print_line(f"will be refused: {obstacle}")
     print()
     print(json.dumps(to_plain(estimate.config), indent=2))

@@ -130,7 +130,7 @@ def estimate_run(config: RunConfig) -> RunEstimate:
 
 
 def find_obstacle(estimate: RunEstimate) -> str | None:
-    """Return why the run will be refused for its memory or disk space; None if it fits."""
+    """Return why this machine will refuse the run for its memory or disk space; None if it fits."""
     config, update_bytes = estimate.config, estimate.update_bytes or 0
     try:
         if config.is_on_policy:
@@ -232,7 +232,7 @@ def _time_call(work: Callable[[], object]) -> float:
 
 
 def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
-    """Return the estimate as lines of text: sizes, times, the run directory, and why it will be refused."""
+    """Return the estimate as lines of text: sizes, times and the run directory."""
     config = estimate.config
     location = "in memory" if config.replay.directory is None else f"in {config.replay.directory}"
     data = (
@@ -262,6 +262,4 @@ def format_estimate(estimate: RunEstimate, run_dir: RunDir) -> list[str]:
         "duration": f"about {timedelta(seconds=round(estimate.seconds))} on {estimate.config.compute.device}",
         "run directory": str(run_dir.path),
     }
-    obstacle = find_obstacle(estimate)
-    verdict = [] if obstacle is None else [f"will be refused: {obstacle}"]
-    return [*(f"{name:<14}{value}" for name, value in rows.items()), *verdict]
+    return [f"{name:<14}{value}" for name, value in rows.items()]

@@ -103,6 +103,9 @@ def test_a_dry_run_says_that_the_run_will_be_refused(tmp_path: Path, capsys: pyt
     verdict = capsys.readouterr().out.partition("\n\n")[0].splitlines()[-1]
     assert verdict.startswith("will be refused: a replay buffer of 1,000,000,000,000 steps needs ")
     assert re.search(r"and [\d.]+ GB are free: at most [\d,]+ steps fit\. Lower the capacity", verdict)
+    cluster = ["--actors", "2", "--address", "ray://cluster:10001", "--set", *SHORT, too_large]
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", *cluster]) == 0
+    assert "will be refused" not in capsys.readouterr().out  # its machines have other memory
 
 
 def test_a_cluster_that_is_too_small_for_the_learners_is_refused_in_a_line(

@@ -64,14 +64,13 @@ def test_the_memory_of_a_long_rollout_is_planned_though_a_short_one_is_tried(mon
     assert estimate_run(config).update_bytes == estimate_rollout_state_bytes(trained.agent, config, trained.shapes)
 
 
-def test_a_rollout_that_does_not_fit_will_be_refused(tmp_path: Path) -> None:
+def test_a_rollout_that_does_not_fit_will_be_refused() -> None:
     planned = estimate_run(short_rollouts(rollout={"envs": 4, "steps": 8}))
     assert find_obstacle(planned) is None
     too_large = replace(planned, data_bytes=10**15)
     obstacle = find_obstacle(too_large)
     assert obstacle is not None
     assert obstacle.startswith("a rollout of 4 environments times 8 steps needs 1000000.")
-    assert format_estimate(too_large, RunDir(tmp_path))[-1] == f"will be refused: {obstacle}"
 
 
 def test_a_trial_of_many_environments_has_room_for_the_neighbours() -> None:
