@@ -1,6 +1,7 @@
 """Find settings by a name without its group, with a wrong one or misspelled, for suggestions in error messages."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from typing import Any, get_args, get_type_hints
@@ -41,8 +42,9 @@ def _collect_settings() -> dict[str, dict[str, list[str]]]:
                 settings.setdefault(path.rpartition(".")[2], {})[path] = []
             continue
         for part in registry.list_names():
-            for path in _iter_settings(registry[part].config, group):
-                settings.setdefault(path.rpartition(".")[2], {}).setdefault(path, []).append(part)
+            with suppress(ValueError):  # a package that cannot be loaded must not hide the error to explain
+                for path in _iter_settings(registry[part].config, group):
+                    settings.setdefault(path.rpartition(".")[2], {}).setdefault(path, []).append(part)
     return settings
 
 

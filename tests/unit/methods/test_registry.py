@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import manyview.agents  # noqa: F401  # registers the agents
+from manyview.config.overrides import apply_overrides
+from manyview.config.presets import make_config
 from manyview.data.action_spec import ActionSpec
 from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig, BuildContext, register_bonus
 from manyview.methods.registry import Registry
@@ -129,6 +131,13 @@ def test_a_subclass_of_a_config_is_not_that_part(parts: Registry) -> None:
 
     with pytest.raises(ValueError, match="not the config of a registered part: Wider"):
         parts.find_name(Wider())
+
+
+def test_a_package_that_cannot_be_loaded_does_not_hide_a_misspelled_setting(install: Install) -> None:
+    install("raise RuntimeError('broken')")
+    config = make_config("toy/hidden_goal_continuous", method="sac+mem")
+    with pytest.raises(ValueError, match=r"unknown setting replay\.batchsize: .*did you mean replay\.batch_size\?"):
+        apply_overrides(config, {"replay": {"batchsize": 3}})
 
 
 def test_the_parts_of_this_package_are_registered() -> None:
