@@ -1,6 +1,7 @@
 """Encoding of dict observations, and MEM's loss inside the update of another framework."""
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -25,8 +26,8 @@ def stack_images(mem: MEM, observations: Mapping[str, Any]) -> tuple[Tensor, Ten
 def encode_observations(mem: MEM, observations: Mapping[str, Any]) -> Features:
     """Return the features of many observations, without gradient; see `stack_images`."""
     views, mask = stack_images(mem, observations)
-    rows = torch.arange(len(views), device=views.device).split(ENCODE_BATCH_SIZE)
-    parts = [mem.encode(views[batch], None if mask is None else mask[batch]) for batch in rows]
+    masks = repeat(None) if mask is None else mask.split(ENCODE_BATCH_SIZE)
+    parts = [mem.encode(*batch) for batch in zip(views.split(ENCODE_BATCH_SIZE), masks, strict=False)]
     return Features(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 

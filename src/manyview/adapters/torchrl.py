@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyview.adapters.encoding import encode_observations, stack_images
+from manyview.adapters.encoding import MASK, encode_observations, stack_images
 from manyview.mem import MEM, BetaSchedule, Features
 from manyview.utils.optional_imports import import_optional
 
@@ -59,7 +59,7 @@ class MEMEncoder(TensorDictModuleBase):  # type: ignore[misc]
         images = {name: tensordict[name] for name in self.mem.view_names}
         rows = {name: image.reshape(-1, *image.shape[-3:]) for name, image in images.items()}
         if self.mask_key is not None:
-            rows["mask"] = tensordict[self.mask_key].reshape(-1, len(images))
+            rows[MASK] = tensordict[self.mask_key].reshape(-1, len(images))
         return rows
 
 
