@@ -115,9 +115,14 @@ def rank_methods(task: str, groups: Sequence[MethodRuns]) -> Ranking:
         return Ranking(task, (), ())
     best, *others = methods
     p_values = {other.label: _compute_p(best, other) for other in others}
-    corrected = correct_holm({label: p_value for label, p_value in p_values.items() if p_value is not None})
+    # Rivals without a p-value are compared too: they count for the correction of the others.
+    corrected = correct_holm({label: 1.0 if p_value is None else p_value for label, p_value in p_values.items()})
     rivals = [
-        Rival(other, estimate_improvement([best.scores], [other.scores]), corrected.get(other.label))
+        Rival(
+            other,
+            estimate_improvement([best.scores], [other.scores]),
+            None if p_values[other.label] is None else corrected[other.label],
+        )
         for other in others
     ]
     return Ranking(task, tuple(methods), tuple(rivals))

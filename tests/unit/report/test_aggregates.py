@@ -93,6 +93,17 @@ def test_one_rival_that_is_not_beaten_leaves_no_winner() -> None:
     assert not rank_methods("toy/a", group_runs(runs)).is_clear
 
 
+def test_a_rival_without_a_p_value_counts_for_the_correction_of_the_others() -> None:
+    best, few, many = [8.0, 9.0, 10.0, 11.0, 12.0], [1.0, 2.0, 3.0, 4.0, 5.0], [0.0] * 60
+    runs = [
+        material([0.0, value], method=method, seed=seed)
+        for method, values in (("best", best), ("few", few), ("many", many))
+        for seed, value in enumerate(values, 1)
+    ]
+    p_values = {rival.runs.label: rival.p_value for rival in rank_methods("toy/a", group_runs(runs)).rivals}
+    assert p_values == {"few": pytest.approx(2 * 2 / comb(10, 5)), "many": None}
+
+
 def test_many_seeds_are_decided_by_the_interval() -> None:
     good = [10.0 + seed for seed in range(12)]
     assert comb(24, 12) > MAX_TEST_SPLITS
