@@ -1,5 +1,6 @@
 """Reading of untrusted Parquet files: columns of numbers with known sizes, nothing else."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def read_columns(path: Path, name: str, sizes: Mapping[str, int], *, max_rows: i
     arrow, parquet = import_pyarrow()
     try:
         with open_regular(path) as file:
-            if (size := path.stat().st_size) > MAX_FILE_BYTES:
+            if (size := os.fstat(file.fileno()).st_size) > MAX_FILE_BYTES:
                 raise DatasetError(f"{name} is too large: expected at most {MAX_FILE_BYTES:,} bytes, got {size:,}")
             table = parquet.ParquetFile(file)
             schema = table.schema_arrow
