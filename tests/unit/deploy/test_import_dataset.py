@@ -125,6 +125,11 @@ def test_rewards_may_be_that_of_a_success(tmp_path: Path) -> None:
     assert result.total_reward == 3
 
 
+def test_rewards_of_a_success_that_no_transition_would_have_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="no reward would remain: expected --ends termination with --rewards final"):
+        run_import(folder, robot_config(), tmp_path / "out", rewards="final", ends="timeout")
+
+
 def test_an_end_in_the_middle_is_refused(folder: Path, tmp_path: Path) -> None:
     edit_table(folder / DATA, **{"next.done": [True] + [False] * 12})
     with pytest.raises(DatasetError, match=r"episode 0 goes beyond its end: .* got it in frame 0 of 4"):
