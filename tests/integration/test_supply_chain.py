@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,29 @@ def test_the_gate_installs_a_pinned_version_within_the_bounds(requirement: Requi
     pinned = pins().get(canonicalize_name(requirement.name))
     assert pinned is not None, f"{requirement.name} is not in .ci/constraints.txt: run `bash .ci/lock`"
     assert requirement.specifier.contains(pinned)
+
+
+def list_dependencies(requirement: Requirement) -> list[Requirement]:
+    """Return what an installed distribution asks for on this machine; nothing for one that is not installed."""
+    try:
+        texts = requires(requirement.name) or []
+    except PackageNotFoundError:
+        return []
+    extras = ["", *requirement.extras]
+    return [
+        needed
+        for needed in map(Requirement, texts)
+        if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras)
+    ]
+
+
+def test_the_dependencies_of_what_the_gate_installs_are_pinned() -> None:
+    waiting, seen = gate_requirements(), set[str]()
+    while waiting:
+        requirement = waiting.pop()
+        if str(requirement) not in seen:
+            seen.add(str(requirement))
+            waiting += list_dependencies(requirement)
+    names = {canonicalize_name(Requirement(text).name) for text in seen}
+    unpinned = names - pins().keys() - {"manyview", "pip", "setuptools", "wheel"}  # `pip freeze` leaves them out
+    assert not unpinned, f"not in .ci/constraints.txt: {', '.join(sorted(unpinned))}. Run `bash .ci/lock`"
