@@ -66,6 +66,10 @@ def read_observation(observation: Observation, spec: PolicySpec) -> Entries:
     """Return a frame [1, ...] per view and state vector, None for a missing view; `ValueError` if it is invalid."""
     names = [view.name for view in spec.views]
     expected = [*names, *(vector.name for vector in spec.vectors)]
+    if not isinstance(observation, Mapping):
+        raise ValueError(
+            f"invalid observation: expected a dict with {', '.join(expected)}, got {type(observation).__name__}"
+        )
     for name in observation:
         if name != MASK and name not in expected:
             raise ValueError(f"unknown entry {name!r} of the observation: expected some of {', '.join(expected)}")

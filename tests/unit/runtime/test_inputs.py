@@ -81,6 +81,12 @@ def test_an_invalid_vector_is_an_error(vectors: dict[str, Any], message: str) ->
         Recorder(SPEC).act(observe(1, **vectors))
 
 
+def test_an_observation_that_is_no_dict_is_an_error() -> None:
+    image: Any = np.zeros((2, 2, 1), np.uint8)
+    with pytest.raises(ValueError, match="invalid observation: expected a dict with front, wrist, joints, force, got"):
+        Recorder(SPEC).act(image)
+
+
 def test_an_action_that_is_not_finite_never_reaches_the_robot() -> None:
     policy = Recorder(SPEC)
     policy.action = np.nan
