@@ -6,6 +6,7 @@ The control loop only hands over its newest tick: a terminal that blocks delays 
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -24,10 +25,10 @@ JOIN_TIMEOUT_S = 1.0
 
 
 @contextmanager
-def show_run(runner: PolicyRunner) -> Iterator[Callable[[Tick], None]]:
-    """Show a run within the context; gives the `on_tick` of `PolicyRunner.run`."""
+def show_run(runner: PolicyRunner, file: TextIO) -> Iterator[Callable[[Tick], None]]:
+    """Show a run within the context; gives the `on_tick` of `PolicyRunner.run`. Plain lines go to `file`."""
     console, monitor = Console(stderr=True), RobotMonitor(runner.summary)
-    display = LiveTable(monitor, console) if console.is_terminal else PlainLines(monitor)
+    display = LiveTable(monitor, console) if console.is_terminal else PlainLines(monitor, file)
     worker = ThreadWorker("robot-display", display.refresh)
     try:
         yield monitor.update
@@ -83,19 +84,19 @@ def format_frame_age(tick: Tick, name: str) -> str:
 class PlainLines:
     """Prints the changes, and a line every 5 s."""
 
-    def __init__(self, monitor: RobotMonitor) -> None:
-        self._monitor, self._next_s = monitor, 0.0
+    def __init__(self, monitor: RobotMonitor, file: TextIO) -> None:
+        self._monitor, self._file, self._next_s = monitor, file, 0.0
 
     def refresh(self) -> float:
         """Print what is new and return the pause until the next call."""
         monitor = self._monitor
         while monitor.changes:
-            print_line(monitor.changes.popleft())
+            print_line(monitor.changes.popleft(), file=self._file)
         tick, seconds = monitor.tick, monitor.summary.seconds
         if tick is not None and seconds >= self._next_s:
             self._next_s = seconds + LINE_INTERVAL_S
             ages = ", ".join(f"{name} {tick.masked.get(name, format_frame_age(tick, name))}" for name in tick.ages_s)
-            print_line(f"{seconds:7.2f} s  {monitor.format_counts()}  {ages}")
+            print_line(f"{seconds:7.2f} s  {monitor.format_counts()}  {ages}", file=self._file)
         return REFRESH_INTERVAL_S
 
     def close(self) -> None:

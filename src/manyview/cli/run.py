@@ -109,7 +109,7 @@ def run(
             _open_robot(robot, loaded, policy, task, fault, rate_hz) as opened,
             _raise_signals(),
             _print_at_end(PolicyRunner.for_robot(loaded, opened, **options), as_json) as runner,
-            show_run(runner) as on_tick,
+            show_run(runner, sys.stderr if as_json else sys.stdout) as on_tick,
         ):
             summary = runner.run(seconds, on_tick)
     except (EnvError, ContractError) as error:
@@ -167,7 +167,12 @@ def make_simulated_robot(
     views, actions = policy.spec.views, getattr(policy.spec, "actions", None)
     names = [view.name for view in views]
     config = RunDir(path).read_config() if (path / "config.json").is_file() else None
-    task = task or (config.task if config is not None and ":" not in config.task else None)
+    if task is None and config is not None and ":" in config.task:
+        raise ValueError(
+            f"task {config.task!r} of the run is code that is not trusted: expected --task {config.task}, got none. "
+            "Add the option if the code is yours"
+        )
+    task = task or (config.task if config is not None else None)
     if task is None:
         raise ValueError("no task of the simulated robot: expected --task TASK, such as that of the training")
 

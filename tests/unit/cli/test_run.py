@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import manyview
 from manyview.cli.main import main
 from manyview.runtime import read_trace
+from manyview.training import RunDir
+from tests.support.runs import short_run
 from tests.support.virtual_clock import FakePolicy, FakeSpec, FakeView
 
 TASK = "toy/hidden_goal_continuous"
@@ -90,10 +93,10 @@ def test_a_faulty_simulated_camera_is_masked_and_shown(
     trace = tmp_path / "run.jsonl"
     fault = f"{VIEWS[0]}:{kind}@0.4s"
     assert run(tmp_path, "--task", TASK, "--fault", fault, "--trace", str(trace), "--json") == 0
-    captured = capsys.readouterr().out
-    result = json.loads(captured[captured.index("\n{\n") :])
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
     assert result["masked_ticks"].keys() == {VIEWS[0]}
-    assert f"{VIEWS[0]} masked: {'frozen' if kind == 'freeze' else 'stale'}" in captured
+    assert f"{VIEWS[0]} masked: {'frozen' if kind == 'freeze' else 'stale'}" in captured.err
     ticks = [record for record in read_trace(trace) if record["kind"] == "tick"]
     assert all(0 <= tick["ages_s"][name] <= 0.2 for tick in ticks for name in tick["frames"])
     first_s = next(tick["time_s"] for tick in ticks if tick["masked"])
@@ -142,6 +145,14 @@ def test_invalid_arguments_are_named(
     monkeypatch.chdir(tmp_path)
     assert run(tmp_path, *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("policy")
+def test_the_own_task_of_a_run_is_named_in_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = replace(short_run(), task="my_robot:make_env")
+    RunDir(tmp_path).initialize(config, {})
+    assert run(tmp_path) == 2
+    assert "expected --task my_robot:make_env, got none" in capsys.readouterr().err
 
 
 class ThreeNumbers(FakePolicy):
@@ -217,8 +228,7 @@ def test_the_rate_is_that_of_training(
     monkeypatch.setattr(manyview, "load", lambda _: policy, raising=False)
     object.__setattr__(policy.spec, "control_hz", 10.0)
     assert run(tmp_path, "--task", TASK, "--json") == 0
-    output = capsys.readouterr().out
-    assert json.loads(output[output.index("\n{\n") :])["ticks"] == 12
+    assert json.loads(capsys.readouterr().out)["ticks"] == 12
 
 
 def test_discrete_tasks_run(
