@@ -332,6 +332,11 @@ class Runner(AbstractContextManager["Runner"]):
         summary = {"task": config.task, "method": config.method, "seed": config.seed, "total": config.schedule.frames}
         if resume_info is None:
             self._log("start", **summary)
+            if not config.is_on_policy and config.schedule.frames < config.schedule.seed_frames:
+                self._warn(
+                    f"the run ends without an update: expected schedule.frames of at least schedule.seed_frames="
+                    f"{config.schedule.seed_frames}, got {config.schedule.frames}. Train longer, or lower it"
+                )
             return
         self._log("resume", **summary, checkpoint=resume_info.checkpoint_dir.name, resume_mode=resume_info.resume_mode)
         damage = self.metrics_logger.damage

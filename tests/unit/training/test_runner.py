@@ -280,6 +280,12 @@ def test_whoever_watches_may_fail_without_harm(folder: RunDir) -> None:
     assert heard.records[-1]["kind"] == "end"
 
 
+def test_a_run_without_an_update_says_so(folder: RunDir) -> None:
+    run(short_run(schedule={"frames": 20, "random_steps": 10, "seed_frames": 30}), folder)
+    (warning,) = kinds(folder, "warning")
+    assert warning["text"].startswith("the run ends without an update: expected schedule.frames of at least")
+
+
 def test_two_loggers_may_fail_at_the_same_record(folder: RunDir) -> None:
     class Breaks(Heard):
         def record(self, record: Any) -> None:  # noqa: ARG002
