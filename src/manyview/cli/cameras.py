@@ -70,7 +70,9 @@ def cameras(
     if as_json:
         print(json.dumps(plain, indent=2))
         return 0
-    for run, report in zip(runs, reports, strict=True):
+    for index, (run, report) in enumerate(zip(runs, reports, strict=True)):
+        if index:
+            print()
         _print_report(run, report)
     if out is not None:
         print_line(f"written to {out}")
