@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from shlex import quote
 from typing import Any
 
 from manyview.config.schema import RunConfig
@@ -169,7 +170,8 @@ def _format_usage(figures: CardFigures) -> str:
     repository = figures.repository
     folder = LOCAL_FOLDER if repository is None else default_pull_folder(repository)
     python = ["import manyview", f"policy = manyview.load({json.dumps(folder)})", "action = policy.act(observation)"]
-    shell = [f"manyview evaluate {folder}"]
+    own_task = f" --own-task {quote(sanitize_text(figures.config.task))}" if ":" in figures.config.task else ""
+    shell = [f"manyview evaluate {folder}{own_task}"]
     if repository is not None:
         shell.insert(0, f"manyview hub pull {repository}")
     if EXPORT_DIR in figures.files:
@@ -199,7 +201,7 @@ def _list_differences(command: TrainCommand) -> Iterator[str]:
         return
     yield f"Settings that differ from {base}:"
     rows = ((_format_code(name), *map(_format_value, values)) for name, values in command.differences.items())
-    yield _format_table(("setting", "there", "here"), rows)
+    yield _format_table(("setting", "preset" if command.preset else "default", "this run"), rows)
 
 
 def _format_table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:

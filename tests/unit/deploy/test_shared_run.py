@@ -272,6 +272,7 @@ def test_a_run_on_own_code_is_shared_without_executing_it(tmp_path: Path) -> Non
     robot = train_robot(tmp_path / "robot")
     folder = write_shared_run(robot, tmp_path / "shared")
     assert manyview.load(folder).spec.views
+    assert f"\nmanyview evaluate path/to/this/folder --own-task {TASK}\n" in (folder / "README.md").read_text()
     with pytest.raises(ValueError, match="--own-task"):
         RunPlayer(folder)
     with RunPlayer(folder, trusted_task=TASK) as player:
