@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.runtime import CapturedFrame, PolicyRunner, RunnerSummary, Tick, read_trace
-from tests.support.virtual_clock import FakeResize, FakeSpec, FakeVector, FakeView
+from manyview.runtime import CapturedFrame, PolicyRunner, Resize, RunnerSummary, Tick, read_trace
+from tests.support.virtual_clock import FakeSpec, FakeVector, FakeView
 
 VIEWS = ("front", "left", "right", "wrist")
 SIZE, CAMERA_SHAPE, CAMERA_HZ, RATE_HZ, MAX_AGE_S = 84, (480, 640, 3), 30.0, 50.0, 0.2
 SPEC = FakeSpec(
     views=tuple(FakeView(name, SIZE, SIZE, 3) for name in VIEWS),
     vectors=(FakeVector("joints", 7),),
-    resize=FakeResize((SIZE,)),
+    resize=Resize((SIZE,)),
 )
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyview.runtime import CapturedFrame
+from manyview.runtime import CapturedFrame, Resize
 from manyview.runtime.clock import Step
-from manyview.runtime.image_resize import Aspect
 
 
 class VirtualWorker:
@@ -111,6 +110,7 @@ class FakeView:
     height: int = 8
     width: int = 8
     channels: int = 3
+    camera_size: None = None
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,10 @@ class FakeVector:
 
 
 @dataclass(frozen=True)
-class FakeResize:
-    sizes: tuple[int, ...] = (8,)
-    aspect: Aspect = "crop"
-
-
-@dataclass(frozen=True)
 class FakeSpec:
     views: tuple[FakeView, ...] = (FakeView("front"), FakeView("wrist"))
     vectors: tuple[FakeVector, ...] = ()
-    resize: FakeResize | None = field(default_factory=FakeResize)
+    resize: Resize | None = field(default_factory=lambda: Resize((8,)))
 
 
 class FakePolicy:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .clock import Clock
-from .image_resize import resize_image
 from .latest_frame import LatestFrame
 from .protocols import Camera, CapturedFrame, ResizeLike, ViewLike
 
@@ -145,17 +144,11 @@ class CameraFeed:
                 f"frame of camera {self.name!r} out of order: expected at least {previous.captured_s}, got {captured_s}"
             )
 
-    def _resize_image(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        if self._resize is not None:
-            for side in self._resize.sizes:
-                image = resize_image(image, side, self._resize.aspect)
-        return image
-
     def _fit_view(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return a new image of the view's size."""
         size = (self._view.height, self._view.width)
-        if image.shape[:2] != size:
-            image = self._resize_image(image)
+        if image.shape[:2] != size and self._resize is not None:
+            image = self._resize.apply(image, self._view)
         if image.shape[:2] != size:
             raise ValueError(
                 f"invalid image of camera {self.name!r}: expected {size[0]} x {size[1]} pixels, got {image.shape[0]} x "

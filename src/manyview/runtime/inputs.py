@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .frame_stack import append_frame
-from .image_resize import resize_image
 from .spec import MASK, PolicySpec, VectorSpec, ViewSpec
 
 Observation = Mapping[str, NDArray[Any] | None]
@@ -110,8 +109,7 @@ def _read_image(image: Any, view: ViewSpec, spec: PolicySpec) -> NDArray[np.uint
             f"invalid image of view {view.name!r}: expected the shape {expected}, got {list(image.shape)}{hint}"
         )
     if not is_sized and spec.resize is not None:
-        for size in spec.resize.sizes:
-            image = resize_image(image, size, spec.resize.aspect)
+        image = spec.resize.apply(image, view)
     frame: NDArray[np.uint8] = image[None]
     return frame
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
-
-from .image_resize import Aspect
 
 Observation = Mapping[str, NDArray[Any] | None]
 """An image [H, W, C] per view, None if it is masked, and a float32 array [size] per state vector."""
@@ -34,12 +33,9 @@ class VectorLike(Protocol):
 
 
 class ResizeLike(Protocol):
-    """Resizing of camera images: to squares of these sizes in pixels, one after another."""
+    """Resizing of a camera's images to the size of its view."""
 
-    @property
-    def sizes(self) -> Sequence[int]: ...
-    @property
-    def aspect(self) -> Aspect: ...
+    def apply(self, image: NDArray[np.uint8], view: Any) -> NDArray[np.uint8]: ...
 
 
 class SpecLike(Protocol):

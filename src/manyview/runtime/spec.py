@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .image_resize import Aspect
+from .image_resize import Aspect, resize_image
 
 MASK = "mask"
 """Name of the mask of present views, in observations and among the network's inputs."""
@@ -20,6 +20,8 @@ ACTIONS = "actions"
 MEMORY, NEXT_MEMORY = "memory.", "next_memory."
 """Prefixes of the recurrent state among the network's inputs and outputs."""
 MAX_ENTRIES, MAX_NAME_CHARS, MAX_SIDE, MAX_CHANNELS, MAX_STACK, MAX_SIZE = 64, 100, 8_192, 64, 64, 65_536
+MAX_DISTORTION = 0.01
+"""Largest relative difference between the proportions of a camera and those in training, as of rounded sizes."""
 MAX_OBSERVATION_BYTES = 2**30
 """Upper limit of the stacked frames of one observation."""
 Kind = Literal["uint8", "float32", "bool", "int64"]
@@ -33,6 +35,8 @@ class ViewSpec:
     height: int
     width: int
     channels: int
+    camera_size: tuple[int, int] | None = None
+    """Height and width of the camera's images in training, before resizing; None if unknown."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -84,6 +88,26 @@ class Resize:
 
     sizes: tuple[int, ...]
     aspect: Aspect = "crop"
+
+    def apply(self, image: NDArray[np.uint8], view: ViewSpec) -> NDArray[np.uint8]:
+        """Return a camera's image [H, W, C] as the network takes it.
+
+        Raises `ValueError` if it shows another part of the scene than in training: other proportions, or fewer pixels
+        than the view has.
+        """
+        height, width = image.shape[:2]
+        expected = view.camera_size
+        if expected is not None and (height, width) != expected:
+            is_similar = abs(height * expected[1] - width * expected[0]) <= MAX_DISTORTION * height * expected[1]
+            if not is_similar or min(height, width) < min(view.height, view.width):
+                raise ValueError(
+                    f"invalid image of view {view.name!r}: expected {expected[0]} x {expected[1]} pixels as in "
+                    f"training, or the same proportions and at least {view.height} x {view.width}, got "
+                    f"{height} x {width}"
+                )
+        for size in self.sizes:
+            image = resize_image(image, size, self.aspect)
+        return image
 
 
 @dataclass(frozen=True)
@@ -202,7 +226,13 @@ def _read_view(value: Any, name: str) -> ViewSpec:
         _read_int(fields["height"], f"{name}.height", MAX_SIDE),
         _read_int(fields["width"], f"{name}.width", MAX_SIDE),
         _read_int(fields["channels"], f"{name}.channels", MAX_CHANNELS),
+        None if fields["camera_size"] is None else _read_size(fields, name),
     )
+
+
+def _read_size(fields: Mapping[str, Any], name: str) -> tuple[int, int]:
+    height, width = _read_list(fields, "camera_size", 2, 2)
+    return _read_int(height, f"{name}.camera_size", MAX_SIDE), _read_int(width, f"{name}.camera_size", MAX_SIDE)
 
 
 def _read_vectors(fields: Mapping[str, Any], name: str) -> tuple[VectorSpec, ...]:

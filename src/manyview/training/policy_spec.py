@@ -23,7 +23,9 @@ def build_policy_spec(shapes: Shapes, env: Any) -> PolicySpec:
     sizes = metadata.get("resize_sizes") or ()
     control_hz = metadata.get("control_hz", metadata.get("render_fps"))
     return PolicySpec(
-        views=tuple(ViewSpec(view.name, *view.shape) for view in shapes.cameras),
+        views=tuple(
+            ViewSpec(view.name, *view.shape, metadata.get("camera_sizes", {}).get(view.name)) for view in shapes.cameras
+        ),
         vectors=tuple(VectorSpec(vector.name, vector.size) for vector in shapes.state_vectors),
         frame_stack=shapes.frame_stack,
         vector_stack=shapes.state_stack,

@@ -317,7 +317,7 @@ def test_a_run_of_an_earlier_version_builds_its_environment(robot_run: Path, tmp
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("views", [{"name": "front", "height": 10**9, "width": 10**9, "channels": 3}]),
+        ("views", [{"name": "front", "height": 10**9, "width": 10**9, "channels": 3, "camera_size": None}]),
         ("views", []),
         ("frame_stack", 2),
         ("frame_stack", True),

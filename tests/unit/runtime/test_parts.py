@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyview.runtime import ActionLimits, CapturedFrame
+from manyview.runtime import ActionLimits, CapturedFrame, Resize, ViewSpec
 from manyview.runtime.action_gate import ActionGate
 from manyview.runtime.cameras import CameraFeed
-from tests.support.virtual_clock import FakeResize, FakeView, VirtualClock
+from tests.support.virtual_clock import FakeView, VirtualClock
 
 
-def open_feed(clock: VirtualClock, read: Any, resize: FakeResize | None = None) -> CameraFeed:
+def open_feed(clock: VirtualClock, read: Any, resize: Resize | None = None) -> CameraFeed:
     feed = CameraFeed(FakeView("front"), read, resize=resize, interval_s=0.01, clock=clock)
     clock.sleep(0.001)
     return feed
@@ -51,8 +51,22 @@ def test_a_frame_is_a_copy_of_the_memory_of_the_driver() -> None:
     assert (frame.image == make_image()).all()
 
 
+@pytest.mark.parametrize("size", [(48, 64), (96, 128), (24, 32), (480, 638)])
+def test_images_with_the_proportions_of_the_training_are_resized(size: tuple[int, int]) -> None:
+    view = ViewSpec("front", 8, 8, 3, (48, 64))
+    assert Resize((8,)).apply(np.zeros((*size, 3), np.uint8), view).shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize("size", [(64, 48), (64, 64), (48, 66), (6, 8)])
+def test_images_that_show_another_part_of_the_scene_are_an_error(size: tuple[int, int]) -> None:
+    view, image = ViewSpec("front", 8, 8, 3, (48, 64)), np.zeros((*size, 3), np.uint8)
+    with pytest.raises(ValueError, match=rf"'front': expected 48 x 64 pixels .*, got {size[0]} x {size[1]}$"):
+        Resize((8,)).apply(image, view)
+    assert Resize((8,)).apply(image, ViewSpec("front", 8, 8, 3)).shape == (8, 8, 3)  # unknown: any size
+
+
 def test_images_are_resized_only_if_the_training_did() -> None:
-    resized = open_feed(VirtualClock(), lambda: make_image(16), FakeResize()).newest
+    resized = open_feed(VirtualClock(), lambda: make_image(16), Resize((8,))).newest
     assert resized is not None
     assert resized.image.shape == (8, 8, 3)
     feed = open_feed(VirtualClock(), lambda: make_image(16))

@@ -14,7 +14,7 @@ from manyview.runtime.policy_file import MAX_SPEC_BYTES, PolicyFile, parse_polic
 
 MODEL = b"not a model"
 SPEC = PolicySpec(
-    views=(ViewSpec("front", 16, 24, 3), ViewSpec("wrist", 16, 24, 3)),
+    views=(ViewSpec("front", 16, 24, 3, (480, 640)), ViewSpec("wrist", 16, 24, 3)),
     vectors=(VectorSpec("joints", 7),),
     frame_stack=3,
     vector_stack=2,
@@ -54,7 +54,7 @@ def put(*path: str | int, value: Any) -> Callable[[Any], None]:
 
 
 def view(**changes: Any) -> dict[str, Any]:
-    return {"name": "front", "height": 16, "width": 24, "channels": 3, **changes}
+    return {"name": "front", "height": 16, "width": 24, "channels": 3, "camera_size": [48, 64], **changes}
 
 
 HOSTILE = [
@@ -88,6 +88,9 @@ HOSTILE = [
     put("spec", "views", 0, value=view(name="")),
     put("spec", "views", 0, value=view(name="a" * 101)),
     put("spec", "views", 0, value=view(extra=1)),
+    put("spec", "views", 0, value=view(camera_size=[48])),
+    put("spec", "views", 0, value=view(camera_size=[48, 10**9])),
+    put("spec", "views", 0, value=view(camera_size="48x64")),
     put("spec", "frame_stack", value=65),
     put("spec", "frame_stack", value=None),
     put("spec", "vector_stack", value=0),

@@ -105,6 +105,7 @@ class MultiView(gym.Wrapper[Observation, Any, Any, Any]):
             "aspect": aspect,
             "action_bounds": self._action_bounds,
             "resize_sizes": () if image_size is None else (image_size,),
+            "camera_sizes": {name: reader.shape[:2] for name, reader in self._readers.items()},
         }
         self.observation_space = make_observation_space(self.views, vectors=self.state_vectors)
         self.counts = {f"camera_failures/{name}": 0 for name in self._readers}

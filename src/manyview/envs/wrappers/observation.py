@@ -107,6 +107,7 @@ class ResizeViews(TransformViews):
         super().__init__(env, [replace(view, height=size, width=size) for view in get_views(env)])
         self._size, self._aspect = size, env.metadata.get("aspect", "crop")
         check_resize(size, self._aspect)
+        self.metadata.setdefault("camera_sizes", {view.name: view.shape[:2] for view in get_views(env)})
         self.metadata["resize_sizes"] = (*env.metadata.get("resize_sizes", ()), size)
 
     def transform(self, observation: Observation) -> Observation:
