@@ -77,8 +77,9 @@ def check_same_settings(before: PlainMapping, now: PlainMapping) -> None:
     differences = [change for change in compare_leaves(before, now) if change[0] not in MACHINE_SETTINGS]
     if differences:
         listing = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in differences)
-        only_length = [name for name, _, _ in differences] == ["schedule.frames"]
-        remedy = "Train on with `manyview extend`" if only_length else "Resume with the same settings"
+        name, was, is_ = differences[0]
+        longer = len(differences) == 1 and name == "schedule.frames" and is_ > was
+        remedy = "Train on with `manyview extend`" if longer else "Resume with the same settings"
         raise ValueError(
             f"the directory holds a run with other settings: {listing}. {remedy}, or start again with --fresh or in "
             "another directory with --out"

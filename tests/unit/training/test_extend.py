@@ -107,6 +107,8 @@ def test_another_length_is_named_as_what_it_is(tmp_path: Path) -> None:
     run(short_run(), folder)
     with pytest.raises(ValueError, match=r"schedule.frames was 60, now 90. Train on with `manyview extend`"):
         run(with_length(short_run(), 90), folder)
+    with pytest.raises(ValueError, match=r"schedule.frames was 60, now 30. Resume with the same settings"):
+        run(with_length(short_run(), 30), folder)
 
 
 def test_a_run_can_start_from_the_weights_of_another(tmp_path: Path) -> None:
