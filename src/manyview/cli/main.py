@@ -79,7 +79,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     except CommandFailedError as failed:
         return failed.status
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # before the subcommand handles it, as while torch is imported
+        print_line("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _is_reader_gone():  # for example `manyview tasks | head`

@@ -69,6 +69,17 @@ sys.exit(start())
     assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "")
 
 
+def test_ctrl_c_while_a_subcommand_is_loaded_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("manyview.cli.main.load_command", interrupt)
+    assert main(["tasks"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_the_console_script_is_the_entry_point_that_catches_it() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {"manyview": "manyview.__main__:start"}
