@@ -38,13 +38,16 @@ def write_curves(
         (styles[g.label], f"{g.label} ({format_count(len(g.evaluated), 'seed')})") for g in groups if g.evaluated
     ]
     yield make_element("h3", task)
-    yield draw_legend(entries, [(mark.number, f"{rows[mark.number - 1].method}, published") for mark in shown])
-    yield make_element(
-        "div",
-        _draw_returns(task, [g.curves for g in groups], styles, "frames", shown),
-        _draw_returns(task, [g.timed_curves for g in groups], styles, "seconds", ()),
-        class_="grid",
-    )
+    if entries:
+        yield draw_legend(entries, [(mark.number, f"{rows[mark.number - 1].method}, published") for mark in shown])
+        yield make_element(
+            "div",
+            _draw_returns(task, [g.curves for g in groups], styles, "frames", shown),
+            _draw_returns(task, [g.timed_curves for g in groups], styles, "seconds", ()),
+            class_="grid",
+        )
+    else:
+        yield make_element("p", "No run has been evaluated yet.")
     if rows:
         yield make_table(
             f"Published results on {task}. Numbers are those of the marks in the chart.",

@@ -62,7 +62,7 @@ def list_best_cells(ranking: Ranking) -> list[object]:
         return [ranking.task, "-", "-", "-", "-"]
     best = ranking.methods[0]
     clear = ("yes" if ranking.is_clear else "no") if ranking.rivals else "the only method"
-    return [ranking.task, best.label, format_with_interval(best.mean), len(best.scores), clear]
+    return [ranking.task, wrap_cell(best.label), format_with_interval(best.mean), len(best.scores), clear]
 
 
 def describe_ranking(ranking: Ranking) -> str:
