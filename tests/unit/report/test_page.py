@@ -216,6 +216,12 @@ def test_a_run_without_evaluations_is_counted_but_has_no_score() -> None:
     assert "simulator frames" not in page.text
 
 
+def test_a_seed_that_is_included_twice_is_named() -> None:
+    warning = "m: seed 1 is included more than once"
+    assert warning in build([material([1.0, 2.0]), material([1.0, 3.0], name="copy"), material([1.0], seed=2)]).text
+    assert warning not in build([material([1.0, 2.0]), material([1.0, 3.0], seed=2)]).text
+
+
 def test_several_tasks_start_with_the_best_method_of_each() -> None:
     runs = [
         material([0.0, value], task=task, method=method, seed=seed)

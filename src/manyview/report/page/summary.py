@@ -54,6 +54,10 @@ def write_overview(rankings: Sequence[Ranking], groups: Sequence[MethodRuns]) ->
             METHOD_HEAD,
             map(list_method_cells, methods),
         )
+        for group in methods:
+            for seed in group.curves.duplicate_seeds:
+                text = f"{group.label}: seed {seed} is included more than once. Its runs are not independent."
+                yield make_element("p", text, class_="bad")
 
 
 def list_best_cells(ranking: Ranking) -> list[object]:
