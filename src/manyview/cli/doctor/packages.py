@@ -20,6 +20,9 @@ class KnownBadVersions:
 
 DMC_PIN = 'pip install "dm-control==1.0.49" "mujoco==3.16.0"'
 
+# What packages of an extra pin themselves, so that `pip` replaces the installed version.
+REPLACED = {"rllib": ("gymnasium", "==1.2.2")}
+
 COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, "<": lt, ">": gt}
 
 # In order of importance: of several with the same fix, only the first is reported.
@@ -75,6 +78,10 @@ def _check_extra(name: str, extra: Extra, machine: MachineInfo) -> Finding:
         return Finding(f"extra {name}", "ok", found)
     if _is_in_conflict(extra, machine):
         return Finding(f"extra {name}", "note", f"{found}. Use another virtual environment for it")
+    package, specifier = REPLACED.get(name, ("", ""))
+    if package in machine.versions and not _fits(package, specifier, machine):
+        found += f". It replaces {package} {machine.versions[package]} by {specifier.removeprefix('==')}: prefer "
+        found += "another virtual environment"
     return Finding(f"extra {name}", "note", found, f'pip install "manyview[{name}]"')
 
 

@@ -69,6 +69,17 @@ def test_an_extra_in_conflict_with_an_installed_one_needs_another_environment() 
     assert (finding.found, finding.fix) == (f"{needed}. Use another virtual environment for it", None)
 
 
+def test_an_extra_that_replaces_an_installed_version_says_so() -> None:
+    machine = replace(HEALTHY, extras={"rllib": Extra({"ray": ">=2.60"})})
+    (finding,) = check_extras(replace(machine, versions={"gymnasium": "1.4.0"}))
+    assert finding.fix == 'pip install "manyview[rllib]"'
+    assert finding.found == (
+        "ray not installed. It replaces gymnasium 1.4.0 by 1.2.2: prefer another virtual environment"
+    )
+    (finding,) = check_extras(replace(machine, versions={"gymnasium": "1.2.2"}))
+    assert finding.found == "ray not installed"
+
+
 def test_the_extras_are_those_of_the_metadata() -> None:
     """So a new extra has a row of its own as soon as it is declared."""
     project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
