@@ -9,6 +9,8 @@ from manyview.utils.distributed import all_reduce_sum
 
 RewardScale = Literal["raw", "std", "centered"]
 MIN_STD = 1e-4
+ROUNDING = 1e-6
+"""Largest relative spread of rewards that are equal but for rounding in float32."""
 MAX_NORMALIZED = 10.0
 """Bound of normalized state vectors, in standard deviations: a fault of a sensor stays bounded."""
 
@@ -53,6 +55,8 @@ class RunningMoments(nn.Module):
             return reward
         # A spread below 1 % of the mean, or below MIN_STD, is rounding and must not be amplified.
         spread = self.std.clamp(min=(0.01 * self.mean.abs()).clamp(min=MIN_STD))
+        # Equal rewards have no scale. On a toy with few images, an evaluation's states may differ all the same.
+        spread = torch.where(self.std > ROUNDING * self.mean.abs().clamp(min=1), spread, 0.0)
         return self.divide(reward - self.mean if mode == "centered" else reward, spread)
 
     @property

@@ -43,10 +43,10 @@ def test_stable_baselines_learns_the_toys_with_mem(task: str, agent: str) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("framework", "most_without"), [("sb3", 1), ("torchrl", 2)])
-def test_the_bonus_solves_the_deep_sea(framework: str, most_without: int) -> None:
+@pytest.mark.parametrize(("agent", "most_without"), [("sb3 ppo", 1), ("torchrl ppo", 2)])
+def test_the_bonus_solves_the_deep_sea(agent: str, most_without: int) -> None:
     """A few seeds of `python -m experiments.adapters`, as it recorded them."""
-    with_bonus = [run(framework, "mem", seed).solved_at_frame for seed in range(1, 5)]
-    without = [run(framework, "none", seed).solved_at_frame for seed in range(1, 5)]
+    with_bonus = [run(agent, "mem", seed).solved_at_frame for seed in range(1, 5)]
+    without = [run(agent, "none", seed).solved_at_frame for seed in range(1, 5)]
     assert sum(frame is not None for frame in with_bonus) >= 3
     assert sum(frame is not None for frame in without) <= most_without

@@ -219,6 +219,15 @@ def test_a_scale_of_equal_rewards_does_not_explode() -> None:
     assert small_mem(reward_scale="std").compute_reward(random_features(2, 4, 16)).max() <= 101
 
 
+@pytest.mark.parametrize("scale", ["std", "centered"])
+def test_equal_rewards_do_not_amplify_those_of_other_states(scale: str) -> None:
+    """On a toy all states of the last batch may have a duplicate, and r̂ of 0; a video shows others."""
+    mem, features = small_mem(reward_scale=scale), random_features(64, 4, 16)
+    duplicates = Features(*(part[:1].expand_as(part) for part in features))
+    assert (mem.compute_reward(duplicates) == 0).all()
+    assert mem.eval().compute_reward(features).equal(small_mem().eval().compute_reward(features))
+
+
 def test_rewards_of_different_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\[4, 1\] and \[4\]"):
         total_reward(torch.zeros(4, 1), torch.zeros(4), 0.1)
