@@ -3,6 +3,7 @@
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,7 +16,7 @@ TRUNKS: dict[Trunk, Convolutions] = {
     "paper": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
     "small": ((16, 4, 3), (32, 3, 2), (32, 3, 1)),  # reaches the border of 40 and 64 pixels; see _get_convolutions
     "tiny": ((16, 3, 2), (16, 3, 2)),
-    "tiny_diff": ((16, 3, 2), (16, 3, 2)),  # of `FrameDifferences`
+    "tiny_diff": ((16, 3, 2), (16, 3, 2)),  # the first is a `DifferenceConv2d`
     "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),  # Mnih et al. (2015)
     "impala": ((16, 3, 2), (32, 3, 2), (32, 3, 2)),  # Espeholt et al. (2018)
     "impala_half": ((8, 3, 2), (16, 3, 2), (16, 3, 2)),
@@ -30,16 +31,24 @@ FRAME_CHANNELS = 3
 """Channels of a frame whose differences are taken; gray frames cannot be told from colors in a stack."""
 
 
-class FrameDifferences(nn.Module):
-    """Replace every frame of a stack but the newest by its scaled difference to the next newer frame.
+class DifferenceConv2d(nn.Conv2d):
+    """Convolution of a stack in which each frame but the newest is replaced by the scaled change to the next one.
 
-    Between two frames few pixels change, and little; unscaled, the convolutions learn slowly from them.
+    Between two frames few pixels change, and little; unscaled, a convolution learns slowly from them. The changes are
+    linear in the frames, so they are taken of the weights: of the images they would take a tenth of an update.
     """
 
     def forward(self, images: Tensor) -> Tensor:
-        frames = images.unflatten(1, (-1, FRAME_CHANNELS))  # [N, frames, 3, H, W], oldest first
-        differences = (frames[:, 1:] - frames[:, :-1]) * DIFFERENCE_SCALE
-        return torch.cat([differences, frames[:, -1:]], dim=1).flatten(1, 2)
+        # In float32 also under autocast: bfloat16 would round the frames before they are subtracted.
+        with torch.autocast(images.device.type, enabled=False):
+            return F.conv2d(images.float(), self.compute_frame_weight(), self.bias, self.stride)
+
+    def compute_frame_weight(self) -> Tensor:
+        """Return the weight [filters, C, kernel, kernel] that has on frames the effect of `weight` on changes."""
+        of_changes = DIFFERENCE_SCALE * self.weight[:, :-FRAME_CHANNELS]
+        of_newest = self.weight[:, -FRAME_CHANNELS:]
+        later = torch.cat([torch.zeros_like(of_newest), of_changes], dim=1)
+        return later - torch.cat([of_changes, -of_newest], dim=1)
 
 
 class ResidualBlock(nn.Sequential):
@@ -67,7 +76,7 @@ def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequ
             f"the trunk 'tiny_diff' needs frames of {FRAME_CHANNELS} channels: expected a multiple of {FRAME_CHANNELS} "
             f"channels, got {channels}. Use 'tiny'."
         )
-    layers: list[nn.Module] = [FrameDifferences()] if trunk == "tiny_diff" else []
+    layers: list[nn.Module] = []
     for index, (filters, kernel, stride) in enumerate(_get_convolutions(image_shape, trunk), start=1):
         if min(height, width) < kernel:
             raise ValueError(
@@ -79,7 +88,8 @@ def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequ
             layers += [nn.Conv2d(channels, filters, kernel, padding=padding), nn.MaxPool2d(kernel, stride, padding)]
             layers += [ResidualBlock(filters), ResidualBlock(filters)]
         else:
-            layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU(inplace=True)]
+            convolution = DifferenceConv2d if trunk == "tiny_diff" and index == 1 else nn.Conv2d
+            layers += [convolution(channels, filters, kernel, stride), nn.ReLU(inplace=True)]
         height, width = ((size + 2 * padding - kernel) // stride + 1 for size in (height, width))
         channels = filters
     if is_residual:

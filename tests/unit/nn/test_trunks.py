@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.nn.trunks import TRUNKS, FrameDifferences, ResidualBlock, Trunk, count_macs, init_orthogonal, make_trunk
+from manyview.nn.trunks import TRUNKS, DifferenceConv2d, ResidualBlock, Trunk, count_macs, init_orthogonal, make_trunk
 
 FEATURES: list[tuple[Trunk, int, int]] = [
     ("paper", 84, 35 * 35 * 32),
@@ -53,13 +53,24 @@ def test_area_keeps_at_most_4096_features_up_to_40_pixels(size: int) -> None:
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
-def test_frame_differences_keep_the_newest_frame_and_scale_the_changes(frames: int) -> None:
-    images = torch.rand(2, 3 * frames, 4, 5)
-    made = FrameDifferences()(images)
-    assert made.shape == images.shape
-    assert torch.equal(made[:, -3:], images[:, -3:])
-    for channel in range(3 * (frames - 1)):
-        assert torch.equal(made[:, channel], (images[:, channel + 3] - images[:, channel]) * 4)
+def test_difference_convolution_sees_the_newest_frame_and_the_scaled_changes(frames: int) -> None:
+    images = torch.rand(2, 3 * frames, 9, 8)
+    changes = (images[:, 3:] - images[:, :-3]) * 4
+    convolution = DifferenceConv2d(3 * frames, 5, 3, stride=2)
+    expected = F.conv2d(torch.cat([changes, images[:, -3:]], dim=1), convolution.weight, convolution.bias, stride=2)
+    torch.testing.assert_close(convolution(images), expected)
+    made, wanted = (torch.autograd.grad(output.sum(), convolution.weight) for output in (convolution(images), expected))
+    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_difference_convolution_sees_a_small_change_under_autocast() -> None:
+    """1 of 255 is less than bfloat16 resolves."""
+    before = torch.full((1, 3, 3, 3), 200 / 255)
+    images = torch.cat([before, before + 1 / 255], dim=1)
+    convolution = DifferenceConv2d(6, 5, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = convolution(images)
+    torch.testing.assert_close(made, convolution(images))
 
 
 def test_differences_of_frames_that_are_not_in_color_are_refused() -> None:
