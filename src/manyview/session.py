@@ -44,8 +44,7 @@ class TrainingSession(AbstractContextManager["TrainingSession"]):
         self.run_dir = run_dir
         self.stop_signal: int | None = None
         """Signal that stopped `run`; None if it ended otherwise."""
-        if address is not None and not config.scale.actors:
-            raise ValueError(f"--address needs actors: expected --actors of at least 1, got none for cluster {address}")
+        check_address(config, address)
         self._runner: Runner | None = None
         with ExitStack() as cleanup:
             cleanup.enter_context(exit_on_sigterm())
@@ -54,7 +53,7 @@ class TrainingSession(AbstractContextManager["TrainingSession"]):
                 self._connect(cleanup, config, address)
                 if run_dir.has_run and fresh:
                     run_dir.move_aside()
-                self._check_lock(run_dir)
+                _check_lock(run_dir)
                 self._train_distributed = partial(
                     _train_distributed, config, run_dir, loggers, accept_changes=accept_changes
                 )
@@ -97,18 +96,25 @@ class TrainingSession(AbstractContextManager["TrainingSession"]):
 
         return ActorLearnerTrainer(config)
 
-    def _check_lock(self, run_dir: RunDir) -> None:
-        """Raise `FileExistsError` if another process trains in the directory; create it otherwise."""
-        from manyview.scale.shared_fs import retry_while_locked
-
-        retry_while_locked(run_dir.lock).close()
-
     def _connect(self, cleanup: ExitStack, config: RunConfig, address: str | None) -> None:
         from manyview.scale.cluster import check_resources, connect, count_cpus, count_gpus
 
         cleanup.enter_context(connect(address, cpus=count_cpus(config, spares=1)))
         cleanup.enter_context(exit_on_sigterm())  # Ray replaces the handler
         check_resources("the run", cpus=count_cpus(config), gpus=count_gpus(config))
+
+
+def check_address(config: RunConfig, address: str | None) -> None:
+    """Raise `ValueError` for a cluster that the run would not use."""
+    if address is not None and not config.scale.actors:
+        raise ValueError(f"--address needs actors: expected --actors of at least 1, got none for cluster {address}")
+
+
+def _check_lock(run_dir: RunDir) -> None:
+    """Raise `FileExistsError` if another process trains in the directory; create it otherwise."""
+    from manyview.scale.shared_fs import retry_while_locked
+
+    retry_while_locked(run_dir.lock).close()
 
 
 def _train_distributed(

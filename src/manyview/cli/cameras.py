@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, JsonFlag, OwnTaskOption, report_error
+from manyview.cli.arguments import EXIT_FAILED, JsonFlag, OwnTaskOption, report_error
 from manyview.deploy.camera_figure import draw_cameras, format_cameras
 from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, measure_cameras
 from manyview.envs.contract import ContractError, EnvError
@@ -63,8 +63,6 @@ def cameras(
     except (EnvError, ContractError) as error:
         print(error, file=sys.stderr)
         return EXIT_FAILED
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return report_error(error)
     if as_json:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_INTERRUPTED, OwnTaskOption, report_error
+from manyview.cli.arguments import OwnTaskOption, report_error
 from manyview.deploy.shared_run import write_shared_run
 from manyview.utils.text import print_line
 
@@ -32,8 +32,6 @@ def card(
     folder = run / "card" if out is None else out
     try:
         write_shared_run(run, folder, choice=checkpoint, own_task=own_task, log=log_progress)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return report_error(error)
     print_line(f"written to {folder}")

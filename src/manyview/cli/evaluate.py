@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, OwnTaskOption, report_error
+from manyview.cli.arguments import EXIT_FAILED, OwnTaskOption, report_error
 from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.suite import Levels
 from manyview.envs.visualization import check_video_file
@@ -68,8 +68,6 @@ def evaluate(
     except (EnvError, ContractError) as error:
         print(error, file=sys.stderr)
         return EXIT_FAILED
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return report_error(error)
     training_return = read_last_return(run, levels)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_INTERRUPTED, JsonFlag, OwnTaskOption, report_error
+from manyview.cli.arguments import JsonFlag, OwnTaskOption, report_error
 from manyview.deploy.export import Export, ExportFormat, export_policy
 from manyview.runtime.spec import TensorSpec
 from manyview.utils.text import print_line
@@ -34,8 +34,6 @@ def export(
         result = export_policy(
             run, out, file_format=file_format, checkpoint=checkpoint, own_task=own_task, log=_log_progress
         )
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return report_error(error)
     if as_json:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, OwnTaskOption, report_error
+from manyview.cli.arguments import EXIT_FAILED, OwnTaskOption, report_error
 from manyview.cli.card import log_progress
 from manyview.deploy.export_dataset import write_dataset
 from manyview.envs.contract import ContractError, EnvError
@@ -38,8 +38,6 @@ def export_dataset(
     except (EnvError, ContractError) as error:
         print_line(error, file=sys.stderr)
         return EXIT_FAILED
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return report_error(error)
     print_line(f"return       {format_mean(result.returns)}")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_INTERRUPTED, OwnTaskOption, report_error
+from manyview.cli.arguments import OwnTaskOption, report_error
 from manyview.cli.card import CheckpointOption, log_progress
 from manyview.deploy.hub import pull_run, push_run
 from manyview.utils.text import print_line
@@ -59,8 +59,6 @@ def hub(
             print_line(f"pushed to {address}")
         else:
             print_line(f"written to {pull_run(names[0], out, revision=revision, log=log_progress)}")
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return report_error(error)
     return 0

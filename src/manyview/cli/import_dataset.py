@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, report_error
+from manyview.cli.arguments import EXIT_FAILED, report_error
 from manyview.cli.card import log_progress
 from manyview.cli.settings import ConfigOption, MethodOption, PresetOption, SetOption
 from manyview.config.resolve import resolve_config
@@ -91,8 +91,6 @@ def import_dataset(
             task, method=method, preset=preset, file=config, views=views, assignments=list(chain(*set))
         )
         result = import_demonstrations(dataset, run_config, out, options=options, log=log_progress)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except EnvError as error:
         print_line(error, file=sys.stderr)
         return EXIT_FAILED

@@ -79,7 +79,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     except CommandFailedError as failed:
         return failed.status
-    except KeyboardInterrupt:  # before the subcommand handles it, as while torch is imported
+    except KeyboardInterrupt:
         print_line("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except OSError as error:

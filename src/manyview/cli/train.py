@@ -23,6 +23,7 @@ from manyview.cli.settings import (
 from manyview.cli.training import report_invalid_run, train_in_terminal
 from manyview.config.overrides import to_plain
 from manyview.config.resolve import resolve_config
+from manyview.session import check_address
 from manyview.training import RunDir
 from manyview.training.dry_run import RunEstimate, estimate_run, find_obstacle, format_estimate
 from manyview.training.run_dir import default_run_path
@@ -127,6 +128,7 @@ def train(
         )
         run_dir = RunDir(out or default_run_path(run_config))
         run_dir.check_path()
+        check_address(run_config, address)
         estimate = estimate_run(run_config) if dry_run else None
     if estimate is not None:
         # The machines of a cluster check their own memory.

@@ -88,6 +88,11 @@ def import_demonstrations(
         for episode in dataset.iter_episodes(mapping.columns, cameras):
             importer.add_episode(episode)
             log(f"episode {episode.index + 1} of {dataset.info.num_episodes}: {format_count(episode.length, 'frame')}")
+        if options.rewards == "final" and not importer.total_reward:
+            raise DatasetError(
+                "no reward would remain: with --rewards final it is that of each last action, and no episode has ended "
+                f"by termination, as {TERMINATED}, {DONE} and --ends {options.ends} say"
+            )
         info = dataset.info
         manifest = writer.close(
             {
@@ -236,11 +241,6 @@ def _to_rows(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _check_outcomes(info: DatasetInfo, options: ImportOptions) -> None:
-    if options.rewards == "final" and options.ends == "timeout" and TERMINATED not in info.features:
-        raise DatasetError(
-            "no reward would remain: expected --ends termination with --rewards final, got --ends timeout, which "
-            "leaves out the last action of every episode"
-        )
     if options.rewards == "recorded" and REWARD not in info.features:
         raise DatasetError(
             f"the dataset has no rewards: expected the column {REWARD}, got {', '.join(info.features)}. If every "

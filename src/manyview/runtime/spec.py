@@ -220,7 +220,9 @@ def _read_name(value: Any, name: str) -> str:
 
 
 def _read_view(value: Any, name: str) -> ViewSpec:
-    fields = read_object(value, name, ViewSpec.__dataclass_fields__)
+    # The spec of a run that began before 0.1.0 has no camera size.
+    known = {"camera_size": None, **value} if isinstance(value, Mapping) else value
+    fields = read_object(known, name, ViewSpec.__dataclass_fields__)
     return ViewSpec(
         _read_name(fields["name"], f"{name}.name"),
         _read_int(fields["height"], f"{name}.height", MAX_SIDE),

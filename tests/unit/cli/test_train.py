@@ -106,6 +106,9 @@ def test_a_dry_run_says_that_the_run_will_be_refused(tmp_path: Path, capsys: pyt
     cluster = ["--actors", "2", "--address", "ray://cluster:10001", "--set", *SHORT, too_large]
     assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", *cluster]) == 0
     assert "will be refused" not in capsys.readouterr().out  # its machines have other memory
+    alone = ["--address", "ray://cluster:10001", "--set", *SHORT, too_large]
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", *alone]) == 2
+    assert capsys.readouterr().err.startswith("--address needs actors: ")
 
 
 def test_a_cluster_that_is_too_small_for_the_learners_is_refused_in_a_line(

@@ -37,6 +37,7 @@ COMPOSITIONS: dict[str, RunConfig] = {
     "sac, curl": short_run("sac+curl", replay={"augmentation": "crop"}),
     "sac, dribo, all cameras": short_run("sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}),
     "drqv2, mad": short_run("drqv2+mad"),
+    "sac, frame differences": short_run("sac+none", representation={"trunk": "tiny_diff"}),
     "ppo, drac": short_rollouts("ppo+drac"),
     "ppo, mem, flip": short_rollouts("ppo+mem", env={"augmented_view": "flip"}),
 }

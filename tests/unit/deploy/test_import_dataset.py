@@ -126,8 +126,12 @@ def test_rewards_may_be_that_of_a_success(tmp_path: Path) -> None:
 
 
 def test_rewards_of_a_success_that_no_transition_would_have_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="no reward would remain: expected --ends termination with --rewards final"):
+    with pytest.raises(DatasetError, match=r"no reward would remain: .* and --ends timeout say"):
         run_import(folder, robot_config(), tmp_path / "out", rewards="final", ends="timeout")
+    edit_table(folder / DATA, **{"next.done": [False] * 13})
+    with pytest.raises(DatasetError, match=r"no reward would remain: .* no episode has ended by termination"):
+        run_import(folder, robot_config(), tmp_path / "out", rewards="final")
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_end_in_the_middle_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from manyview.mem import MEM, BetaSchedule, Features, MEMConfig, total_reward
 from manyview.mem.diagnostics import count_different, effective_rank
+from manyview.nn.normalization import RunningMoments
 from tests.support.mem import NAMES, images, random_features, random_mask, small_mem
 
 
@@ -215,8 +216,10 @@ def test_scales_that_have_measured_nothing_change_nothing(scale: dict[str, Any])
     assert small_mem(**scale).eval().compute_reward(features).equal(small_mem().compute_reward(features))
 
 
-def test_a_scale_of_equal_rewards_does_not_explode() -> None:
-    assert small_mem(reward_scale="std").compute_reward(random_features(2, 4, 16)).max() <= 101
+def test_a_spread_far_below_the_mean_counts_as_a_hundredth_of_it() -> None:
+    moments, rewards = RunningMoments(1), torch.tensor([1.0, 1.001])
+    moments.update(rewards[:, None])
+    assert moments.scale_reward(rewards, "std").max().item() == pytest.approx(100, rel=0.01)
 
 
 @pytest.mark.parametrize("scale", ["std", "centered"])

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,15 @@ HOSTILE = [
     put("inputs", value=[]),
     put("outputs", 0, "name", value="other"),
 ]
+
+
+def test_a_view_without_a_camera_size_is_that_of_an_earlier_run() -> None:
+    plain = json.loads(json.dumps(CONTENTS.to_plain()))["spec"]
+    expected = PolicySpec.from_plain(plain)
+    for part in plain["views"]:
+        del part["camera_size"]
+    views = tuple(replace(view, camera_size=None) for view in expected.views)
+    assert PolicySpec.from_plain(plain) == replace(expected, views=views)
 
 
 @pytest.mark.parametrize("change", HOSTILE, ids=lambda change: change.__name__)

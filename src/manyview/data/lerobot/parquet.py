@@ -47,8 +47,9 @@ def read_columns(path: Path, name: str, sizes: Mapping[str, int], *, max_rows: i
                 if (count := schema.names.count(column)) != 1:
                     raise DatasetError(f"{name} has column {column} {count} times: expected once, as the metadata says")
                 _check_type(arrow, schema.field(column).type, name, column)
-            _check_metadata(table.metadata, schema, name, sizes, max_rows)
-            columns = table.read(columns=list(sizes), use_threads=False)
+            leaves = _check_metadata(table.metadata, schema, name, sizes, max_rows)
+            # By index: a field of a nested column may have the path of a feature, such as `observation.state`.
+            columns = table.reader.read_all(column_indices=leaves, use_threads=False)
             return {column: _to_array(columns.column(column), name, column, size) for column, size in sizes.items()}
     except DatasetError:
         raise
@@ -56,8 +57,8 @@ def read_columns(path: Path, name: str, sizes: Mapping[str, int], *, max_rows: i
         raise DatasetError(f"{name} cannot be read: {sanitize_text(error, max_chars=200)}") from None
 
 
-def _check_metadata(metadata: Any, schema: Any, name: str, sizes: Mapping[str, int], max_rows: int) -> None:
-    """Check the declared sizes before any column is decompressed."""
+def _check_metadata(metadata: Any, schema: Any, name: str, sizes: Mapping[str, int], max_rows: int) -> list[int]:
+    """Check the declared sizes before any column is decompressed; return the Parquet columns of `sizes`."""
     # By position: a path such as `action.list.element` may have any names after that of its column, which has dots too.
     owners = [field.name for field in schema for _ in range(_count_leaves(field.type))]
     if len(owners) != metadata.num_columns:
@@ -75,6 +76,7 @@ def _check_metadata(metadata: Any, schema: Any, name: str, sizes: Mapping[str, i
                     f"{name}: column {feature} has too many values: expected {sizes[feature]} in each of "
                     f"{rows.num_rows:,} rows, got {column.num_values:,}"
                 )
+    return [index for index, feature in enumerate(owners) if feature in sizes]
 
 
 def _count_leaves(kind: Any) -> int:

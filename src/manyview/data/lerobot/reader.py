@@ -174,13 +174,12 @@ class LeRobotDataset:
 
     def _read_data(self, place: tuple[int, int], sizes: Mapping[str, int]) -> _DataFile:
         """Return the columns of a data file; the newest one stays in memory."""
-        data = self._data
-        if data is None or data.place != place or data.columns.keys() != sizes.keys():
+        if self._data is None or self._data.place != place or self._data.columns.keys() != sizes.keys():
             self._data = None  # two files need not fit into memory
             name = _format_data_path(place)
             columns = read_columns(self.folder / name, name, sizes, max_rows=self.info.num_frames)
-            data = self._data = _DataFile(place, columns, np.argsort(columns["episode_index"], kind="stable"))
-        return data
+            self._data = _DataFile(place, columns, np.argsort(columns["episode_index"], kind="stable"))
+        return self._data
 
     def _read_images(self, ref: _EpisodeRef, camera: str) -> Iterator[Image]:
         chunk, file, start = ref.videos[camera]

@@ -148,7 +148,8 @@ class VideoWriter:
         self._process.communicate()  # closes the pipe
         with self._errors:
             if self._process.returncode != 0:
-                raise OSError(f"{self._path.name} cannot be written: {_read_reason(self._errors)}")
+                reason = _read_reason(self._errors) or f"ffmpeg ended with status {self._process.returncode}"
+                raise OSError(f"{self._path.name} cannot be written: {reason}")
 
 
 def _read_reason(errors: IO[bytes]) -> str:

@@ -50,7 +50,7 @@ def write_curves(
         yield make_element("p", "No run has been evaluated yet.")
     if rows:
         yield make_table(
-            f"Published results on {task}. Numbers are those of the marks in the chart.",
+            f"Published results on {task}." + (" Numbers are those of the marks in the chart." if entries else ""),
             ("number", "method", "frames", "mean return", "seeds", "views", "source"),
             (
                 [

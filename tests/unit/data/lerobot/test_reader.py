@@ -272,6 +272,21 @@ def test_what_is_spoiled_is_refused_in_one_line(folder: Path, name: str) -> None
     assert len(str(raised.value)) < 700
 
 
+def test_a_nested_column_with_the_path_of_a_feature_is_not_decompressed(folder: Path) -> None:
+    expected = read_all(folder)
+    noise = np.random.default_rng(0).random((sum(LENGTHS), 100))
+    edit_table(folder / DATA, observation=pa.array([{"state": row.tolist()} for row in noise]))
+    nested = pq.ParquetFile(folder / DATA).metadata.row_group(0).column(len(pq.read_schema(folder / DATA)) - 1)
+    assert nested.path_in_schema.startswith("observation.state")
+    content = bytearray((folder / DATA).read_bytes())
+    start = nested.dictionary_page_offset
+    content[start : start + nested.total_compressed_size] = bytes(nested.total_compressed_size)
+    (folder / DATA).write_bytes(content)  # reading this column would fail
+    for (columns, _), (expected_columns, _) in zip(read_all(folder), expected, strict=True):
+        for name, values in expected_columns.items():
+            np.testing.assert_array_equal(columns[name], values)
+
+
 def test_a_folder_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(DatasetError, match="expected the folder of a dataset"):
