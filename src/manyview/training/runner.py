@@ -19,13 +19,7 @@ from manyview.training.checkpoint import RunnerState
 from manyview.training.checkpoint_manager import CheckpointManager
 from manyview.training.compute import configure_torch
 from manyview.training.evaluation import Evaluator
-from manyview.training.loggers import (
-    JsonLinesLogger,
-    Logger,
-    LoggerCollection,
-    RecordKind,
-    to_floats,
-)
+from manyview.training.loggers import JsonLinesLogger, Logger, LoggerCollection, RecordKind, to_floats
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.on_policy import OnPolicyTrainer
 from manyview.training.resume import check_run_dir, restore_trainer

@@ -87,6 +87,11 @@ def make(method: str, **overrides: Any) -> RunConfig:
             {"bonus": {"reward_frames": "clean"}},
             "bonus.reward_frames: expected None for ppo, .*, got cl",
         ),
+        (
+            "sac+mem",
+            {"bonus": {"bank": 64}, "replay": {"augmentation": "shift"}},
+            "bonus.bank: expected 0 with frames that replay.augmentation=shift changes, got 64. Set .*=clean",
+        ),
         ("ppo+mem", {"bonus": {"search": "buffer"}}, "bonus.search: expected batch for ppo, .*, got buffer"),
         ("ppo+re3", {"bonus": {"search": "batch"}}, "bonus.search: expected buffer for ppo, .*, got batch"),
         ("ppo+re3", {"bonus": {"max_rows": 99}}, "bonus.max_rows: expected None for ppo, .*, got 99"),

@@ -124,6 +124,13 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
                 name,
                 "expected None or augmented with replay.augmentation=crop, whose images have another size, got clean",
             )
+        if self.bank and is_shared and frames != "clean" and run.replay.augmentation != "none":
+            # Each batch has a shift of its own, which changes features more than another state does.
+            raise SettingError(
+                "bank",
+                f"expected 0 with frames that replay.augmentation={run.replay.augmentation} changes, got {self.bank}. "
+                "Set bonus.reward_frames=clean or replay.augmentation=none",
+            )
 
 
 class MEMBonus(Bonus):
