@@ -76,11 +76,17 @@ def _find_version(package: str) -> str | None:
 
 def describe_commit() -> str | None:
     """Return the commit of the sources if they are a checkout, with `-dirty` if they were changed."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    # `git describe --dirty` would write the index, and a run killed meanwhile would leave its lock.
+    git = ["git", "-C", str(Path(__file__).parent), "--no-optional-locks"]
+    arguments = ("describe", "--always", "--abbrev=12", "--exclude=*"), ("status", "--porcelain", "-uno")
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None  # noqa: S603
+        commit, changes = (
+            subprocess.run([*git, *args], capture_output=True, text=True, check=True, timeout=10).stdout.strip()  # noqa: S603
+            for args in arguments
+        )
     except (OSError, subprocess.SubprocessError):
         return None
+    return f"{commit}-dirty" if commit and changes else commit or None
 
 
 def build_manifest(trainer: Trainer) -> dict[str, Any]:

@@ -1,0 +1,46 @@
+"""The commit in a run's manifest."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from manyview.training import manifest
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module in a checkout of its own, in the place of the library's."""
+    module = tmp_path / "module.py"
+    module.write_text("1\n")
+    identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
+    for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, timeout=30)  # noqa: S607
+    monkeypatch.setattr(manifest, "__file__", str(module))
+    return module
+
+
+def test_the_commit_says_whether_sources_were_changed(module: Path) -> None:
+    commit = manifest.describe_commit()
+    assert commit is not None
+    assert re.fullmatch("[0-9a-f]{12}", commit)
+    (module.parent / "new.py").write_text("1\n")
+    assert manifest.describe_commit() == commit  # an untracked file is no change
+    module.write_text("2\n")
+    assert manifest.describe_commit() == f"{commit}-dirty"
+
+
+def test_the_index_is_not_written(module: Path) -> None:
+    """A run killed meanwhile would leave the lock, and with it a checkout in which git refuses to work."""
+    index = module.parent / ".git" / "index"
+    os.utime(module, (0, 0))  # git would refresh the index
+    before = index.stat().st_mtime_ns
+    assert manifest.describe_commit() is not None
+    assert index.stat().st_mtime_ns == before
+
+
+def test_without_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "__file__", str(tmp_path / "module.py"))
+    assert manifest.describe_commit() is None
