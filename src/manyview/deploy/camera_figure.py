@@ -73,7 +73,8 @@ def _draw_faults(axes: Any, report: CameraReport) -> None:
         axes.set_visible(False)
         return
     means = [[report.fault_returns[camera, kind].mean() for kind in FAULT_KINDS] for camera in report.cameras]
-    best = max(report.returns[report.cameras].mean(), *(max(row) for row in means))
+    # From 0 like the bars, so that noise among returns of about -50 does not look like a difference.
+    best = max(0.0, report.returns[report.cameras].mean(), *(max(row) for row in means))
     worst = min(0.0, *(min(row) for row in means))
     axes.imshow(means, cmap="cividis", vmin=worst, vmax=best, aspect="auto")
     axes.set_xticks(range(len(FAULT_KINDS)), FAULT_KINDS)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from manyview.agents import ActionSpec
 from manyview.cli.main import main
 from manyview.config.overrides import apply_overrides
+from manyview.deploy import camera_figure
 from manyview.deploy.camera_figure import draw_cameras
 from manyview.deploy.camera_value import (
     FAULT_KINDS,
@@ -204,3 +206,20 @@ def test_with_five_cameras_the_picture_shows_losses(tmp_path: Path) -> None:
     assert report.shapley_values is None
     draw_cameras(tmp_path / "cameras.svg", [report], ["toy"])
     assert "return lost without the camera" in (tmp_path / "cameras.svg").read_text()
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_colors_of_faults_start_at_zero_as_bars_do(sign: int) -> None:
+    report = CameraReport(
+        task="toy",
+        method="sac+mem",
+        frames=1,
+        cameras=("a",),
+        returns={(): np.array([50.0 * sign]), ("a",): np.array([49.0 * sign])},
+        fault_returns={("a", kind): np.array([49.5 * sign]) for kind in FAULT_KINDS},
+        act_ms=1.0,
+        act_ms_without={},
+    )
+    axes = Figure().subplots()
+    camera_figure._draw_faults(axes, report)
+    assert 0 in axes.images[0].get_clim()
