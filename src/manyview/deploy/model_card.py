@@ -78,7 +78,8 @@ def format_card(figures: CardFigures) -> str:
 def _format_front_matter(figures: CardFigures) -> str:
     """Return the front matter; JSON values are valid there, and quote any text of the run."""
     config = figures.config
-    tags = ["reinforcement-learning", "multi-view", "robotics", *config.method.split("+"), config.task]
+    parts = [part for part in config.method.split("+") if part != "none"]
+    tags = ["reinforcement-learning", "multi-view", "robotics", *parts, config.task]
     fields: dict[str, Any] = {
         "library_name": "manyview",
         "pipeline_tag": "reinforcement-learning",

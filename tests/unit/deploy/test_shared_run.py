@@ -7,8 +7,8 @@ import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +18,8 @@ import manyview
 from manyview.cli.main import main
 from manyview.config.overrides import apply_overrides, to_plain
 from manyview.config.resolve import resolve_config
+from manyview.deploy import model_card
+from manyview.deploy.model_card import CardFigures
 from manyview.deploy.shared_files import check_complete, is_allowed
 from manyview.deploy.shared_run import write_shared_run
 from manyview.report.policy_rollout import RunPlayer
@@ -132,6 +134,12 @@ def test_the_hub_reads_the_card(folder: Path) -> None:
     assert data.pipeline_tag == "reinforcement-learning"
     (result,) = data.eval_results
     assert (result.metric_type, result.dataset_name) == ("mean_reward", "toy/hidden_goal_continuous")
+
+
+def test_a_run_without_a_bonus_has_no_tag_for_one() -> None:
+    config = load_preset("cpu", task="dmc/hopper_hop", method="sac+none", seed=1)
+    front = model_card._format_front_matter(cast(CardFigures, SimpleNamespace(config=config, evaluation=None)))
+    assert '"robotics", "sac", "dmc/hopper_hop"]' in front
 
 
 def test_the_best_checkpoint_has_the_figures_of_its_own_evaluation(trained: Path, tmp_path: Path) -> None:
