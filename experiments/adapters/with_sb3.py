@@ -31,9 +31,9 @@ ENVS, FRAMES, WINDOW = 8, 2_560, 2_048
 class Watch(BaseCallback):
     """Shows training rewards and the policy to a judge; stops when the seed is solved."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: str) -> None:
         super().__init__()
-        self.judge = Judge(TASK, lambda observation: self.model.predict(observation, deterministic=True)[0])
+        self.judge = Judge(task, lambda observation: self.model.predict(observation, deterministic=True)[0])
 
     def _on_step(self) -> bool:
         self.judge.see_rewards(self.locals["rewards"], self.num_timesteps)
@@ -64,6 +64,6 @@ def run(method: str, *, beta0: float, seed: int) -> Attempt:
         device="cpu",
         **SETTINGS,
     )
-    watch = Watch()
+    watch = Watch(TASK)
     model.learn(FRAMES, callback=CallbackList([MEMCallback(BetaSchedule(beta0=beta0), window=WINDOW), watch]))
     return watch.judge.make_attempt(method, seed)

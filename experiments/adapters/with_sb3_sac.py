@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 from stable_baselines3 import SAC
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.env_util import make_vec_env
 
 import manyview
-from experiments.adapters.judge import Judge
+from experiments.adapters.with_sb3 import Watch
 from experiments.deep_sea import Attempt
 from manyview.adapters.sb3 import MEMCallback, MEMExtractor, MEMReplayBuffer, MEMSACPolicy
 from manyview.mem import BetaSchedule, MEMConfig
@@ -24,18 +24,6 @@ SETTINGS: dict[str, Any] = {
     "target_update_interval": 2,
     "ent_coef": "auto_0.1",
 }
-
-
-class Watch(BaseCallback):
-    """Shows training rewards and the policy to a judge; stops when the seed is solved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.judge = Judge(TASK, lambda observation: self.model.predict(observation, deterministic=True)[0])
-
-    def _on_step(self) -> bool:
-        self.judge.see_rewards(self.locals["rewards"], self.num_timesteps)
-        return not self.judge.is_solved()
 
 
 def run(method: str, *, beta0: float, seed: int) -> Attempt:
@@ -57,6 +45,6 @@ def run(method: str, *, beta0: float, seed: int) -> Attempt:
         device="cpu",
         **SETTINGS,
     )
-    watch = Watch()
+    watch = Watch(TASK)
     model.learn(FRAMES, callback=CallbackList([MEMCallback(BetaSchedule(beta0=beta0)), watch]))
     return watch.judge.make_attempt(method, seed)

@@ -86,7 +86,7 @@ def describe_commit() -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return f"{commit}-dirty" if commit and changes else commit or None
+    return f"{commit}-dirty" if changes else commit
 
 
 def build_manifest(trainer: Trainer) -> dict[str, Any]:
