@@ -79,7 +79,7 @@ def import_demonstrations(
         mapping = map_dataset_features(
             dataset.info, shapes.views, shapes.state_vectors, shapes.actions.size, options.mapping
         )
-        _check_outcomes(dataset.info, options)
+        _check_outcomes(dataset.info, options.rewards)
         writer = DemonstrationWriter(
             temporary, shapes.views, action_size=shapes.actions.size, state_vectors=shapes.state_vectors
         )
@@ -240,8 +240,8 @@ def _to_rows(values: NDArray[Any]) -> NDArray[Any]:
     return values.reshape(len(values), -1)
 
 
-def _check_outcomes(info: DatasetInfo, options: ImportOptions) -> None:
-    if options.rewards == "recorded" and REWARD not in info.features:
+def _check_outcomes(info: DatasetInfo, rewards: Rewards) -> None:
+    if rewards == "recorded" and REWARD not in info.features:
         raise DatasetError(
             f"the dataset has no rewards: expected the column {REWARD}, got {', '.join(info.features)}. If every "
             "episode ends with success, use --rewards final: 1 for the last action, 0 for all others"

@@ -39,9 +39,9 @@ class DifferenceConv2d(nn.Conv2d):
     """
 
     def forward(self, images: Tensor) -> Tensor:
-        # In float32 also under autocast: bfloat16 would round the frames before they are subtracted.
+        # In the weight's type also under autocast: bfloat16 would round the frames before they are subtracted.
         with torch.autocast(images.device.type, enabled=False):
-            return F.conv2d(images.float(), self.compute_frame_weight(), self.bias, self.stride)
+            return F.conv2d(images.to(self.weight.dtype), self.compute_frame_weight(), self.bias, self.stride)
 
     def compute_frame_weight(self) -> Tensor:
         """Return the weight [filters, C, kernel, kernel] that has on frames the effect of `weight` on changes."""

@@ -73,6 +73,12 @@ def test_difference_convolution_sees_a_small_change_under_autocast() -> None:
     torch.testing.assert_close(made, convolution(images))
 
 
+@pytest.mark.parametrize("trunk", get_args(Trunk))
+def test_a_trunk_in_bfloat16_takes_images_in_bfloat16(trunk: Trunk) -> None:
+    network = make_trunk((3, 84, 84), trunk)[0].bfloat16()
+    assert network(torch.zeros(1, 3, 84, 84, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
 def test_differences_of_frames_that_are_not_in_color_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'tiny_diff' .* expected a multiple of 3 channels, got 4\. Use 'tiny'"):
         make_trunk((4, 32, 32), "tiny_diff")
