@@ -64,6 +64,19 @@ class ResidualBlock(nn.Sequential):
         return inputs + residual
 
 
+class ResidualTrunk(nn.Sequential):
+    """Convolutions with max-pooling and residual blocks, channels-last on a CPU.
+
+    There both directions take half to two thirds of the time, most of it saved in the max-pooling.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.device.type == "cpu":
+            images = images.contiguous(memory_format=torch.channels_last)
+        features: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
+        return features
+
+
 def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequential, int]:
     """Return a trunk for images [C, H, W] with flat output, and its number of features.
 
@@ -94,7 +107,8 @@ def make_trunk(image_shape: tuple[int, int, int], trunk: Trunk) -> tuple[nn.Sequ
         channels = filters
     if is_residual:
         layers.append(nn.ReLU(inplace=True))
-    return nn.Sequential(*layers, nn.Flatten()), channels * height * width
+    sequential = ResidualTrunk if is_residual else nn.Sequential
+    return sequential(*layers, nn.Flatten()), channels * height * width
 
 
 def _get_convolutions(image_shape: tuple[int, int, int], trunk: Trunk) -> Convolutions:
