@@ -46,6 +46,36 @@ def list_control() -> Lines:
             yield from _list_published(task, frames=cells[0][1][0].series("return")[0][-1])
 
 
+SCORES_HEAD = (
+    *("task", "method", "final return, each seed", "mean", "mean of all evaluations"),
+    *("rewarded episodes, each fifth", "minutes"),
+)
+
+
+def list_scores(study: str) -> Lines:
+    """Yield a line for each task and method of a study's arms without a variant, published methods last."""
+    cells: dict[str, dict[str, list[TableRun]]] = {}
+    for run in sorted(read_runs(study), key=lambda run: run.seed):
+        if not run.variant:
+            cells.setdefault(run.task, {}).setdefault(run.method, []).append(run)
+    for task, methods in cells.items():
+        for method, seeds in methods.items():
+            frames = seeds[0].series("return")[0][-1]
+            scores = [run.score for run in seeds]
+            averages = [_average_last(1, run, "return") for run in seeds]
+            yield (
+                f"`{task}`",
+                f"`{method}`",
+                ", ".join(f"{score:.0f}" for score in scores),
+                format_mean(scores),
+                format_mean(averages),
+                _format_rewarded(seeds, frames=frames),
+                f"{np.median([run.minutes for run in seeds]):.0f}",
+            )
+        for line in _list_published(task, frames=frames):
+            yield *line, ""
+
+
 def _list_published(task: str, *, frames: float) -> Lines:
     for row in read_published_results(RESULTS / "published.json"):
         if (row.task, row.frames) == (task, frames):

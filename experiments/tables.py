@@ -70,6 +70,7 @@ class Row:
 
 COLUMNS = tuple(field.name for field in fields(Row))
 RunKey = tuple[str, str, str, str, str, int]
+SCORED_EVALUATIONS = 3
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,16 @@ class TableRun:
     def series(self, metric: str) -> tuple[FloatArray, FloatArray]:
         """Return frames and values of a metric; empty arrays if the run has none of it."""
         return self.metrics.get(metric, (np.zeros(0), np.zeros(0)))
+
+    @property
+    def score(self) -> float:
+        """Mean return of the last three evaluations, the primary measure of the studies."""
+        return float(self.series("return")[1][-SCORED_EVALUATIONS:].mean())
+
+    @property
+    def minutes(self) -> float:
+        """Wall-clock time of the run. Raises ValueError if the table has none."""
+        return max(row.wall_time_s for row in self.rows if row.wall_time_s is not None) / 60
 
     def last(self, metric: str) -> float:
         """Return the last value of a metric. Raises KeyError if the run has none of it."""

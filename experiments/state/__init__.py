@@ -24,7 +24,7 @@ CUP, PENDULUM = "dmc/ball_in_cup_catch", "dmc/pendulum_swingup"
 BONUS = {CUP: "none", PENDULUM: "pixel+mem"}
 """Settings of the bonus by task; those of `mem` are used for the bonus of the true state."""
 BARS, MIN_PASSED = {CUP: 800.0, PENDULUM: 700.0}, 4
-FRAMES, EVALUATE_EVERY_FRAMES, LAST_EVALUATIONS = 50_000, 5_000, 3
+FRAMES, EVALUATE_EVERY_FRAMES = 50_000, 5_000
 MAX_LOSS = 100.0
 """Return that a kept change may cost on one task."""
 
@@ -43,8 +43,10 @@ AGENTS: dict[str, tuple[str, Sections]] = {
     "sac": ("sac", {}),
     "sac one step": ("sac", {"replay": {"n_step": 1}}),
 }
-COMMON: Sections = {
-    "schedule": {"frames": FRAMES},
+COMMON: Sections = {  # over the preset; the study began with an earlier one
+    "schedule": {"frames": FRAMES, "update_every_steps": 2},
+    "replay": {"batch_size": 128, "augmentation": "none"},
+    "agent": {"all": {"layer_norm": False}, "sac": {"lr": 0.0003, "target_every_updates": 2}},
     "evaluation": {"every_frames": EVALUATE_EVERY_FRAMES, "episodes": 10, "video": False},
 }
 
@@ -77,17 +79,12 @@ def make_config(arm: Arm, task: str, seed: int) -> RunConfig:
     return apply_sections(load_preset("cpu", task=task, method=f"{agent}+{BONUS[task]}", seed=seed), COMMON, sections)
 
 
-def compute_score(run: TableRun) -> float:
-    """Return the primary measure: the mean return of the last three evaluations."""
-    return float(run.series("return")[1][-LAST_EVALUATIONS:].mean())
-
-
 def choose_combination(runs: Iterable[TableRun]) -> Arm | None:
     """Return the best agent with all changes that helped alone, by PLAN.md; None until tuning is complete."""
     scores: dict[tuple[str, str], list[float]] = {(arm.variant, task): [] for arm in TUNING_ARMS for task in arm.tasks}
     for run in runs:
         if run.seed in SEEDS["tuning"]:
-            scores[run.variant, run.task].append(compute_score(run))
+            scores[run.variant, run.task].append(run.score)
     if any(len(values) < len(SEEDS["tuning"]) for values in scores.values()):
         return None
     means = {cell: float(np.mean(values)) for cell, values in scores.items()}
@@ -126,9 +123,9 @@ def list_rows(stage: Stage, runs: Sequence[TableRun]) -> Iterator[tuple[str, ...
         for run in runs:
             if run.task == task and run.seed in SEEDS[stage]:
                 groups.setdefault(run.variant, []).append(run)
-        for variant, seeds in sorted(groups.items(), key=lambda group: -np.mean([*map(compute_score, group[1])])):
+        for variant, seeds in sorted(groups.items(), key=lambda group: -np.mean([run.score for run in group[1]])):
             seeds.sort(key=lambda run: run.seed)
-            scores = [compute_score(run) for run in seeds]
+            scores = [run.score for run in seeds]
             minutes = np.mean([(run.rows[-1].wall_time_s or 0) / 60 for run in seeds])
             each, names = ", ".join(f"{score:.0f}" for score in scores), ", ".join(str(run.seed) for run in seeds)
             yield f"`{task}`", variant, names, each, format_mean(scores), f"{minutes:.1f}"
@@ -138,9 +135,7 @@ def list_final_rows(runs: Sequence[TableRun]) -> Iterator[tuple[str, ...]]:
     """Yield the bar and the test of each task."""
     scores = {
         (variant, task): [
-            compute_score(run)
-            for run in runs
-            if (run.variant, run.task) == (variant, task) and run.seed in SEEDS["final"]
+            run.score for run in runs if (run.variant, run.task) == (variant, task) and run.seed in SEEDS["final"]
         ]
         for variant in ("combined", BASE.variant)
         for task in BARS

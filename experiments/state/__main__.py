@@ -10,7 +10,6 @@ from experiments.state import (
     SEEDS,
     STUDY,
     choose_combination,
-    compute_score,
     list_cells,
     list_final_rows,
     list_rows,
@@ -43,7 +42,7 @@ def main() -> None:
             settings = {arm.variant: select_settings(to_plain(config))}
             append_rows(STUDY, rows, settings, results=asked.results)
             last = rows[-1].wall_time_s
-            score = compute_score(TableRun(tuple(rows)))
+            score = TableRun(tuple(rows)).score
             print(f"{arm.variant}, {task}, seed {seed}: {score:.0f} after {last:.0f} s", flush=True)
     runs = read_runs(STUDY, results=asked.results)
     for stage in stages:

@@ -31,11 +31,9 @@ def read_rows(table: PresetTable) -> dict[str, dict[str, Any]]:
 
 
 def read_cell(cell: str) -> Any:
-    return (
-        json.loads(cell.replace(",", ""))
-        if cell[0].isdigit() or cell[0] == "[" or cell in ("true", "false", "null")
-        else cell
-    )
+    if cell[0].isdigit():
+        return json.loads(cell.replace(",", ""))
+    return json.loads(cell) if cell[0] == "[" or cell in ("true", "false", "null") else cell
 
 
 def load_settings(table: PresetTable, preset: str) -> dict[str, Any]:

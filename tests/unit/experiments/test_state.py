@@ -19,7 +19,6 @@ from experiments.state import (
     TUNING_ARMS,
     Arm,
     choose_combination,
-    compute_score,
     list_cells,
     list_final_rows,
     make_config,
@@ -120,7 +119,7 @@ def test_the_noise_decays_from_the_first_update_on() -> None:
 
 def test_the_score_is_the_mean_of_the_last_three_evaluations() -> None:
     (run, *_) = make_runs(make_scores())
-    assert compute_score(run) == pytest.approx(300)
+    assert run.score == pytest.approx(300)
 
 
 def test_the_combination_has_the_best_agent_and_the_changes_that_helped() -> None:

@@ -139,10 +139,10 @@ def test_the_size_changes_presets_and_keeps_tasks_methods_seeds_and_cameras() ->
     assert (config.preset, config.env.views, config.env.image_size, config.replay.batch_size) == (
         "cpu",
         ("0",),
-        40,
-        128,
+        32,
+        256,
     )
-    assert config.replay.augmentation == "none"
+    assert config.replay.augmentation == "shift"
     assert (small.sweep.out, small.sweep.gpus) == ("runs/paper_cpu", 0)
 
 
