@@ -117,5 +117,5 @@ def _describe_bf16(flags: frozenset[str] | None) -> str:
         return "native bf16 support is unknown"
     native = sorted(flags & {"amx_bf16", "avx512_bf16", "bf16"})
     if native:
-        return f"bf16 is native ({', '.join(native)}), so autocast to bf16 is faster"
+        return f"bf16 is native ({', '.join(native)}); autocast to it is faster for large networks only"
     return "bf16 is emulated, so autocast to bf16 is not faster"
