@@ -11,14 +11,15 @@ continues with the runs that are missing, each from its last checkpoint.
 
 import argparse
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Lock
 
 from experiments.bonus.controls import register_controls
-from experiments.tables import RESULTS, RunKey, append_run, read_runs
+from experiments.tables import RESULTS, RunKey, Value, append_run, read_runs
 from manyview.config.method import parse_method
 from manyview.scale.sweep import PlannedRun, read_sweep
 from manyview.training import RunDir
@@ -41,6 +42,10 @@ def list_missing(runs: Collection[PlannedRun], study: str, results: Path = RESUL
     return [run for run in runs if get_key(run) not in kept]
 
 
+Train = Callable[[PlannedRun], None]
+Measure = Callable[[PlannedRun], Iterable[Value]]
+
+
 def train(run: PlannedRun) -> None:
     """Start or resume a run, and train it to its end."""
     register_controls()
@@ -49,8 +54,15 @@ def train(run: PlannedRun) -> None:
             runner.run()
 
 
-def train_and_keep(run: PlannedRun, study: str, results: Path = RESULTS) -> None:
-    """Train a run in a process of its own and add it to the table."""
+def measure_nothing(run: PlannedRun) -> Iterable[Value]:  # noqa: ARG001
+    """Return no values beyond those of every study."""
+    return ()
+
+
+def train_and_keep(
+    run: PlannedRun, study: str, results: Path = RESULTS, *, train: Train = train, measure: Measure = measure_nothing
+) -> None:
+    """Train a run in a process of its own and add it to the table, with the values that `measure` returns."""
     process = get_context("spawn").Process(target=train, args=(run,))
     process.start()
     process.join(MAX_RUN_S)
@@ -58,12 +70,20 @@ def train_and_keep(run: PlannedRun, study: str, results: Path = RESULTS) -> None
         print(f"{run.run_dir}: not finished, exit code {process.exitcode}", flush=True)
         return
     with _table_lock:
-        append_run(study, run.run_dir, run.variant, train_metrics=TRAIN_METRICS, results=results)
+        append_run(
+            study,
+            run.run_dir,
+            run.variant,
+            train_metrics=TRAIN_METRICS,
+            further=measure(run),
+            results=results,
+        )
     print(f"{run.run_dir}: added to the table of {study}", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(description: str | None = __doc__, *, train: Train = train, measure: Measure = measure_nothing) -> None:
+    """Run the command of a study whose runs need their own `train` or `measure`, or the common ones."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path)
     parser.add_argument("--list", action="store_true", help="only list the runs")
     parser.add_argument("--only", default="", help="regular expression that a run's directory must contain")
@@ -78,7 +98,7 @@ def main() -> None:
             print(f"{run.run_dir}: {'missing' if run in missing else 'in the table'}")
         return
     with ThreadPoolExecutor(asked.workers) as pool:
-        list(pool.map(lambda run: train_and_keep(run, study), missing))
+        list(pool.map(partial(train_and_keep, study=study, train=train, measure=measure), missing))
 
 
 if __name__ == "__main__":

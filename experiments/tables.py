@@ -160,6 +160,7 @@ def append_run(
     *,
     train_metrics: Collection[str] = (),
     final: Mapping[str, float] | None = None,
+    further: Iterable["Value"] = (),
     results: Path = RESULTS,
 ) -> list[Row]:
     """Add a run to the table of a study and return its rows.
@@ -167,14 +168,15 @@ def append_run(
     Stored are the returns of evaluations (`return`, `test_return`), of training episodes (mean `training_return`,
     `training_episodes` and how many of them were `rewarded_episodes`, in 50 equal parts of the run), the training
     metrics named by `train_metrics` (`std` stands for `std/VIEW` of every view, `healthy` is 1 or 0 by the verdict of
-    the diagnostics) and the values `final`, at the last frame. Raises ValueError if the table has the run already, or
-    if the variant has runs with other settings.
+    the diagnostics), the values `final`, at the last frame, and `further` ones. Raises ValueError if the table has the
+    run already, or if the variant has runs with other settings.
     """
     config, manifest = read_config(run_dir), RunDir(run_dir).read_manifest()
     records = _records_of_run(run_dir)
     values = [*_evaluations(records), *_training_episodes(records), *_train_values(records, train_metrics)]
     end = records[-1]
     values += [(end["frames"], end["seconds"], name, value) for name, value in (final or {}).items()]
+    values += further
     agent, representation, bonus = parse_method(config["method"])
     rows = [
         Row(
@@ -328,8 +330,8 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-Value = tuple[float, float, str, float]
-"""Frames, seconds, metric, value."""
+Value = tuple[float, float | None, str, float]
+"""Frames, seconds if known, metric, value."""
 
 
 def _records_of_run(run_dir: Path) -> list[dict[str, Any]]:

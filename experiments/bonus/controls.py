@@ -1,6 +1,7 @@
-"""Controls of the study of the bonus: MEM's bonus with shuffled rows, and the bonus of the true state.
+"""Controls of the studies of the bonus: MEM's bonus with shuffled rows, the bonus of the true state, no reward.
 
-`register_controls` registers the bonuses `shuffled_mem` and `true_state` and the agent `blind_sac`.
+`register_controls` registers the bonuses `shuffled_mem` and `true_state` and the agents `blind_sac` and
+`unrewarded_sac`.
 """
 
 from dataclasses import dataclass
@@ -106,9 +107,29 @@ def build_blind_sac(config: BlindSACConfig, context: BuildContext) -> BlindSAC:
     return BlindSAC.build(config, context)
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnrewardedSACConfig(SACConfig):
+    """Settings of SAC."""
+
+
+class UnrewardedSAC(BlindSAC):
+    """SAC that learns as if the task had no reward; state vectors are kept in the replay buffer alone."""
+
+    supports_state_vectors = True
+
+    def update(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        return super().update(batch._replace(reward_ext=torch.zeros_like(batch.reward_ext)), step)
+
+
+def build_unrewarded_sac(config: UnrewardedSACConfig, context: BuildContext) -> UnrewardedSAC:
+    """Build SAC without the task's reward."""
+    return UnrewardedSAC.build(config, context)
+
+
 def register_controls() -> None:
     """Register the controls in this process, once."""
     if "blind_sac" not in AGENTS.list_names():
         register_agent("blind_sac", BlindSACConfig, data=("replay",))(build_blind_sac)
+        register_agent("unrewarded_sac", UnrewardedSACConfig, data=("replay",))(build_unrewarded_sac)
         register_bonus("shuffled_mem", ShuffledMEMConfig)(build_shuffled_mem)
         register_bonus("true_state", TrueStateConfig)(build_true_state)

@@ -1,0 +1,77 @@
+"""Coverage counts cells of the true state, and the agent of its study sees no reward."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.bonus.controls import UnrewardedSAC, UnrewardedSACConfig, register_controls
+from experiments.coverage import NUM_BINS, SPACES, compute_log_distance, count_visits, measure_states
+from experiments.coverage.__main__ import train
+from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
+from manyview.scale.sweep import read_sweep
+from tests.support.batches import SHAPE
+from tests.support.state_vectors import VECTOR_SIZE, vector_batch
+
+PENDULUM, HOPPER = SPACES["dmc/pendulum_swingup"], SPACES["dmc/hopper_stand"]
+SWEEP = Path(__file__).parents[3] / "experiments" / "coverage" / "pendulum.toml"
+
+
+def test_poses_are_counted_in_their_cells() -> None:
+    upright, hanging, faster = [1.0, 0.0, 0.0], [-1.0, 1e-9, 0.0], [1.0, 0.0, 99.0]
+    visits = count_visits(np.array([upright, upright, hanging, faster]), PENDULUM)
+    middle = NUM_BINS // 2
+    assert visits.sum() == 4
+    assert visits[middle, middle] == 2
+    assert visits[-1, middle] == 1
+    assert visits[middle, -1] == 1
+
+
+def test_a_full_turn_of_the_torso_is_the_same_pose() -> None:
+    states = np.random.default_rng(0).normal(size=(50, 13))
+    turned = states.copy()
+    turned[:, 1] += 2 * np.pi
+    assert (count_visits(states, HOPPER) == count_visits(turned, HOPPER)).all()
+    assert compute_log_distance(states, HOPPER) == pytest.approx(compute_log_distance(turned, HOPPER))
+
+
+def test_the_log_distance_is_that_of_the_third_neighbor() -> None:
+    states = np.random.default_rng(1).normal(size=(40, 3))
+    scaled = states / np.array(PENDULUM.spreads)
+    nearest = [sorted(np.linalg.norm(scaled - row, axis=1))[3] for row in scaled]
+    assert compute_log_distance(states, PENDULUM) == pytest.approx(np.log(nearest).mean())
+
+
+def test_coverage_grows_with_the_frames() -> None:
+    states = np.random.default_rng(2).normal(size=(100, 3))
+    cells = [value for _, _, name, value in measure_states(states, PENDULUM, 1_000) if name == "visited_cells"]
+    assert cells == sorted(cells)
+    assert len(cells) == 10
+    assert cells[-1] == (count_visits(states, PENDULUM) > 0).mean()
+
+
+def test_the_agent_learns_nothing_from_rewards() -> None:
+    batch, weights = vector_batch(), []
+    for reward in (0.0, 100.0):
+        torch.manual_seed(0)
+        encoder = PixelEncoder(batch.mask.shape[1], SHAPE, PixelEncoderConfig(trunk="small", latent_dim=8))
+        config = UnrewardedSACConfig(hidden=8)
+        agent = UnrewardedSAC(encoder, batch.action.shape[1], config, vector_size=VECTOR_SIZE)
+        agent.update(batch._replace(reward_ext=torch.full_like(batch.reward_ext, reward)), 0)
+        weights.append(torch.cat([parameter.flatten() for parameter in agent.parameters()]))
+    assert torch.equal(*weights)
+
+
+@pytest.mark.simulator
+def test_a_run_leaves_the_states_that_it_visited(tmp_path: Path) -> None:
+    register_controls()
+    text = SWEEP.read_text().replace("runs/coverage", str(tmp_path / "runs")).replace("50_000", "160")
+    short = '[set]\n"schedule.seed_frames" = 100\n"replay.batch_size" = 8\n"logging.checkpoint_every_frames" = 80'
+    (tmp_path / "sweep.toml").write_text(text.replace("[set]", short))
+    run = read_sweep(tmp_path / "sweep.toml").plan_runs()[-1]
+    train(run)
+    states = np.load(run.run_dir / "states.npz")["states"]
+    assert states.shape == (41, 3)  # before each of 40 steps, and after the last
+    np.testing.assert_allclose((states[:, :2] ** 2).sum(1), 1, rtol=1e-5)
+    train(run)  # a finished run is left alone
