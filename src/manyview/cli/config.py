@@ -13,11 +13,14 @@ from manyview.cli.settings import (
     AgentOption,
     BonusOption,
     ConfigOption,
+    DeviceOption,
+    FramesOption,
     MethodOption,
     PresetOption,
     RepresentationOption,
     SeedOption,
     SetOption,
+    ViewsOption,
 )
 from manyview.config.files import format_toml
 from manyview.config.overrides import to_plain
@@ -52,6 +55,9 @@ def config(
     bonus: BonusOption = None,
     preset: PresetOption = None,
     seed: SeedOption = None,
+    frames: FramesOption = None,
+    views: ViewsOption = None,
+    device: DeviceOption = None,
     set: SetOption = (),  # noqa: A002
     config: ConfigOption = None,
     format: Annotated[Literal["toml", "json"], arg(metavar="toml|json", help="Format of the settings.")] = "toml",  # noqa: A002
@@ -75,6 +81,9 @@ def config(
             preset=preset,
             seed=seed,
             file=config,
+            frames=frames,
+            views=views,
+            device=device,
             assignments=list(chain(*set)),
         )
         text = format_toml(run_config) if format == "toml" else json.dumps(to_plain(run_config), indent=2) + "\n"

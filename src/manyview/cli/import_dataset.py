@@ -10,7 +10,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from manyview.cli.arguments import EXIT_FAILED, report_error
 from manyview.cli.card import log_progress
-from manyview.cli.settings import ConfigOption, MethodOption, PresetOption, SetOption
+from manyview.cli.settings import ConfigOption, MethodOption, PresetOption, SetOption, ViewsOption
 from manyview.config.resolve import resolve_config
 from manyview.deploy.dataset_mapping import MappingOptions
 from manyview.deploy.import_dataset import (
@@ -30,10 +30,7 @@ def import_dataset(
     task: Positional[Annotated[str, arg(metavar="TASK", help="Task of the runs that use it.")]],
     *,
     out: Annotated[Path, arg(metavar="FOLDER", help="New folder for the demonstrations.")],
-    views: Annotated[
-        tuple[str, ...] | None,
-        arg(metavar="NAME ...", help="Views of the runs.", help_behavior_hint="(default: env.views)"),
-    ] = None,
+    views: ViewsOption = None,
     cameras: Annotated[
         tuple[str, ...],
         arg(metavar="VIEW=CAMERA ...", help="Cameras of the dataset whose names differ from those of the views."),

@@ -45,6 +45,18 @@ SeedOption = Annotated[
     int | None,
     arg(metavar="N", help="Seed of all random numbers.", help_behavior_hint=f"(default: {RunConfig.seed})"),
 ]
+FramesOption = Annotated[
+    int | None,
+    arg(metavar="N", help="Length of the run in simulator frames.", help_behavior_hint="(default: schedule.frames)"),
+]
+ViewsOption = Annotated[
+    tuple[str, ...] | None,
+    arg(metavar="NAME ...", help="Views of the agent.", help_behavior_hint="(default: env.views)"),
+]
+DeviceOption = Annotated[
+    str | None,
+    arg(metavar="auto|cpu|cuda", help="Device of the networks.", help_behavior_hint="(default: compute.device)"),
+]
 SetOption = Annotated[
     UseAppendAction[tuple[tuple[str, ...], ...]],
     arg(

@@ -14,11 +14,14 @@ from manyview.cli.settings import (
     AgentOption,
     BonusOption,
     ConfigOption,
+    DeviceOption,
+    FramesOption,
     MethodOption,
     PresetOption,
     RepresentationOption,
     SeedOption,
     SetOption,
+    ViewsOption,
 )
 from manyview.cli.training import report_invalid_run, train_in_terminal
 from manyview.config.overrides import to_plain
@@ -41,26 +44,15 @@ def train(
     bonus: BonusOption = None,
     preset: PresetOption = None,
     seed: SeedOption = None,
-    frames: Annotated[
-        int | None,
-        arg(
-            metavar="N", help="Length of the run in simulator frames.", help_behavior_hint="(default: schedule.frames)"
-        ),
-    ] = None,
-    views: Annotated[
-        tuple[str, ...] | None,
-        arg(metavar="NAME ...", help="Views of the agent.", help_behavior_hint="(default: env.views)"),
-    ] = None,
+    frames: FramesOption = None,
+    views: ViewsOption = None,
     set: SetOption = (),  # noqa: A002
     config: ConfigOption = None,
     out: Annotated[
         Path | None,
         arg(metavar="DIRECTORY", help="Run directory.", help_behavior_hint="(default: runs/TASK/METHOD/seedN)"),
     ] = None,
-    device: Annotated[
-        str | None,
-        arg(metavar="auto|cpu|cuda", help="Device of the networks.", help_behavior_hint="(default: compute.device)"),
-    ] = None,
+    device: DeviceOption = None,
     actors: Annotated[
         int | None,
         arg(

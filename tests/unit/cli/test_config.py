@@ -26,13 +26,21 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_the_config_is_that_of_train_with_the_same_options(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--method", "sac+re3", "--preset", "cpu", "--seed", "5"]
+    options = ["--method", "sac+re3", "--preset", "cpu", "--seed", "5", "--frames", "70", "--views", "1"]
+    options += ["--device", "cpu"]
     shown = show(capsys, TASK, *options, "--bonus.k=7", "--set", "replay.n_step=2", "--format", "json")
     expected = resolve_config(
-        TASK, method="sac+re3", preset="cpu", seed=5, assignments=["bonus.k=7", "replay.n_step=2"]
+        TASK,
+        method="sac+re3",
+        preset="cpu",
+        seed=5,
+        frames=70,
+        views=["1"],
+        device="cpu",
+        assignments=["bonus.k=7", "replay.n_step=2"],
     )
     assert json.loads(shown) == to_plain(expected)
-    assert (expected.bonus.k, expected.replay.n_step) == (7, 2)
+    assert (expected.bonus.k, expected.replay.n_step, expected.schedule.frames) == (7, 2, 70)
 
 
 def test_the_task_is_an_argument_or_an_option(capsys: pytest.CaptureFixture[str]) -> None:
