@@ -1,0 +1,58 @@
+"""The study of the bonus tests in the order of its plan, and stops at the first failure."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from experiments.bonus.comparisons import CARTPOLE, HOPPER, MEM, NONE, PENDULUM, RE3, SHUFFLED, list_rows
+from experiments.bonus.controls import register_controls
+from experiments.tables import Row, TableRun
+from manyview.config.method import parse_method
+
+HIGH, LOW, MIXED = (800, 810, 820, 830, 840), (10, 20, 30, 40, 50), (5, 805, 15, 835, 45)
+
+
+Scores = Mapping[tuple[str, str], Sequence[float]]
+
+
+def make_runs(scores: Scores) -> list[TableRun]:
+    register_controls()
+    runs = []
+    for (task, method), returns in scores.items():
+        for seed, score in enumerate(returns, start=1):
+            start = "bonus", "", task, *parse_method(method), "0+1", seed
+            rows = [Row(*start, float(frames), 60.0, "return", score, "") for frames in (0, 10, 20, 30)]
+            runs.append(TableRun(tuple(rows)))
+    return runs
+
+
+def judge(scores: Scores) -> dict[tuple[str, str], tuple[str, str]]:
+    return {(row[0].strip("`"), row[1].strip("`")): (row[-2], row[-1]) for row in list_rows(make_runs(scores))}
+
+
+def test_all_tests_are_made_while_they_pass() -> None:
+    scores = {(task, MEM): HIGH for task in (PENDULUM, CARTPOLE, HOPPER)}
+    scores |= {(task, NONE): LOW for task in (PENDULUM, CARTPOLE, HOPPER)} | {(PENDULUM, SHUFFLED): LOW}
+    assert set(judge(scores).values()) == {("0.004", "above")}
+
+
+def test_nothing_is_tested_after_a_failure() -> None:
+    scores = {(PENDULUM, MEM): HIGH, (PENDULUM, NONE): LOW, (PENDULUM, SHUFFLED): HIGH}
+    scores |= {(HOPPER, MEM): HIGH, (HOPPER, NONE): LOW, (HOPPER, RE3): MIXED}
+    judged = judge(scores)
+    assert judged[PENDULUM, NONE] == ("0.004", "above")
+    assert judged[PENDULUM, SHUFFLED][1] == "not above"
+    assert judged[HOPPER, NONE] == ("", "not tested")
+    assert judged[HOPPER, RE3] == ("", "no test")
+
+
+@pytest.mark.parametrize("missing", [NONE, SHUFFLED])
+def test_tests_wait_for_the_runs_of_earlier_ones(missing: str) -> None:
+    scores: dict[tuple[str, str], Sequence[float]] = {(PENDULUM, MEM): HIGH, (PENDULUM, NONE): LOW}
+    scores |= {(PENDULUM, SHUFFLED): LOW, (HOPPER, MEM): HIGH, (HOPPER, NONE): LOW, (PENDULUM, missing): LOW[:4]}
+    assert judge(scores)[HOPPER, NONE] == ("", "not tested")
+
+
+def test_trials_are_not_counted() -> None:
+    runs = make_runs({(PENDULUM, MEM): (*HIGH, 0), (PENDULUM, NONE): LOW})
+    assert [row[-2] for row in list_rows(runs)] == ["0.004"]
