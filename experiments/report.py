@@ -40,7 +40,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def make_material(run: TableRun, metric: str) -> RunMaterial:
     """Return what a report shows of a run of a table."""
     first, name = run.rows[0], "/".join((run.variant, run.task, run.method, f"seed{run.seed}"))
-    settings = {"variant": run.variant, **read_settings(first.study, run.variant)}
+    settings = {"variant": run.variant, **read_settings(run)}
     points = [(row.frames, row.wall_time_s, row.value) for row in run.rows if row.metric == metric]
     timed = [(seconds, value) for _, seconds, value in points if seconds is not None]
     return RunMaterial(

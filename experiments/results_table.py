@@ -230,11 +230,11 @@ ALSO = {
 
 def list_trials(study: str) -> Lines:
     """Yield a line for each trial, by task, method and settings."""
-    yield from sorted(_describe_trial(study, run) for run in read_runs(study))
+    yield from sorted(_describe_trial(run) for run in read_runs(study))
 
 
-def _describe_trial(study: str, run: TableRun) -> tuple[str, ...]:
-    settings, parts = read_settings(study, run.variant), {*run.method.split("+")}
+def _describe_trial(run: TableRun) -> tuple[str, ...]:
+    settings, parts = read_settings(run), {*run.method.split("+")}
     parts |= set() if "none" in parts else {"bonus"}
     every = settings["schedule.update_every_steps"]
     also = [

@@ -4,7 +4,8 @@
     python -m experiments.tables dmc --metric value        # print the last value of another metric
 
 A study is `results/<study>/table.csv.gz` with the columns of `Row`, and `configs/<variant>.json` beside it with the
-settings of each variant by dotted name. A finished run adds its rows once, by `append_run`.
+settings of each variant by dotted name; those that a task and method have instead are in a group of their own. A
+finished run adds its rows once, by `append_run`.
 """
 
 import argparse
@@ -52,7 +53,7 @@ class Row:
 
     study: str
     variant: str
-    """Name of the run's settings; `configs/<variant>.json` holds them."""
+    """Name of the run's settings in `configs/<variant>.json`; an empty one is `settings`."""
     task: str
     agent: str
     representation: str
@@ -146,8 +147,16 @@ def read_runs(study: str, *, results: Path = RESULTS) -> list[TableRun]:
     return [TableRun(tuple(found)) for found in rows.values()]
 
 
-def read_settings(study: str, variant: str, *, results: Path = RESULTS) -> dict[str, Any]:
-    """Return the settings of a variant by dotted name; empty if none were kept."""
+def read_settings(run: TableRun, *, results: Path = RESULTS) -> dict[str, Any]:
+    """Return the settings of a run by dotted name; empty if none were kept."""
+    first = run.rows[0]
+    stored = _read_stored_settings(first.study, first.variant, results)
+    common = {name: value for name, value in stored.items() if not isinstance(value, Mapping)}
+    own: dict[str, Any] = stored.get(_name_cell(first), {})
+    return common | own
+
+
+def _read_stored_settings(study: str, variant: str, results: Path) -> dict[str, Any]:
     path = _config_path(study, variant, results)
     settings: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return settings
@@ -194,7 +203,8 @@ def append_rows(
 ) -> None:
     """Add the rows of whole runs to the table of a study, and the settings of their variants by dotted name.
 
-    Raises ValueError if the table has one of the runs already, or if a variant has runs with other settings.
+    Raises ValueError if the table has one of the runs already, or if a variant has other settings for runs of the same
+    task and method.
     """
     folder = results / study
     (folder / CONFIGS_DIR).mkdir(parents=True, exist_ok=True)
@@ -205,7 +215,14 @@ def append_rows(
                 f"{study} has this run already: variant {variant}, {task}, {'/'.join(map(str, method))}, seed {seed}. "
                 "Use another variant."
             )
-        merged = {variant: _merge_settings(study, variant, new, results) for variant, new in settings.items()}
+        merged: dict[str, dict[str, Any]] = {}
+        for variant, new in settings.items():
+            (cell,) = {_name_cell(row) for row in rows if row.variant == variant}
+            is_known = any(row.variant == variant and _name_cell(row) == cell for row in table)
+            stored = _read_stored_settings(study, variant, results)
+            merged[variant] = _merge_settings(
+                stored, new, cell, where=f"variant {variant} of {study}", is_known=is_known
+            )
         for variant, values in merged.items():
             text = json.dumps(dict(sorted(values.items())), indent=1) + "\n"
             write_atomic(_config_path(study, variant, results), [text.encode()])
@@ -304,19 +321,30 @@ def _format(value: object) -> object:
 
 def _config_path(study: str, variant: str, results: Path) -> Path:
     name = re.sub(r"[^\w.=-]+", "_", variant.replace("*", "times").replace("/", "by"))
-    return results / study / CONFIGS_DIR / f"{name}.json"
+    return results / study / CONFIGS_DIR / f"{name or 'settings'}.json"
 
 
-def _merge_settings(study: str, variant: str, new: Mapping[str, Any], results: Path) -> dict[str, Any]:
-    """Return the settings of a variant with those of one more method, which may use other groups of settings."""
-    old = read_settings(study, variant, results=results)
-    for name in sorted(old.keys() & new.keys()):
-        if old[name] != new[name]:
-            raise ValueError(
-                f"variant {variant} of {study} has runs with other settings: expected {name}={old[name]}, "
-                f"got {new[name]}. Use another variant."
-            )
-    return {**old, **new}
+def _name_cell(row: Row) -> str:
+    return f"{row.task} {format_method(row.agent, row.representation, row.bonus)}"
+
+
+def _merge_settings(
+    stored: Mapping[str, Any], new: Mapping[str, Any], cell: str, *, where: str, is_known: bool
+) -> dict[str, Any]:
+    """Return the settings of a variant with those of one more run, whose method may use other groups of settings.
+
+    Values that differ from those of other tasks and methods go into a group named by `cell`, which `is_known` if it has
+    runs already.
+    """
+    expected = {**stored, **stored.get(cell, {})}
+    own = {name: value for name, value in new.items() if name in expected and expected[name] != value}
+    if own and is_known:
+        name = min(own)
+        raise ValueError(
+            f"{where} has runs with other settings: expected {name}={expected[name]}, got {own[name]}. "
+            "Use another variant."
+        )
+    return {**new, **stored, **({cell: own} if own else {})}
 
 
 @contextmanager

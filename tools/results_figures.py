@@ -27,7 +27,7 @@ def make_curves(runs: Iterable[TableRun], metric: str) -> list[Curve]:
             method=run.method,
             seed=run.seed,
             path=RESULTS / run.rows[0].study,
-            settings=read_settings(run.rows[0].study, run.variant),
+            settings=read_settings(run),
             x=run.series(metric)[0],
             returns=run.series(metric)[1],
         )

@@ -19,9 +19,7 @@ def test_a_kept_study_is_a_page_without_its_run_directories(
         append_run("small", run, "slow", results=results)
     append_run("small", finished(tmp_path / "fast", 1, bonus={"k": 5}), "fast", results=results)
     monkeypatch.setattr(report, "read_runs", lambda study: tables.read_runs(study, results=results))
-    monkeypatch.setattr(
-        report, "read_settings", lambda study, variant: tables.read_settings(study, variant, results=results)
-    )
+    monkeypatch.setattr(report, "read_settings", lambda run: tables.read_settings(run, results=results))
     report.main(["small", "--out", str(tmp_path / "page.html")])
     assert capsys.readouterr().out.startswith("4 runs, ")
     page = check_page((tmp_path / "page.html").read_text())

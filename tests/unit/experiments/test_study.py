@@ -50,7 +50,7 @@ def test_a_run_is_added_once_with_its_variant(planned: list[PlannedRun], tmp_pat
     (kept,) = read_runs("toys", results=tmp_path)
     assert (kept.variant, kept.method, kept.seed) == ("fast", "sac+none", 101)
     assert kept.series("return")[0].tolist() == [0, 10, 20]
-    assert read_settings("toys", "fast", results=tmp_path)["agent.sac.lr"] == 0.001
+    assert read_settings(kept, results=tmp_path)["agent.sac.lr"] == 0.001
 
 
 def test_a_run_that_fails_is_not_added(

@@ -109,13 +109,27 @@ def test_settings_are_those_that_the_method_uses(tmp_path: Path) -> None:
     append_run("study", finished(tmp_path / "a", 1, "drqv2+mem", **groups, **with_mem), "default", results=tmp_path)
     with_re3: dict[str, Any] = {"representation": {"latent_dim": 8}, "bonus": {"k": 5}}
     append_run("study", finished(tmp_path / "b", 1, "drqv2+re3", **groups, **with_re3), "default", results=tmp_path)
-    assert read_settings("study", "default", results=tmp_path) == {
-        "agent.drqv2.lr": 1.0,
-        "representation.mem.latent_dim": 4,
-        "representation.pixel.latent_dim": 8,
-        "bonus.mem.k": 3,
-        "bonus.re3.k": 5,
-    }
+    for run in read_runs("study", results=tmp_path):
+        assert read_settings(run, results=tmp_path) == {
+            "agent.drqv2.lr": 1.0,
+            "representation.mem.latent_dim": 4,
+            "representation.pixel.latent_dim": 8,
+            "bonus.mem.k": 3,
+            "bonus.re3.k": 5,
+        }
+
+
+def test_a_method_may_have_settings_of_its_own(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        mem = finished(tmp_path / f"mem{seed}", seed, "drqv2+mem", replay={"batch_size": 8, "n_step": 3})
+        append_run("study", mem, "", results=tmp_path)
+        none = finished(tmp_path / f"none{seed}", seed, "drqv2+none", replay={"batch_size": 9, "n_step": 3})
+        append_run("study", none, "", results=tmp_path)
+    sizes = [read_settings(run, results=tmp_path)["replay.batch_size"] for run in read_runs("study", results=tmp_path)]
+    assert sizes == [8, 9, 8, 9]
+    other = finished(tmp_path / "other", 3, "drqv2+none", replay={"batch_size": 8})
+    with pytest.raises(ValueError, match=r"expected replay.batch_size=9, got 8"):
+        append_run("study", other, "", results=tmp_path)
 
 
 def test_runs_that_finish_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
