@@ -67,6 +67,18 @@ class Minibatch(NamedTuple):
     """State vectors [B, D], stacked, in raw units; None without any."""
 
 
+def take_share(batch: Batch | Minibatch, share: float) -> Batch | Minibatch:
+    """Return the first `share` of the rows, at least one: a random part, since rows are in random order."""
+    if share == 1:
+        return batch
+    rows = max(round(share * len(batch.mask)), 1)
+    parts: dict[str, Any] = batch._asdict()
+    if "next_features" in parts:
+        parts["next_features"] = None  # of the policy's encoder: no bonus learns from them
+    taken: dict[str, Any] = {name: None if part is None else part[:rows] for name, part in parts.items()}
+    return batch._replace(**taken)
+
+
 def get_next(batch: Batch | Minibatch) -> tuple[Tensor, Tensor, Tensor]:
     """Return views and mask of the next state, and a mask [B] of the rows that have one.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_vectors, get_rewarded_views
+from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_vectors, get_rewarded_views, take_share
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem import (
@@ -28,7 +28,14 @@ from manyview.methods.bonuses.stored_search import (
     check_search,
     get_neighbor_distances,
 )
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, FeatureSource, RunSettings
+from manyview.methods.interfaces import (
+    Bonus,
+    BonusConfig,
+    BuildContext,
+    FeatureSource,
+    OwnNetworksConfig,
+    RunSettings,
+)
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import VectorNormalizer
 from manyview.nn.optim import make_adam, optimizer_step
@@ -38,14 +45,15 @@ RewardFrames = Literal["augmented", "clean"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnEncoderConfig(MEMRepresentationConfig):
+class OwnEncoderConfig(MEMRepresentationConfig, OwnNetworksConfig):
     """Settings of the bonus's own encoder."""
 
     lr: float = 1e-4
     """Learning rate of the encoder."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        MEMRepresentationConfig.__post_init__(self)
+        OwnNetworksConfig.__post_init__(self)
         check_positive(self, "lr")
 
 
@@ -239,8 +247,9 @@ class MEMBonus(Bonus):
 
     def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Take one step of the bonus's own encoder by L_total; nothing with a shared one."""
-        if self.optimizer is None:
+        if self.optimizer is None or self.config.encoder is None:
             return {}
+        batch = take_share(batch, self.config.encoder.update_proportion)
         features = self.encode(batch.views, batch.mask)
         next_features = None
         if self.encoder.uses_next_features:

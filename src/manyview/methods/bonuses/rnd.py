@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.data.batch import Batch, Minibatch, get_rewarded_views
+from manyview.data.batch import Batch, Minibatch, get_rewarded_views, take_share
 from manyview.data.rollout_buffer import RolloutBuffer
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, OwnNetworksConfig
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
 from manyview.nn.optim import make_adam, optimizer_step
@@ -24,7 +24,7 @@ MAX_INPUT = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class RNDConfig(BonusConfig):
+class RNDConfig(BonusConfig, OwnNetworksConfig):
     """Settings of RND."""
 
     latent_dim: int = 512
@@ -41,7 +41,8 @@ class RNDConfig(BonusConfig):
     """r̂ divided by the `std` of all so far, `raw`, or `centered`: standardized within the batch."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        BonusConfig.__post_init__(self)
+        OwnNetworksConfig.__post_init__(self)
         check_at_least(self, 1, "latent_dim", "hidden")
         check_at_most(self, MAX_UNITS, "latent_dim", "hidden")
         check_positive(self, "lr")
@@ -105,6 +106,7 @@ class RND(Bonus):
 
     def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Take one step of the predictor on the rewarded states."""
+        batch = take_share(batch, self.config.update_proportion)
         views, mask, _ = get_rewarded_views(batch, self.config.rewarded_state)
         if isinstance(batch, Minibatch):  # `compute` has counted those of a replay batch
             self._update_pixel_moments(views, mask)

@@ -1,0 +1,84 @@
+"""Bonuses whose own networks learn from a part of each batch."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from manyview.data import Batch, Minibatch
+from manyview.data.action_spec import ActionSpec
+from manyview.methods import BONUSES, Bonus, BonusConfig, BuildContext, PixelEncoder, PixelEncoderConfig
+from manyview.methods.bonuses.mem import MEMBonusConfig
+from manyview.methods.interfaces import OwnNetworksConfig
+from manyview.utils.validation import SettingError
+from tests.support.batches import ACTIONS, SHAPE, VIEWS, batch
+
+ROWS = 16
+NAMES = ("mem", "rnd", "icm", "apt", "ride", "vcse")
+POLICY_ENCODER = PixelEncoderConfig(trunk="tiny", latent_dim=8)
+
+
+def make_bonus(name: str, proportion: float) -> Bonus:
+    torch.manual_seed(0)
+    context = BuildContext(
+        view_names=VIEWS,
+        image_shape=SHAPE,
+        frame_stack=1,
+        actions=ActionSpec(ACTIONS, discrete=False),
+        seed=0,
+        representation=PixelEncoder(len(VIEWS), SHAPE, POLICY_ENCODER),
+    )
+    config: BonusConfig = BONUSES[name].config().fit_representation(POLICY_ENCODER)
+    small: dict[str, Any] = {"trunk": "tiny", "latent_dim": 8, "lr": 0.01, "update_proportion": proportion}
+    if isinstance(config, MEMBonusConfig):
+        assert config.encoder is not None
+        config = replace(config, encoder=replace(config.encoder, **small))
+    else:
+        config = replace(config, **small)
+    built: Bonus = BONUSES[name].build(config, context)
+    return built
+
+
+def make_minibatch(data: Batch) -> Minibatch:
+    zeros = torch.zeros(len(data.mask))
+    return Minibatch(
+        *(data.views, data.mask, data.action, zeros, zeros, zeros, zeros),
+        next_features=PixelEncoder(len(VIEWS), SHAPE, POLICY_ENCODER).encode(data.next_views, data.next_mask),
+        next_views=data.next_views,
+        next_mask=data.next_mask,
+        has_next=torch.arange(len(data.mask)) % 3 > 0,
+    )
+
+
+def test_every_bonus_with_networks_of_its_own_is_listed() -> None:
+    made = {name: BONUSES[name].config() for name in BONUSES.list_names()}
+    learning = {name for name, config in made.items() if isinstance(config, OwnNetworksConfig)}
+    assert learning | {"mem"} == {*NAMES}
+
+
+@pytest.mark.parametrize("kind", ["replay", "rollout"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_quarter_is_an_update_by_the_first_quarter_of_the_rows(name: str, kind: str) -> None:
+    part, whole, other = make_bonus(name, 0.25), make_bonus(name, 1.0), make_bonus(name, 1.0)
+    for seed in range(3):
+        data, first = batch(ROWS, seed=seed), batch(ROWS, seed=seed).map(lambda tensor: tensor[: ROWS // 4])
+        for bonus, rows in ((part, data), (whole, first), (other, data)):
+            bonus.update(rows if kind == "replay" else make_minibatch(rows))
+    states = [torch.cat([each.flatten().double() for each in bonus.state_dict().values()]) for bonus in (part, whole)]
+    assert states[0].equal(states[1])
+    assert not all(map(torch.equal, part.state_dict().values(), other.state_dict().values()))
+
+
+def test_all_rows_are_paid_and_one_row_is_always_learned_from() -> None:
+    bonus = make_bonus("mem", 0.01)
+    assert len(bonus.compute(batch(ROWS), None, torch.zeros(ROWS)).unique()) > ROWS / 2
+    before = torch.cat([parameter.detach().flatten() for parameter in bonus.parameters()])
+    bonus.update(batch(ROWS))
+    assert not before.equal(torch.cat([parameter.detach().flatten() for parameter in bonus.parameters()]))
+
+
+@pytest.mark.parametrize("proportion", [0.0, -0.5, 1.5, float("nan")])
+def test_a_proportion_outside_of_0_to_1_is_refused(proportion: float) -> None:
+    with pytest.raises(SettingError, match="update_proportion"):
+        make_bonus("rnd", proportion)
