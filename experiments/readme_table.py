@@ -1,4 +1,4 @@
-"""Print the table of the README: the returns with each bonus, from the tables of the studies.
+"""Print the table of the README: what is learned with each bonus, from the tables of the studies.
 
 python -m experiments.readme_table
 """
@@ -7,20 +7,13 @@ from collections.abc import Iterator
 
 from experiments import composition
 from experiments.deep_sea import read_attempts
-from experiments.results_table import group_by_cell
-from experiments.tables import format_table
+from experiments.tables import format_table, read_runs
 
 HEAD = ("", "MEM", "RE3", "no bonus")
-BONUSES = ("mem", "re3", "none")
 DEEP_SEA = {"DrQ-v2": "drqv2", "SAC": "sac", "PPO": "ppo"}
 """Agents of the small sea."""
-TASKS = (
-    ("Pendulum Swingup, DrQ-v2", "dmc/pendulum_swingup", "drqv2", "return", 0),
-    ("Ball in Cup, DrQ-v2", "dmc/ball_in_cup_catch", "drqv2", "return", 0),
-    ("Starpilot, PPO", "procgen/starpilot", "ppo", "final_return", 1),
-    ("Bigfish, PPO", "procgen/bigfish", "ppo", "final_return", 1),
-)
-"""Name, task, agent, metric, digits."""
+CONTROL = {"Ball in Cup, SAC": "dmc/ball_in_cup_catch"}
+"""Control tasks of the study `base`, without a bonus."""
 
 
 def list_rows() -> Iterator[tuple[str, ...]]:
@@ -32,10 +25,9 @@ def list_rows() -> Iterator[tuple[str, ...]]:
         )
         name = f"Deep Sea, {title}: seeds of {len(composition.SEEDS)} whose policy reached the treasure"
         yield name, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
-    runs = group_by_cell("dmc") | group_by_cell("procgen")
-    for name, task, agent, metric, digits in TASKS:
-        cells = (runs.get((task, f"{agent}+{bonus}"), ()) for bonus in BONUSES)
-        yield f"{name}: return of each seed", *(", ".join(f"{r.last(metric):.{digits}f}" for r in c) for c in cells)
+    for name, task in CONTROL.items():
+        seeds = sorted((run for run in read_runs("base") if run.task == task and not run.variant), key=lambda r: r.seed)
+        yield f"{name}: final return of each seed", "", "", ", ".join(f"{run.score:.0f}" for run in seeds)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Print the tables of docs/research from the tables of the studies and the published results beside them.
 
-python -m experiments.results_table dmc               # control tasks; diagnostics: of its runs with MEM
+python -m experiments.results_table base              # SAC on one core
+python -m experiments.results_table dmc               # earlier, on control tasks; diagnostics: of its runs with MEM
 python -m experiments.results_table dmc_ablation      # one change of MEM at a time, on Ball in Cup
 python -m experiments.results_table procgen           # games; procgen_training: the last fifth of their training
 python -m experiments.results_table dmc_trials        # trials before the comparison; dmc_later_trials: after
@@ -273,6 +274,7 @@ def list_game_trials() -> Lines:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Lines]]] = {
+    "base": (SCORES_HEAD, partial(list_scores, "base")),
     "dmc": (HEAD, list_control),
     "diagnostics": (DIAGNOSTICS_HEAD, list_diagnostics),
     "dmc_ablation": (ABLATION_HEAD, list_ablation),

@@ -1,6 +1,6 @@
-"""Draw the figures of docs/research/results.md from the tables of the studies.
+"""Draw the figures of docs/research from the tables of the studies.
 
-python -m tools.results_figures          # docs/images/control.png, games.png and deep_sea.png; seconds
+python -m tools.results_figures          # docs/images/one_core.png, control.png, games.png and deep_sea.png; seconds
 """
 
 from collections.abc import Iterable
@@ -34,6 +34,13 @@ def make_curves(runs: Iterable[TableRun], metric: str) -> list[Curve]:
         for run in runs
         if metric in run.metrics
     ]
+
+
+def draw_one_core() -> None:
+    published = read_published_results(RESULTS / "published.json")
+    final = [run for run in read_runs("base") if not run.variant]
+    groups = group_curves(make_curves(final, "return"))
+    draw_curves(IMAGES / "one_core.png", groups, unit="frames", published=published)
 
 
 def draw_control() -> None:
@@ -75,6 +82,7 @@ def _prefix(method: str) -> str:
 
 
 def main() -> None:
+    draw_one_core()
     draw_control()
     draw_games()
     draw_deep_sea()
