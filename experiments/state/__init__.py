@@ -1,11 +1,11 @@
 """Compare changes to the agent on the simulator's state; see PLAN.md.
 
 python -m experiments.state                        # run what results/state is missing, then print the tables
-python -m experiments.state --stage tuning         # one stage alone
+python -m experiments.state --only seed1           # a part of it
 python -m experiments.state --table                # only print the tables
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,6 @@ from experiments.tables import TableRun, format_mean
 from manyview.config.overrides import merge_overrides
 from manyview.config.presets import apply_sections, load_preset
 from manyview.config.schema import RunConfig
-from manyview.report.statistics import compute_permutation_p, correct_holm
 
 STUDY = "state"
 Stage = Literal["tuning", "final"]
@@ -25,8 +24,6 @@ BONUS = {CUP: "none", PENDULUM: "pixel+mem"}
 """Settings of the bonus by task; those of `mem` are used for the bonus of the true state."""
 BARS, MIN_PASSED = {CUP: 800.0, PENDULUM: 700.0}, 4
 FRAMES, EVALUATE_EVERY_FRAMES = 50_000, 5_000
-MAX_LOSS = 100.0
-"""Return that a kept change may cost on one task."""
 
 Sections = dict[str, Any]
 CHANGES: dict[str, Sections] = {
@@ -70,50 +67,32 @@ TUNING_ARMS = (
     *(Arm(name, changes=(name,)) for name in CHANGES),
     *(Arm(name, agent=name) for name in AGENTS if name != "base"),
 )
+FINAL_ARM = Arm("preset", agent="preset")
+FINAL_BETA0 = 1.8
 
 
 def make_config(arm: Arm, task: str, seed: int) -> RunConfig:
+    if arm == FINAL_ARM:
+        sections: Sections = {"replay": {"augmentation": "none"}, "bonus": {"all": {"beta0": FINAL_BETA0}}}
+        sections |= {"schedule": {"frames": FRAMES}, "evaluation": COMMON["evaluation"]}
+        return apply_sections(_load_preset("sac", task, seed), sections)
     agent, sections = AGENTS[arm.agent]
     for change in arm.changes:
         sections = merge_overrides(sections, CHANGES[change])
-    return apply_sections(load_preset("cpu", task=task, method=f"{agent}+{BONUS[task]}", seed=seed), COMMON, sections)
+    return apply_sections(_load_preset(agent, task, seed), COMMON, sections)
 
 
-def choose_combination(runs: Iterable[TableRun]) -> Arm | None:
-    """Return the best agent with all changes that helped alone, by PLAN.md; None until tuning is complete."""
-    scores: dict[tuple[str, str], list[float]] = {(arm.variant, task): [] for arm in TUNING_ARMS for task in arm.tasks}
-    for run in runs:
-        if run.seed in SEEDS["tuning"]:
-            scores[run.variant, run.task].append(run.score)
-    if any(len(values) < len(SEEDS["tuning"]) for values in scores.values()):
-        return None
-    means = {cell: float(np.mean(values)) for cell, values in scores.items()}
-    agent = max(AGENTS, key=lambda name: sum(means[name, task] for task in BARS))
-    gains = {
-        arm.variant: [means[arm.variant, task] - means[BASE.variant, task] for task in arm.tasks]
-        for arm in TUNING_ARMS
-        if arm.changes
-    }
-    kept = tuple(name for name, gain in gains.items() if np.mean(gain) > 0 and min(gain) >= -MAX_LOSS)
-    return Arm("combined", agent, kept)
+def _load_preset(agent: str, task: str, seed: int) -> RunConfig:
+    return load_preset("cpu", task=task, method=f"{agent}+{BONUS[task]}", seed=seed)
 
 
-def list_cells(stage: Stage, runs: Iterable[TableRun]) -> list[tuple[Arm, str, int]]:
-    """Return arm, task and seed of the runs of a stage, seed by seed: a table of the first few is a fair one.
-
-    Raises ValueError if the final stage is asked for before tuning is complete.
-    """
-    if stage == "tuning":
-        arms: tuple[Arm, ...] = TUNING_ARMS
-    elif (combined := choose_combination(runs)) is not None:
-        arms = (BASE, combined)
-    else:
-        raise ValueError("tuning is incomplete: expected all its runs. Run --stage tuning first.")
-    return [(arm, task, seed) for seed in SEEDS[stage] for arm in arms for task in arm.tasks]
+def list_final_runs() -> list[tuple[str, int]]:
+    """Return task and seed of each run of the last stage."""
+    return [(task, seed) for seed in SEEDS["final"] for task in BARS]
 
 
 HEAD = ("task", "variant", "seeds", "last three evaluations, each seed", "mean", "minutes a run")
-FINAL_HEAD = ("task", "bar", "seeds that reach it", "of", "p against base")
+FINAL_HEAD = ("task", "bar", "seeds that reach it", "of")
 
 
 def list_rows(stage: Stage, runs: Sequence[TableRun]) -> Iterator[tuple[str, ...]]:
@@ -132,22 +111,8 @@ def list_rows(stage: Stage, runs: Sequence[TableRun]) -> Iterator[tuple[str, ...
 
 
 def list_final_rows(runs: Sequence[TableRun]) -> Iterator[tuple[str, ...]]:
-    """Yield the bar and the test of each task."""
-    scores = {
-        (variant, task): [
-            run.score for run in runs if (run.variant, run.task) == (variant, task) and run.seed in SEEDS["final"]
-        ]
-        for variant in ("combined", BASE.variant)
-        for task in BARS
-    }
-    complete = all(len(values) == len(SEEDS["final"]) for values in scores.values())
-    p_values = correct_holm(
-        {task: compute_permutation_p(scores["combined", task], scores[BASE.variant, task]) for task in BARS}
-        if complete
-        else {}
-    )
+    """Yield the bar of each task, and how many seeds reach it."""
     for task, bar in BARS.items():
-        values = scores["combined", task]
-        passed = sum(value >= bar for value in values)
-        p_text = f"{p_values[task]:.3f}" if complete else ""
-        yield f"`{task}`", f"{bar:.0f} on {MIN_PASSED} seeds", str(passed), str(len(values)), p_text
+        scores = [run.score for run in runs if run.task == task and run.seed in SEEDS["final"]]
+        passed = sum(score >= bar for score in scores)
+        yield f"`{task}`", f"{bar:.0f} on {MIN_PASSED} seeds", str(passed), str(len(scores))

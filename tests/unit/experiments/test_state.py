@@ -1,6 +1,5 @@
 """The study on the simulator's state: batches, bonus, choice of the winner and test."""
 
-from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -10,23 +9,22 @@ import torch
 
 from experiments.state import (
     AGENTS,
-    BARS,
     BASE,
     CHANGES,
     CUP,
+    FINAL_ARM,
     PENDULUM,
     SEEDS,
     TUNING_ARMS,
     Arm,
-    choose_combination,
-    list_cells,
     list_final_rows,
+    list_final_runs,
     make_config,
 )
 from experiments.state.training import StateBonus, StateReplay, StateRun, train_run
 from experiments.tables import Row, TableRun, flatten
 from manyview.config.overrides import to_plain
-from manyview.config.presets import apply_sections
+from manyview.config.presets import apply_sections, load_preset
 from manyview.methods import MEMBonusConfig
 
 Scores = dict[tuple[str, str], list[float]]
@@ -49,16 +47,6 @@ def make_runs(scores: Scores, *, stage: Any = "tuning") -> list[TableRun]:
         for (variant, task), values in scores.items()
         for seed, score in zip(SEEDS[stage], values, strict=True)
     ]  # fmt: skip
-
-
-def make_scores(**changed: tuple[float, float]) -> Scores:
-    """Scores of all tuning runs: 300 with `base`, others by name and (Ball in Cup, Pendulum)."""
-    values = {name.replace("_", " ").replace("two hot", "two-hot"): pair for name, pair in changed.items()}
-    return {
-        (arm.variant, task): [values.get(arm.variant, (300.0, 300.0))[task == PENDULUM]] * 3
-        for arm in TUNING_ARMS
-        for task in arm.tasks
-    }
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -117,65 +105,37 @@ def test_the_noise_decays_from_the_first_update_on() -> None:
     assert config.agent.std_warmup_steps == config.schedule.seed_frames // config.env.action_repeat
 
 
-def test_the_score_is_the_mean_of_the_last_three_evaluations() -> None:
-    (run, *_) = make_runs(make_scores())
-    assert run.score == pytest.approx(300)
+def test_the_final_arm_is_the_preset_without_images() -> None:
+    preset = flatten(to_plain(load_preset("cpu", task=PENDULUM, method="sac+pixel+mem", seed=1)))
+    config = flatten(to_plain(make_config(FINAL_ARM, PENDULUM, 1)))
+    assert {name for name in config if config[name] != preset[name]} == {
+        *("schedule.frames", "replay.augmentation", "bonus.beta0"),
+        *("evaluation.every_frames", "evaluation.video"),
+    }
+    assert (config["replay.batch_size"], config["schedule.update_every_steps"]) == (256, 1)
 
 
-def test_the_combination_has_the_best_agent_and_the_changes_that_helped() -> None:
-    scores = make_scores(
-        update_every_step=(700, 290), layer_norm=(900, 199), pink_noise=(300, 301), two_hot_critic=(250, 300),
-        next_state=(0, 310), sac=(800, 10), sac_one_step=(10, 700),
-    )  # fmt: skip
-    combined = choose_combination(make_runs(scores))
-    assert combined == Arm("combined", "sac", ("update every step", "next state", "pink noise"))
-    config = make_config(combined, PENDULUM, 1)
-    assert (config.agent_name, config.agent.noise_color) == ("sac", "pink")
-    assert (config.schedule.update_every_steps, config.replay.n_step) == (1, 3)
-    assert config.bonus.rewarded_state == "next"
+def test_the_final_runs_are_new_seeds_of_both_tasks() -> None:
+    runs = list_final_runs()
+    assert len(runs) == len({*runs}) == 10
+    assert not {seed for _, seed in runs} & {*SEEDS["tuning"]}
 
 
-def test_nothing_is_chosen_before_tuning_is_complete() -> None:
-    runs = make_runs(make_scores())
-    assert choose_combination(runs) == Arm("combined", "base", ())
-    assert choose_combination(runs[:-1]) is None
-    with pytest.raises(ValueError, match="tuning is incomplete"):
-        list_cells("final", runs[:-1])
-
-
-def test_final_seeds_choose_nothing() -> None:
-    runs = make_runs(make_scores())
-    final: Scores = {(variant, task): [900.0] * 5 for variant in ("base", "combined") for task in BARS}
-    assert choose_combination([*runs, *make_runs(final, stage="final")]) == choose_combination(runs)
-    cells = list_cells("final", runs)
-    assert [seed for _, _, seed in cells] == sorted([*range(1, 6)] * 4)
-
-
-def test_every_setting_that_combines_is_applied_with_drqv2() -> None:
-    config = asdict(make_config(Arm("combined", "base", tuple(CHANGES)), PENDULUM, 1).agent)
-    wanted = {"layer_norm": True, "critic": "two_hot", "normalize_actor_loss": True, "noise_color": "pink"}
-    assert {name: config[name] for name in wanted} == wanted
-
-
-def test_the_bar_counts_seeds_and_the_test_is_corrected() -> None:
-    scores: Scores = {
-        ("combined", CUP): [801, 802, 803, 804, 799], ("base", CUP): [1, 2, 3, 4, 5],
-        ("combined", PENDULUM): [700, 699, 1, 2, 3], ("base", PENDULUM): [900, 901, 902, 903, 904],
-    }  # fmt: skip
-    rows = list(list_final_rows(make_runs(scores, stage="final")))
-    assert [row[2:] for row in rows] == [("4", "5", f"{2 / 252:.3f}"), ("1", "5", "1.000")]
+def test_the_bar_counts_seeds() -> None:
+    scores: Scores = {("preset", CUP): [801, 802, 803, 804, 799], ("preset", PENDULUM): [700, 699, 1, 2, 3]}
+    rows = list(list_final_rows([*make_runs(scores, stage="final"), *make_runs({("base", CUP): [900] * 3})]))
+    assert [row[2:] for row in rows] == [("4", "5"), ("1", "5")]
 
 
 @pytest.mark.simulator
-@pytest.mark.parametrize(("variant", "task"), [("base", CUP), ("sac", PENDULUM)])
-def test_a_short_run_learns_and_gives_rows(variant: str, task: str) -> None:
-    arm = next(arm for arm in TUNING_ARMS if arm.variant == variant)
+@pytest.mark.parametrize(("arm", "task"), [(BASE, CUP), (FINAL_ARM, PENDULUM)], ids=["base", "preset"])
+def test_a_short_run_learns_and_gives_rows(arm: Arm, task: str) -> None:
     short: dict[str, Any] = {
         "schedule": {"frames": 400, "random_steps": 50, "seed_frames": 320},
         "evaluation": {"every_frames": 400, "episodes": 1},
     }
     config = apply_sections(make_config(arm, task, 101), short)
-    one, other = (train_run("state", variant, config) for _ in range(2))
+    one, other = (train_run("state", arm.variant, config) for _ in range(2))
     assert [(row.metric, row.value) for row in one] == [(row.metric, row.value) for row in other]
     assert {"return", "value", "reward_int", "rewarded_episodes"} <= {row.metric for row in one}
     assert one[0].bonus == ("none" if task == CUP else "true_state")
