@@ -14,6 +14,7 @@ DEEP_SEA = {"DrQ-v2": "drqv2", "SAC": "sac", "PPO": "ppo"}
 """Agents of the small sea."""
 CONTROL = {"Ball in Cup, SAC": "dmc/ball_in_cup_catch"}
 """Control tasks of the study `base`, without a bonus."""
+CONTROL_SEEDS = 5
 
 
 def list_rows() -> Iterator[tuple[str, ...]]:
@@ -27,7 +28,12 @@ def list_rows() -> Iterator[tuple[str, ...]]:
         yield name, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
     for name, task in CONTROL.items():
         seeds = sorted((run for run in read_runs("base") if run.task == task and not run.variant), key=lambda r: r.seed)
-        yield f"{name}: final return of each seed", "", "", ", ".join(f"{run.score:.0f}" for run in seeds)
+        yield (
+            f"{name}: final return of each seed, {len(seeds)} of {CONTROL_SEEDS}",
+            "",
+            "",
+            ", ".join(f"{run.score:.0f}" for run in seeds),
+        )
 
 
 def main() -> None:

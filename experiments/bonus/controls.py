@@ -26,7 +26,7 @@ class ShuffledMEMConfig(MEMBonusConfig):
 
 
 class ShuffledMEMBonus(MEMBonus):
-    """MEM's r̂, each paid to another state of the batch: equal in distribution, without knowledge of novelty."""
+    """MEM's r̂, each given to another state of the batch: equal in distribution, without knowledge of novelty."""
 
     @torch.no_grad()
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class TrueStateConfig(BonusConfig, EntropyBonusConfig):
 
 
 class TrueStateBonus(Bonus):
-    """r̂ of Eq. 9 with the simulator's normalized state in place of features: the upper bound of an encoder."""
+    """r̂ of Eq. 9 with the simulator's normalized state in place of features: a reference without an encoder."""
 
     config: TrueStateConfig
     uses_state_vectors = True

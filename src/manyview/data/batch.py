@@ -1,7 +1,7 @@
 """Batches for the learner: `Batch` of a replay buffer, `Minibatch` of a rollout buffer."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -67,16 +67,25 @@ class Minibatch(NamedTuple):
     """State vectors [B, D], stacked, in raw units; None without any."""
 
 
-def take_share(batch: Batch | Minibatch, share: float) -> Batch | Minibatch:
-    """Return the first `share` of the rows, at least one: a random part, since rows are in random order."""
-    if share == 1:
+@overload
+def take_proportion(batch: Batch, proportion: float) -> Batch: ...
+@overload
+def take_proportion(batch: Minibatch, proportion: float) -> Minibatch: ...
+def take_proportion(batch: Batch | Minibatch, proportion: float) -> Batch | Minibatch:
+    """Return this proportion of the rows, at least one, evenly spread over the batch.
+
+    A batch may hold demonstrations or the rows of another actor behind the others.
+    """
+    if proportion == 1:
         return batch
-    rows = max(round(share * len(batch.mask)), 1)
+    count = len(batch.mask)
+    rows = max(round(proportion * count), 1)
+    taken = torch.arange(rows, device=batch.mask.device) * count // rows
     parts: dict[str, Any] = batch._asdict()
     if "next_features" in parts:
         parts["next_features"] = None  # of the policy's encoder: no bonus learns from them
-    taken: dict[str, Any] = {name: None if part is None else part[:rows] for name, part in parts.items()}
-    return batch._replace(**taken)
+    selected: dict[str, Any] = {name: None if part is None else part[taken] for name, part in parts.items()}
+    return batch._replace(**selected)
 
 
 def get_next(batch: Batch | Minibatch) -> tuple[Tensor, Tensor, Tensor]:

@@ -308,12 +308,12 @@ class BonusConfig(BetaSchedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnNetworksConfig:
-    """Setting of everything that a bonus trains by itself."""
+class BonusUpdateConfig:
+    """Settings of the updates of a bonus's networks."""
 
     update_proportion: float = 1.0
-    """Share of a batch's rows that the bonus's own networks learn from; r̂ is computed for all rows. RND was published
-    with 0.25 at 128 environments."""
+    """Proportion of a batch's rows that `Bonus.update` learns from; r̂ is computed for all rows. RND was published with
+    0.25 at 128 environments. Critics of VCSE learn from all rows."""
 
     def __post_init__(self) -> None:
         check_positive(self, "update_proportion")

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from experiments.bonus.comparisons import CARTPOLE, HOPPER, MEM, NONE, PENDULUM, RE3, SHUFFLED, list_rows
+from experiments.bonus.comparisons import CARTPOLE, CUP, HOPPER, MEM, NONE, PENDULUM, RE3, SHUFFLED, list_rows
 from experiments.bonus.controls import register_controls
 from experiments.tables import Row, TableRun
 from manyview.config.method import parse_method
 
 HIGH, LOW, MIXED = (800, 810, 820, 830, 840), (10, 20, 30, 40, 50), (5, 805, 15, 835, 45)
+LESS = (790, 805, 815, 812, 842)
 
 
 Scores = Mapping[tuple[str, str], Sequence[float]]
@@ -51,6 +52,11 @@ def test_tests_wait_for_the_runs_of_earlier_ones(missing: str) -> None:
     scores: dict[tuple[str, str], Sequence[float]] = {(PENDULUM, MEM): HIGH, (PENDULUM, NONE): LOW}
     scores |= {(PENDULUM, SHUFFLED): LOW, (HOPPER, MEM): HIGH, (HOPPER, NONE): LOW, (PENDULUM, missing): LOW[:4]}
     assert judge(scores)[HOPPER, NONE] == ("", "not tested")
+
+
+@pytest.mark.parametrize(("mem", "result"), [(LOW, ("0.004", "below")), (LESS, ("0.262", "not below"))])
+def test_harm_is_tested_without_the_others(mem: Sequence[float], result: tuple[str, str]) -> None:
+    assert judge({(CUP, MEM): mem, (CUP, NONE): HIGH}) == {(CUP, NONE): result}
 
 
 def test_trials_are_not_counted() -> None:

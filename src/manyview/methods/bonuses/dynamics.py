@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manyview.data.action_spec import ActionSpec
-from manyview.data.batch import Batch, Minibatch, get_next, take_share
-from manyview.methods.interfaces import Bonus, BonusConfig, OwnNetworksConfig
+from manyview.data.batch import Batch, Minibatch, get_next, take_proportion
+from manyview.methods.interfaces import Bonus, BonusConfig, BonusUpdateConfig
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig, PixelFeatures
 from manyview.nn.heads import Head
 from manyview.nn.normalization import RewardScale, make_reward_moments
@@ -19,7 +19,7 @@ from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class DynamicsConfig(BonusConfig, OwnNetworksConfig):
+class DynamicsConfig(BonusConfig, BonusUpdateConfig):
     """Settings of the features and their two models."""
 
     latent_dim: int = 512
@@ -39,7 +39,7 @@ class DynamicsConfig(BonusConfig, OwnNetworksConfig):
 
     def __post_init__(self) -> None:
         BonusConfig.__post_init__(self)
-        OwnNetworksConfig.__post_init__(self)
+        BonusUpdateConfig.__post_init__(self)
         check_at_least(self, 1, "latent_dim", "hidden")
         check_at_most(self, MAX_UNITS, "latent_dim", "hidden")
         check_at_least(self, 0, "inverse_coef", "forward_coef")
@@ -99,7 +99,7 @@ class DynamicsBonus(Bonus):
 
     def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Take one step of φ and both models on the rows whose next state is in the same episode."""
-        batch = take_share(batch, self.config.update_proportion)
+        batch = take_proportion(batch, self.config.update_proportion)
         next_views, next_mask, has_next = get_next(batch)
         steps = self.encode(batch.views, batch.mask), batch.action, self.encode(next_views, next_mask)
         forward_loss = _masked_mean(self.compute_forward_errors(*steps), has_next)

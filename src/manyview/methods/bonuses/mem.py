@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_vectors, get_rewarded_views, take_share
+from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_vectors, get_rewarded_views, take_proportion
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem import (
@@ -31,9 +31,9 @@ from manyview.methods.bonuses.stored_search import (
 from manyview.methods.interfaces import (
     Bonus,
     BonusConfig,
+    BonusUpdateConfig,
     BuildContext,
     FeatureSource,
-    OwnNetworksConfig,
     RunSettings,
 )
 from manyview.methods.registry import register_bonus
@@ -45,7 +45,7 @@ RewardFrames = Literal["augmented", "clean"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnEncoderConfig(MEMRepresentationConfig, OwnNetworksConfig):
+class OwnEncoderConfig(MEMRepresentationConfig, BonusUpdateConfig):
     """Settings of the bonus's own encoder."""
 
     lr: float = 1e-4
@@ -53,7 +53,7 @@ class OwnEncoderConfig(MEMRepresentationConfig, OwnNetworksConfig):
 
     def __post_init__(self) -> None:
         MEMRepresentationConfig.__post_init__(self)
-        OwnNetworksConfig.__post_init__(self)
+        BonusUpdateConfig.__post_init__(self)
         check_positive(self, "lr")
 
 
@@ -249,7 +249,7 @@ class MEMBonus(Bonus):
         """Take one step of the bonus's own encoder by L_total; nothing with a shared one."""
         if self.optimizer is None or self.config.encoder is None:
             return {}
-        batch = take_share(batch, self.config.encoder.update_proportion)
+        batch = take_proportion(batch, self.config.encoder.update_proportion)
         features = self.encode(batch.views, batch.mask)
         next_features = None
         if self.encoder.uses_next_features:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.data.batch import Batch, Minibatch, get_rewarded_views, take_share
+from manyview.data.batch import Batch, Minibatch, get_rewarded_views, take_proportion
 from manyview.data.rollout_buffer import RolloutBuffer
-from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, OwnNetworksConfig
+from manyview.methods.interfaces import Bonus, BonusConfig, BonusUpdateConfig, BuildContext
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
 from manyview.nn.optim import make_adam, optimizer_step
@@ -24,7 +24,7 @@ MAX_INPUT = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class RNDConfig(BonusConfig, OwnNetworksConfig):
+class RNDConfig(BonusConfig, BonusUpdateConfig):
     """Settings of RND."""
 
     latent_dim: int = 512
@@ -42,7 +42,7 @@ class RNDConfig(BonusConfig, OwnNetworksConfig):
 
     def __post_init__(self) -> None:
         BonusConfig.__post_init__(self)
-        OwnNetworksConfig.__post_init__(self)
+        BonusUpdateConfig.__post_init__(self)
         check_at_least(self, 1, "latent_dim", "hidden")
         check_at_most(self, MAX_UNITS, "latent_dim", "hidden")
         check_positive(self, "lr")
@@ -106,7 +106,7 @@ class RND(Bonus):
 
     def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Take one step of the predictor on the rewarded states."""
-        batch = take_share(batch, self.config.update_proportion)
+        batch = take_proportion(batch, self.config.update_proportion)
         views, mask, _ = get_rewarded_views(batch, self.config.rewarded_state)
         if isinstance(batch, Minibatch):  # `compute` has counted those of a replay batch
             self._update_pixel_moments(views, mask)

@@ -8,9 +8,10 @@ import torch
 
 from manyview.data import Batch, Minibatch
 from manyview.data.action_spec import ActionSpec
+from manyview.data.batch import take_proportion
 from manyview.methods import BONUSES, Bonus, BonusConfig, BuildContext, PixelEncoder, PixelEncoderConfig
 from manyview.methods.bonuses.mem import MEMBonusConfig
-from manyview.methods.interfaces import OwnNetworksConfig
+from manyview.methods.interfaces import BonusUpdateConfig
 from manyview.utils.validation import SettingError
 from tests.support.batches import ACTIONS, SHAPE, VIEWS, batch
 
@@ -47,30 +48,37 @@ def make_minibatch(data: Batch) -> Minibatch:
         next_features=PixelEncoder(len(VIEWS), SHAPE, POLICY_ENCODER).encode(data.next_views, data.next_mask),
         next_views=data.next_views,
         next_mask=data.next_mask,
-        has_next=torch.arange(len(data.mask)) % 3 > 0,
+        has_next=data.indices % 3 > 0,
     )
 
 
 def test_every_bonus_with_networks_of_its_own_is_listed() -> None:
     made = {name: BONUSES[name].config() for name in BONUSES.list_names()}
-    learning = {name for name, config in made.items() if isinstance(config, OwnNetworksConfig)}
+    learning = {name for name, config in made.items() if isinstance(config, BonusUpdateConfig)}
     assert learning | {"mem"} == {*NAMES}
 
 
 @pytest.mark.parametrize("kind", ["replay", "rollout"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_quarter_is_an_update_by_the_first_quarter_of_the_rows(name: str, kind: str) -> None:
+def test_a_quarter_is_an_update_by_every_fourth_row(name: str, kind: str) -> None:
     part, whole, other = make_bonus(name, 0.25), make_bonus(name, 1.0), make_bonus(name, 1.0)
     for seed in range(3):
-        data, first = batch(ROWS, seed=seed), batch(ROWS, seed=seed).map(lambda tensor: tensor[: ROWS // 4])
-        for bonus, rows in ((part, data), (whole, first), (other, data)):
+        data, quarter = batch(ROWS, seed=seed), batch(ROWS, seed=seed).map(lambda tensor: tensor[::4])
+        for bonus, rows in ((part, data), (whole, quarter), (other, data)):
             bonus.update(rows if kind == "replay" else make_minibatch(rows))
     states = [torch.cat([each.flatten().double() for each in bonus.state_dict().values()]) for bonus in (part, whole)]
     assert states[0].equal(states[1])
     assert not all(map(torch.equal, part.state_dict().values(), other.state_dict().values()))
 
 
-def test_all_rows_are_paid_and_one_row_is_always_learned_from() -> None:
+@pytest.mark.parametrize("proportion", [0.5, 0.25, 0.3])
+def test_the_rows_come_evenly_from_all_parts_of_a_batch(proportion: float) -> None:
+    taken = take_proportion(batch(64), proportion)
+    assert taken.views.equal(batch(64).views[taken.indices])
+    assert torch.bincount(taken.indices // 16, minlength=4).tolist() == pytest.approx([16 * proportion] * 4, abs=1)
+
+
+def test_the_reward_covers_all_rows_and_an_update_learns_from_at_least_one() -> None:
     bonus = make_bonus("mem", 0.01)
     assert len(bonus.compute(batch(ROWS), None, torch.zeros(ROWS)).unique()) > ROWS / 2
     before = torch.cat([parameter.detach().flatten() for parameter in bonus.parameters()])
