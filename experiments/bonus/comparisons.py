@@ -1,4 +1,4 @@
-"""Tests of the study of the bonus, in the order of its plan: nothing after the first failure is tested."""
+"""Tests of a study of the bonus, in the order of its plan: nothing after the first failure is tested."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -20,42 +20,57 @@ class Comparison(NamedTuple):
     other: str
 
 
-IN_ORDER = (
-    Comparison(PENDULUM, NONE),
-    Comparison(PENDULUM, SHUFFLED),
-    Comparison(CARTPOLE, NONE),
-    Comparison(HOPPER, NONE),
+class Plan(NamedTuple):
+    """Comparisons of a study, one method of which has MEM's bonus."""
+
+    method: str
+    in_order: tuple[Comparison, ...]
+    described: tuple[Comparison, ...]
+    """Without a test: a probability of improvement with its interval."""
+    harm: Comparison | None = None
+    """Tested in the other direction, whatever the tests in order find."""
+
+
+PLAN = Plan(
+    MEM,
+    in_order=(
+        Comparison(PENDULUM, NONE),
+        Comparison(PENDULUM, SHUFFLED),
+        Comparison(CARTPOLE, NONE),
+        Comparison(HOPPER, NONE),
+    ),
+    described=(Comparison(PENDULUM, RE3), Comparison(HOPPER, RE3)),
+    harm=Comparison(CUP, NONE),
 )
-HARM = Comparison(CUP, NONE)
-"""Tested in the other direction, whatever the tests in order find."""
-DESCRIBED = (Comparison(PENDULUM, RE3), Comparison(HOPPER, RE3))
-"""Comparisons without a test: a probability of improvement with its interval."""
 HEAD = ("task", "against", "MEM", "the other", "probability of improvement", "p", "result")
 
 
-def list_rows(runs: Iterable[TableRun]) -> Iterator[tuple[str, ...]]:
+def list_rows(runs: Iterable[TableRun], plan: Plan = PLAN) -> Iterator[tuple[str, ...]]:
     """Yield a line for each comparison whose runs are complete."""
     scores: dict[Comparison, list[float]] = {}
     for run in runs:
         if not run.variant and run.seed <= SEEDS:
             scores.setdefault(Comparison(run.task, run.method), []).append(run.score)
+
+    def find_scores(comparison: Comparison) -> tuple[list[float], list[float]] | None:
+        mem, other = scores.get(Comparison(comparison.task, plan.method), []), scores.get(comparison, [])
+        return (mem, other) if min(len(mem), len(other)) == SEEDS else None
+
     failed = False
-    for comparison in (*IN_ORDER, HARM, *DESCRIBED):
-        mem, other = scores.get(Comparison(comparison.task, MEM), []), scores.get(comparison, [])
-        is_complete = min(len(mem), len(other)) == SEEDS
-        if comparison not in IN_ORDER:
-            if is_complete and comparison == HARM:
-                p = compute_permutation_p(other, mem)
-                yield *_describe(comparison, mem, other), f"{p:.3f}", "below" if p <= ALPHA else "not below"
-            elif is_complete:
-                yield *_describe(comparison, mem, other), "", "no test"
-        elif not is_complete:
+    for comparison in plan.in_order:
+        if (pair := find_scores(comparison)) is None:
             failed = True  # what follows must wait for these runs
-        else:
-            p = compute_permutation_p(mem, other)
-            result = "not tested" if failed else "above" if p <= ALPHA else "not above"
-            yield *_describe(comparison, mem, other), "" if failed else f"{p:.3f}", result
-            failed = failed or p > ALPHA
+            continue
+        p = compute_permutation_p(*pair)
+        result = "not tested" if failed else "above" if p <= ALPHA else "not above"
+        yield *_describe(comparison, *pair), "" if failed else f"{p:.3f}", result
+        failed = failed or p > ALPHA
+    if plan.harm and (pair := find_scores(plan.harm)):
+        p = compute_permutation_p(*reversed(pair))
+        yield *_describe(plan.harm, *pair), f"{p:.3f}", "below" if p <= ALPHA else "not below"
+    for comparison in plan.described:
+        if pair := find_scores(comparison):
+            yield *_describe(comparison, *pair), "", "no test"
 
 
 def _describe(comparison: Comparison, mem: Sequence[float], other: Sequence[float]) -> tuple[str, ...]:

@@ -1,14 +1,14 @@
 """Controls of the studies of the bonus: MEM's bonus with shuffled rows, the bonus of the true state, no reward.
 
-`register_controls` registers the bonuses `shuffled_mem` and `true_state` and the agents `blind_sac` and
-`unrewarded_sac`.
+`register_controls` registers the bonuses `shuffled_mem` and `true_state`, the agents `blind_sac` and `unrewarded_sac`,
+and the representation `no_images`.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from manyview.agents.sac import SAC, SACConfig
 from manyview.data.batch import Batch, get_rewarded_vectors, get_rewarded_views
@@ -16,7 +16,7 @@ from manyview.mem import EntropyBonus, EntropyBonusConfig, Features, MEMRepresen
 from manyview.methods import AGENTS
 from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, build_mem_bonus
 from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
-from manyview.methods.registry import register_agent, register_bonus
+from manyview.methods.registry import register_agent, register_bonus, register_representation
 from manyview.nn.normalization import VectorNormalizer
 
 
@@ -126,10 +126,42 @@ def build_unrewarded_sac(config: UnrewardedSACConfig, context: BuildContext) -> 
     return UnrewardedSAC.build(config, context)
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoImagesConfig:
+    """No settings."""
+
+
+class NoFeatures(NamedTuple):
+    state: Tensor  # [B, 1], zeros
+    mask: Tensor  # [B, V]
+
+
+class NoImages(nn.Module):
+    """No encoder: the policy has the state vectors alone, and only the bonus sees the images."""
+
+    state_dim = 1
+    uses_next_features = False
+
+    def encode(self, views: Tensor, mask: Tensor | None = None) -> NoFeatures:
+        present = torch.ones(views.shape[:2], dtype=torch.bool, device=views.device) if mask is None else mask
+        return NoFeatures(torch.zeros(len(views), 1, device=views.device), present)
+
+    def compute_loss(self, features: NoFeatures, next_features: Any) -> tuple[Tensor, dict[str, Tensor]]:  # noqa: ARG002
+        return features.state.new_zeros(()), {}
+
+
+def build_no_images(config: NoImagesConfig, context: BuildContext) -> NoImages:  # noqa: ARG001
+    """Build the representation; the run needs `env.state`."""
+    if not context.vector_size:
+        raise ValueError("no_images leaves nothing to act on: expected state vectors, got none. Set env.state")
+    return NoImages()
+
+
 def register_controls() -> None:
     """Register the controls in this process, once."""
     if "blind_sac" not in AGENTS.list_names():
         register_agent("blind_sac", BlindSACConfig, data=("replay",))(build_blind_sac)
         register_agent("unrewarded_sac", UnrewardedSACConfig, data=("replay",))(build_unrewarded_sac)
+        register_representation("no_images", NoImagesConfig)(build_no_images)
         register_bonus("shuffled_mem", ShuffledMEMConfig)(build_shuffled_mem)
         register_bonus("true_state", TrueStateConfig)(build_true_state)

@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Protocol, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class HasParameters(Protocol):
@@ -31,4 +31,6 @@ def soft_update(online: HasParameters, target: HasParameters, tau: float) -> Non
 
     Buffers do not move: running statistics of the target stay those of the copy, or those it updates itself.
     """
-    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+    moved: list[Tensor] = list(target.parameters())
+    if moved:  # an encoder may have none
+        torch._foreach_lerp_(moved, list(online.parameters()), tau)

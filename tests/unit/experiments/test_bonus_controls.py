@@ -1,5 +1,6 @@
 """Controls of the study of the bonus differ from MEM in one thing each."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,17 +10,20 @@ from torch import Tensor
 from experiments.bonus.controls import (
     BlindSAC,
     BlindSACConfig,
+    NoImagesConfig,
     ShuffledMEMConfig,
     TrueStateConfig,
     build_blind_sac,
+    build_no_images,
     build_shuffled_mem,
     build_true_state,
 )
+from manyview.agents.sac import SAC, SACConfig
 from manyview.data.action_spec import ActionSpec
 from manyview.envs.views import StateVector
 from manyview.mem import MEMRepresentation, MEMRepresentationConfig
 from manyview.methods import BuildContext
-from manyview.methods.bonuses.mem import MEMBonusConfig, build_mem_bonus
+from manyview.methods.bonuses.mem import MEMBonusConfig, OwnEncoderConfig, build_mem_bonus
 from tests.support.batches import SHAPE
 from tests.support.state_vectors import VECTOR_SIZE, vector_batch
 
@@ -83,3 +87,26 @@ def test_blind_sac_acts_and_learns_without_the_state(representation: MEMRepresen
     actions = [agent.act(views, BATCH.mask, each, step=0, explore=False) for each in (vectors, vectors + 1)]
     assert torch.equal(*actions)
     assert agent.update(BATCH, 0)["critic_loss"].isfinite()
+
+
+def test_without_images_the_policy_has_the_state_and_the_bonus_the_images() -> None:
+    representation = build_no_images(NoImagesConfig(), make_context())
+    bonus = build_mem_bonus(MEMBonusConfig(encoder=OwnEncoderConfig(trunk="small", latent_dim=8)), make_context())
+    agent = SAC.build(SACConfig(hidden=8), replace(make_context(representation), bonus=bonus, beta=lambda _: 1.0))
+    assert BATCH.vectors is not None
+    assert agent.update(BATCH, 0)["critic_loss"].isfinite()  # and the statistics of the state vectors begin
+
+    def act(views: Tensor, vectors: Tensor) -> Tensor:
+        return agent.act(views, BATCH.mask, vectors, step=0, explore=False)
+
+    assert torch.equal(act(BATCH.views, BATCH.vectors), act(255 - BATCH.views, BATCH.vectors))
+    assert not torch.equal(act(BATCH.views, BATCH.vectors), act(BATCH.views, BATCH.vectors + 1))
+    rewards = [
+        bonus.eval().compute(BATCH._replace(views=views), None, VALUES) for views in (BATCH.views, BATCH.views.flip(2))
+    ]
+    assert not torch.equal(*rewards)
+
+
+def test_no_images_asks_for_the_state() -> None:
+    with pytest.raises(ValueError, match=r"Set env\.state"):
+        build_no_images(NoImagesConfig(), replace(make_context(), state_vectors=()))

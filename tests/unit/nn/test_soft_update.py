@@ -39,3 +39,7 @@ def test_soft_updates_leave_the_buffers_of_the_target() -> None:
     assert torch.equal(target.weight, online.weight)
     assert not target.get_buffer("running_mean").any()
     assert online.get_buffer("running_mean").all()
+
+
+def test_a_network_without_parameters_has_nothing_to_move() -> None:
+    soft_update(nn.Flatten(), make_target(nn.Flatten()), 0.1)
