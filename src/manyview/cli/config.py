@@ -3,29 +3,16 @@
 import inspect
 import json
 from collections.abc import Iterator
-from itertools import chain
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from manyview.cli.arguments import report_error
-from manyview.cli.settings import (
-    AgentOption,
-    BonusOption,
-    ConfigOption,
-    DeviceOption,
-    FramesOption,
-    MethodOption,
-    PresetOption,
-    RepresentationOption,
-    SeedOption,
-    SetOption,
-    ViewsOption,
-)
+from manyview.cli.settings import RunOptions
 from manyview.config.files import format_toml
 from manyview.config.overrides import to_plain
 from manyview.config.presets import PARTS, list_presets, read_preset
-from manyview.config.resolve import DEFAULT_TASK, resolve_config
+from manyview.config.resolve import DEFAULT_TASK
 from manyview.methods.registry import Part, Registry
 from manyview.utils.docstrings import read_class_doc
 from manyview.utils.text import print_line
@@ -49,17 +36,7 @@ def config(
     task_option: Annotated[
         str | None, arg(name="task", metavar="TASK", help="The same as TASK.", help_behavior_hint="")
     ] = None,
-    method: MethodOption = None,
-    agent: AgentOption = None,
-    representation: RepresentationOption = None,
-    bonus: BonusOption = None,
-    preset: PresetOption = None,
-    seed: SeedOption = None,
-    frames: FramesOption = None,
-    views: ViewsOption = None,
-    device: DeviceOption = None,
-    set: SetOption = (),  # noqa: A002
-    config: ConfigOption = None,
+    options: Annotated[RunOptions, arg(name="")],
     format: Annotated[Literal["toml", "json"], arg(metavar="toml|json", help="Format of the settings.")] = "toml",  # noqa: A002
 ) -> int:
     """Show the settings of a run, or list presets and methods.
@@ -72,20 +49,7 @@ def config(
         _print_lists()
         return 0
     try:
-        run_config = resolve_config(
-            task or task_option,
-            method=method,
-            agent=agent,
-            representation=representation,
-            bonus=bonus,
-            preset=preset,
-            seed=seed,
-            file=config,
-            frames=frames,
-            views=views,
-            device=device,
-            assignments=list(chain(*set)),
-        )
+        run_config = options.resolve(task or task_option)
         text = format_toml(run_config) if format == "toml" else json.dumps(to_plain(run_config), indent=2) + "\n"
     except (ValueError, TypeError, OSError) as error:
         return report_error(error)

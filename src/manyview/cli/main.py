@@ -11,9 +11,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from importlib import import_module
-from inspect import signature
 from io import TextIOWrapper
+from typing import get_type_hints
 
 from tyro.extras import SubcommandApp
 
@@ -122,12 +123,17 @@ def _suggest_groups(arguments: Sequence[str]) -> None:
     """Print the full name of each flag that names a setting without its group, such as `--batch-size`."""
     from manyview.config.setting_names import find_settings  # imports torch, as the subcommand did
 
-    options = signature(load_command(arguments[0])).parameters
+    options = set(_iter_option_names(load_command(arguments[0])))
     for flag in list_flags(arguments):
         name = flag.replace("-", "_")
         if name not in options and (settings := find_settings(name)):
             names = (f"--{setting.replace('_', '-')}" for setting in settings)
             print_line(f"--{flag} has no group{format_suggestions(names)}", file=sys.stderr)
+
+
+def _iter_option_names(command: Callable[..., int]) -> Iterator[str]:
+    for name, kind in get_type_hints(command).items():
+        yield from (field.name for field in fields(kind)) if is_dataclass(kind) else (name,)
 
 
 def load_command(name: str) -> Callable[..., int]:

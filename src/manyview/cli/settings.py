@@ -1,12 +1,15 @@
 """Options of the subcommands that resolve a run config or train: `train`, `resume`, `extend` and `config`."""
 
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, UseAppendAction, arg
 
 from manyview.config.method import DEFAULT_METHOD
 from manyview.config.presets import BUILT_IN_PRESETS, read_preset
+from manyview.config.resolve import resolve_config
 from manyview.config.schema import RunConfig
 
 MethodOption = Annotated[
@@ -86,3 +89,38 @@ AcceptChangesFlag = Annotated[
     FlagCreatePairsOff,
     arg(help="Resume even if versions or threads have changed; results are then not bit-identical."),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options that choose the settings of a run."""
+
+    method: MethodOption = None
+    agent: AgentOption = None
+    representation: RepresentationOption = None
+    bonus: BonusOption = None
+    preset: PresetOption = None
+    seed: SeedOption = None
+    frames: FramesOption = None
+    views: ViewsOption = None
+    device: DeviceOption = None
+    set: SetOption = ()
+    config: ConfigOption = None
+
+    def resolve(self, task: str | None, overrides: dict[str, Any] | None = None) -> RunConfig:
+        """Return the run config of these options; see `resolve_config`."""
+        return resolve_config(
+            task,
+            method=self.method,
+            agent=self.agent,
+            representation=self.representation,
+            bonus=self.bonus,
+            preset=self.preset,
+            seed=self.seed,
+            file=self.config,
+            frames=self.frames,
+            views=self.views,
+            device=self.device,
+            assignments=list(chain(*self.set)),
+            overrides=overrides,
+        )
