@@ -1,13 +1,17 @@
 """The study of the bonus tests in the order of its plan, and stops at the first failure."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from experiments.bonus.comparisons import CARTPOLE, CUP, HOPPER, MEM, NONE, PENDULUM, RE3, SHUFFLED, list_rows
 from experiments.bonus.controls import register_controls
+from experiments.privileged import __main__ as privileged
 from experiments.tables import Row, TableRun
 from manyview.config.method import parse_method
+from manyview.config.overrides import to_plain
+from manyview.scale.sweep import read_sweep
 
 HIGH, LOW, MIXED = (800, 810, 820, 830, 840), (10, 20, 30, 40, 50), (5, 805, 15, 835, 45)
 LESS = (790, 805, 815, 812, 842)
@@ -62,3 +66,23 @@ def test_harm_is_tested_without_the_others(mem: Sequence[float], result: tuple[s
 def test_trials_are_not_counted() -> None:
     runs = make_runs({(PENDULUM, MEM): (*HIGH, 0), (PENDULUM, NONE): LOW})
     assert [row[-2] for row in list_rows(runs)] == ["0.004"]
+
+
+def test_the_arms_of_the_privileged_study_are_those_of_its_files() -> None:
+    register_controls()
+    folder = Path(privileged.__file__).parent
+    planned = [run.config for file in folder.glob("*.toml") for run in read_sweep(file).plan_runs()]
+    arms = {(config.task, config.method) for config in planned}
+    named = (*privileged.PLAN.in_order, *privileged.PLAN.described)
+    assert arms == {(PENDULUM, privileged.MEM), *((one.task, one.other) for one in named)}
+    bonuses = {config.bonus_name: config.bonus for config in planned}
+    mem, shuffled = (to_plain(bonuses[name]) for name in ("mem", "shuffled_mem"))
+    assert mem == shuffled
+    assert {config.bonus.beta0 for config in planned if config.bonus_name != "none"} == {1.8}
+    scores = {
+        (PENDULUM, privileged.MEM): HIGH,
+        (PENDULUM, privileged.NONE): LOW,
+        (PENDULUM, privileged.SHUFFLED): HIGH,
+    }
+    rows = {row[1].strip("`"): row[-1] for row in list_rows(make_runs(scores), privileged.PLAN)}
+    assert rows == {privileged.NONE: "above", privileged.SHUFFLED: "not above"}
