@@ -80,7 +80,9 @@ def take_proportion(batch: Batch | Minibatch, proportion: float) -> Batch | Mini
         return batch
     count = len(batch.mask)
     rows = max(round(proportion * count), 1)
-    taken = torch.arange(rows, device=batch.mask.device) * count // rows
+    step, rest = divmod(count, rows)
+    # Slices copy nothing.
+    taken = torch.arange(rows, device=batch.mask.device) * count // rows if rest else slice(None, None, step)
     parts: dict[str, Any] = batch._asdict()
     if "next_features" in parts:
         parts["next_features"] = None  # of the policy's encoder: no bonus learns from them
