@@ -3,18 +3,20 @@
 python -m experiments.readme_table
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from experiments import composition
 from experiments.deep_sea import read_attempts
-from experiments.tables import format_table, read_runs
+from experiments.privileged import MEM, NONE, RE3
+from experiments.tables import TableRun, format_table, read_runs
 
 HEAD = ("", "MEM", "RE3", "no bonus")
 DEEP_SEA = {"DrQ-v2": "drqv2", "SAC": "sac", "PPO": "ppo"}
 """Agents of the small sea."""
 CONTROL = {"Ball in Cup, SAC": "dmc/ball_in_cup_catch"}
 """Control tasks of the study `base`, without a bonus."""
-CONTROL_SEEDS = 5
+SEEDS = 5
+"""Seeds of each control task."""
 
 
 def list_rows() -> Iterator[tuple[str, ...]]:
@@ -26,14 +28,16 @@ def list_rows() -> Iterator[tuple[str, ...]]:
         )
         name = f"Deep Sea, {title}: seeds of {len(composition.SEEDS)} whose policy reached the treasure"
         yield name, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
+    privileged = [run for run in read_runs("privileged") if not run.variant]
+    arms = ([run for run in privileged if run.method == method] for method in (MEM, RE3, NONE))
+    yield f"Pendulum Swingup, SAC on the state: final return of each seed, of {SEEDS}", *map(_list_returns, arms)
     for name, task in CONTROL.items():
-        seeds = sorted((run for run in read_runs("base") if run.task == task and not run.variant), key=lambda r: r.seed)
-        yield (
-            f"{name}: final return of each seed, {len(seeds)} of {CONTROL_SEEDS}",
-            "",
-            "",
-            ", ".join(f"{run.score:.0f}" for run in seeds),
-        )
+        seeds = [run for run in read_runs("base") if run.task == task and not run.variant]
+        yield f"{name}: final return of each seed, {len(seeds)} of {SEEDS}", "", "", _list_returns(seeds)
+
+
+def _list_returns(runs: Iterable[TableRun]) -> str:
+    return ", ".join(f"{run.score:.0f}" for run in sorted(runs, key=lambda run: run.seed))
 
 
 def main() -> None:

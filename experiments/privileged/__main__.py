@@ -3,19 +3,12 @@
 python -m experiments.privileged
 """
 
-from experiments.bonus.comparisons import HEAD, PENDULUM, Comparison, Plan, list_rows
-from experiments.results_table import SCORES_HEAD, list_scores
+from experiments.bonus.comparisons import HEAD, list_rows
+from experiments.privileged import PLAN, STUDY
+from experiments.results_table import make_table
 from experiments.tables import format_table, read_runs
 
-NONE = "sac+no_images"
-MEM, SHUFFLED, RE3, TRUE_STATE = (f"{NONE}+{bonus}" for bonus in ("mem", "shuffled_mem", "re3", "true_state"))
-PLAN = Plan(
-    MEM,
-    in_order=(Comparison(PENDULUM, NONE), Comparison(PENDULUM, SHUFFLED)),
-    described=(Comparison(PENDULUM, RE3), Comparison(PENDULUM, TRUE_STATE)),
-)
-
 if __name__ == "__main__":
-    print(format_table(SCORES_HEAD, list_scores("privileged")))
+    print(make_table(STUDY))
     print()
-    print(format_table(HEAD, list_rows(read_runs("privileged"), PLAN)))
+    print(format_table(HEAD, list_rows(read_runs(STUDY), PLAN)))

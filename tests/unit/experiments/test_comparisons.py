@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments import privileged
 from experiments.bonus.comparisons import CARTPOLE, CUP, HOPPER, MEM, NONE, PENDULUM, RE3, SHUFFLED, list_rows
 from experiments.bonus.controls import register_controls
-from experiments.privileged import __main__ as privileged
 from experiments.tables import Row, TableRun
 from manyview.config.method import parse_method
 from manyview.config.overrides import to_plain
