@@ -1,6 +1,6 @@
 """Draw the figures of docs/research from the tables of the studies.
 
-python -m tools.results_figures          # docs/images/one_core.png, control.png, games.png and deep_sea.png; seconds
+python -m tools.results_figures          # one_core, privileged, control, games and deep_sea.png in docs/images; seconds
 """
 
 from collections.abc import Iterable
@@ -43,6 +43,11 @@ def draw_one_core() -> None:
     draw_curves(IMAGES / "one_core.png", groups, unit="frames", published=published)
 
 
+def draw_privileged() -> None:
+    final = [run for run in read_runs("privileged") if not run.variant]
+    draw_curves(IMAGES / "privileged.png", group_curves(make_curves(final, "return")), unit="frames")
+
+
 def draw_control() -> None:
     published = read_published_results(RESULTS / "published.json")
     groups = group_curves(make_curves(read_runs("dmc"), "return"))
@@ -83,6 +88,7 @@ def _prefix(method: str) -> str:
 
 def main() -> None:
     draw_one_core()
+    draw_privileged()
     draw_control()
     draw_games()
     draw_deep_sea()
