@@ -1,7 +1,7 @@
 """Batches for the learner: `Batch` of a replay buffer, `Minibatch` of a rollout buffer."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -65,29 +65,6 @@ class Minibatch(NamedTuple):
     has_next: Tensor  # [B] bool, true if the next step is in the same episode
     vectors: Tensor | None = None
     """State vectors [B, D], stacked, in raw units; None without any."""
-
-
-@overload
-def take_proportion(batch: Batch, proportion: float) -> Batch: ...
-@overload
-def take_proportion(batch: Minibatch, proportion: float) -> Minibatch: ...
-def take_proportion(batch: Batch | Minibatch, proportion: float) -> Batch | Minibatch:
-    """Return this proportion of the rows, at least one, evenly spread over the batch.
-
-    A batch may hold demonstrations or the rows of another actor behind the others.
-    """
-    if proportion == 1:
-        return batch
-    count = len(batch.mask)
-    rows = max(round(proportion * count), 1)
-    step, rest = divmod(count, rows)
-    # Slices copy nothing.
-    taken = torch.arange(rows, device=batch.mask.device) * count // rows if rest else slice(None, None, step)
-    parts: dict[str, Any] = batch._asdict()
-    if "next_features" in parts:
-        parts["next_features"] = None  # of the policy's encoder: no bonus learns from them
-    selected: dict[str, Any] = {name: None if part is None else part[taken] for name, part in parts.items()}
-    return batch._replace(**selected)
 
 
 def get_next(batch: Batch | Minibatch) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,7 +27,7 @@ from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.data.state_vectors import VectorShapes
 from manyview.mem.reward import BetaSchedule
-from manyview.utils.validation import check_choices, check_positive, check_unit_interval
+from manyview.utils.validation import check_choices
 
 DataSource = Literal["replay", "rollout", "sequences"]
 """Data that an agent learns from: transitions of a replay buffer, rollouts, or sequences of a replay buffer."""
@@ -305,19 +305,6 @@ class BonusConfig(BetaSchedule):
             raise ValueError(f"bonus.rewarded_state=next needs an agent with a replay buffer, got {run.agent_name}")
         if not run.is_on_policy and self.unit != "agent_steps":
             raise ValueError(f"bonus.unit must be agent_steps for {run.agent_name}, got {self.unit!r}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BonusUpdateConfig:
-    """Settings of the updates of a bonus's networks."""
-
-    update_proportion: float = 1.0
-    """Proportion of a batch's rows that `Bonus.update` learns from; r̂ is computed for all rows. RND was published with
-    0.25 at 128 environments. Critics of VCSE learn from all rows."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "update_proportion")
-        check_unit_interval(self, "update_proportion")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manyview.data.action_spec import ActionSpec
-from manyview.data.batch import Batch, Minibatch, get_next, take_proportion
-from manyview.methods.interfaces import Bonus, BonusConfig, BonusUpdateConfig
+from manyview.data.batch import Batch, Minibatch, get_next
+from manyview.methods.bonuses.update_proportion import BonusUpdateConfig, take_proportion
+from manyview.methods.interfaces import Bonus, BonusConfig
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig, PixelFeatures
 from manyview.nn.heads import Head
 from manyview.nn.normalization import RewardScale, make_reward_moments

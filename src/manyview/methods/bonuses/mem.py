@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_vectors, get_rewarded_views, take_proportion
+from manyview.data.batch import Batch, Minibatch, get_next, get_rewarded_vectors, get_rewarded_views
 from manyview.data.neighbors import NeighborSearch
 from manyview.data.rollout_buffer import RolloutBuffer, map_features
 from manyview.mem import (
@@ -28,10 +28,10 @@ from manyview.methods.bonuses.stored_search import (
     check_search,
     get_neighbor_distances,
 )
+from manyview.methods.bonuses.update_proportion import BonusUpdateConfig, take_proportion
 from manyview.methods.interfaces import (
     Bonus,
     BonusConfig,
-    BonusUpdateConfig,
     BuildContext,
     FeatureSource,
     RunSettings,

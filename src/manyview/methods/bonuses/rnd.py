@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from manyview.data.batch import Batch, Minibatch, get_rewarded_views, take_proportion
+from manyview.data.batch import Batch, Minibatch, get_rewarded_views
 from manyview.data.rollout_buffer import RolloutBuffer
-from manyview.methods.interfaces import Bonus, BonusConfig, BonusUpdateConfig, BuildContext
+from manyview.methods.bonuses.update_proportion import BonusUpdateConfig, take_proportion
+from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
 from manyview.nn.optim import make_adam, optimizer_step

@@ -8,10 +8,9 @@ import torch
 
 from manyview.data import Batch, Minibatch
 from manyview.data.action_spec import ActionSpec
-from manyview.data.batch import take_proportion
 from manyview.methods import BONUSES, Bonus, BonusConfig, BuildContext, PixelEncoder, PixelEncoderConfig
 from manyview.methods.bonuses.mem import MEMBonusConfig
-from manyview.methods.interfaces import BonusUpdateConfig
+from manyview.methods.bonuses.update_proportion import BonusUpdateConfig, take_proportion
 from manyview.utils.validation import SettingError
 from tests.support.batches import ACTIONS, SHAPE, VIEWS, batch
 
