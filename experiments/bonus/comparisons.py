@@ -66,8 +66,9 @@ def list_rows(runs: Iterable[TableRun], plan: Plan = PLAN) -> Iterator[tuple[str
         yield *_describe(comparison, *pair), "" if failed else f"{p:.3f}", result
         failed = failed or p > ALPHA
     if plan.harm and (pair := find_scores(plan.harm)):
-        p = compute_permutation_p(*reversed(pair))
-        yield *_describe(plan.harm, *pair), f"{p:.3f}", "below" if p <= ALPHA else "not below"
+        mem, other = pair
+        p = compute_permutation_p(other, mem)
+        yield *_describe(plan.harm, mem, other), f"{p:.3f}", "below" if p <= ALPHA else "not below"
     for comparison in plan.described:
         if pair := find_scores(comparison):
             yield *_describe(comparison, *pair), "", "no test"
