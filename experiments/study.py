@@ -10,13 +10,15 @@ continues with the runs that are missing, each from its last checkpoint.
 """
 
 import argparse
+import os
 import re
+import signal
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 from experiments.bonus.controls import register_controls
 from experiments.tables import RESULTS, RunKey, Value, append_run, read_runs
@@ -59,11 +61,24 @@ def measure_nothing(run: PlannedRun) -> Iterable[Value]:  # noqa: ARG001
     return ()
 
 
+def _stop_with_parent() -> None:
+    """Wait for the end of the study's command, then stop this process's run as SIGTERM does, with a checkpoint."""
+    if parent := parent_process():
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _train_in_child(train: Train, run: PlannedRun) -> None:
+    # A command that is killed cannot stop its runs itself.
+    Thread(target=_stop_with_parent, daemon=True).start()
+    train(run)
+
+
 def train_and_keep(
     run: PlannedRun, study: str, results: Path = RESULTS, *, train: Train = train, measure: Measure = measure_nothing
 ) -> None:
     """Train a run in a process of its own and add it to the table, with the values that `measure` returns."""
-    process = get_context("spawn").Process(target=train, args=(run,))
+    process = get_context("spawn").Process(target=_train_in_child, args=(train, run))
     process.start()
     process.join(MAX_RUN_S)
     if process.exitcode or not RunDir(run.run_dir).is_finished:

@@ -1,5 +1,9 @@
 """Runs of a sweep file become rows of the study's table."""
 
+import os
+import signal
+import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -61,3 +65,29 @@ def test_a_run_that_fails_is_not_added(
     train_and_keep(planned[0], "toys", tmp_path)
     assert "not finished, exit code 1" in capfd.readouterr().out
     assert list_missing(planned, "toys", tmp_path) == planned
+
+
+def wait_for_sigterm(run: PlannedRun) -> None:
+    run.run_dir.mkdir(parents=True)
+    signal.signal(signal.SIGTERM, lambda *_: (run.run_dir / "stopped").touch())
+    (run.run_dir / "started").touch()
+    wait_for(run.run_dir / "stopped")
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not file.exists():
+        assert time.monotonic() < deadline, file
+        time.sleep(0.1)
+
+
+def test_a_killed_command_leaves_no_run_behind(planned: list[PlannedRun], tmp_path: Path) -> None:
+    command = get_context("spawn").Process(
+        target=train_and_keep, args=(planned[0], "toys", tmp_path), kwargs={"train": wait_for_sigterm}
+    )
+    command.start()
+    wait_for(planned[0].run_dir / "started")
+    assert command.pid is not None
+    os.kill(command.pid, signal.SIGKILL)
+    command.join()
+    wait_for(planned[0].run_dir / "stopped")
