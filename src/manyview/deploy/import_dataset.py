@@ -15,7 +15,6 @@ from manyview.data.lerobot.reader import Episode, LeRobotDataset
 from manyview.deploy.dataset_mapping import DatasetMapping, MappingOptions, map_dataset_features
 from manyview.envs.contract import ContractError
 from manyview.envs.views import MASK, Image, Observation, StateVector, View
-from manyview.runtime.image_resize import resize_image
 from manyview.runtime.spec import ActionBounds, PolicySpec, Resize
 from manyview.training import factory
 from manyview.training.policy_spec import build_policy_spec
@@ -55,6 +54,10 @@ class Import:
     num_clipped: int
     """Actions that were clipped to the bounds."""
     total_reward: float
+    image_sizes: Mapping[str, tuple[int, int]]
+    """Height and width of each camera's images in the dataset, by view."""
+    resize: Resize
+    """How other sizes than that of the view were resized."""
 
 
 def import_demonstrations(
@@ -94,6 +97,9 @@ def import_demonstrations(
                 f"by termination, as {TERMINATED}, {DONE} and --ends {options.ends} say"
             )
         info = dataset.info
+        image_sizes = {
+            view: info.features[camera].image_shape for view, camera in mapping.cameras.items() if camera is not None
+        }
         manifest = writer.close(
             {
                 "fps": info.fps,
@@ -113,6 +119,8 @@ def import_demonstrations(
         importer.num_dropped,
         importer.num_clipped,
         importer.total_reward,
+        image_sizes,
+        importer.resize,
     )
 
 
@@ -129,7 +137,9 @@ class _Importer:
         options: ImportOptions,
     ) -> None:
         self._writer, self._mapping, self._options = writer, mapping, options
-        self._views, self._vectors, self._resize_spec = views, vectors, spec.resize
+        self._views, self._vectors = views, vectors
+        self._view_specs = {view.name: view for view in spec.views}
+        self.resize = spec.resize or Resize((views[0].height,))
         assert isinstance(spec.actions, ActionBounds)  # noqa: S101
         self._bounds = spec.actions
         self.num_dropped = self.num_clipped = 0
@@ -229,10 +239,10 @@ class _Importer:
                 f"view {view.name} has another size: expected {'x'.join(map(str, view.shape))}, got "
                 f"{'x'.join(map(str, image.shape))}. Set env.image_size, so that views are square"
             )
-        resize = self._resize_spec or Resize((view.height,))
-        for size in resize.sizes:  # one after another, as the environment resizes the images of its cameras
-            image = resize_image(image, size, resize.aspect)
-        return image
+        try:
+            return self.resize.apply(image, self._view_specs[view.name])
+        except ValueError as error:  # other proportions than in training
+            raise DatasetError(str(error)) from None
 
 
 def _to_rows(values: NDArray[Any]) -> NDArray[Any]:
@@ -257,6 +267,14 @@ def describe_import(result: Import, source: Path) -> list[str]:
         f"{format_count(result.num_frames, 'frame')} at {result.fps:g} per second",
         f"views        {', '.join(cameras)}",
     ]
+    resized = [
+        text
+        for view in manifest.views
+        if view.name in result.image_sizes
+        and (text := _describe_resize(view, result.image_sizes[view.name], result.resize))
+    ]
+    if resized:
+        lines.append(f"images       {'; '.join(resized)}")
     if mapping.state:
         lines.append(f"state        {', '.join(f'{name} from {source}' for name, source in mapping.state.items())}")
     lines.append(f"rewards      {manifest.source['rewards']}, {result.total_reward:g} in all")
@@ -267,6 +285,18 @@ def describe_import(result: Import, source: Path) -> list[str]:
             f"left out     the last action of {format_count(result.num_dropped, 'episode')}: what followed is unknown"
         )
     return [*lines, f"transitions  {manifest.transitions:,}"]
+
+
+def _describe_resize(view: View, size: tuple[int, int], resize: Resize) -> str:
+    """Return what became of the images of a camera, empty if nothing did."""
+    if size == (view.height, view.width):
+        return ""
+    side = min(size)
+    shaped = {"crop": f", central {side} x {side} cropped", "pad": ", padded to a square", "stretch": ", stretched"}
+    return (
+        f"{view.name} {size[0]} x {size[1]}{shaped[resize.aspect] if size[0] != size[1] else ''}, "
+        f"resized to {view.height} x {view.width}"
+    )
 
 
 def parse_pairs(pairs: Sequence[str], option: str) -> Mapping[str, str]:

@@ -1,5 +1,6 @@
 """An imported dataset is what the run would have seen, done and been paid; what does not fit is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from manyview.data.lerobot.reader import LeRobotDataset
 from manyview.deploy.dataset_mapping import MappingOptions
 from manyview.deploy.import_dataset import Import, ImportOptions, describe_import, import_demonstrations, parse_pairs
 from manyview.runtime.image_resize import resize_image
+from manyview.runtime.spec import Resize
 from manyview.training import RunConfig
 from tests.support.lerobot import DATA, draw_frame, edit_features, edit_table, make_dataset
 from tests.support.robots import CAMERA_SHAPE, HIGH, LOW, TASK
@@ -336,3 +338,30 @@ def test_images_are_resized_step_by_step_as_the_environment_does(folder: Path, t
     expected = resize_image(resize_image(decoded, 24, "pad"), 16, "pad")
     assert np.array_equal(views[0, 0].transpose(1, 2, 0), expected)
     assert not np.array_equal(expected, resize_image(decoded, 16, "pad"))
+
+
+def test_the_report_says_how_images_were_resized(folder: Path, tmp_path: Path) -> None:
+    result = run_import(folder, robot_config(), tmp_path / "out")
+    height, width = SHAPE
+    report = describe_import(result, folder)
+    assert (
+        f"images       front {height} x {width}, padded to a square, resized to 16 x 16; "
+        f"wrist {height} x {width}, padded to a square, resized to 16 x 16"
+    ) in report
+    cropped = describe_import(replace(result, resize=Resize((16,))), folder)
+    assert f"front {height} x {width}, central {height} x {height} cropped, resized to 16 x 16" in "\n".join(cropped)
+
+
+def test_images_of_the_size_of_the_view_need_no_report(folder: Path, tmp_path: Path) -> None:
+    result = run_import(folder, robot_config(), tmp_path / "out")
+    same = replace(result, image_sizes={"front": (16, 16), "wrist": (16, 16)})
+    assert not any(line.startswith("images") for line in describe_import(same, folder))
+
+
+def test_other_proportions_than_those_of_the_training_camera_are_refused(tmp_path: Path) -> None:
+    height, width = SHAPE
+    make_dataset(tmp_path / "d", shape=(width, height), lengths=LENGTHS, columns={"action": robot_actions()})
+    expected = rf"invalid image of view 'front': expected {height} x {width} pixels as in training"
+    with pytest.raises(DatasetError, match=expected):
+        run_import(tmp_path / "d", robot_config(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
