@@ -57,7 +57,7 @@ class Import:
     image_sizes: Mapping[str, tuple[int, int]]
     """Height and width of each camera's images in the dataset, by view."""
     resize: Resize
-    """How other sizes than that of the view were resized."""
+    """Resizing of images that had another size than their view."""
 
 
 def import_demonstrations(
