@@ -27,7 +27,17 @@ from manyview.scale.sweep import PlannedRun, read_sweep
 from manyview.training import RunDir
 from manyview.training.runner import Runner
 
-TRAIN_METRICS = ("critic_loss", "target_std", "value", "dormant_actor", "dormant_critic", "drift", "reward_int")
+TRAIN_METRICS = (
+    "critic_loss",
+    "target_std",
+    "value",
+    "dormant_actor",
+    "dormant_critic",
+    "drift",
+    "reward_std",
+    "entropy",
+    "temperature",
+)
 """Training metrics that the table keeps of every run that has them."""
 MAX_RUN_S = 7 * 24 * 3600.0
 _table_lock = Lock()

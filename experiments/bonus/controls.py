@@ -1,7 +1,7 @@
-"""Controls of the studies of the bonus: MEM's bonus with shuffled rows, the bonus of the true state, no reward.
+"""Controls of the studies of the bonus: MEM's with shuffled rows or no training, that of the true state, no reward.
 
-`register_controls` registers the bonuses `shuffled_mem` and `true_state`, the agents `blind_sac` and `unrewarded_sac`,
-and the representation `no_images`.
+`register_controls` registers the bonuses `shuffled_mem`, `untrained_mem` and `true_state`, the agents `blind_sac` and
+`unrewarded_sac`, and the representation `no_images`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from manyview.agents.sac import SAC, SACConfig
-from manyview.data.batch import Batch, get_rewarded_vectors, get_rewarded_views
+from manyview.data.batch import Batch, Minibatch, get_rewarded_vectors, get_rewarded_views
 from manyview.mem import EntropyBonus, EntropyBonusConfig, Features, MEMRepresentation
 from manyview.methods import AGENTS
 from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, build_mem_bonus
@@ -36,9 +36,26 @@ class ShuffledMEMBonus(MEMBonus):
 
 def build_shuffled_mem(config: ShuffledMEMConfig, context: BuildContext) -> ShuffledMEMBonus:
     """Build the bonus on the encoder that MEM's would have."""
-    bonus = build_mem_bonus(config, context)
-    encoder: MEMRepresentation = bonus.encoder
+    encoder: MEMRepresentation = build_mem_bonus(config, context).encoder
     return ShuffledMEMBonus(encoder, config, vector_size=context.vector_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntrainedMEMConfig(MEMBonusConfig):
+    """Settings of MEM's bonus."""
+
+
+class UntrainedMEMBonus(MEMBonus):
+    """MEM's r̂ of an encoder that stays as it was initialized."""
+
+    def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:  # noqa: ARG002
+        return {}
+
+
+def build_untrained_mem(config: UntrainedMEMConfig, context: BuildContext) -> UntrainedMEMBonus:
+    """Build the bonus on the encoder that MEM's would have."""
+    encoder: MEMRepresentation = build_mem_bonus(config, context).encoder
+    return UntrainedMEMBonus(encoder, config, vector_size=context.vector_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,4 +181,5 @@ def register_controls() -> None:
         register_agent("unrewarded_sac", UnrewardedSACConfig, data=("replay",))(build_unrewarded_sac)
         register_representation("no_images", NoImagesConfig)(build_no_images)
         register_bonus("shuffled_mem", ShuffledMEMConfig)(build_shuffled_mem)
+        register_bonus("untrained_mem", UntrainedMEMConfig)(build_untrained_mem)
         register_bonus("true_state", TrueStateConfig)(build_true_state)

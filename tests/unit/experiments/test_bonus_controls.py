@@ -13,10 +13,12 @@ from experiments.bonus.controls import (
     NoImagesConfig,
     ShuffledMEMConfig,
     TrueStateConfig,
+    UntrainedMEMConfig,
     build_blind_sac,
     build_no_images,
     build_shuffled_mem,
     build_true_state,
+    build_untrained_mem,
 )
 from manyview.agents.sac import SAC, SACConfig
 from manyview.data.action_spec import ActionSpec
@@ -58,6 +60,20 @@ def test_shuffled_mem_pays_the_same_rewards_to_other_rows(representation: MEMRep
     assert mem.unique().numel() == ROWS
     assert torch.equal(mem.sort().values, shuffled.sort().values)
     assert (mem != shuffled).all()
+
+
+def test_untrained_mem_is_mem_before_its_first_update() -> None:
+    encoder = OwnEncoderConfig(trunk="small", latent_dim=8)
+    torch.manual_seed(0)
+    untrained = build_untrained_mem(UntrainedMEMConfig(encoder=encoder), make_context())
+    torch.manual_seed(0)
+    mem = build_mem_bonus(MEMBonusConfig(encoder=encoder), make_context())
+    first = untrained.compute(BATCH, None, VALUES)
+    assert torch.equal(first, mem.compute(BATCH, None, VALUES))
+    untrained.update(BATCH)
+    mem.update(BATCH)
+    assert torch.equal(first, untrained.compute(BATCH, None, VALUES))
+    assert not torch.equal(first, mem.compute(BATCH, None, VALUES))
 
 
 def test_true_state_is_the_distance_to_the_kth_nearest_state() -> None:

@@ -76,8 +76,8 @@ def test_the_arms_of_the_privileged_study_are_those_of_its_files() -> None:
     named = (*privileged.PLAN.in_order, *privileged.PLAN.described)
     assert arms == {(PENDULUM, privileged.MEM), *((one.task, one.other) for one in named)}
     bonuses = {config.bonus_name: config.bonus for config in planned}
-    mem, shuffled = (to_plain(bonuses[name]) for name in ("mem", "shuffled_mem"))
-    assert mem == shuffled
+    mem, *controls = (to_plain(bonuses[name]) for name in ("mem", "shuffled_mem", "untrained_mem"))
+    assert controls == [mem, mem]
     assert {config.bonus.beta0 for config in planned if config.bonus_name != "none"} == {1.8}
     scores = {
         (PENDULUM, privileged.MEM): HIGH,
