@@ -129,8 +129,8 @@ class UnrewardedSACConfig(SACConfig):
     """Settings of SAC."""
 
 
-class UnrewardedSAC(BlindSAC):
-    """SAC that learns as if the task had no reward; state vectors are kept in the replay buffer alone."""
+class UnrewardedSAC(SAC):
+    """SAC that learns as if the task had no reward."""
 
     supports_state_vectors = True
 

@@ -1,6 +1,6 @@
 """Measure which states a run has visited; see PLAN.md.
 
-The state vectors of a run's replay buffer are the simulator's positions and velocities, which its agent does not see.
+The state vectors of a run's replay buffer are the simulator's positions and velocities.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,9 +19,9 @@ NUM_STATES, K = 2_000, 3
 """States of the k-NN entropy, and its neighbor."""
 MIN_DISTANCE = 1e-6
 STATES_FILE = "states.npz"
-ARMS = {"random actions": ("random", "unrewarded_sac+none")} | {
-    name: ("", f"unrewarded_sac+{bonus}")
-    for name, bonus in (("no bonus", "none"), ("RE3", "re3"), ("RND", "rnd"), ("MEM", "pixel+mem"))
+NONE = "unrewarded_sac+no_images"
+ARMS = {"random actions": ("random", NONE), "no bonus": ("", NONE)} | {
+    name: ("", f"{NONE}+{name.lower()}") for name in ("RE3", "RND", "MEM")
 }
 """Variant and method of each arm."""
 

@@ -1,6 +1,6 @@
 """Train the runs of the study of coverage, and print its table; see PLAN.md.
 
-    python -m experiments.coverage experiments/coverage/pendulum.toml      # runs that results/coverage is missing
+    python -m experiments.coverage experiments/coverage/bonuses.toml --only pendulum   # train what is missing
     python -m experiments.coverage experiments/coverage/random.toml
     python -m experiments.coverage --table
 

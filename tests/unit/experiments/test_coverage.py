@@ -15,7 +15,7 @@ from tests.support.batches import SHAPE
 from tests.support.state_vectors import VECTOR_SIZE, vector_batch
 
 PENDULUM, HOPPER = SPACES["dmc/pendulum_swingup"], SPACES["dmc/hopper_stand"]
-SWEEP = Path(__file__).parents[3] / "experiments" / "coverage" / "pendulum.toml"
+SWEEP = Path(__file__).parents[3] / "experiments" / "coverage" / "bonuses.toml"
 
 
 def test_poses_are_counted_in_their_cells() -> None:
@@ -69,7 +69,8 @@ def test_a_run_leaves_the_states_that_it_visited(tmp_path: Path) -> None:
     text = SWEEP.read_text().replace("runs/coverage", str(tmp_path / "runs")).replace("50_000", "160")
     short = '[set]\n"schedule.seed_frames" = 100\n"replay.batch_size" = 8\n"logging.checkpoint_every_frames" = 80'
     (tmp_path / "sweep.toml").write_text(text.replace("[set]", short))
-    run = read_sweep(tmp_path / "sweep.toml").plan_runs()[-1]
+    run = next(run for run in read_sweep(tmp_path / "sweep.toml").plan_runs() if run.config.bonus_name == "mem")
+    assert run.config.task == "dmc/pendulum_swingup"
     train(run)
     states = np.load(run.run_dir / "states.npz")["states"]
     assert states.shape == (41, 3)  # before each of 40 steps, and after the last
