@@ -2,7 +2,6 @@
 
 python -m experiments.results_table base              # SAC on one core
 python -m experiments.results_table privileged        # SAC on the state, with a bonus of the cameras
-python -m experiments.results_table comparison        # off-policy methods of the paper on Ball in Cup
 python -m experiments.results_table dmc               # earlier, on control tasks; diagnostics: of its runs with MEM
 python -m experiments.results_table dmc_ablation      # one change of MEM at a time, on Ball in Cup
 python -m experiments.results_table procgen           # games; procgen_training: the last fifth of their training
@@ -278,7 +277,6 @@ def list_game_trials() -> Lines:
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Lines]]] = {
     "base": (SCORES_HEAD, partial(list_scores, "base")),
     "privileged": (SCORES_HEAD, partial(list_scores, "privileged")),
-    "comparison": (SCORES_HEAD, partial(list_scores, "comparison")),
     "dmc": (HEAD, list_control),
     "diagnostics": (DIAGNOSTICS_HEAD, list_diagnostics),
     "dmc_ablation": (ABLATION_HEAD, list_ablation),
