@@ -8,46 +8,11 @@ Options are those of `experiments.study`.
 """
 
 import sys
-from collections.abc import Iterable
-
-import numpy as np
 
 from experiments import study
-from experiments.bonus.controls import register_controls
-from experiments.coverage import HEAD, SPACES, STATES_FILE, STUDY, count_visits, list_rows, measure_states
-from experiments.tables import RESULTS, Value, format_table, read_runs
-from manyview.scale.sweep import PlannedRun
-from manyview.training import RunDir
-from manyview.training.off_policy import OffPolicyTrainer
-from manyview.training.runner import Runner
-
-MAPS = RESULTS / STUDY / "maps"
-"""Visits of the cells of each run, which the figure shows."""
-
-
-def train(run: PlannedRun) -> None:
-    """Train a run to its end and store the states of its replay buffer in its directory."""
-    register_controls()
-    if RunDir(run.run_dir).is_finished:
-        return
-    with Runner(run.config, RunDir(run.run_dir)) as runner:
-        runner.run()
-        trainer = runner.trainer
-        if isinstance(trainer, OffPolicyTrainer) and RunDir(run.run_dir).is_finished:
-            states = trainer.replay.steps["vectors"][: len(trainer.replay)]
-            np.savez_compressed(run.run_dir / STATES_FILE, states=states)
-
-
-def measure(run: PlannedRun) -> Iterable[Value]:
-    """Return coverage over the frames of a run, and keep the visits of its cells."""
-    with np.load(run.run_dir / STATES_FILE) as file:
-        states = file["states"].astype(np.float64)
-    space, task = SPACES[run.config.task], run.config.task.replace("/", "-")
-    MAPS.mkdir(parents=True, exist_ok=True)
-    name = f"{task}_{run.variant or run.config.method}_seed{run.config.seed}.npz"
-    np.savez_compressed(MAPS / name, visits=count_visits(states, space))
-    return list(measure_states(states, space, run.config.schedule.frames))
-
+from experiments.coverage import HEAD, STUDY, list_rows
+from experiments.coverage.training import measure, train
+from experiments.tables import format_table, read_runs
 
 if __name__ == "__main__":
     if "--table" in sys.argv[1:]:

@@ -8,7 +8,7 @@ import torch
 
 from experiments.bonus.controls import UnrewardedSAC, UnrewardedSACConfig, register_controls
 from experiments.coverage import NUM_BINS, SPACES, compute_log_distance, count_visits, measure_states
-from experiments.coverage.__main__ import train
+from experiments.coverage.training import train
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 from manyview.scale.sweep import read_sweep
 from tests.support.batches import SHAPE
