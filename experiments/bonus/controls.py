@@ -5,7 +5,7 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, build_mem_bon
 from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
 from manyview.methods.registry import register_agent, register_bonus, register_representation
 from manyview.nn.normalization import VectorNormalizer
+
+_Control = TypeVar("_Control", bound=MEMBonus)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +38,7 @@ class ShuffledMEMBonus(MEMBonus):
 
 def build_shuffled_mem(config: ShuffledMEMConfig, context: BuildContext) -> ShuffledMEMBonus:
     """Build the bonus on the encoder that MEM's would have."""
-    encoder: MEMRepresentation = build_mem_bonus(config, context).encoder
-    return ShuffledMEMBonus(encoder, config, vector_size=context.vector_size)
+    return _build_mem_control(ShuffledMEMBonus, config, context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +55,12 @@ class UntrainedMEMBonus(MEMBonus):
 
 def build_untrained_mem(config: UntrainedMEMConfig, context: BuildContext) -> UntrainedMEMBonus:
     """Build the bonus on the encoder that MEM's would have."""
+    return _build_mem_control(UntrainedMEMBonus, config, context)
+
+
+def _build_mem_control(bonus_class: type[_Control], config: MEMBonusConfig, context: BuildContext) -> _Control:
     encoder: MEMRepresentation = build_mem_bonus(config, context).encoder
-    return UntrainedMEMBonus(encoder, config, vector_size=context.vector_size)
+    return bonus_class(encoder, config, vector_size=context.vector_size)
 
 
 @dataclass(frozen=True, kw_only=True)

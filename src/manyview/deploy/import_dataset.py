@@ -241,7 +241,7 @@ class _Importer:
             )
         try:
             return self.resize.apply(image, self._view_specs[view.name])
-        except ValueError as error:  # other proportions than in training
+        except ValueError as error:  # another part of the scene, or too few pixels
             raise DatasetError(str(error)) from None
 
 
@@ -292,7 +292,11 @@ def _describe_resize(view: View, size: tuple[int, int], resize: Resize) -> str:
     if size == (view.height, view.width):
         return ""
     side = min(size)
-    shaped = {"crop": f", central {side} x {side} cropped", "pad": ", padded to a square", "stretch": ", stretched"}
+    shaped = {
+        "crop": f", cropped to the central {side} x {side}",
+        "pad": ", padded to a square",
+        "stretch": ", stretched",
+    }
     return (
         f"{view.name} {size[0]} x {size[1]}{shaped[resize.aspect] if size[0] != size[1] else ''}, "
         f"resized to {view.height} x {view.width}"

@@ -348,8 +348,8 @@ def test_the_report_says_how_images_were_resized(folder: Path, tmp_path: Path) -
         f"images       front {height} x {width}, padded to a square, resized to 16 x 16; "
         f"wrist {height} x {width}, padded to a square, resized to 16 x 16"
     ) in report
-    cropped = describe_import(replace(result, resize=Resize((16,))), folder)
-    assert f"front {height} x {width}, central {height} x {height} cropped, resized to 16 x 16" in "\n".join(cropped)
+    cropped = "\n".join(describe_import(replace(result, resize=Resize((16,))), folder))
+    assert f"front {height} x {width}, cropped to the central {height} x {height}, resized to 16 x 16" in cropped
 
 
 def test_images_of_the_size_of_the_view_need_no_report(folder: Path, tmp_path: Path) -> None:
