@@ -10,13 +10,15 @@ python -m experiments.results_table procgen_trials    # trials on games
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
+from experiments import privileged
+from experiments.bonus.comparisons import SEEDS
 from experiments.real_tasks import ABLATED, ABLATION, ABLATION_FRAMES, ABLATION_SEEDS, CELLS, DIAGNOSTICS
-from experiments.tables import RESULTS, TableRun, format_mean, format_table, read_runs, read_settings
+from experiments.tables import RESULTS, TableRun, format_mean, format_table, name_arm, read_runs, read_settings
 from manyview.report.published_results import read_published_results
 
 Lines = Iterator[tuple[str, ...]]
@@ -54,20 +56,20 @@ SCORES_HEAD = (
 )
 
 
-def list_scores(study: str) -> Lines:
-    """Yield a line for each task and method of a study's arms without a variant, published methods last."""
+def list_scores(study: str, variants: Collection[str] = ("",)) -> Lines:
+    """Yield a line for each task, method and variant of a study's counted seeds, published methods last."""
     cells: dict[str, dict[str, list[TableRun]]] = {}
     for run in sorted(read_runs(study), key=lambda run: run.seed):
-        if not run.variant:
-            cells.setdefault(run.task, {}).setdefault(run.method, []).append(run)
-    for task, methods in cells.items():
-        for method, seeds in methods.items():
+        if run.variant in variants and run.seed <= SEEDS:
+            cells.setdefault(run.task, {}).setdefault(name_arm(run.method, run.variant), []).append(run)
+    for task, arms in cells.items():
+        for arm, seeds in arms.items():
             frames = seeds[0].series("return")[0][-1]
             scores = [run.score for run in seeds]
             averages = [_average_last(1, run, "return") for run in seeds]
             yield (
                 f"`{task}`",
-                f"`{method}`",
+                arm,
                 ", ".join(f"{score:.0f}" for score in scores),
                 format_mean(scores),
                 format_mean(averages),
@@ -276,7 +278,7 @@ def list_game_trials() -> Lines:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Lines]]] = {
     "base": (SCORES_HEAD, partial(list_scores, "base")),
-    "privileged": (SCORES_HEAD, partial(list_scores, "privileged")),
+    privileged.STUDY: (SCORES_HEAD, partial(list_scores, privileged.STUDY, ("", privileged.TEMPERATURE))),
     "dmc": (HEAD, list_control),
     "diagnostics": (DIAGNOSTICS_HEAD, list_diagnostics),
     "dmc_ablation": (ABLATION_HEAD, list_ablation),

@@ -127,6 +127,11 @@ class TableRun:
         return float(self.metrics[metric][1][-1])
 
 
+def name_arm(method: str, variant: str) -> str:
+    """Return an arm as the tables of the docs name it."""
+    return f"`{method}`, {variant}" if variant else f"`{method}`"
+
+
 def read_table(study: str, *, results: Path = RESULTS) -> list[Row]:
     """Return the rows of a study in the order they were added; none if the study has no table."""
     path = results / study / TABLE_FILE

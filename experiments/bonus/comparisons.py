@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from experiments.tables import TableRun, format_mean
+from experiments.tables import TableRun, format_mean, name_arm
 from manyview.report.statistics import compute_improvement_interval, compute_permutation_p
 
 ALPHA = 0.05
@@ -18,6 +18,8 @@ class Comparison(NamedTuple):
 
     task: str
     other: str
+    variant: str = ""
+    """Variant of the other arm; MEM's arm has none."""
 
 
 class Plan(NamedTuple):
@@ -49,8 +51,8 @@ def list_rows(runs: Iterable[TableRun], plan: Plan = PLAN) -> Iterator[tuple[str
     """Yield a line for each comparison whose runs are complete."""
     scores: dict[Comparison, list[float]] = {}
     for run in runs:
-        if not run.variant and run.seed <= SEEDS:
-            scores.setdefault(Comparison(run.task, run.method), []).append(run.score)
+        if run.seed <= SEEDS:
+            scores.setdefault(Comparison(run.task, run.method, run.variant), []).append(run.score)
 
     def find_scores(comparison: Comparison) -> tuple[list[float], list[float]] | None:
         mem, other = scores.get(Comparison(comparison.task, plan.method), []), scores.get(comparison, [])
@@ -78,7 +80,7 @@ def _describe(comparison: Comparison, mem: Sequence[float], other: Sequence[floa
     low, high = compute_improvement_interval([[score] for score in mem], [[score] for score in other])
     return (
         f"`{comparison.task}`",
-        f"`{comparison.other}`",
+        name_arm(comparison.other, comparison.variant),
         format_mean(mem),
         format_mean(other),
         f"{low:.2f} to {high:.2f}",

@@ -7,8 +7,10 @@ NONE = "sac+no_images"
 MEM, SHUFFLED, UNTRAINED, RE3, TRUE_STATE = (
     f"{NONE}+{bonus}" for bonus in ("mem", "shuffled_mem", "untrained_mem", "re3", "true_state")
 )
+TEMPERATURE = "temperature"
+"""Variant of `NONE` whose temperature adapts ten times as fast."""
 PLAN = Plan(
     MEM,
-    in_order=(Comparison(PENDULUM, NONE), Comparison(PENDULUM, SHUFFLED)),
+    in_order=(Comparison(PENDULUM, NONE), Comparison(PENDULUM, SHUFFLED), Comparison(PENDULUM, NONE, TEMPERATURE)),
     described=tuple(Comparison(PENDULUM, other) for other in (UNTRAINED, RE3, TRUE_STATE)),
 )

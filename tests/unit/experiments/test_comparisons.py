@@ -20,12 +20,12 @@ LESS = (790, 805, 815, 812, 842)
 Scores = Mapping[tuple[str, str], Sequence[float]]
 
 
-def make_runs(scores: Scores) -> list[TableRun]:
+def make_runs(scores: Scores, variant: str = "") -> list[TableRun]:
     register_controls()
     runs = []
     for (task, method), returns in scores.items():
         for seed, score in enumerate(returns, start=1):
-            start = "bonus", "", task, *parse_method(method), "0+1", seed
+            start = "bonus", variant, task, *parse_method(method), "0+1", seed
             rows = [Row(*start, float(frames), 60.0, "return", score, "") for frames in (0, 10, 20, 30)]
             runs.append(TableRun(tuple(rows)))
     return runs
@@ -71,14 +71,15 @@ def test_trials_are_not_counted() -> None:
 def test_the_arms_of_the_privileged_study_are_those_of_its_files() -> None:
     register_controls()
     folder = Path(privileged.__file__).parent
-    planned = [run.config for file in folder.glob("*.toml") for run in read_sweep(file).plan_runs()]
-    arms = {(config.task, config.method) for config in planned}
+    planned = [run for file in folder.glob("*.toml") for run in read_sweep(file).plan_runs()]
+    arms = {(run.config.task, run.config.method, run.variant) for run in planned}
     named = (*privileged.PLAN.in_order, *privileged.PLAN.described)
-    assert arms == {(PENDULUM, privileged.MEM), *((one.task, one.other) for one in named)}
-    bonuses = {config.bonus_name: config.bonus for config in planned}
+    assert arms == {(PENDULUM, privileged.MEM, ""), *named}
+    configs = [run.config for run in planned]
+    bonuses = {config.bonus_name: config.bonus for config in configs}
     mem, *controls = (to_plain(bonuses[name]) for name in ("mem", "shuffled_mem", "untrained_mem"))
     assert controls == [mem, mem]
-    assert {config.bonus.beta0 for config in planned if config.bonus_name != "none"} == {1.8}
+    assert {config.bonus.beta0 for config in configs if config.bonus_name != "none"} == {1.8}
     scores = {
         (PENDULUM, privileged.MEM): HIGH,
         (PENDULUM, privileged.NONE): LOW,
@@ -86,3 +87,14 @@ def test_the_arms_of_the_privileged_study_are_those_of_its_files() -> None:
     }
     rows = {row[1].strip("`"): row[-1] for row in list_rows(make_runs(scores), privileged.PLAN)}
     assert rows == {privileged.NONE: "above", privileged.SHUFFLED: "not above"}
+
+
+@pytest.mark.parametrize(("tuned", "result"), [(LOW, "above"), (HIGH, "not above")])
+def test_a_variant_of_no_bonus_is_an_arm_of_its_own(tuned: Sequence[float], result: str) -> None:
+    none, shuffled = (PENDULUM, privileged.NONE), (PENDULUM, privileged.SHUFFLED)
+    runs = make_runs({(PENDULUM, privileged.MEM): HIGH, none: LOW, shuffled: LOW})
+    runs += make_runs({none: tuned}, privileged.TEMPERATURE)
+    rows = list(list_rows(runs, privileged.PLAN))
+    arms = ["`sac+no_images`", "`sac+no_images+shuffled_mem`", "`sac+no_images`, temperature"]
+    assert [row[1] for row in rows] == arms
+    assert [row[-1] for row in rows] == ["above", "above", result]
