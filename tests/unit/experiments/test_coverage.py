@@ -66,7 +66,8 @@ def test_the_agent_learns_nothing_from_rewards() -> None:
 @pytest.mark.simulator
 def test_a_run_leaves_the_states_that_it_visited(tmp_path: Path) -> None:
     register_controls()
-    text = SWEEP.read_text().replace("runs/coverage", str(tmp_path / "runs")).replace("50_000", "160")
+    text = SWEEP.read_text().replace("runs/coverage", str(tmp_path / "runs")).replace("25_000", "160")
+    assert text.count("160") == 2  # of training and its evaluation
     short = '[set]\n"schedule.seed_frames" = 100\n"replay.batch_size" = 8\n"logging.checkpoint_every_frames" = 80'
     (tmp_path / "sweep.toml").write_text(text.replace("[set]", short))
     run = next(run for run in read_sweep(tmp_path / "sweep.toml").plan_runs() if run.config.bonus_name == "mem")
