@@ -1,6 +1,6 @@
 """Draw the figures of docs/research from the tables of the studies.
 
-python -m tools.results_figures          # one_core, privileged, control, games and deep_sea.png in docs/images; seconds
+python -m tools.results_figures   # one_core, privileged, coverage, control, games, deep_sea.png in docs/images; seconds
 """
 
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments import coverage
 from experiments.deep_sea import METHODS, SEEDS, read_attempts
 from experiments.tables import RESULTS, TableRun, read_runs, read_settings
 from manyview.report.curves import Curve, group_curves
@@ -46,6 +47,34 @@ def draw_one_core() -> None:
 def draw_privileged() -> None:
     final = [run for run in read_runs("privileged") if not run.variant]
     draw_curves(IMAGES / "privileged.png", group_curves(make_curves(final, "return")), unit="frames")
+
+
+def draw_coverage() -> None:
+    """Draw how often each arm has visited the cells of each task's grid, all seeds together."""
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    runs = read_runs(coverage.STUDY)
+    tasks = [task for task in coverage.SPACES if any(run.task == task for run in runs)]
+    figure = Figure(figsize=(2.3 * len(coverage.ARMS), 2.6 * len(tasks)), layout="constrained")
+    panels = figure.subplots(len(tasks), len(coverage.ARMS), sharex="row", sharey="row", squeeze=False)
+    for row, task in zip(panels, tasks, strict=True):
+        horizontal, vertical = coverage.SPACES[task].axes
+        for axes, (title, (variant, method)) in zip(row, coverage.ARMS.items(), strict=True):
+            arm = [run for run in runs if (run.task, run.variant, run.method) == (task, variant, method)]
+            visits = sum(np.load(coverage.get_map_path(run.task, variant, method, run.seed))["visits"] for run in arm)
+            image = axes.imshow(
+                np.ma.masked_equal(visits, 0).T,
+                origin="lower",
+                extent=(*horizontal[1:], *vertical[1:]),
+                aspect="auto",
+                norm=LogNorm(vmin=1, vmax=1_000),
+            )
+            share = np.mean([run.last("visited_cells") for run in arm])
+            axes.set(title=f"{title}: {share:.0%}", xlabel=horizontal[0])
+        row[0].set_ylabel(vertical[0])
+    figure.colorbar(image, ax=panels, label="visits")
+    figure.savefig(IMAGES / "coverage.png", dpi=100)
 
 
 def draw_control() -> None:
@@ -89,6 +118,7 @@ def _prefix(method: str) -> str:
 def main() -> None:
     draw_one_core()
     draw_privileged()
+    draw_coverage()
     draw_control()
     draw_games()
     draw_deep_sea()

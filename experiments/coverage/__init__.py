@@ -5,12 +5,13 @@ The state vectors of a run's replay buffer are the simulator's positions and vel
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from experiments.tables import TableRun, Value, format_mean
+from experiments.tables import RESULTS, TableRun, Value, format_mean
 
 STUDY = "coverage"
 Array = NDArray[np.float64]
@@ -85,6 +86,11 @@ def count_visits(states: Array, space: Space) -> NDArray[np.int64]:
         cells.append(np.clip(((coordinate - low) / (high - low) * NUM_BINS).astype(np.int64), 0, NUM_BINS - 1))
     visits = np.bincount(cells[0] * NUM_BINS + cells[1], minlength=NUM_BINS**2)
     return visits.reshape(NUM_BINS, NUM_BINS)
+
+
+def get_map_path(task: str, variant: str, method: str, seed: int) -> Path:
+    """Return the file with the visits of each cell of a run, which the figure shows."""
+    return RESULTS / STUDY / "maps" / f"{task.replace('/', '-')}_{variant or method}_seed{seed}.npz"
 
 
 def compute_log_distance(states: Array, space: Space) -> float:

@@ -5,15 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from experiments.bonus.controls import register_controls
-from experiments.coverage import SPACES, STATES_FILE, STUDY, count_visits, measure_states
-from experiments.tables import RESULTS, Value
+from experiments.coverage import SPACES, STATES_FILE, count_visits, get_map_path, measure_states
+from experiments.tables import Value
 from manyview.scale.sweep import PlannedRun
 from manyview.training import RunDir
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.runner import Runner
-
-MAPS = RESULTS / STUDY / "maps"
-"""Visits of the cells of each run, which the figure shows."""
 
 
 def train(run: PlannedRun) -> None:
@@ -33,8 +30,8 @@ def measure(run: PlannedRun) -> Iterable[Value]:
     """Return coverage over the frames of a run, and keep the visits of its cells."""
     with np.load(run.run_dir / STATES_FILE) as file:
         states = file["states"].astype(np.float64)
-    space, task = SPACES[run.config.task], run.config.task.replace("/", "-")
-    MAPS.mkdir(parents=True, exist_ok=True)
-    name = f"{task}_{run.variant or run.config.method}_seed{run.config.seed}.npz"
-    np.savez_compressed(MAPS / name, visits=count_visits(states, space))
-    return list(measure_states(states, space, run.config.schedule.frames))
+    config = run.config
+    space, path = SPACES[config.task], get_map_path(config.task, run.variant, config.method, config.seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, visits=count_visits(states, space))
+    return list(measure_states(states, space, config.schedule.frames))

@@ -51,21 +51,16 @@ class DrQv2Config(OffPolicyConfig):
     """Final standard deviation of the exploration noise."""
     std_steps: int = 100_000
     """Agent steps over which the exploration noise decays linearly."""
-    std_warmup_steps: int = 0
-    """Agent steps before the decay of the exploration noise, for example up to the first update."""
     std_clip: float = 0.3
     """Bound on the noise in the critic's targets and in the actor's update."""
     saturation_coef: float = 0.0
     """Weight of a penalty on saturated tanh outputs of the policy (not in DrQ-v2); 0 turns it off."""
-    normalize_actor_loss: bool = False
-    """Divide the values in the actor's loss by the running standard deviation of the critic's targets where it is above
-    1 (not in DrQ-v2): large values then do not outweigh the saturation penalty."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "std_steps", "projection_dim")
         check_at_most(self, MAX_UNITS, "projection_dim")
-        check_at_least(self, 0, "std_start", "std_end", "std_warmup_steps", "std_clip", "saturation_coef")
+        check_at_least(self, 0, "std_start", "std_end", "std_clip", "saturation_coef")
         check_positive(self, "lr")
         check_unit_interval(self, "critic_tau")
         if self.structure == "shared" and self.projection_dim != DrQv2Config.projection_dim:
@@ -85,7 +80,7 @@ class DrQv2Config(OffPolicyConfig):
 
     def compute_std(self, step: int) -> float:
         """Return the standard deviation of the exploration noise at agent step `step`."""
-        progress = min(1.0, max(0, step - self.std_warmup_steps) / self.std_steps)
+        progress = min(1.0, step / self.std_steps)
         return (1 - progress) * self.std_start + progress * self.std_end
 
 
@@ -134,7 +129,7 @@ class DrQv2(OffPolicyAgent):
         mean = self.compute_greedy_action(self.encode_observation(views, mask, vectors))
         if not explore:
             return mean
-        return (mean + self.config.compute_std(step) * self.sample_exploration_noise(mean, step)).clamp(-1, 1)
+        return (mean + self.config.compute_std(step) * self.sample_noise(mean)).clamp(-1, 1)
 
     def compute_greedy_action(self, state: Tensor) -> Tensor:
         action: Tensor = self.actor(state).tanh()
@@ -145,8 +140,8 @@ class DrQv2(OffPolicyAgent):
         config, std = self.config, self.config.compute_std(step)
         encoded = self.encode_batch(batch)
         features, inputs = encoded.features, self.get_training_inputs(encoded)
-        predictions = self.critic.predict(self.critic_input(inputs.states), inputs.repeat(batch.action))
-        values = self.critic.decode(predictions)[:, : len(batch.action)]  # [2, B], of all views
+        predictions = self.critic(self.critic_input(inputs.states), inputs.repeat(batch.action))
+        values = predictions[:, : len(batch.action)]  # [2, B], of all views
 
         # n-step TD target of the total reward (Eq. 10), with clipped double Q from the target network.
         with torch.no_grad():
@@ -170,10 +165,6 @@ class DrQv2(OffPolicyAgent):
         mean, state = pre_tanh.tanh(), inputs.repeat(encoded.state.detach())
         with freeze(self.critic):
             actor_loss = -inputs.average(self.critic(state, self._add_noise(mean, std)).amin(0))
-        if config.normalize_actor_loss:
-            # Running, not of the batch: a batch without reward has almost no spread. Never below 1, as in DreamerV3:
-            # before the first reward, the critic's errors are all there is to amplify.
-            actor_loss = actor_loss / self.target_moments.std.clamp(min=1).squeeze(0)
         if config.saturation_coef:
             actor_loss = actor_loss + config.saturation_coef * saturation_penalty(pre_tanh, inputs.weights)
         optimizer_step(actor_loss, self.actor_optimizer)

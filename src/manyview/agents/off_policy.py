@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from manyview.agents.base import Agent, check_state_vectors, compute_in_float32
 from manyview.agents.drift import DriftMeter, compute_stored_drift, has_trained_parameters
 from manyview.agents.encoded_batch import EncodedBatch, TrainingInputs, VectorFeatures, select_rows
-from manyview.agents.noise import sample_pink_noise
 from manyview.agents.off_policy_config import OffPolicyConfig
 from manyview.data.batch import Batch, get_rewarded_vectors
 from manyview.data.batch_augmentation import RANDOM_SHIFT, ImageAugmentation, ShiftMode, drop_views
@@ -29,15 +28,11 @@ from manyview.methods.interfaces import (
     find_stored_features,
 )
 from manyview.methods.recurrent import Recurrent
-from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction
+from manyview.nn.heads import Head, TwinCritic, compute_dormant_fraction
 from manyview.nn.normalization import RunningMoments
 from manyview.nn.optim import make_adam
 from manyview.nn.soft_update import make_target, soft_update
-from manyview.nn.two_hot import TwoHot
 from manyview.nn.vector_encoder import join_features
-
-MAX_ABS_VALUE, NUM_BINS = 20_000.0, 101
-"""Support of the two-hot critic, on a symlog scale: beyond the discounted return of any task of the suites."""
 
 
 class OffPolicyAgent(Agent):
@@ -287,10 +282,9 @@ class OffPolicyAgent(Agent):
     def representation_loss_scale(self) -> Tensor:
         """Weight of the representation's loss: the running variance of the targets, at least 1.
 
-        PAPER: D30. With large rewards the critic's loss would otherwise dominate, and the features could collapse. A
-        two-hot critic's loss does not grow with the rewards.
+        PAPER: D30. With large rewards the critic's loss would otherwise dominate, and the features could collapse.
         """
-        if not self.config.critic_trains_encoder or self.config.critic == "two_hot":
+        if not self.config.critic_trains_encoder:
             return self.target_moments.std.new_ones(())
         return self.target_moments.std.square().clamp(min=1).squeeze(0)
 
@@ -312,11 +306,8 @@ class OffPolicyAgent(Agent):
 
     def make_critic(self, *, projection_dim: int | None = None) -> TwinCritic:
         """Build the twin critics; with `projection_dim` they project the state themselves."""
-        config, sizes = self.config, (self.state_dim, self.action_dim, self.config.hidden)
-        if config.critic == "scalar":
-            return TwinCritic(*sizes, layer_norm=config.layer_norm, projection_dim=projection_dim)
-        two_hot = TwoHot(MAX_ABS_VALUE, NUM_BINS)
-        return CategoricalTwinCritic(*sizes, two_hot, layer_norm=config.layer_norm, projection_dim=projection_dim)
+        sizes = self.state_dim, self.action_dim, self.config.hidden
+        return TwinCritic(*sizes, layer_norm=self.config.layer_norm, projection_dim=projection_dim)
 
     def make_critic_optimizer(self, critic: nn.Module, lr: float) -> torch.optim.Adam:
         """Build the optimizer of the encoders, at `encoder_lr`, and the critics."""
@@ -326,13 +317,6 @@ class OffPolicyAgent(Agent):
             {"params": list(critic.parameters())},
         ]
         return make_adam(groups, lr=lr)
-
-    def sample_exploration_noise(self, like: Tensor, step: int) -> Tensor:
-        """Return standard normal noise [B, A] of `noise_color` for the actions of agent step `step`."""
-        if self.config.noise_color == "white":
-            return self.sample_noise(like)
-        # The generator's seed is the run's, or the actor process's, and a part of the saved state.
-        return sample_pink_noise(self.generator.initial_seed(), step, *like.shape).to(like.device)
 
     def sample_noise(self, like: Tensor) -> Tensor:
         """Return standard normal noise of the shape of `like`, drawn on the CPU: equal on every device."""

@@ -1,9 +1,7 @@
 """Settings that agents with a replay buffer share."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from manyview.agents.noise import NoiseColor
 from manyview.utils.validation import (
     MAX_UNITS,
     check_at_least,
@@ -12,8 +10,6 @@ from manyview.utils.validation import (
     check_positive,
     check_unit_interval,
 )
-
-CriticKind = Literal["scalar", "two_hot"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,17 +20,11 @@ class OffPolicyConfig:
     """Hidden width of actor and critics."""
     layer_norm: bool = False
     """LayerNorm after each hidden layer of actor and critics."""
-    critic: CriticKind = "scalar"
-    """Output of the critics: a `scalar` trained by squared error, or `two_hot`, a distribution over values on a symlog
-    scale trained by cross entropy."""
     encoder_lr: float | None = None
     """Learning rate of the representation; None uses `lr`."""
     encoder_tau: float = 1.0
     """Soft-update rate τ of the target encoder, which encodes s_{t+n} for the critic's targets; 1 uses the encoder
     itself."""
-    noise_color: NoiseColor = "white"
-    """Noise of the actions while exploring: `white`, independent at every step, or `pink`, correlated over steps.
-    Updates always sample white noise."""
     vector_dim: int = 64
     """Width of the encoder of state vectors (`env.state`)."""
     view_dropout: float = 0.0

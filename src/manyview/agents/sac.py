@@ -93,10 +93,18 @@ class SAC(OffPolicyAgent):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def act(self, views: Tensor, mask: Tensor, vectors: Tensor | None = None, *, step: int, explore: bool) -> Tensor:
+    def act(
+        self,
+        views: Tensor,
+        mask: Tensor,
+        vectors: Tensor | None = None,
+        *,
+        step: int,  # noqa: ARG002
+        explore: bool,
+    ) -> Tensor:
         # PAPER: D46. An evaluation acts on the mean of a recurrent state; the authors sample it there too.
         state = self.encode_observation(views, mask, vectors, generator=self.generator if explore else None)
-        action = self._sample_action(state, explore_step=step)[0] if explore else self.compute_greedy_action(state)
+        action = self._sample_action(state)[0] if explore else self.compute_greedy_action(state)
         self.memory.store(previous_action=action)
         return action
 
@@ -112,8 +120,8 @@ class SAC(OffPolicyAgent):
         config, temperature = self.config, self.log_temperature.exp().detach()
         encoded = self.encode_batch(batch)
         features, inputs = encoded.features, self.get_training_inputs(encoded)
-        predictions = self.critic.predict(self.critic_input(inputs.states), inputs.repeat(batch.action))
-        values = self.critic.decode(predictions)[:, : len(batch.action)]  # [2, B], of all views
+        predictions = self.critic(self.critic_input(inputs.states), inputs.repeat(batch.action))
+        values = predictions[:, : len(batch.action)]  # [2, B], of all views
 
         # Soft n-step TD target of the total reward (Eq. 10), with clipped double Q from the target networks.
         with torch.no_grad():
@@ -161,14 +169,11 @@ class SAC(OffPolicyAgent):
         }
         return metrics | {name: value.detach() for name, value in agent_metrics.items()}
 
-    def _sample_action(self, state: Tensor, *, explore_step: int | None = None) -> tuple[Tensor, Tensor]:
-        """Sample actions [B, A] from the policy; return them and their log-probabilities [B].
-
-        With `explore_step` they are the actions of that agent step, by exploration noise.
-        """
+    def _sample_action(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Sample actions [B, A] from the policy; return them and their log-probabilities [B]."""
         mean, log_std = self.actor(state).chunk(2, dim=1)
         log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (log_std.tanh() + 1)
-        noise = self.sample_noise(mean) if explore_step is None else self.sample_exploration_noise(mean, explore_step)
+        noise = self.sample_noise(mean)
         pre_tanh = mean + log_std.exp() * noise
         normal_log_prob = -0.5 * noise.pow(2) - log_std - 0.5 * math.log(2 * math.pi)
         # log(1 - tanh²), in a form that is numerically stable for large inputs.

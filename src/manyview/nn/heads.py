@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manyview.nn.trunks import init_orthogonal
-from manyview.nn.two_hot import TwoHot
 
 
 class Head(nn.Sequential):
@@ -47,9 +46,7 @@ def make_projection(inputs: int, outputs: int) -> Head:
 class TwinCritic(nn.Module):
     """Two independent Q-functions on the same input, trained by the squared error.
 
-    One forward pass serves the loss and the metrics: `predictions = critic.predict(state, action)`, then
-    `critic.compute_loss(predictions, target)` and `critic.decode(predictions)`. With `projection_dim`, both functions
-    share a projection of the state, which is a part of the critic.
+    With `projection_dim` they share a projection of the state, which is a part of the critic.
     """
 
     def __init__(
@@ -60,28 +57,15 @@ class TwinCritic(nn.Module):
         *,
         layer_norm: bool = False,
         projection_dim: int | None = None,
-        num_outputs: int = 1,
-        last_gain: float = 1.0,
     ) -> None:
         super().__init__()
         self.projection = nn.Identity() if projection_dim is None else make_projection(state_dim, projection_dim)
         self.heads = nn.ModuleList(
-            mlp(
-                (projection_dim or state_dim) + action_dim,
-                hidden,
-                num_outputs,
-                last_gain=last_gain,
-                layer_norm=layer_norm,
-            )
-            for _ in range(2)
+            mlp((projection_dim or state_dim) + action_dim, hidden, 1, layer_norm=layer_norm) for _ in range(2)
         )
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the two Q-values [2, B] of `state` [B, S] and `action` [B, A]."""
-        return self.decode(self.predict(state, action))
-
-    def predict(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the outputs of both heads: [2, B], or [2, B, N] for N > 1 outputs."""
         inputs = self.join(state, action)
         return torch.stack([head(inputs) for head in self.heads]).squeeze(2)
 
@@ -89,48 +73,10 @@ class TwinCritic(nn.Module):
         """Return the input of both heads: the state, projected if the critic has a projection, and the action."""
         return torch.cat([self.projection(state), action], dim=1)
 
-    def decode(self, predictions: Tensor) -> Tensor:
-        """Return the Q-values [2, B] of the outputs of `predict`."""
-        return predictions
-
     def compute_loss(self, predictions: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Return the mean loss against `target` [B], by `weights` [B] if given, summed over both critics."""
+        """Return the mean squared error against `target` [B], by `weights` [B] if given, summed over both critics."""
         losses = F.mse_loss(predictions, target.expand_as(predictions), reduction="none")  # [2, B]
         return weighted_mean(losses, weights).sum()
-
-
-class CategoricalTwinCritic(TwinCritic):
-    """Two independent Q-functions with logits over bins, trained by the cross-entropy.
-
-    The last layers start at zero, so that all initial values are exactly 0.
-    """
-
-    def __init__(
-        self,
-        state_dim: int,
-        action_dim: int,
-        hidden: int,
-        two_hot: TwoHot,
-        *,
-        layer_norm: bool = False,
-        projection_dim: int | None = None,
-    ) -> None:
-        super().__init__(
-            state_dim,
-            action_dim,
-            hidden,
-            layer_norm=layer_norm,
-            projection_dim=projection_dim,
-            num_outputs=len(two_hot.centers),
-            last_gain=0.0,
-        )
-        self.two_hot = two_hot
-
-    def decode(self, predictions: Tensor) -> Tensor:
-        return self.two_hot.decode(predictions)
-
-    def compute_loss(self, predictions: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
-        return weighted_mean(self.two_hot.cross_entropy(predictions, target), weights).sum()
 
 
 @torch.no_grad()

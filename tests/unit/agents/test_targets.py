@@ -71,35 +71,6 @@ def test_the_actor_climbs_what_its_critic_values(kind: str) -> None:
         assert learner.log_temperature.grad.item() == pytest.approx(-0.1 * (log_prob.mean().item() - ACTIONS), rel=1e-4)
 
 
-@pytest.mark.parametrize("factor", [0.01, 100.0])
-def test_a_normalized_actor_loss_is_divided_by_the_running_std_of_the_targets_above_one(factor: float) -> None:
-    """The penalty is not divided."""
-    learner, targets = still("drqv2", "none", saturation_coef=0.5, normalize_actor_loss=True), list[torch.Tensor]()
-    for group in [*learner.critic_optimizer.param_groups, *learner.actor_optimizer.param_groups]:
-        group["lr"] = 0.0
-    learner.actor[-1].bias.data[0] = 3.0
-    update_target_stats = learner.update_target_stats
-
-    def record(target: torch.Tensor) -> None:
-        targets.append(target)
-        update_target_stats(target)
-
-    learner.update_target_stats = record
-    data = batch()._replace(reward_ext=factor * batch().reward_ext)
-    for step in range(2):
-        learner.update(data._replace(reward_ext=(1 + step) * data.reward_ext), 0)
-    variances = [target.double().var(correction=0) for target in targets]
-    std = ((0.99 * 0.01 * variances[0] + 0.01 * variances[1]) / (1 - 0.99**2)).sqrt().clamp(min=1)
-    assert (std > 1) == (factor > 1)
-    raw = learner.actor(learner.representation.encode(data.views).state.detach())
-    action = raw.tanh() + ((raw.tanh() + 0.3).clamp(-1, 1) - raw.tanh()).detach()
-    value = learner.critic(learner.representation.encode(data.views).state.detach(), action).amin(0).mean()
-    loss = 0.5 * saturation_penalty(raw) - value / std
-    expected = torch.autograd.grad(loss, list(learner.actor.parameters()))
-    for parameter, gradient in zip(learner.actor.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluation_plays_the_mean_and_exploring_adds_the_noise_of_the_step(kind: str) -> None:
     learner, data = still(kind, "none"), batch()

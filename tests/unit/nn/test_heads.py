@@ -4,24 +4,17 @@ from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyview.nn.heads import CategoricalTwinCritic, Head, TwinCritic, compute_dormant_fraction, mlp
-from manyview.nn.module_state import get_module_state
+from manyview.nn.heads import Head, TwinCritic, compute_dormant_fraction, mlp
 from manyview.nn.optim import make_adam, optimizer_step
-from manyview.nn.soft_update import make_target
-from manyview.nn.two_hot import TwoHot
 
 STATE, ACTION, HIDDEN = 6, 2, 16
 LAYER_NORM = pytest.mark.parametrize("layer_norm", [False, True])
 
 
-def make_critics(layer_norm: bool = False) -> list[TwinCritic]:
-    return [
-        TwinCritic(STATE, ACTION, HIDDEN, layer_norm=layer_norm),
-        CategoricalTwinCritic(STATE, ACTION, HIDDEN, TwoHot(20.0, 41), layer_norm=layer_norm),
-    ]
+def make_critic(layer_norm: bool = False) -> TwinCritic:
+    return TwinCritic(STATE, ACTION, HIDDEN, layer_norm=layer_norm)
 
 
 def sample_batch(size: int = 32) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,15 +57,14 @@ def test_layer_norm_leaves_the_initial_weights_of_a_seed_unchanged() -> None:
 
 @LAYER_NORM
 def test_heads_compute_in_float32_under_autocast(layer_norm: bool) -> None:
-    for critic in make_critics(layer_norm):
-        assert sum(isinstance(module, nn.LayerNorm) for module in critic.modules()) == 4 * layer_norm
-        state, action, target = sample_batch()
-        expected = critic(state, action)
-        with torch.autocast("cpu", torch.bfloat16):
-            predictions = critic.predict(state, action)
-            values, loss = critic.decode(predictions), critic.compute_loss(predictions, target)
-        assert torch.equal(values, expected)
-        assert loss.dtype == torch.float32
+    critic, (state, action, target) = make_critic(layer_norm), sample_batch()
+    assert sum(isinstance(module, nn.LayerNorm) for module in critic.modules()) == 4 * layer_norm
+    expected = critic(state, action)
+    with torch.autocast("cpu", torch.bfloat16):
+        values = critic(state, action)
+        loss = critic.compute_loss(values, target)
+    assert torch.equal(values, expected)
+    assert loss.dtype == torch.float32
 
 
 def test_a_seed_gives_the_critics_of_bare_layers_in_order() -> None:
@@ -87,65 +79,34 @@ def test_a_seed_gives_the_critics_of_bare_layers_in_order() -> None:
             assert torch.equal(critic.state_dict()[f"heads.{index}.{place}.weight"], layer.weight)
 
 
-def test_the_loss_of_scalar_critics_is_the_sum_of_both_mean_squared_errors() -> None:
-    critic, (state, action, target) = make_critics()[0], sample_batch()
-    predictions = critic.predict(state, action)
+def test_the_loss_is_the_sum_of_both_mean_squared_errors() -> None:
+    critic, (state, action, target) = make_critic(), sample_batch()
+    predictions = critic(state, action)
     assert predictions.shape == (2, 32)
-    assert torch.equal(critic.decode(predictions), critic(state, action))
     outputs = [compute_head(head, torch.cat([state, action], 1), layer_norm=False)[:, 0] for head in critic.heads]
     torch.testing.assert_close(predictions, torch.stack(outputs).float(), rtol=1e-4, atol=1e-5)
     loss, expected = critic.compute_loss(predictions, target), sum((q - target).pow(2).mean() for q in outputs)
     torch.testing.assert_close(loss.double(), torch.as_tensor(expected), rtol=1e-5, atol=1e-5)
 
 
-def test_the_loss_of_scalar_critics_equals_that_of_the_agents_bit_for_bit() -> None:
-    critic, (state, action, target) = make_critics()[0], sample_batch()
-    values = critic(state, action)
-    expected = F.mse_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
-    assert torch.equal(critic.compute_loss(values, target), expected)
-
-
-def test_the_loss_of_categorical_critics_is_the_sum_of_both_mean_cross_entropies() -> None:
-    critic, (state, action, target) = make_critics()[1], sample_batch()
-    for parameter in critic.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    assert isinstance(critic, CategoricalTwinCritic)
-    predictions = critic.predict(state, action)
-    assert predictions.shape == (2, 32, 41)
-    code, expected = critic.two_hot.encode(target).double(), 0.0
-    for index, head in enumerate(critic.heads):
-        logits = compute_head(head, torch.cat([state, action], 1), layer_norm=False)
-        expected -= float((code * logits.log_softmax(1)).sum() / 32)
-        values = (logits.softmax(1) * critic.two_hot.centers).sum(1).float()
-        torch.testing.assert_close(critic(state, action)[index], values, rtol=1e-4, atol=1e-4)
-    assert critic.compute_loss(predictions, target).item() == pytest.approx(expected, rel=1e-5)
-
-
 def test_weights_of_the_rows_replace_the_mean_of_a_loss() -> None:
     state, action, target = sample_batch()
     weights = torch.linspace(0, 1, 32) / 16
-    for critic in make_critics():
-        predictions, expected = critic.predict(state, action), 0.0
-        for row in range(32):
-            one = critic.compute_loss(predictions[:, row : row + 1], target[row : row + 1])
-            expected += weights[row].item() * one.item()
-        assert critic.compute_loss(predictions, target, weights).item() == pytest.approx(expected, rel=1e-5)
+    critic, expected = make_critic(), 0.0
+    predictions = critic(state, action)
+    for row in range(32):
+        one = critic.compute_loss(predictions[:, row : row + 1], target[row : row + 1])
+        expected += weights[row].item() * one.item()
+    assert critic.compute_loss(predictions, target, weights).item() == pytest.approx(expected, rel=1e-5)
 
 
 @LAYER_NORM
-def test_categorical_critics_start_at_exactly_zero(layer_norm: bool) -> None:
-    state, action, _ = sample_batch()
-    assert not make_critics(layer_norm)[1](state, action).any()
-
-
-@LAYER_NORM
-@pytest.mark.parametrize("kind", [0, 1])
-def test_both_critics_learn_a_function_and_pass_its_gradient_to_the_action(kind: int, layer_norm: bool) -> None:
-    critic = make_critics(layer_norm)[kind]
+def test_both_critics_learn_a_function_and_pass_its_gradient_to_the_action(layer_norm: bool) -> None:
+    critic = make_critic(layer_norm)
     optimizer = make_adam(critic.parameters(), lr=1e-2)
     for _ in range(200):
         state, action, _ = sample_batch(128)
-        optimizer_step(critic.compute_loss(critic.predict(state, action), 4 * action[:, 0]), optimizer)
+        optimizer_step(critic.compute_loss(critic(state, action), 4 * action[:, 0]), optimizer)
     state, action, _ = sample_batch(128)
     values = critic(state, action.requires_grad_())  # [2, B]
     assert (values - 4 * action[:, 0]).abs().mean() < 0.3
@@ -156,24 +117,17 @@ def test_both_critics_learn_a_function_and_pass_its_gradient_to_the_action(kind:
 
 
 def test_the_critics_are_independent() -> None:
-    critic, (state, action, _) = make_critics()[0], sample_batch()
+    critic, (state, action, _) = make_critic(), sample_batch()
     gradients = torch.autograd.grad(critic(state, action)[0].sum(), list(critic.parameters()))
     assert [bool(gradient.any()) for gradient in gradients] == [True] * 6 + [False] * 6
 
 
-def test_the_state_of_categorical_critics_has_their_bins() -> None:
-    critic = make_critics()[1]
-    assert "two_hot.centers" in get_module_state(critic)["tensors"]
-    assert "two_hot.centers" in get_module_state(make_target(critic))["tensors"]
-
-
-@pytest.mark.parametrize("kind", [0, 1])
-def test_a_compiler_sees_one_graph(kind: int) -> None:
-    critic, (state, action, target) = make_critics(layer_norm=True)[kind], sample_batch()
+def test_a_compiler_sees_one_graph() -> None:
+    critic, (state, action, target) = make_critic(layer_norm=True), sample_batch()
 
     def compute(state: Tensor, action: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        predictions = critic.predict(state, action)
-        return critic.compute_loss(predictions, target), critic.decode(predictions)
+        values = critic(state, action)
+        return critic.compute_loss(values, target), values
 
     compiled = torch.compile(compute, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(state, action, target), compute(state, action, target))

@@ -98,7 +98,7 @@ class VCSE(DynamicsBonus):
         """Take one step of the critics on the task's reward and move their target networks."""
         with torch.no_grad():
             target = batch.reward_ext + batch.discount * self.target_critic(next_state, next_action).amin(0)
-        predictions = self.critic.predict(state.detach(), batch.action)
+        predictions = self.critic(state.detach(), batch.action)
         loss = self.critic.compute_loss(predictions, target)
         grad_norm = optimizer_step(loss, self.critic_optimizer)
         soft_update(self.critic, self.target_critic, self.config.critic_tau)
