@@ -1,7 +1,7 @@
-"""Controls of the studies of the bonus: MEM's with shuffled rows or no training, that of the true state, no reward.
+"""Controls of the studies of the bonus: MEM's shuffled, untrained or frozen, that of the true state, no reward.
 
-`register_controls` registers the bonuses `shuffled_mem`, `untrained_mem` and `true_state`, the agents `blind_sac` and
-`unrewarded_sac`, and the representation `no_images`.
+`register_controls` registers the bonuses `shuffled_mem`, `untrained_mem`, `frozen_mem` and `true_state`, the agents
+`blind_sac` and `unrewarded_sac`, and the representation `no_images`.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from manyview.agents.sac import SAC, SACConfig
 from manyview.data.batch import Batch, Minibatch, get_rewarded_vectors, get_rewarded_views
 from manyview.mem import EntropyBonus, EntropyBonusConfig, Features, MEMRepresentation
+from manyview.mem.knn import ReferenceSet
 from manyview.methods import AGENTS
 from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, build_mem_bonus
 from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
@@ -56,6 +57,39 @@ class UntrainedMEMBonus(MEMBonus):
 def build_untrained_mem(config: UntrainedMEMConfig, context: BuildContext) -> UntrainedMEMBonus:
     """Build the bonus on the encoder that MEM's would have."""
     return _build_mem_control(UntrainedMEMBonus, config, context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenMEMConfig(MEMBonusConfig):
+    """Settings of MEM's bonus."""
+
+
+class FrozenMEMBonus(UntrainedMEMBonus):
+    """r̂ of an untrained encoder, searched in the first rows that fill the bank: it never adapts to what is visited."""
+
+    num_stored: Tensor
+
+    def __init__(self, encoder: MEMRepresentation, config: FrozenMEMConfig, *, vector_size: int = 0) -> None:
+        super().__init__(encoder, config, vector_size=vector_size)
+        self.register_buffer("num_stored", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
+        views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
+        bank, states = self.entropy.bank, self.encode(views, mask)
+        if bank is None:
+            raise ValueError("frozen_mem keeps its first rows in the bank: expected bonus.bank > 0, got 0")
+        if self.training and self.num_stored < bank.size:
+            bank.push(states, indices)
+            self.num_stored += len(indices)
+        reference = ReferenceSet(bank.points, bank.mask, bank.indices)
+        reward = self.entropy.compute_unscaled_reward(states, indices=indices, reference=reference, num_batches=0)
+        return self.entropy.reward_moments.scale_reward(reward, self.config.reward_scale)
+
+
+def build_frozen_mem(config: FrozenMEMConfig, context: BuildContext) -> FrozenMEMBonus:
+    """Build the bonus on the encoder that MEM's would have."""
+    return _build_mem_control(FrozenMEMBonus, config, context)
 
 
 def _build_mem_control(bonus_class: type[_Control], config: MEMBonusConfig, context: BuildContext) -> _Control:
@@ -187,4 +221,5 @@ def register_controls() -> None:
         register_representation("no_images", NoImagesConfig)(build_no_images)
         register_bonus("shuffled_mem", ShuffledMEMConfig)(build_shuffled_mem)
         register_bonus("untrained_mem", UntrainedMEMConfig)(build_untrained_mem)
+        register_bonus("frozen_mem", FrozenMEMConfig)(build_frozen_mem)
         register_bonus("true_state", TrueStateConfig)(build_true_state)

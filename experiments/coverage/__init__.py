@@ -15,14 +15,15 @@ from experiments.tables import RESULTS, TableRun, Value, format_mean
 
 STUDY = "coverage"
 Array = NDArray[np.float64]
-NUM_BINS, NUM_PARTS = 30, 10
-NUM_STATES, K = 2_000, 3
+NUM_BINS, NUM_PARTS = 60, 10
+NUM_STATES, K = 600, 3
 """States of the k-NN entropy, and its neighbor."""
 MIN_DISTANCE = 1e-6
 STATES_FILE = "states.npz"
 NONE = "unrewarded_sac+no_images"
 ARMS = {"random actions": ("random", NONE), "no bonus": ("", NONE)} | {
-    name: ("", f"{NONE}+{name.lower()}") for name in ("RE3", "RND", "MEM")
+    title: ("", f"{NONE}+{bonus}")
+    for title, bonus in {"RE3": "re3", "RND": "rnd", "MEM": "mem", "untrained MEM": "untrained_mem"}.items()
 }
 """Variant and method of each arm."""
 
@@ -65,10 +66,10 @@ def _wrap(angle: Array) -> Array:
 
 SPACES = {
     "dmc/pendulum_swingup": Space(
-        (("angle from upright", -np.pi, np.pi), ("angular velocity", -10, 10)), _select_pole, (1, 1, 5)
+        (("angle from upright", -np.pi, np.pi), ("angular velocity", -12, 12)), _select_pole, (1, 1, 5)
     ),
     "dmc/ball_in_cup_catch": Space(
-        (("ball, sideways", -0.5, 0.5), ("ball, upward", -0.2, 0.5)), _select_ball, (*[0.2] * 4, *[2.0] * 4)
+        (("ball, sideways", -0.5, 0.5), ("ball, upward", -0.3, 0.6)), _select_ball, (*[0.2] * 4, *[2.0] * 4)
     ),
     "dmc/hopper_stand": Space(
         (("height", -1.0, 0.2), ("pitch", -np.pi, np.pi)),

@@ -1,6 +1,8 @@
 """Training runs of the study of coverage, and their measures: child processes cannot import them from `__main__`."""
 
+import io
 from collections.abc import Iterable
+from shutil import rmtree
 
 import numpy as np
 
@@ -11,19 +13,25 @@ from manyview.scale.sweep import PlannedRun
 from manyview.training import RunDir
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.runner import Runner
+from manyview.utils.atomic_io import write_atomic
 
 
 def train(run: PlannedRun) -> None:
     """Train a run to its end and store the states of its replay buffer in its directory."""
     register_controls()
-    if RunDir(run.run_dir).is_finished:
+    path = run.run_dir / STATES_FILE
+    if path.exists():
         return
+    if RunDir(run.run_dir).is_finished:  # and killed before its states were written
+        rmtree(run.run_dir)
     with Runner(run.config, RunDir(run.run_dir)) as runner:
         runner.run()
         trainer = runner.trainer
         if isinstance(trainer, OffPolicyTrainer) and RunDir(run.run_dir).is_finished:
             states = trainer.replay.steps["vectors"][: len(trainer.replay)]
-            np.savez_compressed(run.run_dir / STATES_FILE, states=states)
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, states=states)
+            write_atomic(path, [buffer.getvalue()])
 
 
 def measure(run: PlannedRun) -> Iterable[Value]:

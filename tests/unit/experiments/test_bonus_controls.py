@@ -10,11 +10,13 @@ from torch import Tensor
 from experiments.bonus.controls import (
     BlindSAC,
     BlindSACConfig,
+    FrozenMEMConfig,
     NoImagesConfig,
     ShuffledMEMConfig,
     TrueStateConfig,
     UntrainedMEMConfig,
     build_blind_sac,
+    build_frozen_mem,
     build_no_images,
     build_shuffled_mem,
     build_true_state,
@@ -74,6 +76,26 @@ def test_untrained_mem_is_mem_before_its_first_update() -> None:
     mem.update(BATCH)
     assert torch.equal(first, untrained.compute(BATCH, None, VALUES))
     assert not torch.equal(first, mem.compute(BATCH, None, VALUES))
+
+
+def test_frozen_mem_searches_the_first_rows_alone() -> None:
+    encoder = OwnEncoderConfig(trunk="small", latent_dim=8)
+    config = FrozenMEMConfig(encoder=encoder, bank=ROWS, entropy="joint", k=2, reward_scale="raw")
+    bonus = build_frozen_mem(config, make_context())
+    later = BATCH._replace(views=255 - BATCH.views, indices=BATCH.indices + 1_000)
+    bonus.compute(BATCH, None, VALUES)
+    bonus.update(BATCH)
+    rewards = [bonus.compute(later, None, VALUES) for _ in range(2)]
+    assert torch.equal(*rewards)  # the bank is full
+
+    first, states = (bonus.encode(each.views, each.mask) for each in (BATCH, later))
+    for row in range(ROWS):
+        mask = first.terms_mask & states.terms_mask[row]  # [B, V + 1]
+        squared = ((first.terms - states.terms[row]).square().sum(2) * mask).sum(1)
+        distances = (squared * states.terms_mask[row].sum() / mask.sum(1)).sqrt()
+        assert rewards[0][row].item() == pytest.approx(distances.sort().values[1].log1p().item(), rel=1e-3)
+    with pytest.raises(ValueError, match=r"bonus\.bank > 0"):
+        build_frozen_mem(FrozenMEMConfig(encoder=encoder), make_context()).compute(BATCH, None, VALUES)
 
 
 def test_true_state_is_the_distance_to_the_kth_nearest_state() -> None:

@@ -77,3 +77,6 @@ def test_a_run_leaves_the_states_that_it_visited(tmp_path: Path) -> None:
     assert states.shape == (41, 3)  # before each of 40 steps, and after the last
     np.testing.assert_allclose((states[:, :2] ** 2).sum(1), 1, rtol=1e-5)
     train(run)  # a finished run is left alone
+    (run.run_dir / "states.npz").unlink()  # killed before it was written
+    train(run)
+    np.testing.assert_array_equal(np.load(run.run_dir / "states.npz")["states"], states)
