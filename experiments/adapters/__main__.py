@@ -17,6 +17,7 @@ from itertools import product
 
 from experiments.deep_sea import HEAD, Attempt, list_rows, make_rows, read_attempts
 from experiments.tables import append_rows, format_table
+from manyview.report.statistics import compute_fisher_p, correct_holm
 
 STUDY, TASK, VIEWS = "adapters", "toy/deep_sea", "depth+column"
 SEEDS = range(1, 11)
@@ -44,6 +45,21 @@ def make_table() -> str:
     return format_table(HEAD, list_rows(read_attempts(STUDY), variants))
 
 
+def format_tests() -> str:
+    """Return the p-value of each agent: solved seeds with the bonus against those without, corrected by Holm."""
+    attempts = read_attempts(STUDY)
+
+    def count_solved(variant: str) -> int:
+        return sum(attempts[variant, seed].solved_at_frame is not None for seed in SEEDS)
+
+    total = len(SEEDS)
+    p_values = {
+        agent: compute_fisher_p(count_solved(f"{agent} mem"), total, count_solved(f"{agent} none"), total)
+        for agent in MODULES
+    }
+    return ", ".join(f"{agent} p = {p:.3f}" for agent, p in correct_holm(p_values).items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", action="store_true", help="only print the table")
@@ -56,6 +72,7 @@ def main() -> None:
             append_attempt(made, agent, bonus)
             print(f"{made.method}, seed {seed}: solved at {made.solved_at_frame}", flush=True)
     print(make_table())
+    print(f"\nFisher's exact test, one-sided, corrected by Holm: {format_tests()}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,10 @@ from manyview.utils.files import read_bounded
 from manyview.utils.json_io import MAX_JSON_BYTES, read_json
 
 COMMENT_WIDTH = 98
+REMOVED_SETTINGS = {
+    "agent": {"critic": "scalar", "noise_color": "white", "std_warmup_steps": 0, "normalize_actor_loss": False}
+}
+"""Settings of earlier versions by group, each with the value by which they did what this version does."""
 
 
 def read_config_file(file: Path, **replacements: Any) -> RunConfig:
@@ -27,7 +31,16 @@ def read_config_file(file: Path, **replacements: Any) -> RunConfig:
     """
     with name_file(file):
         plain = read_toml(file) if file.suffix == ".toml" else read_json(file)
-        return from_plain(RunConfig, {**plain, **replacements})
+        return from_plain(RunConfig, {**_drop_removed_settings(plain), **replacements})
+
+
+def _drop_removed_settings(plain: PlainMapping) -> dict[str, Any]:
+    """Return a config without removed settings; one with another value stays, and is refused as unknown."""
+    kept = dict(plain)
+    for name, removed in REMOVED_SETTINGS.items():
+        if isinstance(group := plain.get(name), Mapping):
+            kept[name] = {key: value for key, value in group.items() if key not in removed or value != removed[key]}
+    return kept
 
 
 def read_toml(file: Path) -> dict[str, Any]:

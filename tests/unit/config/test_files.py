@@ -145,3 +145,14 @@ def test_every_setting_has_a_description() -> None:
             field.name for field in fields(kind)
         }, kind
         assert read_class_doc(kind), kind
+
+
+def test_a_removed_setting_without_an_effect_is_dropped_and_any_other_refused(tmp_path: Path) -> None:
+    config = load_preset("minute", task=TASK, method="sac+none", seed=1)
+    plain = to_plain(config)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(plain | {"agent": plain["agent"] | {"critic": "scalar", "noise_color": "white"}}))
+    assert read_config_file(file) == config
+    file.write_text(json.dumps(plain | {"agent": plain["agent"] | {"critic": "two_hot"}}))
+    with pytest.raises(ValueError, match=r"unknown setting agent\.critic"):
+        read_config_file(file)
