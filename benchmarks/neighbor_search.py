@@ -1,6 +1,6 @@
-"""Time the search in stored features, and rank states by a part of the rows as by all.
+"""Time the search in stored features.
 
-    python -m benchmarks.neighbor_search              # both tables, in about two minutes of CPU time
+    python -m benchmarks.neighbor_search              # about a minute of CPU time
     python -m benchmarks.neighbor_search --rows 25000 # a smaller buffer
 
 One thread, batch 256, 3 views of 50 features, k = 3. The search alternates with one update of `sac+mem` (3 views of 24
@@ -16,14 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from experiments.recording import Recording
-from experiments.unrewarded import spearman
 from manyview.agents import SAC, SACConfig
 from manyview.data import Batch, ReplayBuffer
 from manyview.envs import View
 from manyview.mem import MEMRepresentation, MEMRepresentationConfig
 from manyview.mem.knn import Combine
-from manyview.methods import RE3, MEMBonus, MEMBonusConfig
+from manyview.methods import MEMBonus, MEMBonusConfig
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
 from manyview.training.update_benchmark import time_alternating
 from manyview.utils.resources import keep_freed_memory
@@ -31,7 +29,6 @@ from manyview.utils.resources import keep_freed_memory
 BATCH, VIEWS, FEATURES, K = 256, 3, 50, 3
 SIZE, CHANNELS, ACTIONS = 24, 6, 6
 EPISODE_STEPS, STATE_DIM = 500, 6
-RECORDED = ("cheetah_run", "pendulum_swingup")
 
 
 def make_trajectory_features(rows: int, *, start_spread: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
@@ -55,17 +52,6 @@ def make_trajectory_features(rows: int, *, start_spread: float = 1.0, seed: int 
     return nn.functional.layer_norm(torch.stack(views, dim=1), (FEATURES,)).numpy()
 
 
-def make_recorded_features(task: str) -> NDArray[np.float32]:
-    """Return RE3's features [N, V, P] of recorded frames of a random policy."""
-    torch.manual_seed(0)
-    recording = Recording.load(task)
-    re3 = RE3(VIEWS, recording.image_shape).eval()
-    parts = torch.arange(len(recording.frames)).split(500)
-    embedding = torch.cat([re3.encode(recording.stack_frames(part)).embedding for part in parts])
-    features: NDArray[np.float32] = embedding.view(len(embedding), VIEWS, -1).numpy()
-    return features
-
-
 def make_replay(features: NDArray[np.float32]) -> ReplayBuffer:
     """Return a full replay buffer with these features, of frames of one pixel."""
     views = [View(f"camera{number}", 1, 1, 1, fill=(0,)) for number in range(VIEWS)]
@@ -82,16 +68,13 @@ def make_replay(features: NDArray[np.float32]) -> ReplayBuffer:
 class Search:
     """Search of one batch of random steps; every call is the same one."""
 
-    def __init__(
-        self, replay: ReplayBuffer, *, combine: Combine, max_rows: int | None = None, batch: int = BATCH
-    ) -> None:
-        self._replay, self._search = replay, StoredNeighborSearch(groups=VIEWS, k=K, combine=combine, max_rows=max_rows)
+    def __init__(self, replay: ReplayBuffer, *, combine: Combine, batch: int = BATCH) -> None:
+        self._replay, self._search = replay, StoredNeighborSearch(groups=VIEWS, k=K, combine=combine)
         self._indices = np.random.default_rng(0).integers(replay.capacity // 2, replay.capacity - 1, batch)
 
     def __call__(self) -> Tensor:
         """Return the distance to the k-th neighbor [B], the mean over groups."""
-        rng, horizon = np.random.default_rng(1), self._replay.inserted
-        distances = self._search(self._replay, self._indices, self._indices, horizon=horizon, rng=rng)
+        distances = self._search(self._replay, self._indices, self._indices, horizon=self._replay.inserted)
         return distances[..., -1].mean(1)
 
 
@@ -122,7 +105,6 @@ def print_times(sizes: Sequence[int], *, rounds: int) -> None:
         sides = {
             "marginal": Search(replay, combine="marginal"),
             "joint": Search(replay, combine="joint"),
-            "marginal, 25,000 rows drawn": Search(replay, combine="marginal", max_rows=25_000),
             "marginal, of one step": Search(replay, combine="marginal", batch=1),
             f"marginal, of {1 + K} steps": Search(replay, combine="marginal", batch=1 + K),
         }
@@ -130,27 +112,6 @@ def print_times(sizes: Sequence[int], *, rounds: int) -> None:
         for label, taken_s in zip(sides, seconds, strict=True):
             print(f"| {label} | {size:,} | {1e3 * taken_s:.1f} | {taken_s / update_s:.2f} |", flush=True)
     print(f"\none update: {1e3 * update_s:.0f} ms")
-
-
-def print_ranks(sizes: Sequence[int]) -> None:
-    """Print how a search of a part ranks and lengthens the distances of all rows."""
-    print("\n| features | rows | drawn | combine | Spearman | ratio of means |\n|---|---|---|---|---|---|")
-    sources = [
-        (f"walks from starts of spread {spread:g}", make_trajectory_features(size, start_spread=spread))
-        for size in sizes
-        for spread in (1.0, 0.1)
-    ]
-    sources += [(f"RE3 on recorded {task}", make_recorded_features(task)) for task in RECORDED]
-    for label, features in sources:
-        replay, rows = make_replay(features), len(features)
-        drawn = (25_000, 50_000) if rows > 50_000 else (rows // 8, rows // 4)
-        combines: tuple[Combine, ...] = ("marginal", "joint")
-        for combine in combines:
-            exact = Search(replay, combine=combine, batch=1024)()
-            for count in drawn:
-                part = Search(replay, combine=combine, max_rows=count, batch=1024)()
-                ranks, ratio = spearman(exact, part), float(part.mean() / exact.mean())
-                print(f"| {label} | {rows:,} | {count:,} | {combine} | {ranks:.3f} | {ratio:.2f} |", flush=True)
 
 
 def main() -> None:
@@ -161,7 +122,6 @@ def main() -> None:
     keep_freed_memory()
     torch.set_num_threads(1)
     print_times(args.rows, rounds=args.rounds)
-    print_ranks([size for size in args.rows if size > 25_000])
 
 
 if __name__ == "__main__":

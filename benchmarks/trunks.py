@@ -10,8 +10,9 @@ from time import process_time
 from typing import get_args
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from manyview.nn.trunks import Trunk, count_macs, init_orthogonal, make_trunk
+from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk
 from manyview.utils.resources import keep_freed_memory
 
 SIZES = (16, 32, 64, 84)
@@ -27,6 +28,14 @@ def measure_ms(image_shape: tuple[int, int, int], trunk: Trunk) -> float:
         network(images).sum().backward()
         times_s.append(process_time() - start_s)
     return 1000 * median(times_s[1:])  # the first allocates
+
+
+def count_macs(image_shape: tuple[int, int, int], trunk: Trunk) -> int:
+    """Return the multiply-accumulates of a trunk for one image [C, H, W]."""
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes only, no memory
+        make_trunk(image_shape, trunk)[0](torch.empty(1, *image_shape))
+    macs: int = counter.get_total_flops() // 2
+    return macs
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ written by hand and stays. The output depends on the sources only, not on the te
 """
 
 import argparse
-import ast
 import inspect
 import json
 import re
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from decimal import Decimal
 from pathlib import Path
-from textwrap import dedent
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -30,6 +28,7 @@ from manyview.config.presets import BUILT_IN_PRESETS, load_preset, make_config, 
 from manyview.config.schema import RunConfig
 from manyview.methods import BonusConfig
 from manyview.methods.registry import Registry
+from manyview.utils.docstrings import read_class_doc, read_field_docs
 
 DOCS = Path(__file__).parents[1] / "docs"
 COMMANDS_PAGE, SETTINGS_PAGE = DOCS / "reference" / "commands.md", DOCS / "reference" / "settings.md"
@@ -264,26 +263,6 @@ def render_preset_table(table: PresetTable) -> str:
         ("setting", "default", *(f"`{preset}`" for preset in table.presets)),
         [(" ".join(f"`{name}`" for name in names), *cells) for (_, cells), names in rows.items()],
     )
-
-
-def read_field_docs(kind: type) -> dict[str, str]:
-    """Return the docstrings below the fields of a dataclass and of its bases, each as one line."""
-    docs: dict[str, str] = {}
-    for base in reversed([base for base in kind.__mro__ if is_dataclass(base)]):
-        (definition,) = ast.parse(dedent(inspect.getsource(base))).body
-        assert isinstance(definition, ast.ClassDef)
-        for statement, following in zip(definition.body, definition.body[1:], strict=False):
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                match following:
-                    case ast.Expr(value=ast.Constant(value=str(text))):
-                        docs[statement.target.id] = " ".join(text.split())
-    return docs
-
-
-def read_class_doc(kind: type) -> str:
-    """Return the first paragraph of a class's docstring."""
-    text = inspect.cleandoc(kind.__doc__ or "")  # without one, `dataclass` puts the signature there
-    return "" if text.startswith(f"{kind.__name__}(") else " ".join(text.split("\n\n")[0].split())
 
 
 def format_type(hint: Any) -> str:

@@ -4,19 +4,22 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
-import tyro
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from manyview.utils.json_io import parse_value
 from manyview.utils.text import print_line
 
-JsonFlag = Annotated[
-    bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json", help="Print a JSON list instead of a table.")
+JsonFlag = Annotated[bool, FlagCreatePairsOff, arg(name="json", help="Print a JSON list instead of a table.")]
+RunArgument = Positional[Annotated[Path, arg(metavar="RUN", help="Run directory.")]]
+CheckpointOption = Annotated[
+    str, arg(metavar="last|best|NAME", help="Checkpoint: the newest, the best evaluated of those kept, or a name.")
 ]
 OwnTaskOption = Annotated[
     str | None,
-    tyro.conf.arg(
+    arg(
         metavar="MODULE:FUNCTION",
         help="Confirm the task of a run on your own environment, because it is code to execute.",
         help_behavior_hint="",
@@ -40,6 +43,11 @@ def report_error(reason: object) -> int:
     """Print an error as one line to stderr and return the exit status of invalid arguments."""
     print_line(reason, file=sys.stderr)
     return EXIT_USAGE
+
+
+def log_progress(text: str) -> None:
+    """Print a line of progress to stderr."""
+    print_line(text, file=sys.stderr)
 
 
 def convert_setting_flags(arguments: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, JsonFlag, OwnTaskOption, report_error
+from manyview.cli.arguments import EXIT_FAILED, JsonFlag, OwnTaskOption, log_progress, report_error
 from manyview.deploy.camera_figure import draw_cameras, format_cameras
 from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, measure_cameras
 from manyview.envs.contract import ContractError, EnvError
@@ -54,7 +54,7 @@ def cameras(
             check_output_file(out, (*PLOT_SUFFIXES, CAMERA_FILE_SUFFIX))
         for run in runs:
             with RunPlayer(run, trusted_task=own_task) as player:
-                reports.append(measure_cameras(player, episodes=episodes, with_faults=faults, log=_log_progress))
+                reports.append(measure_cameras(player, episodes=episodes, with_faults=faults, log=log_progress))
         plain = [_to_plain(run, report) for run, report in zip(runs, reports, strict=True)]
         if out is not None and out.suffix.lower() == CAMERA_FILE_SUFFIX:
             write_camera_file(out, plain)
@@ -75,10 +75,6 @@ def cameras(
     if out is not None:
         print_line(f"written to {out}")
     return 0
-
-
-def _log_progress(text: str) -> None:
-    print_line(text, file=sys.stderr)
 
 
 def _print_report(run: Path, report: CameraReport) -> None:

@@ -1,22 +1,17 @@
 """`manyview card`: write a run as a folder to share, with a model card."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
-from manyview.cli.arguments import OwnTaskOption, report_error
+from manyview.cli.arguments import CheckpointOption, OwnTaskOption, RunArgument, log_progress, report_error
 from manyview.deploy.shared_run import write_shared_run
 from manyview.utils.text import print_line
 
-CheckpointOption = Annotated[
-    str, arg(metavar="last|best|NAME", help="Checkpoint: the newest, the best evaluated of those kept, or a name.")
-]
-
 
 def card(
-    run: Positional[Annotated[Path, arg(metavar="RUN", help="Run directory.")]],
+    run: RunArgument,
     *,
     out: Annotated[
         Path | None,
@@ -36,8 +31,3 @@ def card(
         return report_error(error)
     print_line(f"written to {folder}")
     return 0
-
-
-def log_progress(text: str) -> None:
-    """Print a line of progress to stderr."""
-    print_line(text, file=sys.stderr)

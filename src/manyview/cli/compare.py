@@ -1,12 +1,8 @@
 """`manyview compare`: show in what two runs differ, and their curves."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Annotated
 
-from tyro.conf import Positional, arg
-
-from manyview.cli.arguments import report_error
+from manyview.cli.arguments import RunArgument, report_error
 from manyview.cli.runs import format_age, format_return
 from manyview.report.comparison import MAX_ROWS, Difference, format_value, leave_out_parts, list_differences
 from manyview.report.material import RunMaterial, read_material
@@ -14,7 +10,6 @@ from manyview.report.runs import BrokenRunError
 from manyview.report.text_chart import MARKERS, draw_text_chart
 from manyview.utils.text import print_line, sanitize_text
 
-RunArgument = Positional[Annotated[Path, arg(metavar="RUN", help="Run directory.")]]
 MAX_CELL_CHARS = 60
 
 

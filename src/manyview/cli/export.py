@@ -1,13 +1,12 @@
 """`manyview export`: export the policy of a run, and check the result against it."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import JsonFlag, OwnTaskOption, report_error
+from manyview.cli.arguments import CheckpointOption, JsonFlag, OwnTaskOption, log_progress, report_error
 from manyview.deploy.export import Export, ExportFormat, export_policy
 from manyview.runtime.spec import TensorSpec
 from manyview.utils.text import print_line
@@ -20,9 +19,7 @@ def export(
     file_format: Annotated[
         ExportFormat, arg(name="format", help="ONNX model for manyview-runtime, or program of torch.export.")
     ] = "onnx",
-    checkpoint: Annotated[
-        str, arg(metavar="last|best|NAME", help="Checkpoint: the newest, the best evaluated of those kept, or a name.")
-    ] = "last",
+    checkpoint: CheckpointOption = "last",
     own_task: OwnTaskOption = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -32,7 +29,7 @@ def export(
     """
     try:
         result = export_policy(
-            run, out, file_format=file_format, checkpoint=checkpoint, own_task=own_task, log=_log_progress
+            run, out, file_format=file_format, checkpoint=checkpoint, own_task=own_task, log=log_progress
         )
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         return report_error(error)
@@ -41,10 +38,6 @@ def export(
     else:
         _print_result(result)
     return 0
-
-
-def _log_progress(text: str) -> None:
-    print_line(text, file=sys.stderr)
 
 
 def _print_result(result: Export) -> None:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, OwnTaskOption, report_error
-from manyview.cli.card import log_progress
+from manyview.cli.arguments import EXIT_FAILED, OwnTaskOption, log_progress, report_error
 from manyview.deploy.export_dataset import write_dataset
 from manyview.envs.contract import ContractError, EnvError
 from manyview.report.statistics import format_mean

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import OwnTaskOption, report_error
-from manyview.cli.card import CheckpointOption, log_progress
+from manyview.cli.arguments import CheckpointOption, OwnTaskOption, log_progress, report_error
 from manyview.deploy.hub import pull_run, push_run
 from manyview.utils.text import print_line
 

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, report_error
-from manyview.cli.card import log_progress
+from manyview.cli.arguments import EXIT_FAILED, log_progress, report_error
 from manyview.cli.settings import ConfigOption, MethodOption, PresetOption, SetOption, ViewsOption
 from manyview.config.resolve import resolve_config
 from manyview.deploy.dataset_mapping import MappingOptions

@@ -1,18 +1,15 @@
 """`manyview resume` and `manyview extend`: train a run on with its own settings."""
 
-from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
-from manyview.cli.arguments import OwnTaskOption
+from manyview.cli.arguments import OwnTaskOption, RunArgument
 from manyview.cli.settings import AcceptChangesFlag, AddressOption
 from manyview.cli.training import report_invalid_run, train_in_terminal
 from manyview.training import RunDir
 from manyview.training.resume import extend_run
 from manyview.training.saved_agent import check_trusted_task
-
-RunArgument = Positional[Annotated[Path, arg(metavar="RUN", help="Run directory.")]]
 
 
 def resume(

@@ -15,8 +15,9 @@ from manyview.utils.files import read_bounded
 from manyview.utils.json_io import MAX_JSON_BYTES, read_json
 
 COMMENT_WIDTH = 98
-REMOVED_SETTINGS = {
-    "agent": {"critic": "scalar", "noise_color": "white", "std_warmup_steps": 0, "normalize_actor_loss": False}
+REMOVED_SETTINGS: dict[str, dict[str, Any]] = {
+    "agent": {"critic": "scalar", "noise_color": "white", "std_warmup_steps": 0, "normalize_actor_loss": False},
+    "bonus": {"max_rows": None},
 }
 """Settings of earlier versions by group, each with the value by which they did what this version does."""
 

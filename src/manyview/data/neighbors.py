@@ -45,14 +45,13 @@ class NeighborSearch(Protocol):
         next_indices: NDArray[np.int64],
         *,
         horizon: int,
-        rng: np.random.Generator,
     ) -> Tensor:
         """Return ascending distances [B, G, k] from s_t (`indices`) or s_{t+n} (`next_indices`).
 
-        Steps from `horizon` on are ignored. `rng` depends on the number of the batch alone.
+        Steps from `horizon` on are ignored.
         """
 
-    def search(self, replay: ReplayBuffer, rows: FeatureRows, *, horizon: int, rng: np.random.Generator) -> Tensor:
+    def search(self, replay: ReplayBuffer, rows: FeatureRows, *, horizon: int) -> Tensor:
         """Return ascending distances [B, G, k] from `rows`, such as those of `make_feature_rows`."""
 
 
@@ -76,22 +75,13 @@ def make_feature_rows(features: NDArray[np.float32], mask: NDArray[np.bool_]) ->
     return _make_rows(features, mask, np.full(len(mask), -1))
 
 
-def iter_neighbor_rows(
-    replay: ReplayBuffer, *, horizon: int, max_rows: int | None, rng: np.random.Generator, after_action: bool = False
-) -> Iterator[FeatureRows]:
+def iter_neighbor_rows(replay: ReplayBuffer, *, horizon: int, after_action: bool = False) -> Iterator[FeatureRows]:
     """Yield the features of all steps that can be neighbors, in blocks; other rows are masked.
 
     Steps that have an action can be s_t. With `after_action`, steps that follow one can: s_{t+n}, which may be the last
     of an episode.
-    With more than `max_rows` steps, yield that many of them, drawn uniformly without replacement.
     """
-    oldest, end = find_oldest_start(replay, horizon), horizon - 1
-    if max_rows is None or end - oldest <= max_rows:
-        blocks = _iter_contiguous_rows(replay, oldest, end)
-    else:
-        drawn = oldest + np.sort(rng.choice(end - oldest, max_rows, replace=False, shuffle=False))
-        blocks = (get_feature_rows(replay, part) for part in np.split(drawn, range(BLOCK_STEPS, max_rows, BLOCK_STEPS)))
-    for rows in blocks:
+    for rows in _iter_contiguous_rows(replay, find_oldest_start(replay, horizon), horizon - 1):
         steps = replay.steps.take((rows.indices - after_action) % replay.capacity)
         is_state = steps["acted"]
         if after_action:

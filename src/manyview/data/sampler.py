@@ -156,7 +156,7 @@ class Sampler:
         search = self._neighbor_search
         distances = features = None
         if search is not None:
-            distances = search(replay, starts, next_indices, horizon=horizon, rng=rng)
+            distances = search(replay, starts, next_indices, horizon=horizon)
             features = torch.from_numpy(get_feature_rows(replay, starts).features)
         return Batch(
             views=torch.from_numpy(views),

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-PackedMask = NDArray[np.uint8]  # [..., H, ceil(W / 8)]
-
 
 def remove_background(
     image: NDArray[np.uint8], foreground: NDArray[np.bool_], fill: Sequence[int]
@@ -32,20 +30,3 @@ def extract_foreground_mask(view: NDArray[np.uint8], fill: Sequence[int]) -> NDA
     for channel in range(1, view.shape[-1]):
         mask |= view[..., channel] != fill[channel]
     return mask
-
-
-def pack_foreground(view: NDArray[np.uint8], fill: Sequence[int]) -> PackedMask:
-    """Return the foreground mask of a derived view as packed bits.
-
-    `view` is [..., H, W, C], the result [..., H, ceil(W / 8)].
-    """
-    return np.packbits(extract_foreground_mask(view, fill), axis=-1)
-
-
-def unpack_foreground(image: NDArray[np.uint8], bits: PackedMask, fill: Sequence[int]) -> NDArray[np.uint8]:
-    """Reconstruct a derived view from its camera's image and packed mask.
-
-    `image` and the result are [..., H, W, C], `bits` is [..., H, ceil(W / 8)].
-    """
-    foreground = np.unpackbits(bits, axis=-1, count=image.shape[-2]).view(np.bool_)
-    return remove_background(image, foreground, fill)

@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 Trunk = Literal["paper", "small", "tiny", "tiny_diff", "nature", "impala", "impala_half", "area"]
 Convolutions = tuple[tuple[int, int, int], ...]
@@ -119,14 +118,6 @@ def _get_convolutions(image_shape: tuple[int, int, int], trunk: Trunk) -> Convol
         # Stride 1 gives 1,024 features at 16 pixels, 4,096 at 25 and 9,216 at 32; stride 2 gives 2,304 at 32.
         return (32, 4, 2), (64, 4, 2)
     return TRUNKS[trunk]
-
-
-def count_macs(image_shape: tuple[int, int, int], trunk: Trunk) -> int:
-    """Return the multiply-accumulates of a trunk for one image [C, H, W]."""
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes only, no memory, no random numbers
-        make_trunk(image_shape, trunk)[0](torch.empty(1, *image_shape))
-    macs: int = counter.get_total_flops() // 2
-    return macs
 
 
 def normalize_images(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

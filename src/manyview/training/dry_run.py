@@ -222,7 +222,7 @@ def _time_search(agent: Any, config: RunConfig, shapes: factory.Shapes, *, steps
 
 def _count_search_rows(config: RunConfig, steps: float) -> float:
     """Return the number of stored features that a search reads after `steps` of the run."""
-    return min(steps, config.replay.capacity, getattr(config.bonus, "max_rows", None) or steps)
+    return min(steps, config.replay.capacity)
 
 
 def _time_call(work: Callable[[], object]) -> float:

@@ -104,9 +104,9 @@ def make_feature_replay(agent: OffPolicyAgent, shapes: Shapes, *, rows: int) -> 
 def make_search(agent: OffPolicyAgent, replay: ReplayBuffer, *, batch_size: int) -> Callable[[], Tensor]:
     """Return a search of a batch of random steps of a full replay buffer, as the sampler runs it."""
     search: Any = agent.neighbor_search
-    rng, horizon = np.random.default_rng(0), replay.inserted
-    indices = rng.integers(horizon // 2, horizon - 1, batch_size)
-    return lambda: search(replay, indices, indices, horizon=horizon, rng=rng)
+    horizon = replay.inserted
+    indices = np.random.default_rng(0).integers(horizon // 2, horizon - 1, batch_size)
+    return lambda: search(replay, indices, indices, horizon=horizon)
 
 
 @torch.no_grad()

@@ -32,7 +32,6 @@ from manyview.training import factory
 from manyview.training.collector import Collector
 from manyview.training.demonstrations import build_batch_sampler, build_demonstrations
 from manyview.training.trainer import AdvanceResult, Trainer
-from manyview.utils.seeding import make_rng
 
 
 class ReplayTrainer(Trainer):
@@ -113,8 +112,7 @@ class OffPolicyTrainer(ReplayTrainer):
         if search is None:
             return None
         rows = make_feature_rows(*(part.cpu().numpy() for part in (features.float(), mask)))
-        rng = make_rng(self.config.seed, "evaluation neighbors", self.counters.frames)
-        return search.search(self.replay, rows, horizon=self.replay.inserted, rng=rng).to(self.device)
+        return search.search(self.replay, rows, horizon=self.replay.inserted).to(self.device)
 
     def open_log(self, directory: Path, writer: AsyncWriter) -> SegmentLog:
         return SegmentLog(directory, self.replay, writer)

@@ -14,12 +14,12 @@ from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS, BonusConfig, OwnE
 from manyview.methods.registry import Registry
 from manyview.training.checkpoint import FORMAT
 from manyview.training.resume import RESUME_MODES
+from manyview.utils.docstrings import read_field_docs
 from tools.docs_reference import (
     COMMANDS_PAGE,
     SETTINGS_PAGE,
     fill_regions,
     flatten,
-    read_field_docs,
     render_pages,
     render_parts,
 )

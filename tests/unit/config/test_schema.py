@@ -94,7 +94,6 @@ def make(method: str, **overrides: Any) -> RunConfig:
         ),
         ("ppo+mem", {"bonus": {"search": "buffer"}}, "bonus.search: expected batch for ppo, .*, got buffer"),
         ("ppo+re3", {"bonus": {"search": "batch"}}, "bonus.search: expected buffer for ppo, .*, got batch"),
-        ("ppo+re3", {"bonus": {"max_rows": 99}}, "bonus.max_rows: expected None for ppo, .*, got 99"),
         ("ppo+re3", {"bonus": {"k": 256}}, "rollout.steps must be more than bonus.k, got 256 and 256"),
         ("ppo+none", {"agent": {"window": 64}}, "agent.window: expected neighbors=pooled, got env with 64"),
         (

@@ -17,7 +17,7 @@ from manyview.envs import MASK, ContractError, NotRestorable, get_views, make, m
 from manyview.envs.dmc.env import DeepMindControl
 from manyview.envs.dmc.suite import SUITE
 from manyview.envs.dmc.tasks import CAMERAS, PAPER_TASKS, TASK_NAMES
-from manyview.envs.foreground import pack_foreground, unpack_foreground
+from manyview.envs.foreground import extract_foreground_mask, remove_background
 from manyview.envs.registration import resolve_settings
 from manyview.envs.rendering.mujoco import _average_blocks, _GLRenderer
 from manyview.envs.suite import MakeOptions
@@ -167,7 +167,7 @@ def test_standard_is_what_dm_control_draws_and_foreground_what_segmentation_says
     assert 0.005 < 1 - background.mean() < 0.5
 
     assert np.array_equal(
-        unpack_foreground(drawn[first.name], pack_foreground(shown, foreground.fill), foreground.fill), shown
+        remove_background(drawn[first.name], extract_foreground_mask(shown, foreground.fill), foreground.fill), shown
     )
     env.close()
 

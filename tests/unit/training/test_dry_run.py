@@ -85,7 +85,7 @@ def test_without_evaluations_planning_makes_no_environment_for_them(monkeypatch:
 def time_search(monkeypatch: pytest.MonkeyPatch, *, steps: int, free_bytes: int, **changes: Any) -> tuple[float, int]:
     """Time a search that takes 1 µs per row it reads; return the time and the rows of the replay buffer."""
     config = short_run("drqv2+re3", **changes)
-    lengths, max_rows = [], config.bonus.max_rows
+    lengths: list[int] = []
 
     def search(replay: ReplayBuffer, indices: Any, *_: object, horizon: int, **__: object) -> None:
         assert replay.features is not None
@@ -97,7 +97,7 @@ def time_search(monkeypatch: pytest.MonkeyPatch, *, steps: int, free_bytes: int,
 
     def time_call(work: Any) -> float:
         work()
-        return 1e-6 * min(lengths[-1], max_rows or lengths[-1])
+        return 1e-6 * lengths[-1]
 
     monkeypatch.setattr(dry_run, "_time_call", time_call)
     monkeypatch.setattr(dry_run, "get_free_memory_bytes", lambda: free_bytes)
@@ -106,12 +106,10 @@ def time_search(monkeypatch: pytest.MonkeyPatch, *, steps: int, free_bytes: int,
     return dry_run._time_search(agent, config, shapes, steps=steps), lengths[0]
 
 
-@pytest.mark.parametrize(
-    ("capacity", "max_rows", "seconds"), [(200, None, 2e-4), (9_000, None, 5e-3), (9_000, 50, 5e-5)]
-)
+@pytest.mark.parametrize(("capacity", "seconds"), [(200, 2e-4), (9_000, 5e-3)])
 @pytest.mark.parametrize(("free_rows", "fits"), [(100_000, True), (150, False)])
 def test_a_search_is_timed_in_a_replay_buffer_as_full_as_the_run_leaves_it(
-    monkeypatch: pytest.MonkeyPatch, capacity: int, max_rows: int | None, seconds: float, free_rows: int, fits: bool
+    monkeypatch: pytest.MonkeyPatch, capacity: int, seconds: float, free_rows: int, fits: bool
 ) -> None:
     """With too little memory, in fewer rows: the time is proportional to those that a search reads."""
     found, rows = time_search(
@@ -119,25 +117,21 @@ def test_a_search_is_timed_in_a_replay_buffer_as_full_as_the_run_leaves_it(
         steps=5_000,
         free_bytes=4 * free_rows * 2 * 4 * 4,  # a quarter of it for rows of 2 groups of 4 float32
         replay={"capacity": capacity},
-        bonus={"max_rows": max_rows},
     )
     assert rows == (min(capacity, 5_000) if fits else free_rows)
     assert found == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(
-    ("capacity", "max_rows", "seed_frames"), [(5_000, None, 10), (400, None, 10), (400, 100, 10), (400, None, 600)]
-)
-def test_the_duration_counts_the_search_of_every_update(capacity: int, max_rows: int | None, seed_frames: int) -> None:
+@pytest.mark.parametrize(("capacity", "seed_frames"), [(5_000, 10), (400, 10), (400, 600)])
+def test_the_duration_counts_the_search_of_every_update(capacity: int, seed_frames: int) -> None:
     config = short_run(
         "drqv2+re3",
         schedule={"frames": 1_000, "seed_frames": seed_frames, "update_every_steps": 1},
         replay={"capacity": capacity},
-        bonus={"max_rows": max_rows},
     )
     planned = RunEstimate(config, ("side",), 1, 0, 0, None, None, step_s=0.0, update_s=0.0, evaluation_s=0.0)
-    searched = [min(step, capacity, max_rows or step) for step in range(seed_frames, 1_000)]
-    final = min(1_000, capacity, max_rows or 1_000)
+    searched = [min(step, capacity) for step in range(seed_frames, 1_000)]
+    final = min(1_000, capacity)
     assert planned.seconds == 0
     assert replace(planned, search_s=final * 1e-6).seconds == pytest.approx(1e-6 * sum(searched), rel=2e-3)
 

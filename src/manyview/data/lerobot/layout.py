@@ -38,7 +38,6 @@ TERMINATED, TRUNCATED = "next.terminated", "next.truncated"
 """Kinds of an end, which `next.done` does not tell apart; manyview writes and reads these two columns."""
 PRESENT = "complementary_info.present"
 """Flags of the cameras that saw something in a frame, by their names; manyview writes and reads this column."""
-INDEX_FEATURES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 CHUNK_FILES = 1_000
 """Files of a chunk directory."""
 MAX_FRAMES, MAX_EPISODES, MAX_FEATURES, MAX_FEATURE_SIZE = 20_000_000, 1_000_000, 256, 4_096

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyview.envs.contract import validate_observation
-from manyview.envs.foreground import pack_foreground, unpack_foreground
+from manyview.envs.foreground import extract_foreground_mask, remove_background
 from manyview.envs.views import MASK, Image, Observation, State, View, ViewWrapper, get_dict_space, get_views
 from manyview.utils.seeding import get_rng_state, restore_rng
 
@@ -197,7 +197,7 @@ class FaultInjector(ViewWrapper):
         """Return `frames` with the camera's image replaced and derived views recomputed."""
         _, *derived = self._camera_views[name]
         derived_images = [
-            unpack_foreground(image, pack_foreground(original, view.fill), view.fill)
+            remove_background(image, extract_foreground_mask(original, view.fill), view.fill)
             for view, original in zip(derived, frames.images[1:], strict=True)
         ]
         return CameraFrames((image, *derived_images), frames.present)

@@ -24,7 +24,6 @@ from manyview.mem import (
 from manyview.methods.bonuses.stored_search import (
     SearchSet,
     StoredNeighborSearch,
-    check_max_rows,
     check_search,
     get_neighbor_distances,
 )
@@ -68,8 +67,6 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
     search: SearchSet = "batch"
     """Search set of the neighbors with a replay buffer: the `batch` and the feature bank, or the whole `buffer`, with
     the features of the moment when each step was stored. Use `buffer` with an encoder that changes slowly."""
-    max_rows: int | None = None
-    """Search a random part of the buffer with at most this many steps; None searches all."""
     target_encoder: bool = False
     """Compute r̂ on the target network of the shared encoder (`agent.encoder_tau` < 1), which changes slowly."""
     include_state: bool = False
@@ -80,7 +77,6 @@ class MEMBonusConfig(BonusConfig, EntropyBonusConfig):
     def __post_init__(self) -> None:
         BonusConfig.__post_init__(self)
         EntropyBonusConfig.__post_init__(self)
-        check_max_rows(self)
         if self.search == "buffer" and self.bank:
             raise SettingError("bank", f"expected 0 with search=buffer, got {self.bank}")
         if self.include_state and (self.search, self.entropy, self.bank) != ("batch", "marginal", 0):
@@ -189,7 +185,6 @@ class MEMBonus(Bonus):
             k=config.k,
             combine=config.entropy,
             rewarded_state=config.rewarded_state,
-            max_rows=config.max_rows,
         )
 
     @torch.no_grad()

@@ -18,7 +18,6 @@ from manyview.mem.reward import check_replay_or_rollouts
 from manyview.methods.bonuses.stored_search import (
     SearchSet,
     StoredNeighborSearch,
-    check_max_rows,
     check_search,
     get_neighbor_distances,
 )
@@ -41,8 +40,6 @@ class RE3Config(BonusConfig):
     """Views to embed, by name; None embeds all."""
     search: SearchSet = "buffer"
     """Search set of the neighbors with a replay buffer: the whole `buffer`, as published, or the `batch` alone."""
-    max_rows: int | None = None
-    """Search a random part of the buffer with at most this many steps; None searches all."""
     k: int = 3
     """k of the k-nearest neighbor."""
     average: bool = False
@@ -56,7 +53,6 @@ class RE3Config(BonusConfig):
         super().__post_init__()
         check_at_least(self, 1, "latent_dim", "k")
         check_at_most(self, MAX_UNITS, "latent_dim")
-        check_max_rows(self)
 
     def check(self, run: RunSettings) -> None:
         super().check(run)
@@ -107,9 +103,7 @@ class RE3(Bonus):
         config = self.config
         if config.search == "batch":
             return None
-        return StoredNeighborSearch(
-            groups=1, k=config.k, rewarded_state=config.rewarded_state, max_rows=config.max_rows
-        )
+        return StoredNeighborSearch(groups=1, k=config.k, rewarded_state=config.rewarded_state)
 
     @torch.no_grad()
     def encode(self, views: Tensor, mask: Tensor | None = None) -> RE3Features:

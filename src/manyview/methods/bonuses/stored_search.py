@@ -20,17 +20,8 @@ SearchSet = Literal["buffer", "batch"]
 """Search set of a bonus: the whole replay buffer, or a batch."""
 
 
-def check_max_rows(config: Any) -> None:
-    """Check `max_rows` of a bonus with `k` and `search`: None, or more than k rows of a buffer."""
-    if config.max_rows is None:
-        return
-    check_at_least(config, config.k + 1, "max_rows")
-    if config.search == "batch":
-        raise SettingError("max_rows", f"expected None with search=batch, got {config.max_rows}")
-
-
 def check_search(config: Any, run: RunSettings) -> None:
-    """Check that a bonus with `k`, `search` and `max_rows` has its search set, with more than k rows."""
+    """Check that a bonus with `k` and `search` has its search set, with more than k rows."""
     if not run.is_on_policy:
         return
     default = type(config).search
@@ -39,10 +30,6 @@ def check_search(config: Any, run: RunSettings) -> None:
             "search",
             f"expected {default} for {run.agent_name}, whose search set is the rollout, got "
             f"{config.search}. Remove it; agent.neighbors chooses the search set",
-        )
-    if config.max_rows is not None:
-        raise SettingError(
-            "max_rows", f"expected None for {run.agent_name}, which has no replay buffer, got {config.max_rows}"
         )
     check_num_rows(config, run)
 
@@ -79,7 +66,7 @@ def get_neighbor_distances(batch: Batch) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredNeighborSearch:
-    """`data.neighbors.NeighborSearch` in the whole replay buffer, or in a random part of it."""
+    """`data.neighbors.NeighborSearch` in the whole replay buffer."""
 
     groups: int
     """Groups of features that a step has."""
@@ -89,16 +76,10 @@ class StoredNeighborSearch:
     """Search each group of features separately (`marginal`), or all groups as one vector (`joint`)."""
     rewarded_state: RewardedState = "current"
     """State whose neighbors are searched: s_t (`current`) or s_{t+n} (`next`)."""
-    max_rows: int | None = None
-    """Search at most this many steps, drawn anew for every batch (default: all). Distances in M of N steps of intrinsic
-    dimension d are longer by about (N / M)^(1/d). Their ranks change too, most where a step's nearest neighbors are the
-    steps just before and after it: see `benchmarks.neighbor_search`."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         check_at_least(self, 1, "k")
-        if self.max_rows is not None:
-            check_at_least(self, 1, "max_rows")
 
     @property
     def distances_shape(self) -> tuple[int, int]:
@@ -112,17 +93,16 @@ class StoredNeighborSearch:
         next_indices: NDArray[np.int64],
         *,
         horizon: int,
-        rng: np.random.Generator,
     ) -> Tensor:
         """Return ascending distances [B, G, k], or [B, 1, k] with `joint`."""
         queries = get_feature_rows(replay, next_indices if self.rewarded_state == "next" else indices)
-        return self.search(replay, queries, horizon=horizon, rng=rng)
+        return self.search(replay, queries, horizon=horizon)
 
     @torch.no_grad()
-    def search(self, replay: ReplayBuffer, rows: FeatureRows, *, horizon: int, rng: np.random.Generator) -> Tensor:
+    def search(self, replay: ReplayBuffer, rows: FeatureRows, *, horizon: int) -> Tensor:
         """Return the distances of any `rows`; those that are not in the replay buffer have the index -1."""
         queries, is_next = _to_reference_set(rows), self.rewarded_state == "next"
-        blocks = iter_neighbor_rows(replay, horizon=horizon, max_rows=self.max_rows, rng=rng, after_action=is_next)
+        blocks = iter_neighbor_rows(replay, horizon=horizon, after_action=is_next)
         distances = search_neighbors(
             queries.points,
             self.k,

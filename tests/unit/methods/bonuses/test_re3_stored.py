@@ -100,8 +100,8 @@ def test_batch_search_stores_nothing() -> None:
 
 
 def test_the_search_follows_the_settings() -> None:
-    re3 = RE3(2, (3, 20, 20), RE3Config(trunk="tiny", k=4, max_rows=100, rewarded_state="next"))
-    assert re3.neighbor_search == StoredNeighborSearch(groups=1, k=4, rewarded_state="next", max_rows=100)
+    re3 = RE3(2, (3, 20, 20), RE3Config(trunk="tiny", k=4, rewarded_state="next"))
+    assert re3.neighbor_search == StoredNeighborSearch(groups=1, k=4, rewarded_state="next")
 
 
 def test_a_batch_without_distances_is_refused() -> None:

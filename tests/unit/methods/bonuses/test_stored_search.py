@@ -17,13 +17,12 @@ from manyview.data.layout import FeatureShape
 from manyview.data.neighbors import NeighborSearch, iter_neighbor_rows
 from manyview.envs import MASK, View, wrap
 from manyview.mem.knn import Combine, ReferenceSet, search_neighbors
-from manyview.methods import MEMBonusConfig, RE3Config
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
 from manyview.scale import ray_runtime
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.replay_shard import ReplayShard
 from manyview.training import factory
-from tests.support.replay import Noise, ProjectPixels, copied, equal_batches, experience, live, replay_for
+from tests.support.replay import Noise, ProjectPixels, equal_batches, experience, live, replay_for
 from tests.unit.data.test_replay_buffer import ALL_GONE, FAULTS
 from tests.unit.scale.test_replay_shard import KEY, Here, parcels, setting, written
 
@@ -126,7 +125,7 @@ def test_the_last_state_of_many_episodes_is_not_new() -> None:
 def test_blocks_of_the_ring_are_searched_once_each_without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manyview.data.neighbors.BLOCK_STEPS", 30)
     replay = make_filled()
-    rows = list(iter_neighbor_rows(replay, horizon=replay.inserted, max_rows=None, rng=np.random.default_rng()))
+    rows = list(iter_neighbor_rows(replay, horizon=replay.inserted))
     indices = np.concatenate([block.indices for block in rows])
     assert replay.inserted % 100 > 30, "the ring wraps inside the rows"
     assert len(rows) == 4 + 1, "one block is cut where the ring wraps"
@@ -164,7 +163,7 @@ def iter_batches(*, prefetch: bool, capacity: int, pauses: list[int]) -> Iterato
     replay = replay_for(env, capacity=capacity, frame_stack=STACK, feature_shape=(1, 4))
     env.action_space.seed(0)
     steps = experience(env, steps=10**6)
-    sampler = make_sampler(replay, StoredNeighborSearch(groups=1, k=3, max_rows=40), prefetch=prefetch)
+    sampler = make_sampler(replay, StoredNeighborSearch(groups=1, k=3), prefetch=prefetch)
     for pause in [40, *pauses]:
         for _ in range(pause):
             action, reward, terminated, observation, _ = next(steps)
@@ -188,15 +187,14 @@ def test_steps_after_the_horizon_are_not_neighbors() -> None:
     """The step that was the newest has no action yet at one call, and has one at the other."""
     replay = make_filled(steps=60)
     indices, horizon, search = np.arange(10, 30), replay.inserted, StoredNeighborSearch(groups=1, k=3)
-    sight: dict[str, Any] = {"horizon": horizon, "rng": np.random.default_rng()}
-    before = search(replay, indices, indices, **sight)
+    before = search(replay, indices, indices, horizon=horizon)
     live(wrap(Noise(), frame_stack=STACK), replay, steps=1)
     assert replay.features is not None
     replay.features[horizon - 1 :] = replay.features[15]  # as near as can be
     replay.steps["mask"][horizon - 1 :] = True
     replay.steps["acted"][horizon - 1] = True
-    assert torch.equal(search(replay, indices, indices, **sight), before)
-    later = search(replay, indices, indices, horizon=horizon + 1, rng=np.random.default_rng())
+    assert torch.equal(search(replay, indices, indices, horizon=horizon), before)
+    later = search(replay, indices, indices, horizon=horizon + 1)
     assert not torch.equal(later, before)
 
 
@@ -218,35 +216,8 @@ def test_an_observation_that_a_split_stores_again_counts_once() -> None:
     assert np.array_equal(in_pieces, in_whole)
 
 
-def iter_rows(replay: ReplayBuffer, *, max_rows: int | None = None, seed: int = 0) -> Any:
-    return iter_neighbor_rows(replay, horizon=replay.inserted, max_rows=max_rows, rng=np.random.default_rng(seed))
-
-
-def test_a_part_of_the_rows_is_drawn_uniformly_without_replacement() -> None:
-    replay = make_filled()
-    counts = np.zeros(replay.inserted, int)
-    for seed in range(400):
-        drawn = np.concatenate([rows.indices for rows in iter_rows(replay, max_rows=24, seed=seed)])
-        assert len(set(drawn.tolist())) == 24
-        counts[drawn] += 1
-    oldest = replay.inserted - 100 + 1 + STACK - 1
-    assert not counts[:oldest].any()
-    assert counts[-1] == 0
-    assert np.abs(counts[oldest:-1] / 400 - 24 / 96).max() < 4.5 * (0.25 * 0.75 / 400) ** 0.5
-
-
-def test_a_search_of_a_part_depends_on_the_number_of_the_batch_alone() -> None:
-    replay = make_filled()
-    part, whole = (make_sampler(replay, StoredNeighborSearch(groups=1, k=1, max_rows=rows)) for rows in (40, None))
-    first, exact = copied(part.sample()), whole.sample()
-    assert first.neighbor_distances is not None
-    assert exact.neighbor_distances is not None
-    assert torch.equal(first.indices, exact.indices)
-    assert (first.neighbor_distances >= exact.neighbor_distances).all()
-    assert not torch.equal(first.neighbor_distances, exact.neighbor_distances)
-    again = make_sampler(replay, StoredNeighborSearch(groups=1, k=1, max_rows=40))
-    again.load_state({"drawn": 1, "horizon": replay.inserted})
-    assert equal_batches(part.sample(), again.sample())
+def iter_rows(replay: ReplayBuffer) -> Any:
+    return iter_neighbor_rows(replay, horizon=replay.inserted)
 
 
 def use_features(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,12 +267,9 @@ def test_shards_search_themselves_and_go_on_from_their_log(monkeypatch: pytest.M
         shard.close()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"), [({"k": 0}, "k: expected at least 1"), ({"max_rows": 0}, "max_rows: expected at least 1")]
-)
-def test_a_search_for_nothing_is_refused(wrong: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        StoredNeighborSearch(**{"groups": 1, "k": 3, **wrong})
+def test_a_search_for_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="k: expected at least 1"):
+        StoredNeighborSearch(groups=1, k=0)
 
 
 def test_a_search_without_features_is_refused() -> None:
@@ -309,13 +277,3 @@ def test_a_search_without_features_is_refused() -> None:
     live(wrap(Noise(), frame_stack=STACK), replay, steps=40)
     with pytest.raises(ValueError, match="expected a replay buffer with a feature_shape, got one without"):
         make_sampler(replay, StoredNeighborSearch(groups=1, k=3)).sample()
-
-
-@pytest.mark.parametrize("config", [RE3Config, MEMBonusConfig])
-@pytest.mark.parametrize(
-    "wrong", [{"search": "batch", "max_rows": 100}, {"search": "buffer", "max_rows": 3}], ids=["batch", "too few"]
-)
-def test_max_rows_needs_a_buffer_and_more_rows_than_neighbors(config: type[Any], wrong: dict[str, Any]) -> None:
-    config(search="buffer", max_rows=4, k=3)
-    with pytest.raises(ValueError, match="max_rows"):
-        config(k=3, **wrong)
