@@ -55,6 +55,8 @@ def evaluate(
     """Evaluate the newest checkpoint of a run without exploration noise."""
     if views is not None and not views:
         return report_error("no camera is present: expected at least one after --views")
+    if seed is not None and seed < 0:
+        return report_error(f"--seed must be at least 0, got {seed}")
     try:
         if record_video := video is not None:
             check_video_file(video)

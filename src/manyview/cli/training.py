@@ -123,5 +123,7 @@ def format_outcome(run_dir: RunDir, summary: RunSummary) -> Iterator[str]:
         yield f"video {quote(str(video))}"
     if summary.state == "finished":
         yield f"next: manyview evaluate {run}, or manyview extend {run} --frames {2 * summary.total_frames}"
-    else:
+    elif checkpoints:
         yield f"next: manyview resume {run}"
+    else:
+        yield "next: repeat the command; nothing was saved"

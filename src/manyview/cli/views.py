@@ -1,5 +1,6 @@
 """`manyview views`: write an image or video of the views of a task."""
 
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Annotated, Any
 import gymnasium as gym
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import report_error
+from manyview.cli.arguments import EXIT_FAILED, report_error
+from manyview.envs.contract import EnvError
 from manyview.envs.registration import find_task, make
 from manyview.envs.suite import RenderQuality
 from manyview.envs.views import Observation, get_state_vectors, get_views
@@ -87,6 +89,9 @@ def views(
                 render_scale=render_scale,
                 frame_stack=1,
             )
+        except EnvError as error:
+            print(error, file=sys.stderr)
+            return EXIT_FAILED
         except (ValueError, TypeError, ImportError) as error:
             return report_error(error)
         try:

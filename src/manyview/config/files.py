@@ -57,6 +57,8 @@ def name_file(file: Path) -> Iterator[None]:
     """Add the name of a file to errors of its content."""
     try:
         yield
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{file} does not exist: expected a TOML or JSON file with settings") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
 

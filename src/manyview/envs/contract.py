@@ -12,6 +12,7 @@ actual value. Deviations that are corrected instead of rejected:
 """
 
 import math
+from pathlib import Path
 from traceback import extract_tb, format_exception_only
 from typing import Any
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from manyview.envs.views import MASK, Observation
 from manyview.utils.text import sanitize_text
 
+PACKAGE = Path(__file__).parents[1]
 ACTION_TOLERANCE = 1e-5
 """Fraction of the width of its bounds by which an action may exceed them."""
 MAX_FRAMES = 10_000
@@ -64,9 +66,16 @@ def is_foreign(error: BaseException | None) -> bool:
 def make_env_error(env: str, call: str, error: BaseException) -> EnvError:
     """Build a one-line error with the call, the exception it raised, and the source line."""
     message = sanitize_text(" ".join(format_exception_only(error)).strip())
+    return EnvError(f"{env}: {call} raised {message}{format_location(error)}")
+
+
+def format_location(error: BaseException) -> str:
+    """Return ` (file:line)` of the last source line outside of manyview, or of the last one; "" without a traceback."""
     frames = extract_tb(error.__traceback__)
-    location = f" ({sanitize_text(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return EnvError(f"{env}: {call} raised {message}{location}")
+    others = [frame for frame in frames if not Path(frame.filename).is_relative_to(PACKAGE)]
+    others = [frame for frame in others if not frame.filename.startswith("<frozen ")]
+    last = (others or frames)[-1:]
+    return "".join(f" ({sanitize_text(frame.filename)}:{frame.lineno})" for frame in last)
 
 
 def make_contract_error(env: str, field: str, expected: str, got: str) -> ContractError:

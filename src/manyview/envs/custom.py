@@ -6,12 +6,14 @@ Arguments are data: values are converted to numbers and flags by their text alon
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import unquote
 
 import gymnasium as gym
 
-from manyview.envs.contract import is_foreign, make_env_error
+from manyview.envs.contract import format_location, is_foreign, make_env_error
 from manyview.envs.views import Observation, get_views
 from manyview.utils.text import sanitize_text
 from manyview.utils.user_modules import import_user_module
@@ -52,7 +54,7 @@ def call_user_function(text: str) -> Any:
         raise ValueError(f"invalid function: expected module:function, got {sanitize_text(text)!r}")
     arguments = _split_arguments(path, query)
     try:
-        factory = getattr(import_user_module(module), name, None)
+        factory = getattr(_import_module_of(path, module), name, None)
         if not callable(factory):
             raise ValueError(f"module {module} has no function {name!r}")
         return factory(**_convert_arguments(factory, path, arguments))
@@ -60,6 +62,19 @@ def call_user_function(text: str) -> Any:
         if isinstance(error, ValueError | TypeError | ImportError | OSError) or not is_foreign(error):
             raise
         raise make_env_error(path, "the function", error) from error
+
+
+def _import_module_of(path: str, module: str) -> ModuleType:
+    """Import a user's module; `ImportError` says where it was looked for, or which of its lines failed."""
+    try:
+        return import_user_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module == missing or module.startswith(f"{missing}."):
+            reason = f"expected a module {missing!r} in {Path.cwd()} or among the installed packages, got none"
+        else:
+            reason = f"{error}{format_location(error)}"
+        raise ImportError(f"cannot import {sanitize_text(path)}: {sanitize_text(reason)}") from error
 
 
 def parse_argument(text: str) -> ArgumentValue:

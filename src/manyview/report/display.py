@@ -146,7 +146,7 @@ class PlainDisplay:
         if state.seconds - self._last_line_s < LINE_INTERVAL_S:
             return
         self._print(
-            f"{self._format_frames()}  episode {state.format_value('episode', 'return')}  "
+            f"{self._format_frames()}  last episode {state.format_value('episode', 'return')}  "
             f"β {state.format_value('train', 'beta')}  "
             f"r̂ {state.format_bonus()}  {state.format_value_loss()}  "
             f"{state.frames_per_s:.0f} frames/s  {state.eta} left"

@@ -26,7 +26,7 @@ TRIAL_STEPS = 2_000
 TRIAL_EVALUATION_STEPS = 20
 MIN_SEARCH_ROWS = 100
 MAX_TRIAL_S = 3.0
-"""Upper limit of the time spent on trial steps."""
+"""Time after which no further trial step or update begins, at least 3 steps and 1 update."""
 DEFAULT_EPISODE_FRAMES = 1000
 """Assumed episode length, the suites' usual one, if no episode ends within the trial."""
 
@@ -97,7 +97,7 @@ def estimate_run(config: RunConfig) -> RunEstimate:
             evaluation_step_s = _time_evaluation_step(trainer) if config.evaluation.episodes else 0.0
         else:
             step_s, episode_steps = _time_steps(trainer)
-            update_s = median(_time_call(trainer.update) for _ in range(TRIAL_UPDATES + 1))
+            update_s = _time_updates(trainer)
             evaluation_step_s = step_s
         update_bytes = trainer.update_bytes
         if isinstance(trainer, OnPolicyTrainer) and update_bytes is not None:  # the trial's rollout is shorter
@@ -203,6 +203,14 @@ def _time_steps(trainer: OffPolicyTrainer) -> tuple[float, int | None]:
         steps += 1
         episode_steps = episodes[0]["steps"] if episodes else episode_steps
     return (perf_counter() - start_s) / steps, episode_steps
+
+
+def _time_updates(trainer: OffPolicyTrainer) -> float:
+    """Return the median seconds of an update; of fewer updates if they take long."""
+    start_s, times_s = perf_counter(), [_time_call(trainer.update)]
+    while len(times_s) <= TRIAL_UPDATES and perf_counter() - start_s < MAX_TRIAL_S:
+        times_s.append(_time_call(trainer.update))
+    return median(times_s)
 
 
 def _time_search(agent: Any, config: RunConfig, shapes: factory.Shapes, *, steps: int) -> float:

@@ -43,6 +43,9 @@ COMPARED_FIELDS = (
 MACHINE_SETTINGS = ("compute.device", "compute.threads", "compute.precision")
 """Settings that may change with `accept_changes`, since manifest fields record them too."""
 
+IDENTITY_SETTINGS = ("task", "seed", "agent.name", "representation.name", "bonus.name")
+"""Settings that are named first where two runs differ."""
+
 
 class RunFinishedError(RuntimeError):
     """The run in the directory has finished, so there is nothing to resume."""
@@ -75,6 +78,14 @@ def determine_resume_mode(state: PlainMapping) -> str:
 def check_same_settings(before: PlainMapping, now: PlainMapping) -> None:
     """Raise `ValueError` if settings other than `MACHINE_SETTINGS` differ."""
     differences = [change for change in compare_leaves(before, now) if change[0] not in MACHINE_SETTINGS]
+    changed_parts = [name.removesuffix("name") for name, _, _ in differences if name.endswith(".name")]
+    # Settings of another agent, representation or bonus follow from its name.
+    differences = [
+        change
+        for change in differences
+        if change[0].endswith(".name") or not change[0].startswith(tuple(changed_parts))
+    ]
+    differences.sort(key=lambda change: change[0] not in IDENTITY_SETTINGS)
     if differences:
         listing = "; ".join(f"{name} was {was!r}, now {is_!r}" for name, was, is_ in differences)
         name, was, is_ = differences[0]

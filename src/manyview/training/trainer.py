@@ -56,6 +56,7 @@ class Trainer(ABC):
         self.env_calls = EnvCallTracker(config.task)
         self.env = build_env(config)
         self.shapes = factory.infer_shapes(config, self.env)
+        factory.warn_of_large_views(self.shapes)
         self.device = resolve_device(config.compute)
         self.agent = factory.build_agent(config, self.shapes)
         self.update_bytes = estimate_update_bytes(self.agent, config, self.shapes)

@@ -1,6 +1,7 @@
 """Every Python example in the README and the documentation runs as it is written."""
 
 import re
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -44,9 +45,17 @@ def examples(page: Path) -> list[str]:
         if examples(page) and page.name not in ELSEWHERE
     ],
 )
-def test_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_run(
+    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     namespace: dict[str, object] = {}
+    monkeypatch.syspath_prepend(tmp_path)
+    text = page.read_text()
     for example in examples(page):  # a page is read from top to bottom
+        prose = text.partition(f"```python\n{example}")[0].rpartition("```")[2]
+        if saved := re.search(r"Save this as `(\w+\.py)`", prose):
+            (tmp_path / saved[1]).write_text(example)
+            sys.modules.pop(Path(saved[1]).stem, None)
         exec(compile(example, str(page), "exec"), namespace)
     capsys.readouterr()
 

@@ -77,6 +77,11 @@ def test_only_the_named_cameras_are_present(trained: Path, capsys: pytest.Captur
     assert "lying (masked: upright)" in capsys.readouterr().out
 
 
+def test_a_negative_seed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tmp_path), "--seed", "-1"]) == 2
+    assert capsys.readouterr().err == "--seed must be at least 0, got -1\n"
+
+
 def test_the_seed_chooses_the_starts(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def returns(seed: int) -> Any:
         return evaluated(capsys, str(trained), "--episodes", "3", "--seed", str(seed))["returns"]

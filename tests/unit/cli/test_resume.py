@@ -99,7 +99,10 @@ def test_the_closing_lines_of_a_run_without_a_checkpoint_say_so(tmp_path: Path) 
     folder = RunDir(tmp_path / "run")
     run(short_run(), folder)
     rmtree(folder.checkpoints_dir)
-    assert "no checkpoint yet in" in next(format_outcome(folder, summarize_run(folder.path)))
+    summary = summarize_run(folder.path)
+    assert "no checkpoint yet in" in next(format_outcome(folder, summary))
+    *_, last = format_outcome(folder, replace(summary, state="failed"))
+    assert last == "next: repeat the command; nothing was saved"
 
 
 def test_weights_of_another_run_are_named_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

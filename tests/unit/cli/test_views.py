@@ -137,7 +137,7 @@ def test_an_environment_in_the_folder_one_stands_in_is_found(tmp_path: Path) -> 
         (["toy/identity", "--render-quality", "fast"], "state_stack, got render_quality"),
         (["toy/identity", "--render-scale", "2"], "state_stack, got render_scale"),
         (["toy/identity", "--steps", "0"], "--steps must be at least 1, got 0"),
-        (["no.such.module:make"], "No module named"),
+        (["no.such.module:make"], "cannot import no.such.module:make: expected a module 'no' in"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_with_a_reason(

@@ -147,6 +147,11 @@ def test_every_setting_has_a_description() -> None:
         assert read_class_doc(kind), kind
 
 
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing\.toml does not exist: expected a TOML or JSON file"):
+        read_config_file(tmp_path / "nothing.toml")
+
+
 def test_a_removed_setting_without_an_effect_is_dropped_and_any_other_refused(tmp_path: Path) -> None:
     config = load_preset("minute", task=TASK, method="sac+none", seed=1)
     plain = to_plain(config)

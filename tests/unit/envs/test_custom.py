@@ -137,6 +137,24 @@ def test_an_error_of_the_function_is_its_own() -> None:
         make(f"{MODULE}:make_broken?depth=3")
 
 
+def test_the_location_of_an_error_is_a_line_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "robot_with_a_typo.py").write_text("import manyview\n\ndef make():\n    return manyview.MultiVew()\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnvError, match=r"no attribute 'MultiVew' \(.*robot_with_a_typo\.py:4\)$"):
+        make("robot_with_a_typo:make")
+
+
+def test_a_module_that_cannot_be_imported_says_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "robot_with_drivers.py").write_text("\nimport drivers_of_nobody\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ImportError, match=rf"cannot import nowhere\.at_all:make: .* 'nowhere' in {tmp_path} or among"):
+        make("nowhere.at_all:make")
+    with pytest.raises(ImportError, match=r"make: No module named 'drivers_of_nobody' \(.*robot_with_drivers\.py:2\)"):
+        make("robot_with_drivers:make")
+
+
 @pytest.mark.parametrize("value", ["$(touch EXECUTED)", ";touch EXECUTED", "../../EXECUTED", "\x1b[2J", "'; import os"])
 def test_hostile_values_are_text(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

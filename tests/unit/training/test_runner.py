@@ -206,6 +206,8 @@ def test_a_run_does_not_go_on_with_other_settings(folder: RunDir, monkeypatch: p
     assert not run(short_run(), folder)
     with pytest.raises(ValueError, match=r"replay\.batch_size was 8, now 9\. Resume with the same settings"):
         run(short_run(replay={"batch_size": 9}), folder)
+    with pytest.raises(ValueError, match=r"settings: agent\.name was 'drqv2', now 'sac'; seed was 1, now 2\. Resume"):
+        run(short_run("sac+mem", seed=2), folder)
 
 
 @pytest.mark.attack("A second process in a run's folder is refused while the first trains")

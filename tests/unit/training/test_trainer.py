@@ -1,11 +1,13 @@
 """Algorithm 1: what happens when, and that it happens again in the same way."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 from manyview.agents import NonFiniteError
+from manyview.envs import ViewWarning
 from manyview.training import factory
 from manyview.training.off_policy import OffPolicyTrainer
 from tests.support.runs import short_run
@@ -193,3 +195,9 @@ def test_a_trainer_builds_one_outline_of_its_agent(method: str, monkeypatch: pyt
     trainer = OffPolicyTrainer(short_run(method))
     trainer.close()
     assert len(calls) == 1
+
+
+def test_large_views_are_reported_before_the_first_update() -> None:
+    with pytest.warns(ViewWarning, match=r"views of 480 x 640 pixels: .* such as --env\.image-size 64"):
+        factory.warn_of_large_views(cast("Any", SimpleNamespace(image_shape=(9, 480, 640))))
+    factory.warn_of_large_views(cast("Any", SimpleNamespace(image_shape=(9, 128, 128))))  # no warning, or it would fail

@@ -82,6 +82,7 @@ def _check_extra(name: str, extra: Extra, machine: MachineInfo) -> Finding:
     if package in machine.versions and not _fits(package, specifier, machine):
         found += f". It replaces {package} {machine.versions[package]} by {specifier.removeprefix('==')}: prefer "
         found += "another virtual environment"
+        return Finding(f"extra {name}", "note", found)
     return Finding(f"extra {name}", "note", found, f'pip install "manyview[{name}]"')
 
 
