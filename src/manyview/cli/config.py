@@ -13,6 +13,7 @@ from manyview.config.files import format_toml
 from manyview.config.overrides import to_plain
 from manyview.config.presets import PARTS, list_presets, read_preset
 from manyview.config.resolve import DEFAULT_TASK
+from manyview.envs.registration import find_task
 from manyview.methods.registry import Part, Registry
 from manyview.utils.docstrings import read_class_doc
 from manyview.utils.text import print_line
@@ -49,7 +50,10 @@ def config(
         _print_lists()
         return 0
     try:
-        run_config = options.resolve(task or task_option)
+        given_task = task or task_option
+        if given_task and ":" not in given_task:
+            find_task(given_task)
+        run_config = options.resolve(given_task)
         text = format_toml(run_config) if format == "toml" else json.dumps(to_plain(run_config), indent=2) + "\n"
     except (ValueError, TypeError, OSError) as error:
         return report_error(error)

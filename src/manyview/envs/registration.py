@@ -82,7 +82,9 @@ def find_task(task_id: str) -> Task:
     suite = task_id.split("/")[0]
     if suite in list_suites() and task_id in (tasks := load_suite(suite).tasks):  # imports no other suite
         return tasks[task_id]
-    hint = suggest(task_id, list_tasks(), n=3) or format_suggestions(f"{name}/..." for name in list_suites())
+    module, _, function = task_id.rpartition(".")
+    own = [f"{module}:{function}"] if "/" not in task_id and module and function else []
+    hint = suggest(task_id, list_tasks(), n=3) or format_suggestions(own or [f"{name}/..." for name in list_suites()])
     raise ValueError(
         f"unknown task {task_id!r}{hint} `manyview tasks` lists all tasks. For a "
         "custom environment give 'module:function', a function that returns a multi-view environment."

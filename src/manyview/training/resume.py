@@ -111,6 +111,8 @@ def check_run_dir(config: RunConfig, run_dir: RunDir, *, fresh: bool) -> None:
     run_dir.check_path()
     run_dir.check_no_links()
     if fresh or not run_dir.has_run:
+        if config.schedule.initial_run is not None:
+            _check_initial_run(Path(config.schedule.initial_run))
         return
     run_dir.check_not_shared()
     now = replace(config, compute=resolve_compute(config.compute))
@@ -203,8 +205,7 @@ def restore_trainer(
 
 def load_initial_agent(trainer: Trainer, run_path: Path) -> None:
     """Load the agent of another run's newest checkpoint; ValueError if it does not fit."""
-    if not RunDir(run_path).has_run:
-        raise ValueError(f"schedule.initial_run: {run_path} holds no run: expected config.json in it, got none")
+    _check_initial_run(run_path)
     directory, loaded = checkpoint.load_newest_checkpoint(RunDir(run_path).checkpoints_dir)
     try:
         trainer.agent.load_state(loaded.state["agent"])
@@ -214,6 +215,11 @@ def load_initial_agent(trainer: Trainer, run_path: Path) -> None:
             f"schedule.initial_run: {directory} does not fit this run: {sanitize_text(reason)}. Use the views, the "
             f"method and the network sizes in {run_path / 'config.json'}"
         ) from error
+
+
+def _check_initial_run(run_path: Path) -> None:
+    if not RunDir(run_path).has_run:
+        raise ValueError(f"schedule.initial_run: {run_path} holds no run: expected config.json in it, got none")
 
 
 def _resume_from(

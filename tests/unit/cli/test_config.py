@@ -86,6 +86,8 @@ def test_every_setting_has_its_description_above(capsys: pytest.CaptureFixture[s
         (["--preset", "cpuu"], "did you mean cpu?"),
         (["--bonus", "re33"], "unknown bonus 're33'"),
         (["--config", "nowhere.toml"], "nowhere.toml"),
+        (["toy/deepsea"], "unknown task 'toy/deepsea'; did you mean toy/deep_sea"),
+        (["my_env.make_env"], "did you mean my_env:make_env?"),
         (["--config", "a.toml", "--preset", "cpu"], "--config and --preset exclude each other"),
     ],
 )

@@ -112,3 +112,5 @@ def test_weights_of_another_run_are_named_in_the_config(tmp_path: Path, monkeypa
     config = ["--config", "first/config.json", "--out", "second", "--seed", "2"]
     assert main(["train", "toy/hidden_goal_continuous", *config, "--from", "first"]) == 0
     assert RunDir(tmp_path / "second").read_config().schedule.initial_run == str(first.path)
+    assert main(["train", "toy/hidden_goal_continuous", "--out", "third", "--from", "nowhere"]) == 2
+    assert not (tmp_path / "third").exists()
