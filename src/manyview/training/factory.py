@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
-from warnings import warn
 
 import gymnasium as gym
 import torch
@@ -23,7 +22,7 @@ from manyview.envs import Fault, View, get_state_vectors, get_views, make, make_
 from manyview.envs.registration import find_task
 from manyview.envs.suite import Levels, TaskSettings
 from manyview.envs.vector import AnyVectorEnv
-from manyview.envs.views import Observation, ViewWarning
+from manyview.envs.views import Observation
 from manyview.methods import (
     AGENTS,
     BONUSES,
@@ -50,8 +49,6 @@ PAPER_AUGMENTED_VIEWS: dict[str, Augmentation] = {
 }
 """Augmentation of the second view by game: the paper's "augmentation type used for each game"."""
 NO_DERIVED_VIEWS = DerivedViews(seed=0)
-LARGE_VIEW_PIXELS = 128 * 128
-"""Pixels of a view above which a run warns: published agents learn from 64 to 100 a side."""
 
 
 @dataclass(frozen=True)
@@ -148,18 +145,6 @@ def infer_shapes(config: RunConfig, env: gym.Env[Observation, Any] | AnyVectorEn
             f"env.state_stack: expected 1 without state vectors, got {shapes.state_stack}. Set env.state too"
         )
     return shapes
-
-
-def warn_of_large_views(shapes: Shapes) -> None:
-    """Warn before the first update if the images are larger than those that agents of this kind learn from."""
-    _, height, width = shapes.image_shape
-    if height * width > LARGE_VIEW_PIXELS:
-        warn(
-            f"the agent learns from views of {height} x {width} pixels: updates take long, and need much memory. "
-            "Set env.image_size, such as --env.image-size 64",
-            ViewWarning,
-            stacklevel=2,
-        )
 
 
 def _infer_actions(config: RunConfig, space: spaces.Space[Any]) -> ActionSpec:

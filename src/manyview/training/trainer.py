@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from warnings import warn
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from manyview.config.schema import RunConfig
 from manyview.data import AsyncWriter, Batch, Minibatch, NullLog, ReplayLog
 from manyview.data.batch import get_rewarded_vectors
 from manyview.envs.vector import get_attr_values
+from manyview.envs.views import ViewWarning
 from manyview.methods import HasDiagnostics, get_rewarded_views
 from manyview.training import factory
 from manyview.training.compute import autocast, resolve_compute, resolve_device
@@ -23,6 +25,8 @@ from manyview.training.memory_estimate import estimate_update_bytes
 from manyview.training.signals import EnvCallTracker
 
 Metrics = dict[str, Tensor]
+LARGE_VIEW_PIXELS = 128 * 128
+"""Pixels of a view above which a run warns: published agents learn from 64 to 100 a side."""
 
 
 class EngineError(RuntimeError):
@@ -56,7 +60,7 @@ class Trainer(ABC):
         self.env_calls = EnvCallTracker(config.task)
         self.env = build_env(config)
         self.shapes = factory.infer_shapes(config, self.env)
-        factory.warn_of_large_views(self.shapes)
+        warn_of_large_views(self.shapes)
         self.device = resolve_device(config.compute)
         self.agent = factory.build_agent(config, self.shapes)
         self.update_bytes = estimate_update_bytes(self.agent, config, self.shapes)
@@ -198,3 +202,15 @@ class Trainer(ABC):
         self.counters.updates += 1
         self.counters.skipped_in_a_row = 0
         return metrics
+
+
+def warn_of_large_views(shapes: factory.Shapes) -> None:
+    """Warn before the first update if the images are larger than those that agents of this kind learn from."""
+    _, height, width = shapes.image_shape
+    if height * width > LARGE_VIEW_PIXELS:
+        warn(
+            f"the agent learns from views of {height} x {width} pixels: updates take long, and need much memory. "
+            "Set env.image_size, such as --env.image-size 64",
+            ViewWarning,
+            stacklevel=2,
+        )

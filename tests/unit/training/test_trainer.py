@@ -10,6 +10,7 @@ from manyview.agents import NonFiniteError
 from manyview.envs import ViewWarning
 from manyview.training import factory
 from manyview.training.off_policy import OffPolicyTrainer
+from manyview.training.trainer import warn_of_large_views
 from tests.support.runs import short_run
 
 METHODS = ["drqv2+mem", "drqv2+none", "drqv2+re3", "drqv2+curl", "drqv2+curl+re3", "sac+mem", "sac+none", "sac+re3"]
@@ -199,5 +200,5 @@ def test_a_trainer_builds_one_outline_of_its_agent(method: str, monkeypatch: pyt
 
 def test_large_views_are_reported_before_the_first_update() -> None:
     with pytest.warns(ViewWarning, match=r"views of 480 x 640 pixels: .* such as --env\.image-size 64"):
-        factory.warn_of_large_views(cast("Any", SimpleNamespace(image_shape=(9, 480, 640))))
-    factory.warn_of_large_views(cast("Any", SimpleNamespace(image_shape=(9, 128, 128))))  # no warning, or it would fail
+        warn_of_large_views(cast("Any", SimpleNamespace(image_shape=(9, 480, 640))))
+    warn_of_large_views(cast("Any", SimpleNamespace(image_shape=(9, 128, 128))))  # no warning, or it would fail
