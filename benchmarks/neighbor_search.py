@@ -31,15 +31,12 @@ SIZE, CHANNELS, ACTIONS = 24, 6, 6
 EPISODE_STEPS, STATE_DIM = 500, 6
 
 
-def make_trajectory_features(rows: int, *, start_spread: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
-    """Return features [N, V, P] of episodes of a smooth random walk, through one random network per view.
-
-    With a small `start_spread`, all episodes start near one state, and far states are rare.
-    """
+def make_trajectory_features(rows: int, *, seed: int = 0) -> NDArray[np.float32]:
+    """Return features [N, V, P] of episodes of a smooth random walk, through one random network per view."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(-(-rows // EPISODE_STEPS), EPISODE_STEPS, STATE_DIM, generator=generator)
     velocity = torch.zeros_like(noise[:, 0])
-    state = start_spread * torch.randn(velocity.shape, generator=generator)
+    state = torch.randn(velocity.shape, generator=generator)
     states = torch.empty_like(noise)
     for step in range(EPISODE_STEPS):
         velocity = 0.95 * velocity + 0.03 * noise[:, step] - 0.01 * state

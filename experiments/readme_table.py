@@ -6,6 +6,7 @@ python -m experiments.readme_table
 from collections.abc import Iterable, Iterator
 
 from experiments import composition
+from experiments.bonus.comparisons import SEEDS
 from experiments.deep_sea import read_attempts
 from experiments.privileged import MEM, NONE, RE3
 from experiments.tables import TableRun, format_table, read_runs
@@ -15,8 +16,6 @@ DEEP_SEA = {"DrQ-v2": "drqv2", "SAC": "sac", "PPO": "ppo"}
 """Agents of the small sea."""
 CONTROL = {"Ball in Cup, SAC": "dmc/ball_in_cup_catch"}
 """Control tasks of the study `base`, without a bonus."""
-SEEDS = 5
-"""Seeds of each control task."""
 
 
 def list_rows() -> Iterator[tuple[str, ...]]:
@@ -28,15 +27,19 @@ def list_rows() -> Iterator[tuple[str, ...]]:
         )
         name = f"Deep Sea, {title}: seeds of {len(composition.SEEDS)} whose policy reached the treasure"
         yield name, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
-    on_state = [run for run in read_runs("privileged") if not run.variant and run.seed <= SEEDS]
+    on_state = _read_counted_runs("privileged")
     with_mem, with_re3, without = ([run for run in on_state if run.method == method] for method in (MEM, RE3, NONE))
     name = (
         f"Pendulum Swingup, SAC on the state: final return of each seed, {min(len(with_mem), len(without))} of {SEEDS}"
     )
     yield name, _list_returns(with_mem), _list_returns(with_re3), _list_returns(without)
     for name, task in CONTROL.items():
-        seeds = [run for run in read_runs("base") if run.task == task and not run.variant and run.seed <= SEEDS]
+        seeds = [run for run in _read_counted_runs("base") if run.task == task]
         yield f"{name}: final return of each seed, {len(seeds)} of {SEEDS}", "", "", _list_returns(seeds)
+
+
+def _read_counted_runs(study: str) -> list[TableRun]:
+    return [run for run in read_runs(study) if not run.variant and run.seed <= SEEDS]
 
 
 def _list_returns(runs: Iterable[TableRun]) -> str:

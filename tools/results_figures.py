@@ -50,33 +50,30 @@ def draw_privileged() -> None:
 
 
 def draw_coverage() -> None:
-    """Draw how often the first seed of each arm has visited the cells of each task's grid."""
+    """Draw how often seed 1 of each arm has visited the cells of each task's grid, as far as it exists."""
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    runs = read_runs(coverage.STUDY)
-    tasks = [task for task in coverage.SPACES if any(run.task == task for run in runs)]
-    if not tasks:
-        return
+    runs = {(run.task, run.variant, run.method): run for run in read_runs(coverage.STUDY) if run.seed == 1}
+    tasks = [task for task in coverage.SPACES if any(key[0] == task for key in runs)]
     figure = Figure(figsize=(2.3 * len(coverage.ARMS), 2.6 * len(tasks)), layout="constrained")
     panels = figure.subplots(len(tasks), len(coverage.ARMS), sharex="row", sharey="row", squeeze=False)
     for row, task in zip(panels, tasks, strict=True):
         horizontal, vertical = coverage.SPACES[task].axes
-        for axes, (title, (variant, method)) in zip(row, coverage.ARMS.items(), strict=True):
-            arm = [run for run in runs if (run.task, run.variant, run.method) == (task, variant, method)]
-            if not arm:
+        for axes, (title, arm) in zip(row, coverage.ARMS.items(), strict=True):
+            run = runs.get((task, *arm))
+            if run is None:
                 axes.set_axis_off()
                 continue
-            maps = [np.load(coverage.get_map_path(run.task, variant, method, run.seed))["visits"] for run in arm]
+            visits = np.load(coverage.get_map_path(task, *arm, run.seed))["visits"]
             image = axes.imshow(
-                np.ma.masked_equal(maps[0], 0).T,
+                np.ma.masked_equal(visits, 0).T,
                 origin="lower",
                 extent=(*horizontal[1:], *vertical[1:]),
                 aspect="auto",
                 norm=LogNorm(vmin=1, vmax=100),
             )
-            share = np.mean([run.last("visited_cells") for run in arm])
-            axes.set(title=f"{title}: {share:.0%}", xlabel=horizontal[0])
+            axes.set(title=f"{title}: {run.last('visited_cells'):.0%}", xlabel=horizontal[0])
         row[0].set_ylabel(vertical[0])
     figure.colorbar(image, ax=panels, label="visits")
     figure.savefig(IMAGES / "coverage.png", dpi=100)

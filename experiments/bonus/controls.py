@@ -67,21 +67,14 @@ class FrozenMEMConfig(MEMBonusConfig):
 class FrozenMEMBonus(UntrainedMEMBonus):
     """r̂ of an untrained encoder, searched in the first rows that fill the bank: it never adapts to what is visited."""
 
-    num_stored: Tensor
-
-    def __init__(self, encoder: MEMRepresentation, config: FrozenMEMConfig, *, vector_size: int = 0) -> None:
-        super().__init__(encoder, config, vector_size=vector_size)
-        self.register_buffer("num_stored", torch.zeros((), dtype=torch.long))
-
     @torch.no_grad()
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
         views, mask, indices = get_rewarded_views(batch, self.config.rewarded_state)
         bank, states = self.entropy.bank, self.encode(views, mask)
         if bank is None:
             raise ValueError("frozen_mem keeps its first rows in the bank: expected bonus.bank > 0, got 0")
-        if self.training and self.num_stored < bank.size:
+        if self.training and not bank.mask.any(0).all():  # not full yet
             bank.push(states, indices)
-            self.num_stored += len(indices)
         reference = ReferenceSet(bank.points, bank.mask, bank.indices)
         reward = self.entropy.compute_unscaled_reward(states, indices=indices, reference=reference, num_batches=0)
         return self.entropy.reward_moments.scale_reward(reward, self.config.reward_scale)

@@ -54,7 +54,7 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 @contextmanager
 def name_file(file: Path) -> Iterator[None]:
-    """Add the name of a file to errors of its content."""
+    """Add the name of a file to errors of its content, and say what was expected if there is no file."""
     try:
         yield
     except FileNotFoundError:

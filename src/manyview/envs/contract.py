@@ -72,10 +72,16 @@ def make_env_error(env: str, call: str, error: BaseException) -> EnvError:
 def format_location(error: BaseException) -> str:
     """Return ` (file:line)` of the last source line outside of manyview, or of the last one; "" without a traceback."""
     frames = extract_tb(error.__traceback__)
-    others = [frame for frame in frames if not Path(frame.filename).is_relative_to(PACKAGE)]
-    others = [frame for frame in others if not frame.filename.startswith("<frozen ")]
-    last = (others or frames)[-1:]
-    return "".join(f" ({sanitize_text(frame.filename)}:{frame.lineno})" for frame in last)
+    if not frames:
+        return ""
+    # Python's import machinery is frozen code.
+    others = [
+        frame
+        for frame in frames
+        if not Path(frame.filename).is_relative_to(PACKAGE) and not frame.filename.startswith("<frozen ")
+    ]
+    last = (others or frames)[-1]
+    return f" ({sanitize_text(last.filename)}:{last.lineno})"
 
 
 def make_contract_error(env: str, field: str, expected: str, got: str) -> ContractError:

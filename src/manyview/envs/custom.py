@@ -54,7 +54,7 @@ def call_user_function(text: str) -> Any:
         raise ValueError(f"invalid function: expected module:function, got {sanitize_text(text)!r}")
     arguments = _split_arguments(path, query)
     try:
-        factory = getattr(_import_module_of(path, module), name, None)
+        factory = getattr(_import_module(path, module), name, None)
         if not callable(factory):
             raise ValueError(f"module {module} has no function {name!r}")
         return factory(**_convert_arguments(factory, path, arguments))
@@ -64,7 +64,7 @@ def call_user_function(text: str) -> Any:
         raise make_env_error(path, "the function", error) from error
 
 
-def _import_module_of(path: str, module: str) -> ModuleType:
+def _import_module(path: str, module: str) -> ModuleType:
     """Import a user's module; `ImportError` says where it was looked for, or which of its lines failed."""
     try:
         return import_user_module(module)

@@ -91,13 +91,11 @@ def estimate_run(config: RunConfig) -> RunEstimate:
     try:
         if isinstance(trainer, OnPolicyTrainer):
             step_s, episode_steps = _time_rollout(trainer)
-            update_s = median(
-                _time_call(trainer.advance) for _ in range(min(TRIAL_UPDATES, trainer.num_pending_updates))
-            )
+            update_s = _time_updates(trainer.advance, max_updates=min(TRIAL_UPDATES, trainer.num_pending_updates))
             evaluation_step_s = _time_evaluation_step(trainer) if config.evaluation.episodes else 0.0
         else:
             step_s, episode_steps = _time_steps(trainer)
-            update_s = _time_updates(trainer)
+            update_s = _time_updates(trainer.update, max_updates=TRIAL_UPDATES + 1)
             evaluation_step_s = step_s
         update_bytes = trainer.update_bytes
         if isinstance(trainer, OnPolicyTrainer) and update_bytes is not None:  # the trial's rollout is shorter
@@ -205,11 +203,11 @@ def _time_steps(trainer: OffPolicyTrainer) -> tuple[float, int | None]:
     return (perf_counter() - start_s) / steps, episode_steps
 
 
-def _time_updates(trainer: OffPolicyTrainer) -> float:
+def _time_updates(update: Callable[[], object], *, max_updates: int) -> float:
     """Return the median seconds of an update; of fewer updates if they take long."""
-    start_s, times_s = perf_counter(), [_time_call(trainer.update)]
-    while len(times_s) <= TRIAL_UPDATES and perf_counter() - start_s < MAX_TRIAL_S:
-        times_s.append(_time_call(trainer.update))
+    start_s, times_s = perf_counter(), [_time_call(update)]
+    while len(times_s) < max_updates and perf_counter() - start_s < MAX_TRIAL_S:
+        times_s.append(_time_call(update))
     return median(times_s)
 
 

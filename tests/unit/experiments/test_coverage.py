@@ -9,6 +9,7 @@ import torch
 from experiments.bonus.controls import UnrewardedSAC, UnrewardedSACConfig, register_controls
 from experiments.coverage import NUM_BINS, SPACES, compute_log_distance, count_visits, measure_states
 from experiments.coverage.training import train
+from manyview.config.overrides import to_plain
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 from manyview.scale.sweep import read_sweep
 from tests.support.batches import SHAPE
@@ -61,6 +62,13 @@ def test_the_agent_learns_nothing_from_rewards() -> None:
         agent.update(batch._replace(reward_ext=torch.full_like(batch.reward_ext, reward)), 0)
         weights.append(torch.cat([parameter.flatten() for parameter in agent.parameters()]))
     assert torch.equal(*weights)
+
+
+def test_the_untrained_encoder_has_the_settings_of_mem() -> None:
+    register_controls()
+    bonuses = {run.config.bonus_name: to_plain(run.config.bonus) for run in read_sweep(SWEEP).plan_runs()}
+    assert bonuses["untrained_mem"] == bonuses["mem"] | {"reward_frames": None}
+    assert {bonus["beta0"] for name, bonus in bonuses.items() if name != "none"} == {1.8}
 
 
 @pytest.mark.simulator

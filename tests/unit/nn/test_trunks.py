@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.trunks import count_macs
 from manyview.nn.trunks import TRUNKS, DifferenceConv2d, ResidualBlock, Trunk, init_orthogonal, make_trunk
 
 FEATURES: list[tuple[Trunk, int, int]] = [
@@ -155,3 +156,23 @@ def test_too_small_images_are_refused_by_name(trunk: Trunk, size: int, place: in
     expected = rf"{size}x{size} are too small for the trunk '{trunk}'.* at convolution {place}, got {rest}x{rest}"
     with pytest.raises(ValueError, match=expected):
         make_trunk((3, size, size), trunk)
+
+
+# Output height and width, then filters, kernel² and input channels, of each convolution.
+MACS: list[tuple[Trunk, int, int]] = [
+    ("paper", 84, (41**2 * 9 + (39**2 + 37**2 + 35**2) * 32) * 32 * 9),
+    ("nature", 84, 20**2 * 32 * 64 * 9 + 9**2 * 64 * 16 * 32 + 7**2 * 64 * 9 * 64),
+    ("area", 16, 7**2 * 32 * 16 * 9 + 4**2 * 64 * 16 * 32),
+    ("area", 32, 15**2 * 32 * 16 * 9 + 6**2 * 64 * 16 * 32),
+    (
+        "impala",
+        64,
+        9
+        * (64**2 * 16 * 9 + 4 * 32**2 * 16**2 + 32**2 * 32 * 16 + 4 * 16**2 * 32**2 + 16**2 * 32**2 + 4 * 8**2 * 32**2),
+    ),
+]
+
+
+@pytest.mark.parametrize(("trunk", "size", "expected"), MACS)
+def test_multiply_accumulates_equal_the_closed_form(trunk: Trunk, size: int, expected: int) -> None:
+    assert count_macs((9, size, size), trunk) == expected
