@@ -96,10 +96,10 @@ def list_rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str
         }
         corrected = correct_holm(p_values)
         for bonus, (runs, found, count, median) in counts.items():
-            p_text = "" if bonus == "none" else _format_p(corrected[bonus])
+            p_text = "" if bonus == "none" else format_p(corrected[bonus])
             middle = "" if median is None else f"{median:,}"
             yield f"{size} × {size}", agent, bonus, str(runs), str(found), str(count), p_text, middle
 
 
-def _format_p(p: float) -> str:
+def format_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
