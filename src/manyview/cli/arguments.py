@@ -3,7 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,21 @@ def report_error(reason: object) -> int:
     """Print an error as one line to stderr and return the exit status of invalid arguments."""
     print_line(reason, file=sys.stderr)
     return EXIT_USAGE
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Print an error of the input, a file or an environment as one line and raise `CommandFailedError`."""
+    # Not imported with this module, so that `manyview --help` stays fast.
+    from manyview.envs.contract import ContractError, EnvError
+
+    try:
+        yield
+    except (EnvError, ContractError) as error:
+        print_line(error, file=sys.stderr)
+        raise CommandFailedError(EXIT_FAILED) from None
+    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
+        raise CommandFailedError(report_error(error)) from None
 
 
 def log_progress(text: str) -> None:

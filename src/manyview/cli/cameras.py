@@ -1,17 +1,15 @@
 """`manyview cameras`: measure what each camera is worth to a trained policy."""
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, JsonFlag, OwnTaskOption, log_progress, report_error
+from manyview.cli.arguments import JsonFlag, OwnTaskOption, exit_on_error, log_progress, report_error
 from manyview.deploy.camera_figure import draw_cameras, format_cameras
 from manyview.deploy.camera_value import FAULT_KINDS, CameraReport, Returns, measure_cameras
-from manyview.envs.contract import ContractError, EnvError
 from manyview.report.camera_file import write_camera_file
 from manyview.report.policy_rollout import RunPlayer
 from manyview.report.statistics import estimate_episode_mean
@@ -49,7 +47,7 @@ def cameras(
     if not runs:
         return report_error("no run: expected at least one run directory. `manyview runs` lists them")
     reports = []
-    try:
+    with exit_on_error():
         if out is not None:
             check_output_file(out, (*PLOT_SUFFIXES, CAMERA_FILE_SUFFIX))
         for run in runs:
@@ -60,11 +58,6 @@ def cameras(
             write_camera_file(out, plain)
         elif out is not None:
             draw_cameras(out, reports, [run.name if len(runs) > 1 else reports[0].task for run in runs])
-    except (EnvError, ContractError) as error:
-        print(error, file=sys.stderr)
-        return EXIT_FAILED
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return report_error(error)
     if as_json:
         print(json.dumps(plain, indent=2))
         return 0

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from manyview.cli.arguments import CheckpointOption, OwnTaskOption, RunArgument, log_progress, report_error
+from manyview.cli.arguments import CheckpointOption, OwnTaskOption, RunArgument, exit_on_error, log_progress
 from manyview.deploy.shared_run import write_shared_run
 from manyview.utils.text import print_line
 
@@ -25,9 +25,7 @@ def card(
     The folder names no host, user or path of this machine, and `manyview evaluate` accepts it.
     """
     folder = run / "card" if out is None else out
-    try:
+    with exit_on_error():
         write_shared_run(run, folder, choice=checkpoint, own_task=own_task, log=log_progress)
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return report_error(error)
     print_line(f"written to {folder}")
     return 0

@@ -1,14 +1,12 @@
 """`manyview evaluate`: evaluate the agent of a run, with all or some of its cameras."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, OwnTaskOption, report_error
-from manyview.envs.contract import ContractError, EnvError
+from manyview.cli.arguments import OwnTaskOption, exit_on_error, report_error
 from manyview.envs.suite import Levels
 from manyview.envs.visualization import check_video_file
 from manyview.report.curves import read_curve
@@ -57,7 +55,7 @@ def evaluate(
         return report_error("no camera is present: expected at least one after --views")
     if seed is not None and seed < 0:
         return report_error(f"--seed must be at least 0, got {seed}")
-    try:
+    with exit_on_error():
         if record_video := video is not None:
             check_video_file(video)
         with RunPlayer(run, trusted_task=own_task, levels=levels) as player:
@@ -67,11 +65,6 @@ def evaluate(
             write_episode_video(
                 video, recording, rollout.views, config=config, frames=rollout.frames, beta=rollout.beta
             )
-    except (EnvError, ContractError) as error:
-        print(error, file=sys.stderr)
-        return EXIT_FAILED
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return report_error(error)
     training_return = read_last_return(run, levels)
     if as_json:
         print(json.dumps(build_report(rollout, training_return), indent=2))

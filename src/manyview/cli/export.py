@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import CheckpointOption, JsonFlag, OwnTaskOption, log_progress, report_error
+from manyview.cli.arguments import CheckpointOption, JsonFlag, OwnTaskOption, exit_on_error, log_progress
 from manyview.deploy.export import Export, ExportFormat, export_policy
 from manyview.runtime.spec import TensorSpec
 from manyview.utils.text import print_line
@@ -27,12 +27,10 @@ def export(
 
     The exported policy is compared with the run's on random and on recorded inputs, with every subset of its views.
     """
-    try:
+    with exit_on_error():
         result = export_policy(
             run, out, file_format=file_format, checkpoint=checkpoint, own_task=own_task, log=log_progress
         )
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return report_error(error)
     if as_json:
         print(json.dumps(_to_plain(result), indent=2))
     else:

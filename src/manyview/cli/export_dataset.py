@@ -1,14 +1,12 @@
 """`manyview export-dataset`: write episodes of a run as a LeRobot dataset."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, OwnTaskOption, log_progress, report_error
+from manyview.cli.arguments import OwnTaskOption, exit_on_error, log_progress
 from manyview.deploy.export_dataset import write_dataset
-from manyview.envs.contract import ContractError, EnvError
 from manyview.report.statistics import format_mean
 from manyview.utils.text import format_count, print_line
 
@@ -32,13 +30,8 @@ def export_dataset(
 
     Actions are in the units of the environment, without exploration noise.
     """
-    try:
+    with exit_on_error():
         result = write_dataset(run, out, episodes=episodes, fps=fps, seed=seed, own_task=own_task, log=log_progress)
-    except (EnvError, ContractError) as error:
-        print_line(error, file=sys.stderr)
-        return EXIT_FAILED
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return report_error(error)
     print_line(f"return       {format_mean(result.returns)}")
     print_line(f"frames       {result.num_frames:,} of {format_count(len(result.returns), 'episode')}")
     print_line(f"rate         {result.fps:g} per second")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import CheckpointOption, OwnTaskOption, log_progress, report_error
+from manyview.cli.arguments import CheckpointOption, OwnTaskOption, exit_on_error, log_progress, report_error
 from manyview.deploy.hub import pull_run, push_run
 from manyview.utils.text import print_line
 
@@ -49,7 +49,7 @@ def hub(
     if len(names) != (2 if action == "push" else 1):
         expected = "RUN USER/NAME" if action == "push" else "USER/NAME"
         return report_error(f"wrong arguments of hub {action}: expected {expected}, got {' '.join(names) or 'none'}")
-    try:
+    with exit_on_error():
         if action == "push":
             run, repository = names
             address = push_run(
@@ -58,6 +58,4 @@ def hub(
             print_line(f"pushed to {address}")
         else:
             print_line(f"written to {pull_run(names[0], out, revision=revision, log=log_progress)}")
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return report_error(error)
     return 0

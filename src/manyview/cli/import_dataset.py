@@ -1,6 +1,5 @@
 """`manyview import-dataset`: import a LeRobot dataset as demonstrations."""
 
-import sys
 from itertools import chain
 from pathlib import Path
 from shlex import quote
@@ -8,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from manyview.cli.arguments import EXIT_FAILED, log_progress, report_error
+from manyview.cli.arguments import exit_on_error, log_progress
 from manyview.cli.settings import ConfigOption, MethodOption, PresetOption, SetOption, ViewsOption
 from manyview.config.resolve import resolve_config
 from manyview.deploy.dataset_mapping import MappingOptions
@@ -20,7 +19,6 @@ from manyview.deploy.import_dataset import (
     import_demonstrations,
     parse_pairs,
 )
-from manyview.envs.contract import EnvError
 from manyview.utils.text import print_line
 
 
@@ -71,7 +69,7 @@ def import_dataset(
 
     Views, image size, state vectors and actions are those of the task with these settings.
     """
-    try:
+    with exit_on_error():
         options = ImportOptions(
             mapping=MappingOptions(
                 cameras=parse_pairs(cameras, "--cameras"),
@@ -87,11 +85,6 @@ def import_dataset(
             task, method=method, preset=preset, file=config, views=views, assignments=list(chain(*set))
         )
         result = import_demonstrations(dataset, run_config, out, options=options, log=log_progress)
-    except EnvError as error:
-        print_line(error, file=sys.stderr)
-        return EXIT_FAILED
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return report_error(error)
     for line in describe_import(result, dataset):
         print_line(line)
     print_line(f"written to {out}; use it with --set replay.demonstrations={quote(str(out))}")

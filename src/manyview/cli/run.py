@@ -13,11 +13,10 @@ import gymnasium as gym
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 import manyview
-from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, report_error
+from manyview.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, exit_on_error, report_error
 from manyview.cli.robot_display import show_run
 from manyview.deploy.simulated_robot import CameraFault, SimulatedRobot
 from manyview.envs import make
-from manyview.envs.contract import ContractError, EnvError
 from manyview.envs.custom import call_user_function
 from manyview.envs.registration import find_task
 from manyview.envs.views import Observation
@@ -92,7 +91,7 @@ def run(
         return report_error("--store-frames needs --trace FILE")
     if robot is not None and (task is not None or fault):
         return report_error("--task and --fault are for the simulated robot: remove them, or --robot")
-    try:
+    with exit_on_error():
         loaded: PolicyLike = manyview.load(policy)
         if rate_hz is None:
             rate_hz = getattr(loaded.spec, "control_hz", None) or DEFAULT_RATE_HZ
@@ -105,20 +104,16 @@ def run(
             "trace": trace,
             "store_frames": store_frames,
         }
-        with (
-            _open_robot(robot, loaded, policy, task, fault, rate_hz) as opened,
-            _raise_signals(),
-            _print_at_end(PolicyRunner.for_robot(loaded, opened, **options), as_json) as runner,
-            show_run(runner, sys.stderr if as_json else sys.stdout) as on_tick,
-        ):
-            summary = runner.run(seconds, on_tick)
-    except (EnvError, ContractError) as error:
-        print(error, file=sys.stderr)
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-        return report_error(error)
+        try:
+            with (
+                _open_robot(robot, loaded, policy, task, fault, rate_hz) as opened,
+                _raise_signals(),
+                _print_at_end(PolicyRunner.for_robot(loaded, opened, **options), as_json) as runner,
+                show_run(runner, sys.stderr if as_json else sys.stdout) as on_tick,
+            ):
+                summary = runner.run(seconds, on_tick)
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
     return 0 if summary.reason == "finished" else EXIT_FAILED
 
 
