@@ -8,7 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.trunks import count_macs
-from manyview.nn.trunks import TRUNKS, DifferenceConv2d, ResidualBlock, Trunk, init_orthogonal, make_trunk
+from manyview.nn.trunks import (
+    TRUNKS,
+    DifferenceConv2d,
+    ResidualBlock,
+    Trunk,
+    init_orthogonal,
+    make_trunk,
+    normalize_images,
+)
 
 FEATURES: list[tuple[Trunk, int, int]] = [
     ("paper", 84, 35 * 35 * 32),
@@ -46,6 +54,24 @@ def test_the_number_of_features_is_that_of_the_output(trunk: Trunk, size: int, e
 def test_images_need_not_be_square(trunk: Trunk) -> None:
     network, flat_dim = make_trunk((3, 41, 58), trunk)
     assert network(torch.zeros(1, 3, 41, 58)).shape == (1, flat_dim)
+
+
+@pytest.mark.parametrize("trunk", get_args(Trunk))
+def test_features_and_gradients_do_not_depend_on_the_layout_of_the_images(trunk: Trunk) -> None:
+    network = make_trunk((6, 36, 40), trunk)[0].double()
+    images = torch.randint(256, (4, 6, 36, 40), dtype=torch.uint8)
+    results = []
+    for pixels in (normalize_images(images, torch.float64), images.double() / 255 - 0.5):
+        output = network(pixels)
+        results.append([output, *torch.autograd.grad(output.square().mean(), list(network.parameters()))])
+    torch.testing.assert_close(*results)
+
+
+def test_images_are_channels_last_for_a_backward_pass_alone() -> None:
+    images = torch.randint(256, (4, 6, 8, 8), dtype=torch.uint8)
+    assert normalize_images(images).is_contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        assert normalize_images(images).is_contiguous()
 
 
 @pytest.mark.parametrize("size", range(16, 41))
