@@ -202,7 +202,8 @@ class RunDir:
     def read_config(self) -> RunConfig:
         """Return the run's config; `FileNotFoundError` without a run, `ValueError` if it is invalid."""
         if not self.config_file.is_file():
-            raise FileNotFoundError(f"{self.path} holds no run: expected {self.config_file.name} in it, got none")
+            hint = f". `manyview runs {quote(str(self.path))}` lists the runs below it" if self.path.is_dir() else ""
+            raise FileNotFoundError(f"{self.path} holds no run: expected {self.config_file.name} in it, got none{hint}")
         with name_file(self.config_file):
             if "method" in read_json(self.config_file):
                 raise ValueError(

@@ -149,7 +149,9 @@ def test_a_run_without_a_checkpoint_is_refused_in_a_line(
 
 def test_a_folder_without_a_run_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"{tmp_path} holds no run")
+    error = capsys.readouterr().err
+    assert error.startswith(f"{tmp_path} holds no run: ")
+    assert error.endswith(f"`manyview runs {tmp_path}` lists the runs below it\n")
 
 
 @pytest.mark.parametrize("name", ["state.json", "state.safetensors"])
