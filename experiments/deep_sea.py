@@ -24,6 +24,7 @@ from manyview.config.presets import apply_sections, load_preset
 from manyview.config.schema import RunConfig
 from manyview.training import factory
 from manyview.training.evaluation import evaluate_policy
+from manyview.training.manifest import describe_commit
 from manyview.training.runner import make_trainer
 
 STUDY, VIEWS = "deep_sea", "depth+column"
@@ -164,14 +165,15 @@ def read_attempts(study: str = STUDY) -> dict[tuple[str, int], Attempt]:
 def append_attempt(made: Attempt, config: RunConfig, study: str = STUDY) -> None:
     """Add an attempt to the table: `found` and `solved` are 1 at the frame where they happened, or 0 at the last."""
     key = (study, made.method, config.task, *parse_method(config.method), VIEWS, made.seed)
-    append_rows(study, make_rows(made, key), {made.method: select_settings(to_plain(config))})
+    rows = make_rows(made, key, commit=describe_commit() or "")
+    append_rows(study, rows, {made.method: select_settings(to_plain(config))})
 
 
-def make_rows(made: Attempt, key: tuple[str, str, str, str, str, str, str, int]) -> list[Row]:
+def make_rows(made: Attempt, key: tuple[str, str, str, str, str, str, str, int], *, commit: str = "") -> list[Row]:
     """Return the rows of an attempt; `key` is the first columns, from study to seed."""
     events = {"found": made.first_found_at_frame, "solved": made.solved_at_frame}
     return [
-        Row(*key, float(made.frames if at is None else at), None, metric, float(at is not None), "")
+        Row(*key, float(made.frames if at is None else at), None, metric, float(at is not None), commit)
         for metric, at in events.items()
     ]
 

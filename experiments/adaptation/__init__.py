@@ -1,7 +1,6 @@
 """Study: controls of MEM's bonus on Deep Sea with SAC; see PLAN.md."""
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 
 from experiments import composition
 from experiments.composition import Arm, format_p, make_arm_config
@@ -12,35 +11,40 @@ from manyview.report.statistics import compute_fisher_p, correct_holm
 
 STUDY, AGENT, SIZE = "adaptation", "sac", 10
 SEEDS = composition.SEEDS
-CONTROLS, ENTROPIES = ("untrained_mem", "frozen_mem", "shuffled_mem"), ("joint", "marginal")
-ARMS = [Arm(AGENT, f"{control} {entropy}", SIZE) for control, entropy in product(CONTROLS, ENTROPIES)]
+ARMS = [
+    Arm(AGENT, bonus, SIZE)
+    for bonus in (
+        *("mem joint", "mem marginal", "untrained_mem joint", "untrained_mem marginal"),
+        *("frozen_mem joint", "frozen_mem marginal", "random_mem joint"),
+    )
+]
 
 
 def make_config(arm: Arm, seed: int) -> RunConfig:
-    """Return the config of `own mem` with the control in place of MEM's bonus."""
-    control, entropy = arm.bonus.split()
+    """Return the config of `own mem` of `experiments.composition`, with a control in place of MEM's bonus."""
+    bonus, entropy = arm.bonus.split()
     mem = composition.make_config(Arm(AGENT, f"own mem {entropy}", SIZE), seed)
-    return make_arm_config(arm, seed, f"pixel+{control}", {"bonus": to_plain(mem.bonus)})
+    return make_arm_config(arm, seed, f"pixel+{bonus}", {"bonus": to_plain(mem.bonus)})
 
 
-HEAD = ("bonus", "seeds", "found", "solved", "solved at frame, by seed", "p of own mem above it")
+HEAD = ("bonus", "seeds", "found", "solved", "solved at frame, by seed", "p of mem above it")
 
 
 def list_rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str, ...]]:
-    """Yield a line for `none`, each arm of MEM's bonus and each control."""
-    compared = [Arm(AGENT, bonus, SIZE) for bonus in ("none", *(f"own mem {entropy}" for entropy in ENTROPIES))]
-    made = {
-        arm.bonus: [attempts[arm.variant, seed] for seed in SEEDS if (arm.variant, seed) in attempts]
-        for arm in (*compared, *ARMS)
+    """Yield a line for each arm; p-values once all are complete."""
+    runs = {
+        arm.bonus: [attempts[arm.variant, seed] for seed in SEEDS if (arm.variant, seed) in attempts] for arm in ARMS
     }
-    solved = {bonus: sum(one.solved_at_frame is not None for one in runs) for bonus, runs in made.items()}
+    num_solved = {bonus: sum(run.solved_at_frame is not None for run in seeds) for bonus, seeds in runs.items()}
     p_values = {}
-    for arm in ARMS:
-        mem = f"own mem {arm.bonus.split()[1]}"
-        p_values[arm.bonus] = compute_fisher_p(solved[mem], len(made[mem]), solved[arm.bonus], len(made[arm.bonus]))
+    if all(len(seeds) == len(SEEDS) for seeds in runs.values()):
+        for bonus, count in num_solved.items():
+            name, entropy = bonus.split()
+            if name != "mem":
+                p_values[bonus] = compute_fisher_p(num_solved[f"mem {entropy}"], len(SEEDS), count, len(SEEDS))
     corrected = correct_holm(p_values)
-    for bonus, runs in made.items():
-        found = sum(one.first_found_at_frame is not None for one in runs)
-        frames = ", ".join("-" if one.solved_at_frame is None else f"{one.solved_at_frame:,}" for one in runs)
+    for bonus, seeds in runs.items():
+        num_found = sum(run.first_found_at_frame is not None for run in seeds)
+        frames = ", ".join("-" if run.solved_at_frame is None else f"{run.solved_at_frame:,}" for run in seeds)
         p_text = format_p(corrected[bonus]) if bonus in corrected else ""
-        yield bonus, str(len(runs)), str(found), str(solved[bonus]), frames, p_text
+        yield bonus, str(len(seeds)), str(num_found), str(num_solved[bonus]), frames, p_text

@@ -1,7 +1,7 @@
-"""Controls of the studies of the bonus: MEM's shuffled, untrained or frozen, that of the true state, no reward.
+"""Controls of the studies of the bonus: MEM's shuffled, untrained, frozen or random, that of the true state, no reward.
 
-`register_controls` registers the bonuses `shuffled_mem`, `untrained_mem`, `frozen_mem` and `true_state`, the agents
-`blind_sac` and `unrewarded_sac`, and the representation `no_images`.
+`register_controls` registers the bonuses `shuffled_mem`, `untrained_mem`, `frozen_mem`, `random_mem` and `true_state`,
+the agents `blind_sac` and `unrewarded_sac`, and the representation `no_images`.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from manyview.agents.sac import SAC, SACConfig
 from manyview.data.batch import Batch, Minibatch, get_rewarded_vectors, get_rewarded_views
 from manyview.mem import EntropyBonus, EntropyBonusConfig, Features, MEMRepresentation
 from manyview.mem.knn import ReferenceSet
+from manyview.mem.reward import compute_distances
 from manyview.methods import AGENTS
 from manyview.methods.bonuses.mem import MEMBonus, MEMBonusConfig, build_mem_bonus
 from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext
@@ -21,6 +22,7 @@ from manyview.methods.registry import register_agent, register_bonus, register_r
 from manyview.nn.normalization import VectorNormalizer
 
 _Control = TypeVar("_Control", bound=MEMBonus)
+MIN_STD = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,10 @@ class FrozenMEMConfig(MEMBonusConfig):
 
 
 class FrozenMEMBonus(UntrainedMEMBonus):
-    """r̂ of an untrained encoder, searched in the first rows that fill the bank: it never adapts to what is visited."""
+    """r̂ of an untrained encoder, searched in the first rows that fill the bank.
+
+    The order of states by r̂ never adapts to what is visited; `reward_scale` still scales r̂ in each batch.
+    """
 
     @torch.no_grad()
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
@@ -76,13 +81,41 @@ class FrozenMEMBonus(UntrainedMEMBonus):
         if self.training and not bank.mask.any(0).all():  # not full yet
             bank.push(states, indices)
         reference = ReferenceSet(bank.points, bank.mask, bank.indices)
-        reward = self.entropy.compute_unscaled_reward(states, indices=indices, reference=reference, num_batches=0)
-        return self.entropy.reward_moments.scale_reward(reward, self.config.reward_scale)
+        distances, _ = compute_distances(
+            states, k=self.config.k, entropy=self.config.entropy, indices=indices, reference=reference
+        )
+        return self.entropy.reward_distances(distances, states.mask)
 
 
 def build_frozen_mem(config: FrozenMEMConfig, context: BuildContext) -> FrozenMEMBonus:
     """Build the bonus on the encoder that MEM's would have."""
     return _build_mem_control(FrozenMEMBonus, config, context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomMEMConfig(MEMBonusConfig):
+    """Settings of MEM's bonus, of which only those of the encoder have an effect."""
+
+
+class RandomMEMBonus(UntrainedMEMBonus):
+    """A random linear function of an untrained encoder's features: a fixed preference that knows nothing of rarity."""
+
+    direction: Tensor
+
+    def __init__(self, encoder: MEMRepresentation, config: MEMBonusConfig, *, vector_size: int = 0) -> None:
+        super().__init__(encoder, config, vector_size=vector_size)
+        self.register_buffer("direction", torch.randn(encoder.state_dim))
+
+    @torch.no_grad()
+    def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
+        views, mask, _ = get_rewarded_views(batch, self.config.rewarded_state)
+        reward = self.encode(views, mask).state @ self.direction
+        return (reward - reward.mean()) / reward.std(correction=0).clamp(min=MIN_STD)
+
+
+def build_random_mem(config: RandomMEMConfig, context: BuildContext) -> RandomMEMBonus:
+    """Build the bonus on the encoder that MEM's would have."""
+    return _build_mem_control(RandomMEMBonus, config, context)
 
 
 def _build_mem_control(bonus_class: type[_Control], config: MEMBonusConfig, context: BuildContext) -> _Control:
@@ -215,4 +248,5 @@ def register_controls() -> None:
         register_bonus("shuffled_mem", ShuffledMEMConfig)(build_shuffled_mem)
         register_bonus("untrained_mem", UntrainedMEMConfig)(build_untrained_mem)
         register_bonus("frozen_mem", FrozenMEMConfig)(build_frozen_mem)
+        register_bonus("random_mem", RandomMEMConfig)(build_random_mem)
         register_bonus("true_state", TrueStateConfig)(build_true_state)

@@ -12,12 +12,14 @@ from experiments.bonus.controls import (
     BlindSACConfig,
     FrozenMEMConfig,
     NoImagesConfig,
+    RandomMEMConfig,
     ShuffledMEMConfig,
     TrueStateConfig,
     UntrainedMEMConfig,
     build_blind_sac,
     build_frozen_mem,
     build_no_images,
+    build_random_mem,
     build_shuffled_mem,
     build_true_state,
     build_untrained_mem,
@@ -94,8 +96,26 @@ def test_frozen_mem_searches_the_first_rows_alone() -> None:
         squared = ((first.terms - states.terms[row]).square().sum(2) * mask).sum(1)
         distances = (squared * states.terms_mask[row].sum() / mask.sum(1)).sqrt()
         assert rewards[0][row].item() == pytest.approx(distances.sort().values[1].log1p().item(), rel=1e-3)
+
+    centered = build_frozen_mem(replace(config, reward_scale="centered"), make_context())
+    centered.load_state_dict(bonus.state_dict())
+    expected = (rewards[0] - rewards[0].mean()) / rewards[0].std(correction=0)
+    torch.testing.assert_close(centered.compute(later, None, VALUES), expected, rtol=1e-4, atol=1e-4)
+
     with pytest.raises(ValueError, match=r"bonus\.bank > 0"):
         build_frozen_mem(FrozenMEMConfig(encoder=encoder), make_context()).compute(BATCH, None, VALUES)
+
+
+def test_random_mem_is_a_fixed_linear_function_of_untrained_features() -> None:
+    config = RandomMEMConfig(encoder=OwnEncoderConfig(trunk="small", latent_dim=8))
+    bonus = build_random_mem(config, make_context())
+    first = bonus.compute(BATCH, None, VALUES)
+    bonus.update(BATCH)
+    assert torch.equal(first, bonus.compute(BATCH, None, VALUES))
+    expected = bonus.encode(BATCH.views, BATCH.mask).state @ bonus.direction
+    assert torch.corrcoef(torch.stack([first, expected]))[0, 1].item() == pytest.approx(1, abs=1e-4)
+    assert first.mean().item() == pytest.approx(0, abs=1e-5)
+    assert first.std(correction=0).item() == pytest.approx(1, abs=1e-5)
 
 
 def test_true_state_is_the_distance_to_the_kth_nearest_state() -> None:
