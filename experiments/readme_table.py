@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from experiments import composition
 from experiments.bonus.comparisons import SEEDS
 from experiments.deep_sea import read_attempts
-from experiments.privileged import MEM, NONE, RE3
+from experiments.privileged import MEM, NONE, RE3, UNTRAINED
 from experiments.tables import TableRun, format_table, read_runs
 
-HEAD = ("", "MEM", "RE3", "no bonus")
+HEAD = ("", "MEM's bonus", "RE3", "no bonus")
 DEEP_SEA = {"DrQ-v2": "drqv2", "SAC": "sac", "PPO": "ppo"}
 """Agents of the small sea."""
 CONTROL = {"Ball in Cup, SAC": "dmc/ball_in_cup_catch"}
@@ -23,19 +23,18 @@ def list_rows() -> Iterator[tuple[str, ...]]:
     for title, agent in DEEP_SEA.items():
         marginal, joint, re3, none = (
             sum(attempts[f"{agent} {bonus} 10", seed].solved_at_frame is not None for seed in composition.SEEDS)
-            for bonus in ("mem marginal", "mem joint", "re3", "none")
+            for bonus in ("own mem marginal", "own mem joint", "re3", "none")
         )
-        name = f"Deep Sea, {title}: seeds of {len(composition.SEEDS)} whose policy reached the treasure"
+        name = f"Deep Sea, {title}: solved seeds of {len(composition.SEEDS)}"
         yield name, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
     on_state = _read_counted_runs("privileged")
-    with_mem, with_re3, without = ([run for run in on_state if run.method == method] for method in (MEM, RE3, NONE))
-    name = (
-        f"Pendulum Swingup, SAC on the state: final return of each seed, {min(len(with_mem), len(without))} of {SEEDS}"
-    )
-    yield name, _list_returns(with_mem), _list_returns(with_re3), _list_returns(without)
+    name = f"Pendulum Swingup, SAC on the state: final return of {SEEDS} seeds"
+    yield name, *(_list_returns(run for run in on_state if run.method == method) for method in (MEM, RE3, NONE))
+    untrained = _list_returns(run for run in on_state if run.method == UNTRAINED)
+    yield "the same, encoder of the bonus untrained", untrained, "", ""
     for name, task in CONTROL.items():
         seeds = [run for run in _read_counted_runs("base") if run.task == task]
-        yield f"{name}: final return of each seed, {len(seeds)} of {SEEDS}", "", "", _list_returns(seeds)
+        yield f"{name}: final return of {len(seeds)} seeds", "", "", _list_returns(seeds)
 
 
 def _read_counted_runs(study: str) -> list[TableRun]:

@@ -8,6 +8,7 @@ python -m experiments.composition --table          # only print the table
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from statistics import median
 from typing import Any
 
 from experiments.deep_sea import OFF_POLICY, ON_POLICY, Attempt, run_until_solved
@@ -84,21 +85,21 @@ def list_rows(attempts: Mapping[tuple[str, int], Attempt]) -> Iterator[tuple[str
     for size, agent in dict.fromkeys((arm.size, arm.agent) for arm in ALL_ARMS):
         counts = {}
         for bonus in ARMS:
-            made = [attempts[key] for seed in SEEDS if (key := (Arm(agent, bonus, size).variant, seed)) in attempts]
-            frames = sorted(one.solved_at_frame for one in made if one.solved_at_frame is not None)
-            found = sum(one.first_found_at_frame is not None for one in made)
-            counts[bonus] = (len(made), found, len(frames), frames[len(frames) // 2] if frames else None)
+            runs = [attempts[key] for seed in SEEDS if (key := (Arm(agent, bonus, size).variant, seed)) in attempts]
+            frames = [run.solved_at_frame for run in runs if run.solved_at_frame is not None]
+            num_found = sum(run.first_found_at_frame is not None for run in runs)
+            counts[bonus] = (len(runs), num_found, len(frames), median(frames) if frames else None)
         total, _, solved, _ = counts["none"]
         p_values = {
-            bonus: compute_fisher_p(count, runs, solved, total)
-            for bonus, (runs, _, count, _) in counts.items()
+            bonus: compute_fisher_p(num_solved, num_runs, solved, total)
+            for bonus, (num_runs, _, num_solved, _) in counts.items()
             if bonus != "none"
         }
         corrected = correct_holm(p_values)
-        for bonus, (runs, found, count, median) in counts.items():
+        for bonus, (num_runs, num_found, num_solved, middle) in counts.items():
             p_text = "" if bonus == "none" else format_p(corrected[bonus])
-            middle = "" if median is None else f"{median:,}"
-            yield f"{size} × {size}", agent, bonus, str(runs), str(found), str(count), p_text, middle
+            median_text = "" if middle is None else f"{middle:,.0f}"
+            yield f"{size} × {size}", agent, bonus, str(num_runs), str(num_found), str(num_solved), p_text, median_text
 
 
 def format_p(p: float) -> str:
