@@ -35,19 +35,24 @@ def in_float64(bonus: Any) -> Any:
     return deepcopy(bonus).double()
 
 
-def embed(bonus: Any, views: Tensor, mask: Tensor) -> Tensor:
-    """Return φ [B, V, P] of a bonus in float64, view by view; the token where a view is absent."""
+def embed(bonus: Any, views: Tensor, mask: Tensor, *, with_convolutions: bool = True) -> Tensor:
+    """Return φ [B, V, P] of a bonus in float64, view by view; the token where a view is absent.
+
+    The gradient reaches the convolutions only `with_convolutions`.
+    """
     encoder = bonus.encoder
     rows = []
     for row, shown in zip(views, mask, strict=True):
-        latents = [encoder.head(encoder.trunk((view.double() / 255 - 0.5).unsqueeze(0))).squeeze(0) for view in row]
+        convolved = [encoder.trunk((view.double() / 255 - 0.5).unsqueeze(0)) for view in row]
+        latents = [encoder.head(c if with_convolutions else c.detach()).squeeze(0) for c in convolved]
         rows.append(torch.stack([latents[v] if shown[v] else encoder.absent_token[v] for v in range(len(latents))]))
     return torch.stack(rows)
 
 
 def compute_errors(bonus: Any, data: Batch) -> tuple[Tensor, Tensor]:
     """Return forward and inverse errors [B] of a bonus in float64, row by row."""
-    now, then = embed(bonus, data.views, data.mask), embed(bonus, data.next_views, data.next_mask)
+    now = embed(bonus, data.views, data.mask)
+    then = embed(bonus, data.next_views, data.next_mask, with_convolutions=False)
     forward, inverse = [], []
     for row in range(len(now)):
         action = data.action[row].double()

@@ -58,14 +58,17 @@ class EpisodeReturns(nn.Module):
 
 
 class RewardNormalizer(nn.Module):
-    """Division of rewards by the running standard deviation of the discounted returns."""
+    """Division of rewards by the running standard deviation of the discounted returns.
+
+    PAPER: D33. The discount is 0.99 as in the code of baselines, whatever that of the agent.
+    """
 
     returns: Tensor
     count: Tensor
     mean: Tensor
     squared_deviations: Tensor
 
-    def __init__(self, num_envs: int, *, discount: float, max_abs: float = 10.0) -> None:
+    def __init__(self, num_envs: int, *, discount: float = 0.99, max_abs: float = 10.0) -> None:
         super().__init__()
         self.discount, self.max_abs = discount, max_abs
         self.register_buffer("returns", torch.zeros(num_envs))  # [E], discounted, of the running episodes

@@ -93,7 +93,7 @@ class PPO(OnPolicyAgent):
         self.value = mlp(self.state_dim, config.hidden, 1, gain=2**0.5)
         self.log_std = nn.Parameter(torch.zeros(0 if action_spec.discrete else action_spec.size))
         self.reward_normalizer, self.bonus_returns = (
-            RewardNormalizer(num_envs, discount=config.discount),
+            RewardNormalizer(num_envs),
             EpisodeReturns(num_envs),
         )
         vectors = [] if self.vector_encoder is None else [*self.vector_encoder.parameters()]

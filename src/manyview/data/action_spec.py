@@ -26,8 +26,8 @@ class ActionSpec:
         return torch.int64 if self.discrete else torch.float32
 
     def to_vector(self, actions: Tensor) -> Tensor:
-        """Return actions as vectors [..., size], as a model of the dynamics takes them; discrete ones one-hot."""
-        return F.one_hot(actions, self.size).float() if self.discrete else actions
+        """Return actions as vectors [..., size]: discrete ones one-hot, continuous ones clipped as `to_env` does."""
+        return F.one_hot(actions, self.size).float() if self.discrete else actions.clamp(-1, 1)
 
     def to_env(self, actions: Tensor) -> NDArray[Any]:
         """Convert actions [B, ...] to a numpy array; continuous ones are clipped to [-1, 1]."""

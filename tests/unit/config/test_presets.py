@@ -185,7 +185,7 @@ def test_the_preset_of_dribo_holds_what_the_paper_says_of_it() -> None:
     assert (replay.augmentation, replay.capacity, config.schedule.random_steps) == ("crop", 1_000_000, 1_000)
     assert (replay.batch_size // part.sequence_length, part.sequence_length) == (8, 32)
     assert (part.kl_start, part.kl_end) == (0.0001, 0.001)
-    assert agent.lr == part.lr == 0.00005
+    assert (agent.lr, part.lr) == (0.00005, 0.00001)
     assert (agent.init_temperature, agent.critic_tau, agent.encoder_tau) == (0.1, 0.01, 0.05)
 
 

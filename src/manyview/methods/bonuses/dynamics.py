@@ -78,6 +78,12 @@ class DynamicsBonus(Bonus):
         """Embed `views` [B, V, C, H, W] by φ."""
         return self.encoder.encode(views, mask)
 
+    def encode_next(self, views: Tensor, mask: Tensor | None = None) -> PixelFeatures:
+        """Embed s' for the losses: its convolutions get no gradient, so they do not move toward the prediction."""
+        with torch.no_grad():
+            convolved = self.encoder.convolve(views)
+        return self.encoder.project(convolved, mask)
+
     def compute_forward_errors(self, features: PixelFeatures, action: Tensor, next_features: PixelFeatures) -> Tensor:
         """Return the distances [...] of the forward model's predictions to φ(s'), for features [..., V * P].
 
@@ -85,8 +91,12 @@ class DynamicsBonus(Bonus):
         does not look like a surprise.
         """
         predicted = self.forward_model(torch.cat([features.state, self.actions.to_vector(action)], -1))
-        difference = (predicted - next_features.state).unflatten(-1, (self.num_views, -1))  # [..., V, P]
-        present = features.mask & next_features.mask
+        return self.measure_distances(PixelFeatures(predicted, features.mask), next_features)
+
+    def measure_distances(self, features: PixelFeatures, others: PixelFeatures) -> Tensor:
+        """Return the distances [...] of features [..., V * P] over the views that both have, scaled to all views."""
+        difference = (features.state - others.state).unflatten(-1, (self.num_views, -1))  # [..., V, P]
+        present = features.mask & others.mask
         distance: Tensor = torch.where(present.unsqueeze(-1), difference, 0.0).flatten(-2).norm(dim=-1)
         return distance * (self.num_views / present.sum(-1).clamp(min=1)).sqrt()
 
@@ -95,14 +105,14 @@ class DynamicsBonus(Bonus):
         predicted = self.inverse_model(torch.cat([features.state, next_features.state], 1))
         if self.actions.discrete:
             return F.cross_entropy(predicted, action, reduction="none")
-        distance: Tensor = (predicted.tanh() - action).norm(dim=1)
+        distance: Tensor = (predicted.tanh() - self.actions.to_vector(action)).norm(dim=1)
         return distance
 
     def update(self, batch: Batch | Minibatch) -> dict[str, Tensor]:
         """Take one step of φ and both models on the rows whose next state is in the same episode."""
         batch = take_proportion(batch, self.config.update_proportion)
         next_views, next_mask, has_next = get_next(batch)
-        steps = self.encode(batch.views, batch.mask), batch.action, self.encode(next_views, next_mask)
+        steps = self.encode(batch.views, batch.mask), batch.action, self.encode_next(next_views, next_mask)
         forward_loss = _masked_mean(self.compute_forward_errors(*steps), has_next)
         inverse_loss = _masked_mean(self.compute_inverse_errors(*steps), has_next)
         loss = self.config.forward_coef * forward_loss + self.config.inverse_coef * inverse_loss

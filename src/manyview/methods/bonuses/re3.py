@@ -1,7 +1,7 @@
 """RE3 (Seo et al., 2021): k-NN distance in a random, frozen embedding.
 
 As published, features are computed once, when a step is stored, and neighbors are searched in the whole replay buffer.
-`search=batch` is the form of MEM's appendix, which searches the batch alone; rollouts are searched as a whole.
+`search=batch` searches the batch alone, which is cheaper; rollouts are searched as a whole.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from manyview.methods.bonuses.stored_search import (
 from manyview.methods.interfaces import Bonus, BonusConfig, BuildContext, RunSettings
 from manyview.methods.registry import register_bonus
 from manyview.nn.normalization import CumulativeMoments, RewardScale, RunningMoments
-from manyview.nn.trunks import Trunk, init_orthogonal, make_trunk, normalize_images
+from manyview.nn.trunks import Trunk, make_trunk, normalize_images
 from manyview.utils.validation import MAX_UNITS, check_at_least, check_at_most
 
 
@@ -88,7 +88,7 @@ class RE3(Bonus):
         self.trunk, flat_dim = make_trunk(frame_shape, config.trunk)
         norm = nn.LayerNorm(config.latent_dim, elementwise_affine=False)
         self.head = nn.Sequential(nn.Linear(flat_dim, config.latent_dim), norm, nn.Tanh())
-        self.apply(init_orthogonal)
+        # PAPER: D64. torch's own initialization, as in the authors' code; an orthogonal one pays 3 to 5 times as much.
         self.requires_grad_(False)
         is_batch_scale = config.reward_scale == "centered"
         self.reward_moments = RunningMoments(1, decay=0.0) if is_batch_scale else CumulativeMoments(1)

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyview.data.rollout_buffer import RolloutBuffer
+from manyview.data.rollout_buffer import RolloutBuffer, map_features
+from manyview.mem.neighbor_selection import measure_all_pairs
 from manyview.methods.bonuses.dynamics import DynamicsBonus, DynamicsConfig
 from manyview.methods.interfaces import BuildContext
 from manyview.methods.registry import register_bonus
+from manyview.methods.representations.pixel import PixelFeatures
 from manyview.utils.validation import check_at_least, check_positive
 
 
@@ -33,11 +35,14 @@ class RIDEConfig(DynamicsConfig):
     """Number of nearest earlier states of the episode that count as visits."""
     kernel: float = 1e-3
     """ε of the visit kernel: a smaller value counts only closer states as visits."""
+    cluster: float = 0.008
+    """Distance ξ within which states are equal, in units of the mean squared distance."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "k")
         check_positive(self, "kernel")
+        check_at_least(self, 0, "cluster")
 
 
 class RIDE(DynamicsBonus):
@@ -50,45 +55,51 @@ class RIDE(DynamicsBonus):
     config: RIDEConfig
     metric_prefix = "ride"
 
-    @torch.no_grad()
-    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:  # noqa: ARG002
-        return self.compute_reward(rollout.encode_all(self.encode).state, rollout.done)
+    def encode_next(self, views: Tensor, mask: Tensor | None = None) -> PixelFeatures:
+        return self.encode(views, mask)  # RIDE's losses train φ(s') as well
 
     @torch.no_grad()
-    def compute_reward(self, embedding: Tensor, done: Tensor) -> Tensor:
-        """Return r̂ [T, E] for embeddings [T + 1, E, S] and `done` [T, E].
+    def compute_rollout(self, rollout: RolloutBuffer, features: Any | None, *, window: int | None) -> Tensor:  # noqa: ARG002
+        return self.compute_reward(rollout.encode_all(self.encode), rollout.done)
+
+    @torch.no_grad()
+    def compute_reward(self, features: PixelFeatures, done: Tensor) -> Tensor:
+        """Return r̂ [T, E] for features [T + 1, E, ...] and `done` [T, E].
 
         It is 0 for the last step of an episode, whose next state is not in the rollout.
         """
-        embedding = embedding.float()
-        change = (embedding[1:] - embedding[:-1]).norm(dim=-1)
-        visits = count_visits(embedding, done, k=self.config.k, kernel=self.config.kernel)
-        return self.scale_reward(change / visits[1:].sqrt(), ~done)
+        features = PixelFeatures(features.state.float(), features.mask)
+        now, later = map_features(features, lambda part: part[:-1]), map_features(features, lambda part: part[1:])
+        visits = count_visits(features, done, k=self.config.k, kernel=self.config.kernel, cluster=self.config.cluster)
+        return self.scale_reward(self.measure_distances(now, later) / visits[1:].sqrt(), ~done)
 
 
-def count_visits(states: Tensor, done: Tensor, *, k: int, kernel: float) -> Tensor:
-    """Return the episodic pseudo-count N [T + 1, E] of `states` [T + 1, E, S].
+def count_visits(features: PixelFeatures, done: Tensor, *, k: int, kernel: float, cluster: float) -> Tensor:
+    """Return the episodic pseudo-count N [T + 1, E] of features [T + 1, E, ...] (Badia et al., 2020).
 
-    N is 1 plus the kernel values of the k nearest earlier states of the episode. A neighbor at squared distance d
-    counts ε / (d / mean + ε), with the mean over all neighbors: 1 for an equal state, almost 0 at the mean distance.
-    `done` [T, E] marks the steps that ended an episode. States of earlier rollouts are not counted.
+    N is 1 plus the kernel values of the k nearest earlier states of the episode. A neighbor at squared distance d, in
+    units of the mean over all neighbors, counts ε / (max(d - ξ, 0) + ε): 1 for an equal state, almost 0 at the mean
+    distance. Distances are over the views that both states have. `done` [T, E] marks the steps that ended an episode.
+    States of earlier rollouts are not counted.
     """
     episode = torch.cat([torch.zeros_like(done[:1]), done]).long().cumsum(0).T  # [E, T + 1]
-    points = states.transpose(0, 1)  # [E, T + 1, S]
+    num_views = features.mask.shape[-1]
+    points = features.state.unflatten(-1, (num_views, -1)).permute(1, 2, 0, 3)  # [E, V, T + 1, P]
+    masks = features.mask.permute(1, 2, 0)  # [E, V, T + 1]
     # One environment at a time: together, their distances would take more memory than the frames.
-    nearest = torch.stack([_find_nearest_earlier(*rows, k=k) for rows in zip(points, episode, strict=True)])
+    nearest = torch.stack([_find_nearest_earlier(*rows, k=k) for rows in zip(points, masks, episode, strict=True)])
     finite = nearest.isfinite()
     mean = torch.where(finite, nearest, 0.0).sum() / finite.sum().clamp(min=1)
-    similarity = torch.where(finite, kernel / (nearest / mean.clamp(min=1e-12) + kernel), 0.0)
-    return 1 + similarity.sum(2).T
+    excess = (nearest / mean.clamp(min=1e-12) - cluster).clamp(min=0)
+    return 1 + torch.where(finite, kernel / (excess + kernel), 0.0).sum(2).T
 
 
-def _find_nearest_earlier(points: Tensor, episode: Tensor, *, k: int) -> Tensor:
-    """Return the squared distances [T + 1, k] of `points` [T + 1, S] to the nearest earlier ones of their episode."""
-    order = torch.arange(len(points), device=points.device)
+def _find_nearest_earlier(points: Tensor, mask: Tensor, episode: Tensor, *, k: int) -> Tensor:
+    """Return the squared distances [N, k] of `points` [V, N, P] to the nearest earlier ones of their episode."""
+    order = torch.arange(len(episode), device=points.device)
     is_earlier = (episode == episode.unsqueeze(1)) & (order < order.unsqueeze(1))  # [now, earlier]
-    squared = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").square()
-    return squared.masked_fill(~is_earlier, torch.inf).topk(min(k, len(points)), largest=False).values
+    squared = measure_all_pairs(points, mask).square()
+    return squared.masked_fill(~is_earlier, torch.inf).topk(min(k, len(episode)), largest=False).values
 
 
 @register_bonus("ride", RIDEConfig, data=("rollout",))

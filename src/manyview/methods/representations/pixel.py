@@ -78,10 +78,19 @@ class PixelEncoder(nn.Module):
         self.apply(init_orthogonal)
 
     def encode(self, views: Tensor, mask: Tensor | None = None) -> PixelFeatures:
-        if mask is None:
-            mask = torch.ones(views.shape[:2], dtype=torch.bool, device=views.device)
+        return self.project(self.convolve(views), mask)
+
+    def convolve(self, views: Tensor) -> Tensor:
+        """Return the flat outputs [B, V, D] of the convolutions for `views` [B, V, C, H, W] uint8."""
         pixels = normalize_images(views.flatten(0, 1), self.absent_token.dtype)
-        latent = self.head(self.trunk(pixels)).float().unflatten(0, mask.shape)
+        convolved: Tensor = self.trunk(pixels).unflatten(0, views.shape[:2])
+        return convolved
+
+    def project(self, convolved: Tensor, mask: Tensor | None = None) -> PixelFeatures:
+        """Return the features of outputs [B, V, D] of the convolutions."""
+        if mask is None:
+            mask = torch.ones(convolved.shape[:2], dtype=torch.bool, device=convolved.device)
+        latent = self.head(convolved.flatten(0, 1)).float().unflatten(0, mask.shape)
         return PixelFeatures(torch.where(mask.unsqueeze(-1), latent, self.absent_token).flatten(1), mask)
 
     def compute_loss(

@@ -5,6 +5,18 @@ import torch
 
 from manyview.methods.bonuses.re3 import RE3, RE3Config, RE3Features
 from manyview.nn.normalization import CumulativeMoments
+from manyview.nn.trunks import make_trunk
+
+
+def test_the_embedding_starts_as_torch_initializes_it() -> None:
+    torch.manual_seed(0)
+    re3 = RE3(1, (3, 24, 24), RE3Config(trunk="tiny"))
+    torch.manual_seed(0)
+    trunk, flat_dim = make_trunk((3, 24, 24), "tiny")
+    linear = torch.nn.Linear(flat_dim, re3.config.latent_dim)
+    bare = [*trunk.parameters(), *linear.parameters()]
+    assert all(map(torch.equal, re3.parameters(), bare))
+    assert all(parameter.abs().sum() > 0 for parameter in bare)  # biases too
 
 
 def test_rollouts_apart_are_searched_among_their_own() -> None:

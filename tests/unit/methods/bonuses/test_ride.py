@@ -8,34 +8,42 @@ import torch
 from manyview.data import Minibatch
 from manyview.methods import RIDE, RIDEConfig
 from manyview.methods.bonuses.ride import count_visits
+from manyview.methods.representations.pixel import PixelFeatures
 from manyview.nn.optim import NonFiniteError
 
 IMAGE = (1, 20, 20)
 
 
+def make_features(states: torch.Tensor, mask: torch.Tensor | None = None) -> PixelFeatures:
+    """Return features of states [T + 1, E, V * P], by default of a single view."""
+    return PixelFeatures(states, torch.ones(*states.shape[:2], 1, dtype=torch.bool) if mask is None else mask)
+
+
 def test_visits_of_the_same_state_are_counted_exactly() -> None:
     places = torch.tensor([0, 1, 0, 0, 2, 1, 0])
     states = torch.eye(3)[places].unsqueeze(1) * 5  # one environment
-    visits = count_visits(states, torch.zeros(6, 1, dtype=torch.bool), k=10, kernel=1e-3)
+    visits = count_visits(make_features(states), torch.zeros(6, 1, dtype=torch.bool), k=10, kernel=1e-3, cluster=0.0)
     assert torch.allclose(visits.squeeze(1), torch.tensor([1, 1, 2, 3, 1, 2, 4.0]), atol=0.02)
 
 
 def test_another_episode_begins_to_count_anew() -> None:
     states = torch.ones(6, 1, 4)
     ended = torch.tensor([0, 1, 0, 0, 0]).bool().unsqueeze(1)  # the step from the second state to the third
-    visits = count_visits(states, ended, k=10, kernel=1e-3)
+    visits = count_visits(make_features(states), ended, k=10, kernel=1e-3, cluster=0.0)
     assert visits.squeeze(1).tolist() == [1, 2, 1, 2, 3, 4]
 
 
 def test_no_more_than_k_neighbours_count() -> None:
-    visits = count_visits(torch.ones(9, 2, 4), torch.zeros(8, 2, dtype=torch.bool), k=3, kernel=1e-3)
+    visits = count_visits(
+        make_features(torch.ones(9, 2, 4)), torch.zeros(8, 2, dtype=torch.bool), k=3, kernel=1e-3, cluster=0.0
+    )
     assert visits[:, 1].tolist() == [1, 2, 3, 4, 4, 4, 4, 4, 4]
 
 
 def test_the_bonus_is_the_change_over_the_root_of_the_visits() -> None:
     ride = RIDE(1, IMAGE, 2, RIDEConfig(latent_dim=4, trunk="tiny"))
     path = torch.tensor([0.0, 3.0, 0.0, 3.0, 3.0, 9.0])  # the start, then what five steps led to
-    embedding = path.view(6, 1, 1).expand(6, 1, 4) / 2  # a change of 3 has length 3
+    embedding = make_features(path.view(6, 1, 1).expand(6, 1, 4) / 2)  # a change of 3 has length 3
     ended = torch.zeros(5, 1, dtype=torch.bool)
     found = ride.compute_reward(embedding, ended).squeeze(1)
     expected = torch.tensor([3.0, 3 / 2**0.5, 3 / 2**0.5, 0.0, 6.0])  # the second step leads back to the start
@@ -71,7 +79,7 @@ def test_its_models_learn_what_an_action_does() -> None:
 
 def test_a_centred_bonus_has_no_mean_and_the_step_that_ends_an_episode_pays_it() -> None:
     ride = RIDE(1, (3, 24, 24), 4, RIDEConfig(trunk="tiny", reward_scale="centered"))
-    embedding = torch.randn(41, 8, 6, generator=torch.Generator().manual_seed(0))
+    embedding = make_features(torch.randn(41, 8, 6, generator=torch.Generator().manual_seed(0)))
     ended = torch.zeros(40, 8, dtype=torch.bool)
     ended[7, 3] = True
     reward = ride.compute_reward(embedding, ended)
@@ -134,9 +142,15 @@ def test_a_step_that_is_not_finite_is_not_taken() -> None:
 
 
 def test_visits_are_measured_by_the_neighbours_that_were_found() -> None:
-    """Two states at distance 2 and 1: each counts by its square over the mean of both, 4 + 1 + 1 over 3."""
-    visits = count_visits(torch.tensor([0.0, 2.0, 1.0]).view(3, 1, 1), torch.zeros(2, 1).bool(), k=2, kernel=0.5)
-    expected = [1, 1 + 0.5 / (2 + 0.5), 1 + 2 * 0.5 / (0.5 + 0.5)]
+    """Two states at distance 2 and 1: each counts by its square over the mean, 2, beyond the cluster."""
+    visits = count_visits(
+        make_features(torch.tensor([0.0, 2.0, 1.0]).view(3, 1, 1)),
+        torch.zeros(2, 1).bool(),
+        k=2,
+        kernel=0.5,
+        cluster=0.25,
+    )
+    expected = [1, 1 + 0.5 / (1.75 + 0.5), 1 + 2 * 0.5 / (0.25 + 0.5)]
     assert visits.squeeze(1).tolist() == pytest.approx(expected)
 
 
@@ -147,3 +161,32 @@ def test_its_models_stay_float32_where_the_encoder_computes_in_less() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ride.update(drawn())
     assert kinds == [torch.float32, torch.float32]
+
+
+def test_noisy_visits_of_a_cluster_count_as_visits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    states = torch.cat([torch.zeros(6, 8), 3 * torch.randn(30, 8, generator=generator)])
+    states += 0.02 * torch.randn(36, 8, generator=generator)
+    done = torch.zeros(35, 1, dtype=torch.bool)
+    features = make_features(states.unsqueeze(1))
+    alone, clustered = (
+        count_visits(features, done, k=10, kernel=1e-4, cluster=cluster)[5].item() for cluster in (0.0, 0.008)
+    )
+    assert clustered == pytest.approx(6, abs=0.01)
+    assert alone < 5
+
+
+def test_a_camera_that_fails_for_a_step_is_no_impact() -> None:
+    ride = RIDE(2, IMAGE, 2, RIDEConfig(latent_dim=4, trunk="tiny"))
+    torch.nn.init.ones_(ride.encoder.absent_token)
+    image = torch.randint(256, (1, 2, *IMAGE), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    mask = torch.tensor([[True, True], [True, False], [True, True]])
+    features = ride.encode(image.expand(3, -1, -1, -1, -1), mask)
+    steps = PixelFeatures(features.state.unsqueeze(1), features.mask.unsqueeze(1))
+    assert ride.compute_reward(steps, torch.zeros(2, 1, dtype=torch.bool)).tolist() == [[0.0], [0.0]]
+
+
+def test_an_action_beyond_its_bounds_counts_as_the_one_that_was_taken() -> None:
+    data = drawn()
+    beyond, bound = (data._replace(action=torch.full_like(data.action, action)) for action in (3.0, 1.0))
+    assert ride_of().update(beyond) == ride_of().update(bound)
