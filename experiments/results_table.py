@@ -1,6 +1,7 @@
 """Print the tables of docs/research from the tables of the studies and the published results beside them.
 
 python -m experiments.results_table base              # SAC on one core
+python -m experiments.results_table bonus             # SAC from images, with a bonus of the cameras
 python -m experiments.results_table privileged        # SAC on the state, with a bonus of the cameras
 python -m experiments.results_table dmc               # earlier, on control tasks; diagnostics: of its runs with MEM
 python -m experiments.results_table dmc_ablation      # one change of MEM at a time, on Ball in Cup
@@ -278,6 +279,7 @@ def list_game_trials() -> Lines:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Lines]]] = {
     "base": (SCORES_HEAD, partial(list_scores, "base")),
+    "bonus": (SCORES_HEAD, partial(list_scores, "bonus")),
     privileged.STUDY: (SCORES_HEAD, partial(list_scores, privileged.STUDY, ("", privileged.TEMPERATURE))),
     "dmc": (HEAD, list_control),
     "diagnostics": (DIAGNOSTICS_HEAD, list_diagnostics),

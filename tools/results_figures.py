@@ -1,9 +1,11 @@
 """Draw the figures of docs/research from the tables of the studies.
 
-python -m tools.results_figures   # one_core, privileged, coverage, control, games, deep_sea.png in docs/images; seconds
+    python -m tools.results_figures
+
+It writes one_core, bonus, privileged, coverage, control, games and deep_sea.png in docs/images, in seconds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from experiments.deep_sea import METHODS, SEEDS, read_attempts
 from experiments.tables import RESULTS, TableRun, read_runs, read_settings
 from manyview.report.curves import Curve, group_curves
 from manyview.report.plotting import COLORS, draw_curves
-from manyview.report.published_results import read_published_results
+from manyview.report.published_results import PublishedResult, read_published_results
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 DEEP_SEA_PANELS = {"DrQ-v2": "", "PPO": "ppo "}
@@ -37,16 +39,11 @@ def make_curves(runs: Iterable[TableRun], metric: str) -> list[Curve]:
     ]
 
 
-def draw_one_core() -> None:
-    published = read_published_results(RESULTS / "published.json")
-    final = [run for run in read_runs("base") if not run.variant]
-    groups = group_curves(make_curves(final, "return"))
-    draw_curves(IMAGES / "one_core.png", groups, unit="frames", published=published)
-
-
-def draw_privileged() -> None:
-    final = [run for run in read_runs("privileged") if not run.variant]
-    draw_curves(IMAGES / "privileged.png", group_curves(make_curves(final, "return")), unit="frames")
+def draw_returns(study: str, image: str, published: Sequence[PublishedResult] = ()) -> None:
+    """Draw the evaluations of a study's runs without a variant, as far as they exist."""
+    runs = [run for run in read_runs(study) if not run.variant]
+    groups = group_curves(make_curves(runs, "return"))
+    draw_curves(IMAGES / image, groups, unit="frames", published=published)
 
 
 def draw_coverage() -> None:
@@ -118,8 +115,10 @@ def _prefix(method: str) -> str:
 
 
 def main() -> None:
-    draw_one_core()
-    draw_privileged()
+    published = read_published_results(RESULTS / "published.json")
+    draw_returns("base", "one_core.png", published)
+    draw_returns("bonus", "bonus.png", published)
+    draw_returns("privileged", "privileged.png")  # published policies see images
     draw_coverage()
     draw_control()
     draw_games()
