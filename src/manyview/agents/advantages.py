@@ -60,7 +60,7 @@ class EpisodeReturns(nn.Module):
 class RewardNormalizer(nn.Module):
     """Division of rewards by the running standard deviation of the discounted returns.
 
-    PAPER: D33. The discount is 0.99 as in the code of baselines, whatever that of the agent.
+    PAPER: D33. The discount is 0.99 as in OpenAI Baselines, whatever that of the agent.
     """
 
     returns: Tensor
