@@ -2,10 +2,12 @@
 
     python -m tools.results_figures
 
-It writes one_core, bonus, privileged, coverage, control, games and deep_sea.png in docs/images, in seconds.
+It writes one_core, bonus, privileged, coverage, coverage_films, control, games and deep_sea.png in docs/images, in
+seconds.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ from manyview.report.published_results import PublishedResult, read_published_re
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 DEEP_SEA_PANELS = {"DrQ-v2": "", "PPO": "ppo "}
 """Title and prefix of the variants."""
+COVERAGE_SEED = 2
+"""Seed of the maps and films of coverage."""
 
 
 def make_curves(runs: Iterable[TableRun], metric: str) -> list[Curve]:
@@ -47,11 +51,11 @@ def draw_returns(study: str, image: str, published: Sequence[PublishedResult] = 
 
 
 def draw_coverage() -> None:
-    """Draw how often seed 1 of each arm has visited the cells of each task's grid, as far as it exists."""
+    """Draw how often one run of each arm has visited the cells of each task's grid, as far as it exists."""
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    runs = {(run.task, run.variant, run.method): run for run in read_runs(coverage.STUDY) if run.seed == 1}
+    runs = {(run.task, run.variant, run.method): run for run in read_runs(coverage.STUDY) if run.seed == COVERAGE_SEED}
     tasks = [task for task in coverage.SPACES if any(key[0] == task for key in runs)]
     figure = Figure(figsize=(2.3 * len(coverage.ARMS), 2.6 * len(tasks)), layout="constrained")
     panels = figure.subplots(len(tasks), len(coverage.ARMS), sharex="row", sharey="row", squeeze=False)
@@ -74,6 +78,24 @@ def draw_coverage() -> None:
         row[0].set_ylabel(vertical[0])
     figure.colorbar(image, ax=panels, label="visits")
     figure.savefig(IMAGES / "coverage.png", dpi=100)
+
+
+def draw_films() -> None:
+    """Draw the last steps of the same runs as their first camera sees them, a row for each, as far as they exist."""
+    from matplotlib.figure import Figure
+
+    runs = {(run.task, run.variant, run.method) for run in read_runs(coverage.STUDY) if run.seed == COVERAGE_SEED}
+    films = []
+    for task, (title, arm) in product(coverage.SPACES, coverage.ARMS.items()):
+        if (task, *arm) in runs:
+            with np.load(coverage.get_map_path(task, *arm, COVERAGE_SEED)) as file:
+                films.append((f"{task.removeprefix('dmc/')}\n{title}", np.concatenate(file["film"], axis=1)))
+    figure = Figure(figsize=(9.6, 0.62 * len(films)), layout="constrained")
+    for axes, (title, film) in zip(figure.subplots(len(films), squeeze=False)[:, 0], films, strict=True):
+        axes.imshow(film)
+        axes.set(xticks=[], yticks=[])
+        axes.set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
+    figure.savefig(IMAGES / "coverage_films.png", dpi=100)
 
 
 def draw_control() -> None:
@@ -120,6 +142,7 @@ def main() -> None:
     draw_returns("bonus", "bonus.png", published)
     draw_returns("privileged", "privileged.png")  # published policies see images
     draw_coverage()
+    draw_films()
     draw_control()
     draw_games()
     draw_deep_sea()

@@ -19,6 +19,8 @@ NUM_BINS, NUM_PARTS = 60, 10
 NUM_STATES, K = 600, 3
 """States of the k-NN entropy, and its neighbor."""
 MIN_DISTANCE = 1e-6
+FILM_FRAMES, FILM_STRIDE = 15, 2
+"""Images of a film, and agent steps between two."""
 STATES_FILE = "states.npz"
 NONE = "unrewarded_sac+no_images"
 ARMS = {"random actions": ("random", NONE), "no bonus": ("", NONE)} | {
@@ -90,7 +92,7 @@ def count_visits(states: Array, space: Space) -> NDArray[np.int64]:
 
 
 def get_map_path(task: str, variant: str, method: str, seed: int) -> Path:
-    """Return the file with the visits of each cell of a run, which the figure shows."""
+    """Return the file with the visits of each cell of a run and its film, which the figures show."""
     return RESULTS / STUDY / "maps" / f"{task.replace('/', '-')}_{variant or method}_seed{seed}.npz"
 
 

@@ -7,9 +7,20 @@ import pytest
 import torch
 
 from experiments.bonus.controls import UnrewardedSAC, UnrewardedSACConfig, register_controls
-from experiments.coverage import NUM_BINS, SPACES, compute_log_distance, count_visits, measure_states
-from experiments.coverage.training import train
+from experiments.coverage import (
+    FILM_FRAMES,
+    FILM_STRIDE,
+    NUM_BINS,
+    SPACES,
+    compute_log_distance,
+    count_visits,
+    measure_states,
+)
+from experiments.coverage.training import cut_film, train
 from manyview.config.overrides import to_plain
+from manyview.data import ReplayBuffer
+from manyview.envs import MASK, View
+from manyview.envs.views import Observation
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 from manyview.scale.sweep import read_sweep
 from tests.support.batches import SHAPE
@@ -71,6 +82,21 @@ def test_the_untrained_encoder_has_the_settings_of_mem() -> None:
     assert {bonus["beta0"] for name, bonus in bonuses.items() if name != "none"} == {1.8}
 
 
+def test_a_film_shows_the_newest_steps_of_the_first_camera_in_order() -> None:
+    cameras = [View("front", 4, 4), View("side", 4, 4)]
+    replay = ReplayBuffer(cameras, action_shape=(1,), capacity=40, frame_stack=2)
+    for step in range(60):  # the ring wraps
+        front, side = np.full((4, 4, 3), step, np.uint8), np.zeros((4, 4, 3), np.uint8)
+        observation: Observation = {"front": front, "side": side, MASK: np.ones(2, np.int8)}
+        if step == 0:
+            replay.start_episode(observation)
+        else:
+            replay.add(np.zeros(1, np.float32), 0.0, False, observation)
+    film = cut_film(replay)
+    assert film.shape == (FILM_FRAMES, 4, 4, 3)
+    assert film[:, 0, 0, 0].tolist() == [59 - FILM_STRIDE * back for back in range(FILM_FRAMES)][::-1]
+
+
 @pytest.mark.simulator
 def test_a_run_leaves_the_states_that_it_visited(tmp_path: Path) -> None:
     register_controls()
@@ -81,8 +107,11 @@ def test_a_run_leaves_the_states_that_it_visited(tmp_path: Path) -> None:
     run = next(run for run in read_sweep(tmp_path / "sweep.toml").plan_runs() if run.config.bonus_name == "mem")
     assert run.config.task == "dmc/pendulum_swingup"
     train(run)
-    states = np.load(run.run_dir / "states.npz")["states"]
+    with np.load(run.run_dir / "states.npz") as file:
+        states, film = file["states"], file["film"]
     assert states.shape == (41, 3)  # before each of 40 steps, and after the last
+    assert film.shape == (FILM_FRAMES, 32, 32, 3)
+    assert len(np.unique(film, axis=0)) > 1  # the pole moves
     np.testing.assert_allclose((states[:, :2] ** 2).sum(1), 1, rtol=1e-5)
     train(run)  # a finished run is left alone
     (run.run_dir / "states.npz").unlink()  # killed before it was written
