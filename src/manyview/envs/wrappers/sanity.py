@@ -24,9 +24,9 @@ WARN_AFTER_STEPS = 20
 At the very first reset the warning is immediate.
 """
 FROZEN_AFTER_STEPS = 50
-"""Agent steps for which a view may be constant while another changes. A robot may stand still for a while."""
-FLAT_TOLERANCE = 4
-"""Gray levels of noise in the image of a covered camera."""
+"""Agent steps for which a view may be constant while another moves. A robot may stand still for a while."""
+NOISE_LEVELS = 4
+"""Gray levels of noise, in the image of a covered camera and between two images of a still scene."""
 SWAP_RATIO = 0.4
 """Maximum ratio of the distance to another view's earlier resets to the distance to the view's own, for a swap.
 
@@ -87,7 +87,7 @@ class SanityCheck(ViewWrapper):
         self._duplicate_views = {pair: Anomaly() for pair in combinations(names, 2)}
         self._frozen_views = {name: Anomaly() for name in names}
         self._still_steps = dict.fromkeys(names, 0)
-        """Steps for which a view has been constant while another one changed."""
+        """Steps for which a view has been constant while another one moved."""
         self._suspects: set[str] = set()
         """Views that were equal at two consecutive checks."""
         self._reported_frozen_images: dict[str, bytes] = {}
@@ -140,7 +140,7 @@ class SanityCheck(ViewWrapper):
                 anomaly.clear()
             elif anomaly.track(self._time) >= self._warn_after_steps and anomaly.should_warn():
                 color = tuple(images[name][0, 0].tolist())
-                symptom = "is black" if max(color) <= FLAT_TOLERANCE else f"shows only the color {color}"
+                symptom = "is black" if max(color) <= NOISE_LEVELS else f"shows only the color {color}"
                 remedy = "Check the lens cap, cable and light, or remove the view."
                 self._warn(f"view {name!r} {symptom}", anomaly.since, remedy)
 
@@ -160,16 +160,22 @@ class SanityCheck(ViewWrapper):
                 self._warn(symptom, anomaly.since, remedy)
 
     def _detect_frozen(self, image_bytes: dict[str, bytes], flat: set[str]) -> None:
-        moving = {name for name, image in image_bytes.items() if image != self._last_images.get(name, image)}
+        changed = {name for name, image in image_bytes.items() if image != self._last_images.get(name, image)}
+        # Only compared by pixel if another view has not changed.
+        moving = {
+            name
+            for name in changed
+            if changed != image_bytes.keys() and not is_noise(image_bytes[name], self._last_images[name])
+        }
         for name, anomaly in self._frozen_views.items():
-            if name in moving or name in flat or name not in image_bytes or name not in self._last_images:
+            if name in changed or name in flat or name not in image_bytes or name not in self._last_images:
                 anomaly.clear()
                 self._still_steps[name] = 0
                 self._suspects.discard(name)
                 continue
             anomaly.track(self._last_check)
             self._suspects.add(name)
-            # If no view changes, a frozen camera cannot be distinguished from a static scene.
+            # If no view moves, a frozen camera cannot be distinguished from a static scene.
             self._still_steps[name] += CHECK_INTERVAL_STEPS if moving else 0
             if self._still_steps[name] >= FROZEN_AFTER_STEPS and image_bytes[name] != self._reported_frozen_images.get(
                 name
@@ -240,10 +246,16 @@ class SanityCheck(ViewWrapper):
 def is_flat(image: Image) -> bool:
     """Return whether an image [H, W, C] has one color, up to noise."""
     subset = image[::4, ::4, 0]  # few pixels of one channel suffice for most images
-    if int(subset.max()) - int(subset.min()) > FLAT_TOLERANCE:
+    if int(subset.max()) - int(subset.min()) > NOISE_LEVELS:
         return False
     lowest, highest = image.min((0, 1)), image.max((0, 1))
-    return int((highest - lowest).max()) <= FLAT_TOLERANCE
+    return int((highest - lowest).max()) <= NOISE_LEVELS
+
+
+def is_noise(image: bytes, other: bytes) -> bool:
+    """Return whether two images of one shape differ by no more than noise."""
+    levels, other_levels = (np.frombuffer(part, np.uint8).astype(np.int16) for part in (image, other))
+    return int(np.abs(levels - other_levels).max()) <= NOISE_LEVELS
 
 
 def subsample(image: Image) -> NDArray[np.int16]:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from manyview.envs import Fault, MultiViewEnv, SanityCheck, View, ViewWarning, list_tasks, make, wrap
 from manyview.envs.views import Image, Observation
-from manyview.envs.wrappers.sanity import FROZEN_AFTER_STEPS, WARN_AFTER_STEPS
+from manyview.envs.wrappers.sanity import CHECK_INTERVAL_STEPS, FROZEN_AFTER_STEPS, WARN_AFTER_STEPS
 
 Draw = Callable[[int, int], dict[str, Image | None]]  # by episode and step
 
@@ -154,6 +154,17 @@ def test_a_frozen_view_is_named_once_the_others_have_moved_for_long() -> None:
 def test_when_everything_stands_still_nothing_is_frozen() -> None:
     still = {name: noisy(name) for name in ("side", "back")}
     assert said(lambda *_: dict(still)) == []
+
+
+def test_a_single_gray_level_of_another_view_is_no_motion() -> None:
+    """The ball lies in the cup, and the policy holds it nearly still."""
+
+    def draw(episode: int, step: int) -> dict[str, Image | None]:  # noqa: ARG001
+        flickering = SCENES["back"].copy()
+        flickering[3, 4, 0] = 100 + step // CHECK_INTERVAL_STEPS % 2
+        return {"side": SCENES["side"], "back": flickering}
+
+    assert said(draw) == []
 
 
 def test_a_view_may_stand_still_for_a_while() -> None:
