@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.run_comparison import compare_runs
 from manyview.training import RunDir
-from tests.support.processes import ending
+from tests.support.processes import kill_on_exit
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "plugin"
 TRAIN = [
@@ -55,7 +55,7 @@ def start(arguments: list[str], site: Path | None) -> "subprocess.Popen[bytes]":
 
 
 def run(*arguments: str, site: Path | None) -> tuple[int, str, str]:
-    with start([*arguments], site) as process, ending(process):
+    with start([*arguments], site) as process, kill_on_exit(process):
         out, err = process.communicate(timeout=300)
     return process.returncode, out.decode(), err.decode()
 
@@ -75,7 +75,7 @@ def whole(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_killed_run_of_the_package_resumes_bit_for_bit(site: Path, whole: Path, tmp_path: Path) -> None:
     killed = RunDir(tmp_path / "killed")
-    with start(["-m", "manyview", *TRAIN, str(killed.path)], site) as process, ending(process):
+    with start(["-m", "manyview", *TRAIN, str(killed.path)], site) as process, kill_on_exit(process):
         deadline = monotonic() + 200
         while not list(killed.checkpoints_dir.glob("*")) and monotonic() < deadline:
             sleep(0.02)

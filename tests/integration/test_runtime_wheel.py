@@ -15,7 +15,7 @@ from manyview.deploy.export import export_policy
 from manyview.deploy.export_check import list_view_subsets
 from manyview.training import RunDir, run
 from tests.support.robots import train_robot
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "packages" / "manyview-runtime"
@@ -64,7 +64,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(name: str, path: Path) -> Path:
     if name == "robot":
         return train_robot(path)
-    run(short_run("sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}), RunDir(path))
+    run(make_short_config("sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}), RunDir(path))
     return path
 
 

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.policy import PolicyTimes
 from quality.plugin import Figure
-from tests.support.attempts import least
+from tests.support.timing import measure_minimum
 
 BAR = 1.2
 
@@ -29,4 +29,4 @@ def test_an_action_takes_little_longer_than_the_bare_forward_pass(way: str, time
         taken = times.measure(rounds=20)
         return taken[way] / taken["bare"]
 
-    figure(least(measure, enough=BAR), way)
+    figure(measure_minimum(measure, stop_at=BAR), way)

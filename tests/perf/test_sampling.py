@@ -7,13 +7,13 @@ import pytest
 
 from benchmarks.sampling import time_against_size, time_against_take, time_shift
 from quality.plugin import Figure
-from tests.support.attempts import least
+from tests.support.timing import measure_minimum
 
 ATTEMPTS = 5
 
 
 def least_ratio(measure: Callable[[], tuple[float, float]], *, enough: float) -> float:
-    return least(lambda: truediv(*measure()), enough=enough, attempts=ATTEMPTS)
+    return measure_minimum(lambda: truediv(*measure()), stop_at=enough, attempts=ATTEMPTS)
 
 
 @pytest.mark.timing

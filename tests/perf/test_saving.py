@@ -7,7 +7,7 @@ import pytest
 from benchmarks.saving import compute_log_kb_per_step, measure_waits, record_replay
 from quality.plugin import Figure
 from quality.rows import ROWS
-from tests.support.attempts import least
+from tests.support.timing import measure_minimum
 
 STEPS = 256
 
@@ -25,4 +25,4 @@ def test_a_step_in_the_log_is_small(task: str, figure: Figure) -> None:
 @pytest.mark.quality("P11")
 def test_the_learner_hardly_waits_for_a_checkpoint(figure: Figure) -> None:
     bar = ROWS["P11"].bars["s"].value
-    figure(least(lambda: median(measure_waits(steps=10_000, saves=5, image_size=84)), enough=bar), "s")
+    figure(measure_minimum(lambda: median(measure_waits(steps=10_000, saves=5, image_size=84)), stop_at=bar), "s")

@@ -9,7 +9,7 @@ from benchmarks.small_update import BareSAC, Update
 from benchmarks.update import measure_ratio
 from manyview.nn.trunks import Trunk
 from quality.plugin import Figure
-from tests.support.attempts import least
+from tests.support.timing import measure_minimum
 
 
 @pytest.fixture
@@ -29,4 +29,4 @@ def test_an_update_at_24_pixels_costs_little_more_than_its_networks(figure: Figu
     """With the trunk for images of 16 to 32 pixels. `BareSAC` says what the other side leaves out."""
     trunk: Trunk = "area"
     update = Update("sac+mem", pixels=24, batch_size=256, views=3, trunk=trunk)
-    figure(least(lambda: measure_ratio(update, BareSAC(update), rounds=7), enough=1.25))
+    figure(measure_minimum(lambda: measure_ratio(update, BareSAC(update), rounds=7), stop_at=1.25))

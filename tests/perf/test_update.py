@@ -12,7 +12,7 @@ import torch
 from benchmarks.update import PlainUpdate, count_gigaflops, measure_ratio
 from manyview.training.update_benchmark import BareNetworks, MEMUpdate, time_alternating
 from quality.plugin import Figure
-from tests.support.attempts import ATTEMPTS, least
+from tests.support.timing import MAX_ATTEMPTS, measure_minimum
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(fig
     """`BareNetworks` says what the other side does and what it leaves out."""
     update = MEMUpdate(views=3, batch=128)
     bare = BareNetworks(update)
-    figure(least(lambda: measure_ratio(update, bare, rounds=5), enough=1.08))
+    figure(measure_minimum(lambda: measure_ratio(update, bare, rounds=5), stop_at=1.08))
 
 
 @pytest.mark.quality("P3")
@@ -48,7 +48,7 @@ def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(fig
 def test_views_cost_in_proportion(figure: Figure) -> None:
     counts = [1, 2, 3, 4, 6]
     updates = [MEMUpdate(views=n, batch=32) for n in counts]
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         seconds = time_alternating(*updates, rounds=4, clock=time.process_time)
         straightness = float(np.corrcoef(counts, seconds)[0, 1] ** 2)
         if straightness >= 0.99:
@@ -64,7 +64,7 @@ def test_views_cost_in_proportion(figure: Figure) -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_with_one_view_mem_costs_little_more_than_plain_drqv2(figure: Figure) -> None:
     mem, plain = MEMUpdate(views=1, batch=256), PlainUpdate(views=1, batch=256)
-    figure(least(lambda: measure_ratio(mem, plain, rounds=5), enough=1.04))
+    figure(measure_minimum(lambda: measure_ratio(mem, plain, rounds=5), stop_at=1.04))
 
 
 @pytest.mark.quality("P5")

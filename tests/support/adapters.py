@@ -1,4 +1,4 @@
-"""Observations for the adapters, and the library's own bonus for the same states."""
+"""Inputs of the framework adapters, and the library's bonus of the same inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +14,9 @@ from manyview.data.rollout_buffer import RolloutBuffer
 from manyview.mem import MEM, MEMConfig
 from manyview.methods import MEMBonus, MEMBonusConfig
 
-VIEWS, IMAGE = ("column", "row"), (1, 20, 20)
+VIEW_NAMES, IMAGE_SHAPE = ("column", "row"), (1, 20, 20)
 TOLERANCE = 1e-6
-"""The library and the adapters agree to this."""
+"""Absolute tolerance between bonuses of the library and of the adapters."""
 
 BONUSES: dict[str, dict[str, Any]] = {
     "marginal": {},
@@ -29,51 +29,52 @@ BONUSES: dict[str, dict[str, Any]] = {
 }
 
 
-def small_config(**changes: Any) -> MEMConfig:
+def make_mem_config(**changes: Any) -> MEMConfig:
+    """Return settings of a small MEM model, with changes."""
     return MEMConfig(trunk="tiny", latent_dim=8, **changes)
 
 
 def make_images(*shape: int, seed: int = 0) -> dict[str, NDArray[np.uint8]]:
-    """Random images [*shape, C, H, W] by view."""
+    """Return random images [*shape, C, H, W] by view."""
     rng = np.random.default_rng(seed)
-    return {name: rng.integers(256, size=(*shape, *IMAGE), dtype=np.uint8) for name in VIEWS}
+    return {name: rng.integers(256, size=(*shape, *IMAGE_SHAPE), dtype=np.uint8) for name in VIEW_NAMES}
 
 
-def stack_images(images: dict[str, NDArray[np.uint8]], names: Sequence[str] = VIEWS) -> Tensor:
-    """Images [..., C, H, W] by view as [..., V, C, H, W]."""
+def stack_images(images: dict[str, NDArray[np.uint8]], names: Sequence[str] = VIEW_NAMES) -> Tensor:
+    """Stack images [..., C, H, W] by view to [..., V, C, H, W]."""
     return torch.stack([torch.as_tensor(images[name]) for name in names], dim=-4)
 
 
 def make_library_bonus(mem: MEM, **changes: Any) -> MEMBonus:
-    """The library's bonus on the encoder of `mem`, with scales and a bank of its own."""
+    """Return the library's bonus on the encoder of `mem`, with a new feature bank."""
     return MEMBonus(mem, MEMBonusConfig(**changes))
 
 
-def reward_batch(bonus: MEMBonus, views: Tensor, mask: Tensor, indices: Tensor) -> Tensor:
-    """r̂ [B] as the library's agents compute it for a replay batch."""
-    rows = len(views)
+def compute_bonuses(bonus: MEMBonus, views: Tensor, mask: Tensor, indices: Tensor) -> Tensor:
+    """Return r̂ [B] as the library's agents compute it for a replay batch."""
+    batch_size = len(views)
     batch = Batch(
         views=views,
         mask=mask,
-        action=torch.zeros(rows, 1),
-        reward_ext=torch.zeros(rows),
-        discount=torch.ones(rows),
+        action=torch.zeros(batch_size, 1),
+        reward_ext=torch.zeros(batch_size),
+        discount=torch.ones(batch_size),
         next_views=views,
         next_mask=mask,
         indices=indices,
         next_indices=indices + 1,
     )
     with torch.no_grad():
-        return bonus.compute(batch, bonus.encode(views, mask), torch.zeros(rows))
+        return bonus.compute(batch, bonus.encode(views, mask), torch.zeros(batch_size))
 
 
 def make_rollout(views: Tensor, mask: Tensor) -> RolloutBuffer:
-    """The library's rollout of observations [T + 1, E, V, C, H, W], without rewards."""
+    """Return a rollout buffer with observations [T + 1, E, V, C, H, W], no rewards."""
     steps, envs, num_views = len(views) - 1, *views.shape[1:3]
     rollout = RolloutBuffer(
         num_steps=steps,
         num_envs=envs,
-        image_shape=IMAGE,
+        image_shape=IMAGE_SHAPE,
         num_cameras=num_views,
         action_shape=(),
         action_dtype=torch.int64,

@@ -1,4 +1,4 @@
-"""Checkpoints of a trainer without a session around it."""
+"""Checkpoints of a trainer without a runner."""
 
 from pathlib import Path
 
@@ -9,23 +9,23 @@ from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.resume import restore_trainer
 
 
-def save_moment(trainer: OffPolicyTrainer, log: SegmentLog, scribe: AsyncWriter, checkpoints: Path) -> None:
-    """A checkpoint of this moment, as a session makes it."""
+def save_trainer(trainer: OffPolicyTrainer, log: SegmentLog, writer: AsyncWriter, checkpoints_dir: Path) -> None:
+    """Save a checkpoint as the runner does."""
     log.flush()
-    scribe.wait()
-    segments = [entry.to_plain() for entry in log.list_segments(inserted=trainer.replay.inserted)]
+    writer.wait()
+    segments = [segment.to_plain() for segment in log.list_segments(inserted=trainer.replay.inserted)]
     name = checkpoint.format_checkpoint_name(trainer.counters.frames)
-    tree = {**trainer.get_state(), "runner": RunnerState(pending_jobs=(), last_good=name).to_plain()}
-    checkpoint.save_checkpoint(checkpoints / name, tree, {"format": checkpoint.FORMAT, "segments": segments})
+    state = {**trainer.get_state(), "runner": RunnerState(pending_jobs=(), last_good=name).to_plain()}
+    checkpoint.save_checkpoint(checkpoints_dir / name, state, {"format": checkpoint.FORMAT, "segments": segments})
 
 
-def twins(config: RunConfig, folder: Path, *, after: int) -> tuple[OffPolicyTrainer, OffPolicyTrainer]:
-    """A trainer after so many steps, and another one that has resumed from its checkpoint."""
-    trainer, twin, scribe = OffPolicyTrainer(config), OffPolicyTrainer(config), AsyncWriter()
-    for _ in range(after):
+def train_and_resume(config: RunConfig, directory: Path, *, steps: int) -> tuple[OffPolicyTrainer, OffPolicyTrainer]:
+    """Return a trainer after `steps` advances, and one resumed from its checkpoint."""
+    trainer, resumed, writer = OffPolicyTrainer(config), OffPolicyTrainer(config), AsyncWriter()
+    for _ in range(steps):
         trainer.advance()
-    save_moment(trainer, SegmentLog(folder / "replay", trainer.replay, scribe), scribe, folder / "checkpoints")
-    log = SegmentLog(folder / "replay", twin.replay, scribe)
-    assert restore_trainer(twin, log, folder / "checkpoints", {}, accept_changes=False) is not None
-    scribe.close()
-    return trainer, twin
+    save_trainer(trainer, SegmentLog(directory / "replay", trainer.replay, writer), writer, directory / "checkpoints")
+    log = SegmentLog(directory / "replay", resumed.replay, writer)
+    assert restore_trainer(resumed, log, directory / "checkpoints", {}, accept_changes=False) is not None
+    writer.close()
+    return trainer, resumed

@@ -1,4 +1,4 @@
-"""A small run as a kill leaves it: two checkpoints and the segments of both. Tests harm copies of it."""
+"""A killed run with two checkpoints and their segments; tests corrupt its copies."""
 
 import shutil
 from dataclasses import dataclass
@@ -8,54 +8,57 @@ from manyview.data import AsyncWriter, SegmentLog
 from manyview.training import RunConfig, RunDir, checkpoint
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.resume import ResumeInfo, restore_trainer
-from tests.support.checkpoints import save_moment
-from tests.support.runs import short_run
+from tests.support.checkpoints import save_trainer
+from tests.support.runs import make_short_config
 
-MOMENTS = (25, 45)
-"""The steps after which there is a checkpoint."""
-
-
-def config() -> RunConfig:
-    return short_run("drqv2+none", schedule={"frames": 50, "random_steps": 15, "seed_frames": 20})
+CHECKPOINT_STEPS = (25, 45)
+"""Agent steps of the checkpoints."""
 
 
-def make_run(folder: RunDir) -> None:
-    trainer, scribe = OffPolicyTrainer(config()), AsyncWriter()
-    folder.initialize(trainer.config, {"id": "0", "started": "long ago"})
-    folder.metrics_file.touch()
-    log = SegmentLog(folder.replay_dir, trainer.replay, scribe)
-    while trainer.counters.steps < MOMENTS[-1]:
+def make_config() -> RunConfig:
+    return make_short_config("drqv2+none", schedule={"frames": 50, "random_steps": 15, "seed_frames": 20})
+
+
+def make_run(run_dir: RunDir) -> None:
+    """Train to the last of `CHECKPOINT_STEPS`, without an end record."""
+    trainer, writer = OffPolicyTrainer(make_config()), AsyncWriter()
+    run_dir.initialize(trainer.config, {"id": "0", "started": "long ago"})
+    run_dir.metrics_file.touch()
+    log = SegmentLog(run_dir.replay_dir, trainer.replay, writer)
+    while trainer.counters.steps < CHECKPOINT_STEPS[-1]:
         trainer.advance()
-        if trainer.counters.steps in MOMENTS:
-            save_moment(trainer, log, scribe, folder.checkpoints_dir)
-    scribe.close()
+        if trainer.counters.steps in CHECKPOINT_STEPS:
+            save_trainer(trainer, log, writer, run_dir.checkpoints_dir)
+    writer.close()
     trainer.close()
 
 
 @dataclass(frozen=True)
-class Victim:
-    folder: RunDir
+class CorruptedRun:
+    """Copy of the run, to be corrupted by a test."""
+
+    run_dir: RunDir
     trainer: OffPolicyTrainer
-    """Goes on from whatever is left."""
+    """Trainer that `resume` restores."""
 
     @property
-    def newest(self) -> Path:
-        return checkpoint.list_checkpoints(self.folder.checkpoints_dir)[0]
+    def newest_checkpoint(self) -> Path:
+        return checkpoint.list_checkpoints(self.run_dir.checkpoints_dir)[0]
 
     @property
-    def older(self) -> Path:
-        return checkpoint.list_checkpoints(self.folder.checkpoints_dir)[1]
+    def previous_checkpoint(self) -> Path:
+        return checkpoint.list_checkpoints(self.run_dir.checkpoints_dir)[1]
 
     @property
-    def segments(self) -> list[Path]:
-        return sorted(self.folder.replay_dir.iterdir())
+    def segment_files(self) -> list[Path]:
+        return sorted(self.run_dir.replay_dir.iterdir())
 
-    def copy(self, path: Path) -> "Victim":
-        shutil.copytree(self.folder.path, path)
-        return Victim(RunDir(path), self.trainer)
+    def copy_to(self, path: Path) -> "CorruptedRun":
+        shutil.copytree(self.run_dir.path, path)
+        return CorruptedRun(RunDir(path), self.trainer)
 
-    def log(self) -> SegmentLog:
-        return SegmentLog(self.folder.replay_dir, self.trainer.replay, AsyncWriter())
+    def open_log(self) -> SegmentLog:
+        return SegmentLog(self.run_dir.replay_dir, self.trainer.replay, AsyncWriter())
 
     def resume(self) -> ResumeInfo | None:
-        return restore_trainer(self.trainer, self.log(), self.folder.checkpoints_dir, {}, accept_changes=False)
+        return restore_trainer(self.trainer, self.open_log(), self.run_dir.checkpoints_dir, {}, accept_changes=False)

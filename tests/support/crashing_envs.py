@@ -1,4 +1,4 @@
-"""A task whose process dies in it: once, or whenever it comes to its 150th step."""
+"""Environments whose process exits at step 150, once or in every run."""
 
 import os
 from pathlib import Path
@@ -9,26 +9,31 @@ import gymnasium as gym
 from manyview.envs import make
 from manyview.envs.views import Observation
 
-STEPS = 150
+CRASH_STEP = 150
 
 
-class Crashing(gym.Wrapper[Observation, Any, Observation, Any]):
+class CrashingEnv(gym.Wrapper[Observation, Any, Observation, Any]):
+    """Environment whose step `CRASH_STEP` exits the process.
+
+    With `once`, it does so only until the file named by `CRASHED` exists.
+    """
+
     def __init__(self, *, once: bool) -> None:
         super().__init__(make("toy/identity_continuous"))
         self._once, self._steps = once, 0
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         self._steps += 1
-        mark = Path(os.environ["CRASHED"])
-        if self._steps == STEPS and not (self._once and mark.exists()):
-            mark.touch()
+        marker = Path(os.environ["CRASHED"])
+        if self._steps == CRASH_STEP and not (self._once and marker.exists()):
+            marker.touch()
             os._exit(9)
         return self.env.step(action)
 
 
-def once() -> Crashing:
-    return Crashing(once=True)
+def make_env_crashing_once() -> CrashingEnv:
+    return CrashingEnv(once=True)
 
 
-def always() -> Crashing:
-    return Crashing(once=False)
+def make_env_crashing_always() -> CrashingEnv:
+    return CrashingEnv(once=False)

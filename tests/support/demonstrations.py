@@ -1,4 +1,4 @@
-"""Folders of demonstrations by a policy of random actions."""
+"""Demonstration datasets recorded with a uniform random policy."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from manyview.training import RunConfig, factory
 def write_demonstrations(
     folder: Path, config: RunConfig, *, episodes: int = 4, seed: int = 0
 ) -> DemonstrationsManifest:
-    """Play episodes of a run's task and write them; the last transition of each is marked as a termination."""
+    """Record episodes of a run's task, each terminated at its last transition."""
     env = factory.make_training_env(config)
     shapes = factory.infer_shapes(config, env)
     writer = DemonstrationWriter(
@@ -21,11 +21,11 @@ def write_demonstrations(
     for episode in range(episodes):
         observation, _ = env.reset(seed=1000 * seed + episode)
         writer.start_episode(observation)
-        ended = False
-        while not ended:
+        done = False
+        while not done:
             action = rng.uniform(-1, 1, shapes.actions.size).astype(np.float32)
             observation, reward, terminated, truncated, _ = env.step(action)
-            ended = terminated or truncated
-            writer.add(action, float(reward), ended, observation)
+            done = terminated or truncated
+            writer.add(action, float(reward), done, observation)
     env.close()
     return writer.close({"seed": seed})

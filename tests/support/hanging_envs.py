@@ -1,4 +1,4 @@
-"""A task whose steps take their time, and hang for as long as a file is there."""
+"""Environments with slow steps, which hang while the file named by `HANG` exists."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from manyview.envs.views import Observation
 STEP_S = 0.02
 
 
-class Hanging(gym.Wrapper[Observation, Any, Observation, Any]):
+class HangingEnv(gym.Wrapper[Observation, Any, Observation, Any]):
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         while Path(os.environ["HANG"]).exists():
             sleep(0.1)
@@ -21,12 +21,12 @@ class Hanging(gym.Wrapper[Observation, Any, Observation, Any]):
         return self.env.step(action)
 
 
-def hanging() -> Hanging:
-    return Hanging(make("toy/identity_continuous"))
+def make_hanging_env() -> HangingEnv:
+    return HangingEnv(make("toy/identity_continuous"))
 
 
-def never_elsewhere() -> Hanging:
-    """In an actor's process it cannot be made."""
+def make_env_outside_actors() -> HangingEnv:
+    """Return a hanging environment; raise RuntimeError in a Ray actor."""
     if b"ray::" in Path("/proc/self/cmdline").read_bytes():
         raise RuntimeError("the licence of the simulator is taken")
-    return hanging()
+    return make_hanging_env()

@@ -1,4 +1,4 @@
-"""A task with pictures of the paper's size, without a simulator."""
+"""An environment with images of the paper's size, without a simulator."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from manyview.envs.views import Observation, make_observation_space
 VIEWS = tuple(View(name, 84, 84) for name in ("left", "right", "top"))
 
 
-class Cameras(gym.Env[Observation, Any]):
-    """Noise in three views, for ever."""
+class LargeImageEnv(gym.Env[Observation, Any]):
+    """Three cameras that show noise, in an endless episode."""
 
     metadata = {"views": VIEWS}  # noqa: RUF012
 
@@ -22,17 +22,17 @@ class Cameras(gym.Env[Observation, Any]):
         self.observation_space = make_observation_space(VIEWS)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    def _look(self) -> Observation:
-        pictures = {view.name: self.np_random.integers(256, size=view.shape, dtype=np.uint8) for view in VIEWS}
-        return {**pictures, MASK: np.ones(len(VIEWS), np.int8)}
+    def _observe(self) -> Observation:
+        images = {view.name: self.np_random.integers(256, size=view.shape, dtype=np.uint8) for view in VIEWS}
+        return {**images, MASK: np.ones(len(VIEWS), np.int8)}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed, options=options)
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
-        return self._look(), 0.0, False, False, {}
+        return self._observe(), 0.0, False, False, {}
 
 
-def cameras() -> Cameras:
-    return Cameras()
+def make_large_image_env() -> LargeImageEnv:
+    return LargeImageEnv()

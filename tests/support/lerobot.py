@@ -1,4 +1,4 @@
-"""Small LeRobot datasets: written as LeRobot does, without our writer, and changed for the worse."""
+"""Small LeRobot datasets written without the library's writer, and edits of them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 FPS = 10
-SIDE = 32
-INFO, DATA = Path("meta/info.json"), Path("data/chunk-000/file-000.parquet")
-EPISODES = Path("meta/episodes/chunk-000/file-000.parquet")
+IMAGE_SIZE = 32
+INFO_FILE, DATA_FILE = Path("meta/info.json"), Path("data/chunk-000/file-000.parquet")
+EPISODES_FILE = Path("meta/episodes/chunk-000/file-000.parquet")
 
 
-def draw_frame(episode: int, frame: int, camera: int, shape: tuple[int, int] = (SIDE, SIDE)) -> NDArray[np.uint8]:
-    """A smooth picture whose brightness tells episode, frame and camera."""
+def draw_frame(
+    episode: int, frame: int, camera: int, shape: tuple[int, int] = (IMAGE_SIZE, IMAGE_SIZE)
+) -> NDArray[np.uint8]:
+    """Return a smooth image whose channels encode episode, frame and camera."""
     ramp = np.linspace(0, 40, shape[1])[None, :, None]
     colors = np.array([60 * episode + 10, 20 * frame + 10, 100 * camera + 20])
     image: NDArray[np.uint8] = np.clip(np.ones((*shape, 1)) * colors + ramp, 0, 255).astype(np.uint8)
@@ -26,6 +28,7 @@ def draw_frame(episode: int, frame: int, camera: int, shape: tuple[int, int] = (
 
 
 def write_video(path: Path, frames: Sequence[NDArray[np.uint8]], *, codec: str = "libx264") -> None:
+    """Write a video of images [H, W, 3] at `FPS`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     height, width = frames[0].shape[:2]
     quality = ["-crf", "20", "-preset", "10"] if codec == "libsvtav1" else ["-crf", "10"]
@@ -45,7 +48,10 @@ def write_video(path: Path, frames: Sequence[NDArray[np.uint8]], *, codec: str =
 
 
 def make_columns(lengths: Sequence[int], *, action_size: int, state_size: int) -> dict[str, Any]:
-    """The rows of all episodes: actions in [-1, 1], and a reward of 1 at the last frame."""
+    """Return the columns of all episodes.
+
+    Actions are in [-1, 1]; the reward is 1 at the last frame of an episode.
+    """
     total = sum(lengths)
     steps = np.arange(total)
     frame = np.concatenate([np.arange(length) for length in lengths])
@@ -68,7 +74,7 @@ def make_dataset(
     *,
     lengths: Sequence[int] = (4, 6, 3),
     cameras: Sequence[str] = ("front", "wrist"),
-    shape: tuple[int, int] = (SIDE, SIDE),
+    shape: tuple[int, int] = (IMAGE_SIZE, IMAGE_SIZE),
     action_size: int = 2,
     state_size: int = 3,
     leave_out: Sequence[str] = (),
@@ -79,7 +85,7 @@ def make_dataset(
     """Write all episodes into one file per kind and return the columns."""
     rows = {**make_columns(lengths, action_size=action_size, state_size=state_size), **(columns or {})}
     rows = {name: values for name, values in rows.items() if name not in leave_out}
-    write_table(folder / DATA, rows)
+    write_table(folder / DATA_FILE, rows)
     starts = np.cumsum([0, *lengths])[:-1]
     episodes: dict[str, Any] = {
         "episode_index": np.arange(len(lengths)),
@@ -98,7 +104,7 @@ def make_dataset(
             f"videos/{key}/from_timestamp": starts / FPS,
             f"videos/{key}/to_timestamp": (starts + lengths) / FPS,
         }
-    write_table(folder / EPISODES, episodes)
+    write_table(folder / EPISODES_FILE, episodes)
     features: dict[str, Any] = {
         f"observation.images.{camera}": {
             "dtype": "video",
@@ -123,7 +129,7 @@ def make_dataset(
         "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
         "features": features,
     }
-    (folder / INFO).write_text(json.dumps(info))
+    (folder / INFO_FILE).write_text(json.dumps(info))
     return rows
 
 
@@ -135,13 +141,14 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def edit_info(folder: Path, **changes: Any) -> None:
-    plain = json.loads((folder / INFO).read_text())
-    (folder / INFO).write_text(json.dumps({**plain, **changes}))
+    """Replace fields of the info file."""
+    info = json.loads((folder / INFO_FILE).read_text())
+    (folder / INFO_FILE).write_text(json.dumps({**info, **changes}))
 
 
 def edit_features(folder: Path, **changes: Any) -> None:
-    """Replace features; None removes one. `__` in a name stands for a dot."""
-    features = json.loads((folder / INFO).read_text())["features"]
+    """Replace features; None removes a feature. `__` in a name stands for a dot."""
+    features = json.loads((folder / INFO_FILE).read_text())["features"]
     features |= {name.replace("__", "."): value for name, value in changes.items()}
     edit_info(folder, features={name: value for name, value in features.items() if value is not None})
 

@@ -1,11 +1,11 @@
-"""Described machines, for the checks."""
+"""Machine descriptions for the checks of `manyview doctor`."""
 
 from dataclasses import replace
 
 from manyview.cli.doctor.machine import Extra, Finding, MachineInfo, TorchInfo
 from manyview.cli.doctor.render_test import RenderTest
 
-HEALTHY = MachineInfo(
+HEALTHY_MACHINE = MachineInfo(
     system="Linux",
     python="3.11.7",
     versions={
@@ -46,16 +46,23 @@ HEALTHY = MachineInfo(
     ),
     qt_error=None,
 )
-CUDA = TorchInfo(threads=2, built_for="CUDA 13.0")
+CUDA_TORCH = TorchInfo(threads=2, built_for="CUDA 13.0")
 
 
-def with_versions(**changed: str | None) -> MachineInfo:
-    """HEALTHY with other versions; None uninstalls, and `_` stands for `-`."""
-    versions = {**HEALTHY.versions, **{name.replace("_", "-"): v for name, v in changed.items() if v is not None}}
-    gone = {name.replace("_", "-") for name, v in changed.items() if v is None}
-    return replace(HEALTHY, versions={name: v for name, v in versions.items() if name not in gone})
+def change_versions(**changes: str | None) -> MachineInfo:
+    """Return the healthy machine with other package versions.
+
+    None uninstalls a package, and `_` stands for `-`.
+    """
+    versions = {
+        **HEALTHY_MACHINE.versions,
+        **{name.replace("_", "-"): v for name, v in changes.items() if v is not None},
+    }
+    removed = {name.replace("_", "-") for name, v in changes.items() if v is None}
+    return replace(HEALTHY_MACHINE, versions={name: v for name, v in versions.items() if name not in removed})
 
 
-def only(findings: list[Finding]) -> Finding:
+def get_only_finding(findings: list[Finding]) -> Finding:
+    """Return the only finding; fail if the count differs from 1."""
     (finding,) = findings
     return finding

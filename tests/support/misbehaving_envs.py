@@ -1,6 +1,6 @@
-"""Tasks whose environments hang, raise, end the process, never end an episode, or tell nonsense.
+"""Environments that hang, raise, exit, never end or report invalid `info`.
 
-Each behaves well for its first `CALM_STEPS`; those that hang do so for as long as the file in `HANG` is there.
+Faults start after `NORMAL_STEPS`; hanging environments hang while the file named by `HANG` exists.
 """
 
 import ctypes
@@ -17,33 +17,36 @@ import numpy as np
 from manyview.envs import make
 from manyview.envs.views import Observation, ViewWrapper
 
-CALM_STEPS = 50
+NORMAL_STEPS = 50
 Step = tuple[Observation, Any, bool, bool, dict[str, Any]]
 
 
-class Misbehaving(ViewWrapper):
-    """Calls `misbehave` at every step after the calm ones, and after a step changes its `info` by `tell`."""
+class MisbehavingEnv(ViewWrapper):
+    """Environment that calls `fault` before every step after `normal_steps`.
+
+    `info_changes` update the `info` of every step.
+    """
 
     def __init__(
         self,
-        misbehave: Callable[[], None] = lambda: None,
+        fault: Callable[[], None] = lambda: None,
         *,
-        tell: dict[str, Any] | None = None,
-        calm: int = CALM_STEPS,
+        info_changes: dict[str, Any] | None = None,
+        normal_steps: int = NORMAL_STEPS,
     ) -> None:
         super().__init__(make(os.environ.get("TOY", "toy/hidden_goal_continuous"), frame_stack=1))
-        self._misbehave, self._tell, self._calm, self._steps = misbehave, tell or {}, calm, 0
+        self._fault, self._info_changes, self._normal_steps, self._steps = fault, info_changes or {}, normal_steps, 0
 
     def step(self, action: Any) -> Step:
         self._steps += 1
-        if self._steps > self._calm:
-            self._misbehave()
+        if self._steps > self._normal_steps:
+            self._fault()
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation, reward, terminated, truncated, {**info, **self._tell}
+        return observation, reward, terminated, truncated, {**info, **self._info_changes}
 
 
-def _hangs() -> bool:
-    """Whether to hang; a file says that it has begun."""
+def _should_hang() -> bool:
+    """Return whether to hang; if so, touch the file `begun` beside that of `HANG`."""
     hang = Path(os.environ["HANG"])
     if not hang.exists():
         return False
@@ -51,112 +54,112 @@ def _hangs() -> bool:
     return True
 
 
-def _sleep() -> None:
-    while _hangs():
+def _hang_in_sleep() -> None:
+    while _should_hang():
         sleep(0.05)
 
 
-def _wait_in_c() -> None:
-    """In C code that gives up the GIL and that no signal interrupts: a mutex that is locked twice."""
-    if _hangs():
+def _hang_in_c() -> None:
+    """Deadlock on a mutex in C code, without the GIL; signals do not interrupt it."""
+    if _should_hang():
         mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
         libc.pthread_mutex_lock(mutex)
         libc.pthread_mutex_lock(mutex)
 
 
-def _keep_the_gil() -> None:
-    """Python's own C code, which runs signal handlers now and then but no other thread."""
-    if _hangs():
+def _hold_gil() -> None:
+    """Hold the GIL in C code that runs signal handlers, but no other thread."""
+    if _should_hang():
         re.match("(a+)+$", "a" * 60 + "b")
 
 
-def _keep_the_gil_deaf() -> None:
-    """C code that runs nothing else at all."""
-    if _hangs():
+def _hold_gil_without_signals() -> None:
+    """Hold the GIL in C code that runs neither signal handlers nor other threads."""
+    if _should_hang():
         ctypes.PyDLL(None).sleep(60)
 
 
-def _exit() -> None:
+def _exit_process() -> None:
     sys.exit(0)
 
 
-def _raise() -> None:
+def _raise_error() -> None:
     raise ValueError("joint 3 is \x1b[31mout of bounds\nTraceback")
 
 
-def _stop_generating() -> None:
+def _raise_generator_exit() -> None:
     raise GeneratorExit
 
 
-def sleeps() -> Misbehaving:
-    return Misbehaving(_sleep)
+def make_env_hanging_in_sleep() -> MisbehavingEnv:
+    return MisbehavingEnv(_hang_in_sleep)
 
 
-def sleeps_at_once() -> Misbehaving:
-    return Misbehaving(_sleep, calm=0)
+def make_env_hanging_from_start() -> MisbehavingEnv:
+    return MisbehavingEnv(_hang_in_sleep, normal_steps=0)
 
 
-def waits_in_c() -> Misbehaving:
-    return Misbehaving(_wait_in_c)
+def make_env_hanging_in_c() -> MisbehavingEnv:
+    return MisbehavingEnv(_hang_in_c)
 
 
-def keeps_the_gil() -> Misbehaving:
-    return Misbehaving(_keep_the_gil)
+def make_env_holding_gil() -> MisbehavingEnv:
+    return MisbehavingEnv(_hold_gil)
 
 
-def keeps_the_gil_deaf() -> Misbehaving:
-    return Misbehaving(_keep_the_gil_deaf)
+def make_env_holding_gil_without_signals() -> MisbehavingEnv:
+    return MisbehavingEnv(_hold_gil_without_signals)
 
 
-class HangsAtReset(Misbehaving):
+class HangingResetEnv(MisbehavingEnv):
     def reset(self, **_: Any) -> Any:
-        _wait_in_c()
+        _hang_in_c()
 
 
-class HangsAtClose(Misbehaving):
+class HangingCloseEnv(MisbehavingEnv):
     def close(self) -> None:
-        _wait_in_c()
+        _hang_in_c()
 
 
-class ExitsAtReset(Misbehaving):
+class ExitingResetEnv(MisbehavingEnv):
     def reset(self, **_: Any) -> Any:
         sys.exit(0)
 
 
-def exits() -> Misbehaving:
-    return Misbehaving(_exit)
+def make_exiting_env() -> MisbehavingEnv:
+    return MisbehavingEnv(_exit_process)
 
 
-def raises() -> Misbehaving:
-    return Misbehaving(_raise)
+def make_raising_env() -> MisbehavingEnv:
+    return MisbehavingEnv(_raise_error)
 
 
-def stops_generating() -> Misbehaving:
-    return Misbehaving(_stop_generating)
+def make_env_raising_generator_exit() -> MisbehavingEnv:
+    return MisbehavingEnv(_raise_generator_exit)
 
 
-def exits_when_made() -> Misbehaving:
+def exit_on_construction() -> MisbehavingEnv:
     sys.exit(0)
 
 
-def raises_when_made() -> Misbehaving:
+def raise_on_construction() -> MisbehavingEnv:
     raise KeyError("no licence")
 
 
-class NeverEnds(Misbehaving):
-    """Every step is like the first."""
+class EndlessEnv(MisbehavingEnv):
+    """Environment whose episode never ends; all its observations are the first one."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self._first, info = self.env.reset(seed=seed, options=options)
-        return self._first, info
+        self._first_observation, info = self.env.reset(seed=seed, options=options)
+        return self._first_observation, info
 
     def step(self, action: Any) -> Step:  # noqa: ARG002
-        return self._first, 1.0, False, False, {}
+        return self._first_observation, 1.0, False, False, {}
 
 
-def counts_frames_by_numpy() -> Misbehaving:
-    return Misbehaving(tell={"frames": np.int64(2), "episode": {"r": np.zeros(3), "l": 4}})
+def make_env_with_numpy_frames() -> MisbehavingEnv:
+    return MisbehavingEnv(info_changes={"frames": np.int64(2), "episode": {"r": np.zeros(3), "l": 4}})
 
 
-def counts_frames_wrong() -> Misbehaving:
-    return Misbehaving(tell={"frames": 10**30})
+def make_env_with_invalid_frames() -> MisbehavingEnv:
+    return MisbehavingEnv(info_changes={"frames": 10**30})

@@ -1,4 +1,4 @@
-"""Every value that an object holds, directly or through others, by the path that leads to it."""
+"""Collection of all values that an object references."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -29,54 +29,57 @@ VALUES = (
 WITHOUT_STATE = (ModuleType, FunctionType, MethodType, BuiltinFunctionType, type)
 
 
-def values(root: Any) -> dict[str, Any]:
-    """Objects that hold others are entered once, on the first path that leads to them."""
+def collect_values(root: Any) -> dict[str, Any]:
+    """Return all values that `root` references, by path.
+
+    An object is traversed once, on the first path to it.
+    """
     return dict(_walk(root, "", {}))
 
 
-def _walk(found: Any, path: str, seen: dict[int, Any]) -> Iterator[tuple[str, Any]]:
-    if isinstance(found, VALUES):
-        yield path, found
+def _walk(value: Any, path: str, visited: dict[int, Any]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, VALUES):
+        yield path, value
         return
-    if isinstance(found, torch.Tensor):
-        detached = found.detach()
+    if isinstance(value, torch.Tensor):
+        detached = value.detach()
         yield (
             path,
-            (str(found.dtype), tuple(found.shape), detached.contiguous().view(-1).view(torch.uint8).numpy().tobytes()),
+            (str(value.dtype), tuple(value.shape), detached.contiguous().view(-1).view(torch.uint8).numpy().tobytes()),
         )
-        if found.grad is not None:
-            yield f"{path}.grad", True  # an update begins without it
-    elif isinstance(found, np.ndarray):
-        yield path, (str(found.dtype), found.shape, found.tobytes())
-    elif isinstance(found, torch.Generator):
-        yield path, found.get_state().numpy().tobytes()
-    elif isinstance(found, np.random.Generator):
-        yield path, repr(found.bit_generator.state)
-    elif isinstance(found, np.random.RandomState):
-        yield path, repr(found.get_state())
-    elif isinstance(found, count):
-        yield path, repr(found)
-    elif not isinstance(found, WITHOUT_STATE) and id(found) not in seen:
-        seen[id(found)] = found  # and so it stays alive: its number is not given to another
-        for name, part in _parts(found):
-            yield from _walk(part, f"{path}{name}", seen)
+        if value.grad is not None:
+            yield f"{path}.grad", True  # gradients are cleared at the start of an update
+    elif isinstance(value, np.ndarray):
+        yield path, (str(value.dtype), value.shape, value.tobytes())
+    elif isinstance(value, torch.Generator):
+        yield path, value.get_state().numpy().tobytes()
+    elif isinstance(value, np.random.Generator):
+        yield path, repr(value.bit_generator.state)
+    elif isinstance(value, np.random.RandomState):
+        yield path, repr(value.get_state())
+    elif isinstance(value, count):
+        yield path, repr(value)
+    elif not isinstance(value, WITHOUT_STATE) and id(value) not in visited:
+        visited[id(value)] = value  # kept alive, so that its id is not reused
+        for name, part in _iter_parts(value):
+            yield from _walk(part, f"{path}{name}", visited)
 
 
-def _parts(found: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(found, Mapping):
-        # Keys that are objects, such as the parameters of an optimiser, are named by their place.
-        for place, (key, part) in enumerate(found.items()):
-            yield f"[{key!r}]" if isinstance(key, str | int | tuple) else f"[#{place}]", part
-    elif isinstance(found, list | tuple | deque):
-        yield "#", len(found)
-        for place, part in enumerate(found):
-            yield f"[{place}]", part
-    elif isinstance(found, set | frozenset):
-        yield "", repr(sorted(map(repr, found)))
-    for name, part in getattr(found, "__dict__", {}).items():
+def _iter_parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        # Keys that are objects, such as the parameters of an optimizer, are named by their index.
+        for index, (key, part) in enumerate(value.items()):
+            yield f"[{key!r}]" if isinstance(key, str | int | tuple) else f"[#{index}]", part
+    elif isinstance(value, list | tuple | deque):
+        yield "#", len(value)
+        for index, part in enumerate(value):
+            yield f"[{index}]", part
+    elif isinstance(value, set | frozenset):
+        yield "", repr(sorted(map(repr, value)))
+    for name, part in getattr(value, "__dict__", {}).items():
         yield f".{name}", part
-    for kind in type(found).__mro__:
-        slots = vars(kind).get("__slots__", ())
+    for base in type(value).__mro__:
+        slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(found, name) and name not in ("__dict__", "__weakref__"):
-                yield f".{name}", getattr(found, name)
+            if hasattr(value, name) and name not in ("__dict__", "__weakref__"):
+                yield f".{name}", getattr(value, name)

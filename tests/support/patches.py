@@ -1,4 +1,4 @@
-"""What is done to a process before it runs the command."""
+"""Patches of a process, applied before it runs the command `manyview`."""
 
 import os
 import resource
@@ -10,73 +10,78 @@ from manyview.training import RunConfig, signals
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.runner import Runner
 
-SMALL_BYTES = 8_000
-"""Enough for records and manifests, too little for a checkpoint."""
-HELD_AT_FRAMES = 100
-"""Of 120, and after the evaluation at 60, so that there is a record of being under way."""
+MAX_FILE_BYTES = 8_000
+"""Enough for metrics and manifests, too small for a checkpoint."""
+HOLD_AT_FRAMES = 100
+"""After the evaluation at 60 of 120 frames, so that the metrics file has records of the run."""
 
 
-def impatient() -> None:
-    """A call that does not return is given up soon, so that tests of it are quick."""
+def shorten_stop_timeouts() -> None:
+    """Shorten the timeouts after a stop request, for fast tests of hanging calls."""
     signals.STOP_TIMEOUT_S, signals.FORCED_EXIT_S = 0.5, 1.5
 
 
-def ignores_hangups() -> None:
-    """What `nohup` does before it runs a command."""
-    impatient_and_held()
+def ignore_sighup() -> None:
+    """Ignore SIGHUP, as `nohup` does before it runs a command."""
+    shorten_timeouts_and_hold()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def small_files_only() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, resource.RLIM_INFINITY))
+def limit_file_size() -> None:
+    """Limit the size of written files to `MAX_FILE_BYTES`."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, resource.RLIM_INFINITY))
 
 
-def sigterm_while_it_begins() -> None:
-    """Somebody changes their mind before the first step."""
-    build = OffPolicyTrainer.__init__
+def send_sigterm_before_first_step() -> None:
+    """Send SIGTERM before the first step."""
+    init = OffPolicyTrainer.__init__
 
-    def asked_to_stop(self: OffPolicyTrainer, config: RunConfig) -> None:
+    def init_after_sigterm(self: OffPolicyTrainer, config: RunConfig) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        build(self, config)
+        init(self, config)
 
-    OffPolicyTrainer.__init__ = asked_to_stop  # type: ignore[method-assign]
+    OffPolicyTrainer.__init__ = init_after_sigterm  # type: ignore[method-assign]
 
 
-def sigterm_at_its_first_record() -> None:
-    """Somebody reads that the run has begun, and stops it."""
-    tell = Runner._log
+def send_sigterm_after_first_record() -> None:
+    """Send SIGTERM after the record `start` is written."""
+    log = Runner._log
 
-    def asked_to_stop(self: Runner, kind: Any, **figures: Any) -> None:
-        tell(self, kind, **figures)
+    def log_and_stop(self: Runner, kind: Any, **figures: Any) -> None:
+        log(self, kind, **figures)
         if kind == "start":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Runner._log = asked_to_stop  # type: ignore[method-assign]
+    Runner._log = log_and_stop  # type: ignore[method-assign]
 
 
-def held_until_a_stop() -> None:
-    """So that it cannot be over before it is stopped, however late the signal comes."""
+def hold_until_stop() -> None:
+    """Pause the run at `HOLD_AT_FRAMES` until a stop request.
+
+    It cannot finish before the signal arrives.
+    """
     advance = Runner.advance
 
-    def held(self: Runner) -> None:
+    def advance_and_hold(self: Runner) -> None:
         advance(self)
-        while self.trainer.counters.frames == HELD_AT_FRAMES and not self._stop:
+        while self.trainer.counters.frames == HOLD_AT_FRAMES and not self._stop:
             sleep(0.01)
 
-    Runner.advance = held  # type: ignore[method-assign]
+    Runner.advance = advance_and_hold  # type: ignore[method-assign]
 
 
-def impatient_and_held() -> None:
-    impatient()
-    held_until_a_stop()
+def shorten_timeouts_and_hold() -> None:
+    """Apply `shorten_stop_timeouts` and `hold_until_stop`."""
+    shorten_stop_timeouts()
+    hold_until_stop()
 
 
-def control_c_when_all_is_done() -> None:
-    """Too late: the last step has been made, only its checkpoint is still being written."""
-    expect = Runner._check_saved
+def send_sigint_after_last_step() -> None:
+    """Send SIGINT after the last step, while the checkpoint is written."""
+    check_saved = Runner._check_saved
 
-    def interrupted(self: Runner, last: str) -> None:
+    def interrupt_and_check(self: Runner, last: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        expect(self, last)
+        check_saved(self, last)
 
-    Runner._check_saved = interrupted  # type: ignore[method-assign]
+    Runner._check_saved = interrupt_and_check  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Commands whose processes are gone after a test, however it ended."""
+"""Cleanup of the processes that a test starts."""
 
 import os
 import signal
@@ -10,14 +10,14 @@ from benchmarks.processes import find_descendants
 
 
 @contextmanager
-def ending(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Kill a command that still runs and all that it has started: stopped ones would stay for ever."""
+def kill_on_exit(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Kill a process and all its descendants on exit; SIGKILL also ends stopped ones."""
     try:
         yield
     finally:
-        family = list(find_descendants(process.pid))
+        descendants = list(find_descendants(process.pid))
         process.kill()
         process.wait(timeout=30)
-        for pid in family:
+        for pid in descendants:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""An environment whose pictures are all different, and a replay of what somebody sees there."""
+"""An environment of random images, and replay buffers filled from it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,71 +17,74 @@ from manyview.envs import MASK, MultiViewEnv, View, get_views
 from manyview.envs.foreground import remove_background
 from manyview.envs.views import Image, Observation
 
-FILL = (9, 0, 255)
-SHAPE = (5, 7, 3)  # 35 pixels: the bits do not fill their last byte
+FILL_COLOR = (9, 0, 255)
+IMAGE_SHAPE = (5, 7, 3)  # 35 pixels: packed bits leave the last byte partly empty
 
 
-class Noise(MultiViewEnv):
-    """Two cameras that show noise, the first one also with its background removed.
+class NoiseEnv(MultiViewEnv):
+    """Two cameras that show noise, and the foreground of `side` as a derived view.
 
-    Frames are sometimes all alike, and the derived view is sometimes absent alone: what is hard to tell from a stack.
+    A frame sometimes repeats the previous one, and sometimes only the derived view is absent: stacks hide both.
     """
 
-    def __init__(self, *, fill: tuple[int, int, int] = FILL, longest: int = 9) -> None:
-        height, width, _ = SHAPE
-        cut = View("side_foreground", height, width, derived_from="side", fill=fill)
-        super().__init__((cut, View("back", height, width), View("side", height, width)), spaces.Discrete(3))
-        self._longest, self._pictures = longest, dict[str, Image]()
+    def __init__(self, *, fill: tuple[int, int, int] = FILL_COLOR, max_steps: int = 9) -> None:
+        height, width, _ = IMAGE_SHAPE
+        foreground = View("side_foreground", height, width, derived_from="side", fill=fill)
+        super().__init__((foreground, View("back", height, width), View("side", height, width)), spaces.Discrete(3))
+        self._max_steps, self._images = max_steps, dict[str, Image]()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed, options=options)
-        self._steps_left = int(self.np_random.integers(1, self._longest + 1))
-        self._pictures = {}
-        return self._drawn(), {}
+        self._steps_left = int(self.np_random.integers(1, self._max_steps + 1))
+        self._images = {}
+        return self._draw_observation(), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
         self._steps_left -= 1
-        over, dies = self._steps_left == 0, bool(self.np_random.integers(2))
-        return self._drawn(), float(self.np_random.normal()), over and dies, over and not dies, {}
+        done, terminal = self._steps_left == 0, bool(self.np_random.integers(2))
+        return self._draw_observation(), float(self.np_random.normal()), done and terminal, done and not terminal, {}
 
-    def _drawn(self) -> Observation:
+    def _draw_observation(self) -> Observation:
         rng = self.np_random
-        if not self._pictures or rng.random() < 0.8:
-            self._pictures = {name: rng.integers(256, size=SHAPE, dtype=np.uint8) for name in ("side", "back")}
-        side, foreground = self._pictures["side"], rng.random(SHAPE[:2]) < 0.5
-        cut = None if rng.random() < 0.2 else remove_background(side, foreground, self.views[0].fill)
-        return self.observe({**self._pictures, "side_foreground": cut})
+        if not self._images or rng.random() < 0.8:
+            self._images = {name: rng.integers(256, size=IMAGE_SHAPE, dtype=np.uint8) for name in ("side", "back")}
+        side, mask = self._images["side"], rng.random(IMAGE_SHAPE[:2]) < 0.5
+        foreground = None if rng.random() < 0.2 else remove_background(side, mask, self.views[0].fill)
+        return self.observe({**self._images, "side_foreground": foreground})
 
 
 @dataclass
-class Lived:
-    """What somebody saw, did and was paid, as it was then."""
+class RecordedSteps:
+    """Observations, actions and outcomes as the environment returned them."""
 
     observations: list[Observation] = field(default_factory=list)
     outcomes: list[tuple[Any, float, bool] | None] = field(default_factory=list)
-    """What was done at each observation and what came of it; None at the last one of an episode."""
-    numbers: list[int] = field(default_factory=list)
-    """Where the replay has each observation."""
+    """Action, reward and termination after each observation; None after the last one of an episode."""
+    indices: list[int] = field(default_factory=list)
+    """Index of each observation in the replay buffer."""
 
-    def views(self, names: Sequence[str]) -> NDArray[np.uint8]:
+    def stack_views(self, names: Sequence[str]) -> NDArray[np.uint8]:
+        """Return the images of these views, [N, V, C, H, W]."""
         return np.stack(
-            [np.stack([seen[name].transpose(2, 0, 1) for name in names]) for seen in self.observations]
-        )  # [N, V, C, H, W]
+            [np.stack([observation[name].transpose(2, 0, 1) for name in names]) for observation in self.observations]
+        )
 
-    def masks(self) -> NDArray[np.bool_]:
-        return np.stack([seen[MASK].astype(bool) for seen in self.observations])
+    def stack_masks(self) -> NDArray[np.bool_]:
+        """Return the view masks, [N, V]."""
+        return np.stack([observation[MASK].astype(bool) for observation in self.observations])
 
 
-def replay_for(
+def make_replay_buffer(
     env: gym.Env[Observation, Any],
     *,
     capacity: int,
     frame_stack: int,
-    folder: Path | None = None,
+    directory: Path | None = None,
     feature_shape: FeatureShape | None = None,
 ) -> ReplayBuffer:
+    """Return an empty replay buffer for an environment."""
     space: Any = env.action_space
     replay = ReplayBuffer(
         get_views(env),
@@ -89,15 +92,15 @@ def replay_for(
         action_dtype=space.dtype,
         capacity=capacity,
         frame_stack=frame_stack,
-        directory=folder,
+        directory=directory,
         feature_shape=feature_shape,
     )
-    replay.feature_fn = feature_shape and ProjectPixels(feature_shape)
+    replay.feature_fn = feature_shape and PixelProjection(feature_shape)
     return replay
 
 
-class ProjectPixels:
-    """Features by fixed random projections: of one view each, and of the mean of the present views."""
+class PixelProjection:
+    """Fixed random projections of each view and of the mean over present views."""
 
     def __init__(self, shape: FeatureShape) -> None:
         self.shape = shape
@@ -112,49 +115,53 @@ class ProjectPixels:
         return features
 
 
-def newest_frames(observation: Observation, views: Sequence[View]) -> Observation:
-    """Return the newest frame of every stack, which is what a replay buffer takes."""
+def get_newest_frames(observation: Observation, views: Sequence[View]) -> Observation:
+    """Return the newest frame of every stack, as a replay buffer stores it."""
     frames = {view.name: observation[view.name][..., -view.channels :] for view in views}
     return {**frames, MASK: observation[MASK]}
 
 
-def live(env: gym.Env[Observation, Any], replay: ReplayBuffer, *, steps: int, seed: int = 0) -> Lived:
-    """So many steps in the environment, added to the replay and remembered beside it."""
-    lived = Lived()
+def record_steps(env: gym.Env[Observation, Any], replay: ReplayBuffer, *, steps: int, seed: int = 0) -> RecordedSteps:
+    """Play random steps, add them to the replay buffer and return them."""
+    recorded = RecordedSteps()
     env.action_space.seed(seed)
-    for action, reward, terminated, observation, blind in experience(env, steps=steps, seed=seed):
+    for action, reward, terminated, observation, blind in play_steps(env, steps=steps, seed=seed):
         if action is None:
-            replay.start_episode(newest_frames(observation, replay.views))
+            replay.start_episode(get_newest_frames(observation, replay.views))
         else:
-            lived.outcomes[-1] = (action, reward, terminated)
-            replay.add(action, reward, terminated, newest_frames(observation, replay.views), repeated=blind)
-        lived.observations.append({name: part.copy() for name, part in observation.items()})
-        lived.outcomes.append(None)
-        lived.numbers.append(replay.inserted - 1)
-    return lived
+            recorded.outcomes[-1] = (action, reward, terminated)
+            replay.add(action, reward, terminated, get_newest_frames(observation, replay.views), repeated=blind)
+        recorded.observations.append({name: part.copy() for name, part in observation.items()})
+        recorded.outcomes.append(None)
+        recorded.indices.append(replay.inserted - 1)
+    return recorded
 
 
-def experience(
+def play_steps(
     env: gym.Env[Observation, Any], *, steps: int, seed: int = 0
 ) -> Iterator[tuple[Any, float, bool, Observation, bool]]:
-    """(action, reward, terminated, observation, blind); the action is None at the beginning of an episode."""
-    over, first = True, True
+    """Play random steps; yield (action, reward, terminated, observation, blind).
+
+    The action is None for the first observation of an episode.
+    """
+    done, is_first = True, True
     for _ in range(steps):
-        if over:
-            observation, _ = env.reset(seed=seed if first else None)
-            over = first = False
+        if done:
+            observation, _ = env.reset(seed=seed if is_first else None)
+            done = is_first = False
             yield None, 0.0, False, observation, False
         action = env.action_space.sample()
         observation, reward, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
+        done = terminated or truncated
         yield action, float(reward), terminated, observation, info.get("blind", False)
 
 
-def equal_batches(one: Batch, other: Batch) -> bool:
-    pairs = zip(one, other, strict=True)
+def are_batches_equal(first: Batch, second: Batch) -> bool:
+    """Return whether all tensors of two batches are equal."""
+    pairs = zip(first, second, strict=True)
     return all(left is right if left is None or right is None else left.equal(right) for left, right in pairs)
 
 
-def copied(batch: Batch) -> Batch:
-    """To keep: the sampler uses the memory of its batches again."""
+def clone_batch(batch: Batch) -> Batch:
+    """Return a copy to keep, because the sampler reuses the memory of its batches."""
     return batch.map(torch.Tensor.clone)

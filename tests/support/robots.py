@@ -1,4 +1,4 @@
-"""A robot with two cameras and actions in units of its own, and runs of policies for it."""
+"""A robot with two cameras and actions in physical units, and runs for it."""
 
 from pathlib import Path
 from typing import Any
@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 from manyview.envs import MultiView
 from manyview.runtime.inputs import Observation
 from manyview.training import RunDir, run
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 TASK = "tests.support.robots:make_env"
-LOW, HIGH = (-2.0, 0.0), (4.0, 10.0)
+ACTION_LOW, ACTION_HIGH = (-2.0, 0.0), (4.0, 10.0)
 CAMERA_SHAPE = (30, 40, 3)
-SIZES = (24, 16)
-"""Sizes to which the environment, then the run, resizes the images."""
+IMAGE_SIZES = (24, 16)
+"""Image sizes after the resize in the environment, then after that in the run."""
 
 
-class Robot(gym.Env[dict[str, NDArray[Any]], NDArray[Any]]):
-    """Two cameras that show noise around the position; `last_action` is what the robot was told."""
+class RobotEnv(gym.Env[dict[str, NDArray[Any]], NDArray[Any]]):
+    """Robot with two noise cameras; `last_action` is the last commanded action."""
 
     def __init__(self) -> None:
         self.metadata = {"render_modes": [], "render_fps": 20}
         images = spaces.Box(0, 255, CAMERA_SHAPE, np.uint8)
         self.observation_space: Any = spaces.Dict({"front": images, "wrist": images})
-        self.action_space: Any = spaces.Box(np.array(LOW, np.float32), np.array(HIGH, np.float32))
+        self.action_space: Any = spaces.Box(np.array(ACTION_LOW, np.float32), np.array(ACTION_HIGH, np.float32))
         self.last_action: NDArray[Any] | None = None
         self._steps = 0
 
@@ -45,38 +45,38 @@ class Robot(gym.Env[dict[str, NDArray[Any]], NDArray[Any]]):
 
 
 def make_env(*, aspect: str = "pad") -> gym.Env[Any, Any]:
-    """Return the robot as a run wraps it."""
+    """Return the robot with the wrapper that a run uses."""
     views = {"front": "front", "wrist": "wrist"}
-    return MultiView(Robot(), views=views, image_size=SIZES[0], aspect=aspect, rescale_actions=True)  # type: ignore[arg-type]
+    return MultiView(RobotEnv(), views=views, image_size=IMAGE_SIZES[0], aspect=aspect, rescale_actions=True)  # type: ignore[arg-type]
 
 
 def train_robot(path: Path, **changes: Any) -> Path:
     """Train for a few steps with three stacked frames and return the run directory."""
     settings: dict[str, Any] = {
-        "env": {"frame_stack": 3, "image_size": SIZES[1], "augmented_view": "none"},
+        "env": {"frame_stack": 3, "image_size": IMAGE_SIZES[1], "augmented_view": "none"},
         "schedule": {"frames": 40, "random_steps": 20, "seed_frames": 30},
         "evaluation": {"every_frames": 20, "episodes": 1, "video": False},
         "logging": {"checkpoint_every_frames": 20, "tensorboard": False},
         "compute": {"device": "cpu", "threads": 1},
     }
-    run(short_run("drqv2+mem", task=TASK, **{**settings, **changes}), RunDir(path))
+    run(make_short_config("drqv2+mem", task=TASK, **{**settings, **changes}), RunDir(path))
     return path
 
 
-def draw_frames(policy: Any, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Return a random observation of the size that the network takes."""
+def make_observation(policy: Any, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Return a random observation with the image sizes of the network."""
     images = {view.name: rng.integers(0, 256, view.shape, np.uint8) for view in policy.spec.views}
     return images | {vector.name: rng.normal(size=vector.size) for vector in policy.spec.vectors}
 
 
-def hide(observation: Observation, present: tuple[str, ...], policy: Any) -> Observation:
-    """Return the observation with only these views."""
+def keep_views(observation: Observation, present: tuple[str, ...], policy: Any) -> Observation:
+    """Return the observation with only the views in `present`."""
     views = [view.name for view in policy.spec.views]
     return {name: value for name, value in observation.items() if name in present or name not in views}
 
 
-class RobotWithState(Robot):
-    """The robot, which also tells its joints and gripper."""
+class RobotWithStateEnv(RobotEnv):
+    """Robot that also observes its joints and gripper."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,4 +92,4 @@ def make_env_with_state() -> gym.Env[Any, Any]:
     """Return the robot with its joints and gripper as state vectors."""
     views = {"front": "front", "wrist": "wrist"}
     state = ("joints", "gripper")
-    return MultiView(RobotWithState(), views=views, state=state, image_size=SIZES[0], rescale_actions=True)
+    return MultiView(RobotWithStateEnv(), views=views, state=state, image_size=IMAGE_SIZES[0], rescale_actions=True)

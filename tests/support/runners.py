@@ -1,4 +1,4 @@
-"""Sessions in this process that die in the midst of something, and small runs for them."""
+"""Runners that are abandoned or crash, and small configs for them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,76 +10,82 @@ from manyview.config.overrides import merge_overrides
 from manyview.report.metrics_file import read_records
 from manyview.training import RunConfig, RunDir
 from manyview.training.runner import Runner
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
-QUICK: dict[str, Any] = {
+QUICK_SETTINGS: dict[str, Any] = {
     "schedule": {"frames": 60, "random_steps": 30, "seed_frames": 56},
     "replay": {"capacity": 25},
     "evaluation": {"every_frames": 60, "episodes": 1},
     "logging": {"checkpoint_every_frames": 20, "keep_replay": True, "every_steps": 2},
 }
-"""A replay that wraps, four saves with segments between them, and updates only at the end: they take the time."""
+"""A replay buffer that wraps around, four checkpoints with segments between them, and few updates, which are slow."""
 
 
-def quick_run(**changes: Any) -> RunConfig:
-    return short_run(**merge_overrides(QUICK, changes))
+def make_quick_config(**changes: Any) -> RunConfig:
+    """Return a run config with `QUICK_SETTINGS` and changes."""
+    return make_short_config(**merge_overrides(QUICK_SETTINGS, changes))
 
 
-class Crash(BaseException):
-    """What a dead process does: nothing more, and no `except` helps."""
+class SimulatedCrash(BaseException):
+    """Simulated death of the process, which `except Exception` does not catch."""
 
 
-def abandon(session: Runner) -> None:
-    """What the system does for a process that is gone."""
-    session.writer._executor.shutdown()
-    with suppress(Crash, OSError):
-        session.loggers.close()
-    session.evaluator.close()
-    session.trainer.close()
-    session.lock.close()
+def abandon_runner(runner: Runner) -> None:
+    """Release the resources of a runner as the system does after its process died."""
+    runner.writer._executor.shutdown()
+    with suppress(SimulatedCrash, OSError):
+        runner.loggers.close()
+    runner.evaluator.close()
+    runner.trainer.close()
+    runner.lock.close()
 
 
 @contextmanager
-def opened(config: RunConfig, folder: RunDir, *, at: int) -> Iterator[Runner]:
-    """A session that has come to these frames, closed however this ends."""
-    session = Runner(config, folder)
+def open_runner(config: RunConfig, run_dir: RunDir, *, frames: int) -> Iterator[Runner]:
+    """Run to `frames` and close the runner on exit."""
+    runner = Runner(config, run_dir)
     try:
-        advance_to(session, at)
-        yield session
+        advance_to(runner, frames)
+        yield runner
     finally:
-        session.close()
+        runner.close()
 
 
-def advance_to(session: Runner, frames: int) -> None:
-    """As `play` does, and as if it was killed there, when everything before is written."""
-    session._log_start()
-    session._run_pending_jobs()
-    while session.trainer.counters.frames < frames:
-        session.advance()
-    session.writer.wait()
+def advance_to(runner: Runner, frames: int) -> None:
+    """Run to `frames` as `Runner.run` does, and wait until everything is written."""
+    runner._log_start()
+    runner._run_pending_jobs()
+    while runner.trainer.counters.frames < frames:
+        runner.advance()
+    runner.writer.wait()
 
 
 @contextmanager
-def dying(folder: Path, dies: Callable[[Operation], bool], *, torn: bool) -> Iterator[None]:
-    """Crash at the first operation below a folder of which `dies` says so, or in its middle; nothing works after it."""
-    dead: list[Operation] = []
+def simulate_crash(directory: Path, should_crash: Callable[[Operation], bool], *, torn: bool) -> Iterator[None]:
+    """Crash at the first file operation for which `should_crash` returns true.
 
-    def die() -> None:
-        raise Crash
+    Only operations in `directory` count, and all later ones crash too.
+    With `torn`, crash halfway through the operation.
+    """
+    crashed_at: list[Operation] = []
 
-    def meet(operation: Operation) -> Callable[[], None] | None:
-        if dead:
-            raise Crash
-        if not dies(operation):
+    def crash() -> None:
+        raise SimulatedCrash
+
+    def handle(operation: Operation) -> Callable[[], None] | None:
+        if crashed_at:
+            raise SimulatedCrash
+        if not should_crash(operation):
             return None
-        dead.append(operation)
+        crashed_at.append(operation)
         if not torn:
-            raise Crash
-        return die
+            raise SimulatedCrash
+        return crash
 
-    with intercept_operations([folder], meet):
+    with intercept_operations([directory], handle):
         yield
 
 
-def warnings_of(folder: RunDir) -> list[str]:
-    return [record["text"] for record in read_records(folder.metrics_file) if record["kind"] == "warning"]
+def read_warnings(run_dir: RunDir) -> list[str]:
+    """Return the texts of the warnings in the metrics file."""
+    return [record["text"] for record in read_records(run_dir.metrics_file) if record["kind"] == "warning"]

@@ -1,4 +1,4 @@
-"""Train on a toy, then play without exploring."""
+"""Training on toy tasks, and evaluation of the result."""
 
 from typing import Any
 
@@ -8,27 +8,31 @@ from manyview.training import factory
 from manyview.training.evaluation import evaluate_policy
 from manyview.training.runner import make_trainer
 
-EPISODES = 100
-TOYS: dict[str, Any] = {
+EVALUATION_EPISODES = 100
+TOY_SETTINGS: dict[str, Any] = {
     "compute": {"device": "cpu", "threads": 1},
     "schedule": {"random_steps": 200, "seed_frames": 200},
     "agent": {"drqv2": {"lr": 1e-3}, "sac": {"lr": 1e-3}},
 }
-"""Over the preset `minute`: on one thread of the CPU, and in a hurry."""
+"""Changes to the preset `minute`: one CPU thread, fewer initial steps and higher learning rates."""
 
 
-def score(task: str, method: str, *, frames: int, changes: dict[str, Any] | None = None, seed: int = 1) -> float:
-    """Mean reward a step, once so many frames are over; the toys pay at most 1."""
+def train_and_evaluate(
+    task: str, method: str, *, frames: int, changes: dict[str, Any] | None = None, seed: int = 1
+) -> float:
+    """Train on a toy task and return the mean evaluation reward per step, at most 1."""
     config = load_preset("minute", task=task, method=method, seed=seed)
-    config = apply_sections(config, TOYS)
+    config = apply_sections(config, TOY_SETTINGS)
     config = apply_overrides(config, merge_overrides({"schedule": {"frames": frames}}, changes or {}))
     trainer, env = make_trainer(config), factory.make_env(config)
     try:
         while not trainer.is_done:
             trainer.advance()
         step = trainer.counters.steps
-        played = evaluate_policy(trainer.agent, env, trainer.shapes, episodes=EPISODES, seed=0, step=step)
+        evaluation = evaluate_policy(
+            trainer.agent, env, trainer.shapes, episodes=EVALUATION_EPISODES, seed=0, step=step
+        )
     finally:
         trainer.close()
         env.close()
-    return sum(played.returns) / sum(played.steps)
+    return sum(evaluation.returns) / sum(evaluation.steps)

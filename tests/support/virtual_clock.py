@@ -1,4 +1,4 @@
-"""A clock whose time moves only when somebody sleeps, and cameras and policies for it."""
+"""A clock whose time advances only in `sleep`, and fake cameras and policies."""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -14,28 +14,30 @@ from manyview.runtime.clock import Step
 
 
 class VirtualWorker:
+    """Worker that `VirtualClock` runs."""
+
     def __init__(self, name: str, step: Step, finish: Callable[[], None] | None) -> None:
         self.name, self.step, self.finish = name, step, finish
-        self.stopped = self.ended = False
+        self.stopped = self.joined = False
 
     def stop(self) -> None:
         self.stopped = True
 
     def join(self, timeout_s: float) -> bool:
         del timeout_s
-        if not self.ended and self.finish is not None:
+        if not self.joined and self.finish is not None:
             self.finish()
-        self.ended = True
+        self.joined = True
         return True
 
 
 class VirtualClock:
-    """Runs the steps of workers in the order of time, within `sleep_until`."""
+    """Clock that runs the steps of workers in order of time, within `sleep_until`."""
 
     def __init__(self, start_s: float = 100.0) -> None:
         self.time_s = start_s
-        self.hangs: dict[str, float] = {}
-        """Time from which a worker hangs, by its name."""
+        self.hang_times_s: dict[str, float] = {}
+        """Time from which a worker hangs, by worker name."""
         self.workers: list[VirtualWorker] = []
         self._events: list[tuple[float, int, VirtualWorker]] = []
         self._order = count()
@@ -49,7 +51,7 @@ class VirtualClock:
     def sleep_until(self, time_s: float) -> None:
         while self._events and self._events[0][0] <= time_s:
             event_s, _, worker = heapq.heappop(self._events)
-            if worker.stopped or event_s >= self.hangs.get(worker.name, np.inf):
+            if worker.stopped or event_s >= self.hang_times_s.get(worker.name, np.inf):
                 continue
             self.time_s = max(self.time_s, event_s)
             pause_s = worker.step()
@@ -58,7 +60,10 @@ class VirtualClock:
         self.time_s = max(self.time_s, time_s)
 
     def jump(self, seconds: float) -> None:
-        """Move the time, also backwards, without running anything; the workers go on from there."""
+        """Shift the time, also backwards, without running workers.
+
+        Their next steps shift by the same amount.
+        """
         self.time_s += seconds
         self._events = [(event_s + seconds, order, worker) for event_s, order, worker in self._events]
 
@@ -70,7 +75,10 @@ class VirtualClock:
 
 
 class FakeCamera:
-    """Takes an image every 1/30 s; its first pixel counts them. Faults start at the times in `faults`."""
+    """Camera at `hz` images per second whose pixel values count the images.
+
+    `faults` maps a kind of fault to its start, in seconds from now.
+    """
 
     def __init__(
         self, clock: VirtualClock, faults: Mapping[str, float] | None = None, *, size: int = 8, hz: float = 30.0
@@ -95,9 +103,9 @@ class FakeCamera:
         if self.has_fault("freeze"):
             number = int((self.faults["freeze"] - self._start_s) * self._hz)
         image = np.full((self._size, self._size, 3), number % 251, np.uint8)
-        for kind, wrong in {"none": None, "dtype": image.astype(np.float32), "shape": image[..., :2]}.items():
+        for kind, invalid_image in {"none": None, "dtype": image.astype(np.float32), "shape": image[..., :2]}.items():
             if self.has_fault(kind):
-                return wrong
+                return invalid_image
         return CapturedFrame(image, captured_s)
 
     def close(self) -> None:
@@ -106,6 +114,8 @@ class FakeCamera:
 
 @dataclass(frozen=True)
 class FakeView:
+    """View of a policy specification."""
+
     name: str
     height: int = 8
     width: int = 8
@@ -115,19 +125,26 @@ class FakeView:
 
 @dataclass(frozen=True)
 class FakeVector:
+    """State vector of a policy specification."""
+
     name: str
     size: int
 
 
 @dataclass(frozen=True)
 class FakeSpec:
+    """Specification of the inputs of a policy."""
+
     views: tuple[FakeView, ...] = (FakeView("front"), FakeView("wrist"))
     vectors: tuple[FakeVector, ...] = ()
     resize: Resize | None = field(default_factory=lambda: Resize((8,)))
 
 
 class FakePolicy:
-    """Acts on the last two observations: a mean of each view, -1 for a masked one, and the sum of the vectors."""
+    """Policy on the means of the views and the sum of the state vectors.
+
+    A masked view counts as -1. An action also depends on the previous observation.
+    """
 
     def __init__(self, spec: FakeSpec | None = None, *, on_act: Callable[[int], None] | None = None) -> None:
         self.spec = spec or FakeSpec()

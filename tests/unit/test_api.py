@@ -14,7 +14,7 @@ import manyview
 from benchmarks.run_comparison import compare_runs
 from manyview.cli.main import main
 from manyview.training import RunConfig, RunDir
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 SETTINGS: dict[str, Any] = {
     "schedule.random_steps": 20,
@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def train_short(path: Path, **options: Any) -> manyview.Run:
-    return manyview.train(config=short_run(), out=path, progress=False, **options)
+    return manyview.train(config=make_short_config(), out=path, progress=False, **options)
 
 
 def test_dir_shows_the_public_names() -> None:
@@ -112,7 +112,9 @@ class TestCallbacks:
         assert manyview.resume(tmp_path / "run", progress=False).is_finished
 
     def test_callbacks_are_refused_with_several_learners(self, tmp_path: Path) -> None:
-        config = replace(short_run(), scale=replace(short_run().scale, actors=1, learners=2, chunk_steps=20))
+        config = replace(
+            make_short_config(), scale=replace(make_short_config().scale, actors=1, learners=2, chunk_steps=20)
+        )
         with pytest.raises(ValueError, match=r"expected scale\.learners=1, got 2"):
             manyview.train(config=config, out=tmp_path / "run", on_record=print)
 
@@ -148,7 +150,7 @@ class TestStops:
 
 
 def test_resume_with_more_frames_extends_the_run(tmp_path: Path) -> None:
-    config: RunConfig = short_run()
+    config: RunConfig = make_short_config()
     frames = 2 * config.schedule.frames
     whole = manyview.train(
         config=replace(config, schedule=replace(config.schedule, frames=frames)), out=tmp_path / "whole", progress=False

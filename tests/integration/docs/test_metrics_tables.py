@@ -9,7 +9,7 @@ import pytest
 from manyview.config.method import parse_method
 from manyview.training import make_trainer
 from manyview.training.loggers import RecordKind
-from tests.support.runs import short_rollouts, short_run
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 HEADINGS = {
@@ -48,9 +48,9 @@ def explained(heading: str) -> set[str]:
 def logged(method: str) -> set[str]:
     """What the `train` records of a run hold beside clock and β."""
     if method.startswith("ppo"):
-        config = short_rollouts(method, rollout={"steps": 100})  # whole episodes
+        config = make_short_rollout_config(method, rollout={"steps": 100})  # whole episodes
     else:
-        config = short_run(method, bonus={"bank": 16} if method.endswith("+mem") else {})
+        config = make_short_config(method, bonus={"bank": 16} if method.endswith("+mem") else {})
     trainer = make_trainer(config)
     told = None
     while told is None:

@@ -10,9 +10,9 @@ from manyview.cli.main import main
 from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, manifest
 from manyview.training.runner import Runner
-from tests.support.runners import abandon, advance_to, quick_run
+from tests.support.runners import abandon_runner, advance_to, make_quick_config
 
-CONFIG = quick_run()
+CONFIG = make_quick_config()
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> RunDir:
     found = RunDir(tmp_path / "run")
     session = Runner(CONFIG, found)
     advance_to(session, 45)
-    abandon(session)
+    abandon_runner(session)
     return found
 
 
@@ -48,7 +48,7 @@ def test_what_has_changed_is_said_refused_and_accepted_only_aloud(
     folder = RunDir(tmp_path / "run")
     session = Runner(CONFIG, folder)
     advance_to(session, 45)
-    abandon(session)
+    abandon_runner(session)
     monkeypatch.undo()
 
     options, says = CHANGES[change]
@@ -76,7 +76,7 @@ def test_a_change_that_was_accepted_stays_in_the_manifest(folder: RunDir) -> Non
     other = replace(CONFIG, compute=replace(CONFIG.compute, precision="bfloat16"))
     session = Runner(other, folder, accept_changes=True)
     advance_to(session, 60)
-    abandon(session)
+    abandon_runner(session)
     session = Runner(other, folder)
     session.run()
     session.close()

@@ -18,9 +18,9 @@ from manyview.envs import Fault, make
 from manyview.envs.wrappers.faults import FaultKind
 from manyview.training import RunDir, factory
 from manyview.training.runner import Runner
-from tests.support.object_graph import values
-from tests.support.runners import abandon, advance_to
-from tests.support.runs import short_rollouts, short_run
+from tests.support.object_graph import collect_values
+from tests.support.runners import abandon_runner, advance_to
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 
@@ -43,7 +43,7 @@ MAY_DIFFER = {
 
 def forgotten(one: Any, other: Any) -> list[str]:
     """Paths to values that differ, or that only one of them has, and that may not."""
-    before, now = values(one), values(other)
+    before, now = collect_values(one), collect_values(other)
     absent = object()
     differing = [path for path in before.keys() | now.keys() if before.get(path, absent) != now.get(path, absent)]
     return sorted(path for path in differing if not any(re.fullmatch(allowed, path) for allowed in MAY_DIFFER))
@@ -52,7 +52,7 @@ def forgotten(one: Any, other: Any) -> list[str]:
 @contextmanager
 def two_sessions(folder: RunDir, **changes: Any) -> Iterator[tuple[Runner, Runner]]:
     """One that is at a checkpoint in mid-episode, and one that has just been resumed from it."""
-    config = short_run(
+    config = make_short_config(
         **{
             "schedule": {"frames": 90},
             "replay": {"capacity": 40},
@@ -67,8 +67,8 @@ def two_sessions(folder: RunDir, **changes: Any) -> Iterator[tuple[Runner, Runne
     try:
         yield one, other
     finally:
-        abandon(one)
-        abandon(other)
+        abandon_runner(one)
+        abandon_runner(other)
 
 
 OF_ROLLOUTS = {
@@ -85,7 +85,7 @@ UNTIL_OVERWRITTEN = {r"\.trainer\.rollout\..*": "all of a rollout is written bef
 def test_every_value_of_a_session_with_rollouts_comes_back(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, folder = short_rollouts(method), RunDir(tmp_path / "run")
+    config, folder = make_short_rollout_config(method), RunDir(tmp_path / "run")
     one = Runner(config, folder)
     advance_to(one, 60)
     trainer: Any = one.trainer
@@ -95,7 +95,7 @@ def test_every_value_of_a_session_with_rollouts_comes_back(
     one.lock.close()
     other = Runner(config, folder)
     try:
-        assert len(values(one)) > 500
+        assert len(collect_values(one)) > 500
         monkeypatch.setattr(__name__ + ".MAY_DIFFER", MAY_DIFFER | OF_ROLLOUTS | UNTIL_OVERWRITTEN)
         assert forgotten(one, other) == []
         for session in (one, other):
@@ -105,8 +105,8 @@ def test_every_value_of_a_session_with_rollouts_comes_back(
         monkeypatch.setattr(__name__ + ".MAY_DIFFER", MAY_DIFFER | OF_ROLLOUTS)
         assert forgotten(one, other) == [], "and a rollout later"
     finally:
-        abandon(one)
-        abandon(other)
+        abandon_runner(one)
+        abandon_runner(other)
 
 
 METHODS = ("drqv2+mem", "sac+mem", "drqv2+curl+re3", "sac+none")
@@ -116,7 +116,7 @@ METHODS = ("drqv2+mem", "sac+mem", "drqv2+curl+re3", "sac+none")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_value_of_a_session_comes_back(method: str, tmp_path: Path) -> None:
     with two_sessions(RunDir(tmp_path / "run"), method=method) as sessions:
-        assert len(values(sessions[0])) > 500
+        assert len(collect_values(sessions[0])) > 500
         assert forgotten(*sessions) == []
         for _ in range(5):
             for session in sessions:
@@ -169,26 +169,26 @@ def test_a_forgotten_value_is_found(what: str) -> None:
 def test_every_exception_is_still_needed(tmp_path: Path) -> None:
     """What no longer exists comes off the list."""
     with two_sessions(RunDir(tmp_path / "run")) as (one, other):
-        paths = values(one).keys() | values(other).keys()
+        paths = collect_values(one).keys() | collect_values(other).keys()
     assert [allowed for allowed in MAY_DIFFER if not any(re.fullmatch(allowed, path) for path in paths)] == []
 
 
 @pytest.mark.quality("D1")
 def test_a_state_that_is_being_written_does_not_change_while_training_goes_on(tmp_path: Path) -> None:
-    session = Runner(short_run(), RunDir(tmp_path / "run"))
+    session = Runner(make_short_config(), RunDir(tmp_path / "run"))
     advance_to(session, 35)
     state = session.trainer.get_state()
     then = deepcopy(state)
     while session.trainer.counters.frames < 60:
         session.advance()
-    abandon(session)
+    abandon_runner(session)
     assert compare_trees(state, then) == []
 
 
 @pytest.mark.quality("D1")
 def test_nobody_draws_from_a_generator_of_the_process(tmp_path: Path) -> None:
     """Those are not in the checkpoint."""
-    session = Runner(short_run(), RunDir(tmp_path / "run"))
+    session = Runner(make_short_config(), RunDir(tmp_path / "run"))
     before = [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()]
     session.run()
     session.close()

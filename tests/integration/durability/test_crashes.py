@@ -13,9 +13,9 @@ from benchmarks.file_operations import WRITES, Operation, intercept_operations
 from benchmarks.run_comparison import compare_runs
 from manyview.training import RunDir, checkpoint, run
 from manyview.training.runner import Runner
-from tests.support.runners import Crash, abandon, advance_to, dying, quick_run
+from tests.support.runners import SimulatedCrash, abandon_runner, advance_to, make_quick_config, simulate_crash
 
-CONFIG = quick_run()
+CONFIG = make_quick_config()
 KILLED_AT, SAVED_AT = 45, 40
 
 
@@ -39,7 +39,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
     run(CONFIG, whole)
     session = Runner(CONFIG, killed)
     advance_to(session, KILLED_AT)
-    abandon(session)
+    abandon_runner(session)
     operations: list[Operation] = []
     copy = Begun(whole, killed.path, operations).fresh_copy(folder / "copy")
     with intercept_operations([copy.path], lambda operation: operations.append(operation)):
@@ -51,7 +51,7 @@ def crashed(folder: RunDir, number: int, *, torn: bool) -> None:
     """Resume the run and let it die of its file operation of this number."""
     numbers = count()
     dies: Callable[[Operation], bool] = lambda _: next(numbers) == number  # noqa: E731
-    with dying(folder.path, dies, torn=torn), pytest.raises(Crash):
+    with simulate_crash(folder.path, dies, torn=torn), pytest.raises(SimulatedCrash):
         die_in(Runner(CONFIG, folder))
 
 
@@ -59,7 +59,7 @@ def die_in(session: Runner) -> None:
     try:
         session.run()
     finally:
-        abandon(session)
+        abandon_runner(session)
 
 
 @pytest.mark.attack("A crash at every file operation of a resume and a save leaves a checkpoint to resume from")
@@ -100,7 +100,7 @@ def test_a_crash_that_is_not_survived_would_be_found(begun: Begun, tmp_path: Pat
     """The test above could not fail otherwise: here the checkpoint is gone that it went on from."""
     folder = begun.fresh_copy(tmp_path / "copy")
     (folder.checkpoints_dir / checkpoint.format_checkpoint_name(SAVED_AT) / "SHA256SUMS").unlink()
-    with suppress(Crash):
+    with suppress(SimulatedCrash):
         crashed(folder, len(begun.operations) // 2, torn=False)
     newest, _ = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)
     assert int(newest.name) < SAVED_AT

@@ -11,9 +11,9 @@ from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, run
 from manyview.training.loggers import JsonLinesLogger
 from manyview.training.runner import Runner
-from tests.support.runners import abandon, advance_to, quick_run, warnings_of
+from tests.support.runners import abandon_runner, advance_to, make_quick_config, read_warnings
 
-CONFIG = quick_run()
+CONFIG = make_quick_config()
 HOLDS = pytest.mark.attack("Records or a manifest that were cut, removed or changed are told of, and the run goes on")
 
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> RunDir:
     """A run that was killed."""
     session = Runner(CONFIG, RunDir(tmp_path / "run"))
     advance_to(session, 45)
-    abandon(session)
+    abandon_runner(session)
     return session.run_dir
 
 
@@ -46,7 +46,7 @@ def test_damaged_records_are_told_of_and_the_next_ones_are_whole(folder: RunDir,
     damage, says = HARMS[harm]
     damage(folder.metrics_file)
     run(CONFIG, folder)
-    assert any(text.startswith(f"metrics.jsonl {says}") for text in warnings_of(folder)), warnings_of(folder)
+    assert any(text.startswith(f"metrics.jsonl {says}") for text in read_warnings(folder)), read_warnings(folder)
     lines = folder.metrics_file.read_bytes().splitlines()
     assert sum(b'"resume"' in line for line in lines) == 1
     after = next(place for place, line in enumerate(lines) if b'"resume"' in line)
@@ -92,7 +92,7 @@ def test_records_after_a_checkpoint_are_cut_off_if_the_others_are_whole(tmp_path
 @pytest.mark.quality("D3")
 def test_whole_records_are_not_warned_of(folder: RunDir) -> None:
     run(CONFIG, folder)
-    assert warnings_of(folder) == []
+    assert read_warnings(folder) == []
 
 
 @HOLDS
@@ -104,4 +104,4 @@ def test_a_missing_manifest_is_rebuilt_from_the_checkpoint(folder: RunDir) -> No
     after = folder.read_manifest()
     assert after["id"] == before["id"]
     assert after["earlier"][0]["started"] == before["started"]
-    assert "manifest.json was missing: rebuilt from checkpoint 000000040" in warnings_of(folder)
+    assert "manifest.json was missing: rebuilt from checkpoint 000000040" in read_warnings(folder)

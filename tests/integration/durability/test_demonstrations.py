@@ -11,16 +11,16 @@ from manyview.training import RunConfig, RunDir, run
 from manyview.training.resume import MachineChangedError
 from manyview.training.runner import Runner
 from tests.integration.durability.test_checkpoint_completeness import forgotten, two_sessions
-from tests.support.checkpoints import twins
+from tests.support.checkpoints import train_and_resume
 from tests.support.demonstrations import write_demonstrations
-from tests.support.object_graph import values
-from tests.support.runners import abandon, advance_to
-from tests.support.runs import short_run
+from tests.support.object_graph import collect_values
+from tests.support.runners import abandon_runner, advance_to
+from tests.support.runs import make_short_config
 
 
 @pytest.fixture
 def demonstrations(tmp_path: Path) -> Path:
-    write_demonstrations(tmp_path / "demonstrations", short_run())
+    write_demonstrations(tmp_path / "demonstrations", make_short_config())
     return tmp_path / "demonstrations"
 
 
@@ -30,7 +30,7 @@ def test_a_trainer_with_demonstrations_goes_on_to_the_bit(
     tmp_path: Path, demonstrations: Path, method: str, prefetch: bool
 ) -> None:
     replay = {"capacity": 40, "prefetch": prefetch, "demonstrations": str(demonstrations)}
-    trainer, twin = twins(short_run(method, replay=replay), tmp_path, after=57)
+    trainer, twin = train_and_resume(make_short_config(method, replay=replay), tmp_path, steps=57)
     for _ in range(20):
         trainer.advance()
         twin.advance()
@@ -55,7 +55,7 @@ def test_every_value_of_a_session_with_demonstrations_comes_back(
     monkeypatch.setattr(module, {**MAY_DIFFER, parts: "buffers of a batch, and threads"})
     replay = {"capacity": 40, "demonstrations": str(demonstrations)}
     with two_sessions(RunDir(tmp_path / "run"), replay=replay) as sessions:
-        assert any("demonstrations" in path for path in values(sessions[0]))
+        assert any("demonstrations" in path for path in collect_values(sessions[0]))
         assert forgotten(*sessions) == []
         for _ in range(5):
             for session in sessions:
@@ -68,13 +68,13 @@ def test_a_run_that_was_killed_ends_as_one_that_did_not(tmp_path: Path, demonstr
     assert run(config, whole)
     session = Runner(config, stopped)
     advance_to(session, 45)  # half of the way to the next checkpoint
-    abandon(session)
+    abandon_runner(session)
     assert run(config, stopped)
     assert compare_runs(whole, stopped) == []
 
 
 def make_config(demonstrations: Path, **changes: Any) -> RunConfig:
-    return short_run(replay={"capacity": 40, "demonstrations": str(demonstrations)}, **changes)
+    return make_short_config(replay={"capacity": 40, "demonstrations": str(demonstrations)}, **changes)
 
 
 def test_other_demonstrations_are_refused_on_resume(tmp_path: Path, demonstrations: Path) -> None:
@@ -121,13 +121,13 @@ def test_runs_that_cannot_use_them_say_why(
 ) -> None:
     replay = {"demonstrations": str(demonstrations), **changes.pop("replay", {})}
     with pytest.raises(ValueError, match=message):
-        Runner(short_run(**changes, replay=replay), RunDir(tmp_path / "run"))
+        Runner(make_short_config(**changes, replay=replay), RunDir(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(("fraction", "rows"), [(0.25, 2), (0.5, 4), (0.9, 7)])
 def test_the_fraction_is_that_of_every_batch(tmp_path: Path, demonstrations: Path, fraction: float, rows: int) -> None:
     replay = {"demonstrations": str(demonstrations), "demonstration_fraction": fraction}
-    session = Runner(short_run(replay=replay), RunDir(tmp_path / "run"))
+    session = Runner(make_short_config(replay=replay), RunDir(tmp_path / "run"))
     advance_to(session, 40)
     batch: Any = session.trainer.get_last_batch()
     assert len(batch.indices) == 8

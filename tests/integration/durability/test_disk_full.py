@@ -19,10 +19,10 @@ from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, checkpoint, run
 from manyview.training.run_dir import SaveFailedError
 from manyview.training.runner import Runner
-from tests.support.runners import opened, quick_run, warnings_of
+from tests.support.runners import make_quick_config, open_runner, read_warnings
 from tests.unit.training.test_runner import poisoning
 
-CONFIG = quick_run()
+CONFIG = make_quick_config()
 NEED_ROOM = ("create", "mkdir", "rename", "fsync", *WRITES)
 FULL_DISK = pytest.mark.attack("A full disk costs a run nothing but a checkpoint, and is told")
 FULL_FOR = 5
@@ -101,7 +101,7 @@ def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: 
     for first in range(second, len(operations), 2):  # the first save is as the second
         folder = RunDir(tmp_path / str(first))
         finished = played(folder, lambda number, first=first: first <= number < first + FULL_FOR)  # type: ignore[misc]
-        warned += bool(warnings_of(folder))
+        warned += bool(read_warnings(folder))
         if not (finished or folder.is_finished):  # its last checkpoint could not be written: the same command goes on
             run(CONFIG, folder)
         if found := same_end(whole, folder):
@@ -114,7 +114,7 @@ def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_checkpoint(whole: 
 @pytest.mark.quality("D5")
 def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunDir, tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
-    with opened(CONFIG, folder, at=25) as session:
+    with open_runner(CONFIG, folder, frames=25) as session:
         with full(folder, lambda _: True):
             while session.trainer.counters.frames < 45:
                 session.advance()
@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunDir,
         assert [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)] == ["000000020", "000000000"]
         assert checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[0].name == "000000020"
         session.run()
-    assert any("No space left on device" in text for text in warnings_of(folder))
+    assert any("No space left on device" in text for text in read_warnings(folder))
     assert [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)] == [
         "000000060",
         "000000020",
@@ -136,7 +136,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_alone_and_is_told(whole: RunDir,
 def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: RunDir, tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
     refused = pytest.raises(SaveFailedError, match=r"000000060 .*No space left .* same")
-    with opened(CONFIG, folder, at=59) as session, full(folder, lambda _: True), refused:
+    with open_runner(CONFIG, folder, frames=59) as session, full(folder, lambda _: True), refused:
         session.run()
     assert not folder.is_finished
     assert run(CONFIG, folder)
@@ -147,13 +147,13 @@ def test_a_run_whose_last_checkpoint_cannot_be_written_has_not_finished(whole: R
 def test_bad_updates_lead_back_to_a_checkpoint_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one could not be written."""
     poisoning(monkeypatch, range(50, 53))
-    config, folder = quick_run(schedule={"seed_frames": 48}), RunDir(tmp_path / "run")
-    with opened(config, folder, at=39) as session:
+    config, folder = make_quick_config(schedule={"seed_frames": 48}), RunDir(tmp_path / "run")
+    with open_runner(config, folder, frames=39) as session:
         with full(folder, lambda _: True):
             session.advance()
             session.writer.wait()
         assert session.run()
-    assert [text for text in warnings_of(folder) if text.endswith("; back to the agent of 000000020")]
+    assert [text for text in read_warnings(folder) if text.endswith("; back to the agent of 000000020")]
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_process_whose_files_may_not_grow_trains_on(tmp_path: Path, launcher: 
     command = ["train", CONFIG.task, "--config", str(tmp_path / "config.json"), "--out", str(folder.path)]
     (tmp_path / "config.json").write_text(json.dumps(to_plain(CONFIG)))
     said = str(tmp_path / "said")
-    limited = Request(command, output=said, watched_dirs=[], patches="tests.support.patches:small_files_only")
+    limited = Request(command, output=said, watched_dirs=[], patches="tests.support.patches:limit_file_size")
     ended = launcher.start(limited).wait()
     assert ended.status == 1, ended.output
     assert "File too large" in ended.output

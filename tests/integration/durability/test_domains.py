@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.run_comparison import compare_trees
-from tests.support.checkpoints import twins
-from tests.support.runs import short_run
+from tests.support.checkpoints import train_and_resume
+from tests.support.runs import make_short_config
 
 TASKS = ("ball_in_cup_catch", "cheetah_run", "finger_turn_hard", "hopper_hop", "reacher_hard")
 
@@ -15,13 +15,13 @@ TASKS = ("ball_in_cup_catch", "cheetah_run", "finger_turn_hard", "hopper_hop", "
 @pytest.mark.quality("D7")
 @pytest.mark.parametrize("task", TASKS)
 def test_an_episode_goes_on_exactly_for_200_steps(task: str, tmp_path: Path) -> None:
-    config = short_run(
+    config = make_short_config(
         task=f"dmc/{task}",
         env={"image_size": 16, "action_repeat": 2},
         schedule={"frames": 10_000, "random_steps": 10_000, "seed_frames": 10_000},
         replay={"capacity": 300},
     )
-    trainer, twin = twins(config, tmp_path, after=30)
+    trainer, twin = train_and_resume(config, tmp_path, steps=30)
     for _ in range(200):
         trainer.advance()
         twin.advance()

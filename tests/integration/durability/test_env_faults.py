@@ -14,8 +14,8 @@ from manyview.envs.wrappers.faults import FaultKind
 from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, factory, run
 from manyview.training.runner import Runner
-from tests.support.runners import abandon, advance_to, warnings_of
-from tests.support.runs import short_run
+from tests.support.runners import abandon_runner, advance_to, read_warnings
+from tests.support.runs import make_short_config
 from tests.unit.training.test_runner import poisoning
 
 # Cameras that are broken on purpose are also warned of; tests/unit/envs/wrappers/test_sanity.py has that.
@@ -36,7 +36,7 @@ def test_a_run_with_a_broken_camera_ends_with_a_finite_bonus(
     faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.1)]
     monkeypatch.setattr(factory, "make", lambda task, **options: make(task, **{**options, "faults": faults}))
     folder = RunDir(tmp_path / "run")
-    assert run(short_run(), folder)
+    assert run(make_short_config(), folder)
     train = of_kind(folder, "train")
     assert train
     assert all(math.isfinite(record["reward_int"]) and record["finite"] == 1 for record in train)
@@ -54,7 +54,7 @@ def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
     for place in breakage.patches:
         monkeypatch.setattr(*place)
     steps, repeat = 1500, 2
-    config = short_run(
+    config = make_short_config(
         task="dmc/cheetah_run",
         env={"image_size": 16, "action_repeat": repeat},
         schedule={"frames": steps * repeat, "random_steps": steps, "seed_frames": (steps - 40) * repeat},
@@ -73,13 +73,13 @@ def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
 def test_bad_updates_after_a_resume_lead_back_to_the_same_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = short_run(logging={"keep_replay": True})
+    config = make_short_config(logging={"keep_replay": True})
     poisoning(monkeypatch, range(40, 43))
     whole, folder = RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
     session = Runner(config, folder)
     advance_to(session, 42)
-    abandon(session)
+    abandon_runner(session)
     run(config, folder)
-    assert warnings_of(folder)[-1].endswith("back to the agent of 000000030")
+    assert read_warnings(folder)[-1].endswith("back to the agent of 000000030")
     assert compare_runs(whole, folder) == []

@@ -10,15 +10,15 @@ from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, run
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.runner import Runner
-from tests.support.runners import abandon, advance_to
-from tests.support.runs import short_run
+from tests.support.runners import abandon_runner, advance_to
+from tests.support.runs import make_short_config
 
 
 @pytest.mark.quality("D4")
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_path: Path, prefetch: bool) -> None:
     replay = {"capacity": 35, "prefetch": prefetch}
-    config = short_run(schedule={"frames": 75}, replay=replay, logging={"every_steps": 1, "keep_replay": True})
+    config = make_short_config(schedule={"frames": 75}, replay=replay, logging={"every_steps": 1, "keep_replay": True})
     folder, whole = RunDir(tmp_path / "run"), RunDir(tmp_path / "whole")
     run(config, whole)
     session = Runner(config, folder)
@@ -30,7 +30,7 @@ def test_a_resumed_replay_holds_what_the_checkpoint_had_once_and_in_order(tmp_pa
     while trainer.counters.frames < 71:
         session.advance()
     assert trainer.replay.inserted > inserted
-    abandon(session)
+    abandon_runner(session)
 
     resumed = Runner(config, folder)
     assert isinstance(resumed.trainer, OffPolicyTrainer)

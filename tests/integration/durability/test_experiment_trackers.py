@@ -20,7 +20,7 @@ from manyview.training import RunDir, run
 from manyview.training import trackers as records_module
 from manyview.training.trackers import RunLabels, WandbLogger
 from quality.plugin import Figure
-from tests.support.runners import quick_run, warnings_of
+from tests.support.runners import make_quick_config, read_warnings
 
 TRACKER = "a tracker without a key, or whose server never answers: a warning, the run goes on and SIGTERM ends it"
 
@@ -89,8 +89,8 @@ def test_a_service_with_a_full_queue_is_waited_for_only_until_it_is_empty(
 @pytest.mark.quality("L8")
 def test_without_a_key_a_run_warns_and_goes_on(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place_of_wandb(monkeypatch, has_key=False, init=refuse)
-    assert run(quick_run(logging={"wandb": True}), folder)
-    (warning,) = warnings_of(folder)
+    assert run(make_quick_config(logging={"wandb": True}), folder)
+    (warning,) = read_warnings(folder)
     assert warning.startswith("WandbLogger is disabled after an error: ValueError('no API key. Run `wandb login`")
 
 
@@ -104,8 +104,8 @@ def test_tensorboard_that_cannot_write_is_a_warning(folder: RunDir) -> None:
     pytest.importorskip("tensorboard")
     folder.path.mkdir()
     folder.tensorboard_dir.touch()  # a file where its folder should be
-    assert run(quick_run(logging={"tensorboard": True}), folder)
-    (warning,) = warnings_of(folder)
+    assert run(make_quick_config(logging={"tensorboard": True}), folder)
+    (warning,) = read_warnings(folder)
     assert warning.startswith("TensorBoardLogger is disabled after an error: FileExistsError(")
 
 

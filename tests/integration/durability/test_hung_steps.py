@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("processes")
 
 HUNG = "SIGTERM ends a run whose environment hangs within 10 s; its records are kept and it goes on bit for bit"
 DEADLINE = "a step that takes longer than env.step_deadline_s ends the run with a line that names it"
-IMPATIENT = "tests.support.patches:impatient"
+IMPATIENT = "tests.support.patches:shorten_stop_timeouts"
 TOY = "toy/hidden_goal_continuous"
 
 
@@ -62,23 +62,23 @@ def folder(tmp_path: Path) -> RunDir:
 def test_sigterm_ends_a_run_that_hangs_in_c_code_and_it_goes_on_bit_for_bit(
     folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
 ) -> None:
-    running = started(folder, launcher, of("waits_in_c"), patches=None)  # with the patience that users have
+    running = started(folder, launcher, of("make_env_hanging_in_c"), patches=None)  # with the patience that users have
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
     assert ended.status == 1, ended.output
     line = ended.output.splitlines()[-1]
-    assert line.startswith("tests.support.misbehaving_envs:waits_in_c: env.step has not returned for ")
+    assert line.startswith("tests.support.misbehaving_envs:make_env_hanging_in_c: env.step has not returned for ")
     assert line.endswith("the same command resumes from checkpoint 000000045")
     assert "Traceback" not in ended.output
     last = list(read_records(folder.metrics_file))[-1]
     assert (last["kind"], last["state"], last["frames"]) == ("end", "stopped", 50)
-    assert "in _wait_in_c" in last["traceback"]
+    assert "in _hang_in_c" in last["traceback"]
 
     hang.unlink()
-    ended = started(folder, launcher, of("waits_in_c")).wait()
+    ended = started(folder, launcher, of("make_env_hanging_in_c")).wait()
     assert "45 frames  resumed as if it had never stopped, bit for bit" in ended.output
     whole = RunDir(folder.path.with_name("whole"))
-    assert started(whole, launcher, of("waits_in_c")).wait().status == 0
+    assert started(whole, launcher, of("make_env_hanging_in_c")).wait().status == 0
     assert compare_runs(whole, folder) == []
 
 
@@ -91,7 +91,7 @@ def test_sigterm_ends_a_run_that_hangs_in_python_code(
     method: str, toy: str, folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
 ) -> None:
     assert hang.exists()
-    running = started(folder, launcher, of("sleeps", method), "rollout.envs=2", toy=toy)
+    running = started(folder, launcher, of("make_env_hanging_in_sleep", method), "rollout.envs=2", toy=toy)
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
     assert (ended.status, "env.step has not returned for" in ended.output) == (1, True), ended.output
@@ -101,7 +101,7 @@ def test_sigterm_ends_a_run_that_hangs_in_python_code(
 @pytest.mark.attack(HUNG)
 @pytest.mark.quality("L8")
 def test_sigterm_ends_an_evaluation_that_hangs(folder: RunDir, hang: Path, launcher: Launcher, figure: Figure) -> None:
-    running = started(folder, launcher, of("sleeps_at_once"))
+    running = started(folder, launcher, of("make_env_hanging_from_start"))
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
     assert ended.status == 1
@@ -114,11 +114,11 @@ def test_sigterm_ends_a_step_that_lets_no_other_thread_run(
     folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
 ) -> None:
     assert hang.exists()
-    running = started(folder, launcher, of("keeps_the_gil"))
+    running = started(folder, launcher, of("make_env_holding_gil"))
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
     assert ended.status == 1
-    assert "in _keep_the_gil" in ended.output  # where it hung
+    assert "in _hold_gil" in ended.output  # where it hung
 
 
 @pytest.mark.attack(HUNG)
@@ -127,7 +127,7 @@ def test_sigterm_ends_a_run_that_hangs_before_it_has_begun(
     folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
 ) -> None:
     assert hang.exists()
-    running = started(folder, launcher, of("HangsAtReset"), patches=IMPATIENT)
+    running = started(folder, launcher, of("HangingResetEnv"), patches=IMPATIENT)
     ended, seconds = ended_by_sigterm(running, hang.with_name("begun"))
     figure(seconds, "s from SIGTERM")
     assert ended.status == 1
@@ -141,7 +141,9 @@ def test_a_run_that_is_saved_and_whose_environment_does_not_close_has_stopped_we
     folder: RunDir, hang: Path, launcher: Launcher, figure: Figure
 ) -> None:
     assert hang.exists()
-    running = started(folder, launcher, of("HangsAtClose"), patches="tests.support.patches:impatient_and_held")
+    running = started(
+        folder, launcher, of("HangingCloseEnv"), patches="tests.support.patches:shorten_timeouts_and_hold"
+    )
     ended, seconds = ended_by_sigterm(running, folder.checkpoints_dir / "000000060")
     figure(seconds, "s from SIGTERM")
     assert ended.status == 0, ended.output
@@ -150,21 +152,25 @@ def test_a_run_that_is_saved_and_whose_environment_does_not_close_has_stopped_we
 
 @pytest.mark.attack(DEADLINE)
 @pytest.mark.quality("L8")
-@pytest.mark.parametrize("task", ["waits_in_c", pytest.param("keeps_the_gil_deaf", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "task", ["make_env_hanging_in_c", pytest.param("make_env_holding_gil_without_signals", marks=pytest.mark.slow)]
+)
 def test_a_deadline_for_steps_ends_a_run_that_hangs(task: str, folder: RunDir, hang: Path, launcher: Launcher) -> None:
     assert hang.exists()
     ended = started(folder, launcher, of(task), "env.step_deadline_s=1").wait(at_most_s=30)
     assert ended.status == 1
-    if task == "waits_in_c":
+    if task == "make_env_hanging_in_c":
         assert "env.step has not returned for 1 s" in ended.output.splitlines()[-1]
         assert list(read_records(folder.metrics_file))[-1]["state"] == "failed"
     else:  # only a timer in C still runs
-        assert "in _keep_the_gil_deaf" in ended.output
+        assert "in _hold_gil_without_signals" in ended.output
 
 
 @pytest.mark.quality("D6")
 def test_a_hangup_saves_and_leaves(folder: RunDir, launcher: Launcher, figure: Figure) -> None:
-    running = started(folder, launcher, of("sleeps"), patches="tests.support.patches:impatient_and_held")
+    running = started(
+        folder, launcher, of("make_env_hanging_in_sleep"), patches="tests.support.patches:shorten_timeouts_and_hold"
+    )
     running.wait_for((folder.checkpoints_dir / "000000060").exists)
     asked_s = perf_counter()
     running.send(signal.SIGHUP)
@@ -179,7 +185,7 @@ def test_a_hangup_saves_and_leaves(folder: RunDir, launcher: Launcher, figure: F
 def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(
     folder: RunDir, launcher: Launcher, figure: Figure
 ) -> None:
-    running = started(folder, launcher, of("sleeps"), patches="tests.support.patches:ignores_hangups")
+    running = started(folder, launcher, of("make_env_hanging_in_sleep"), patches="tests.support.patches:ignore_sighup")
     running.wait_for((folder.checkpoints_dir / "000000060").exists)
     running.send(signal.SIGHUP)
     running.wait_for((folder.checkpoints_dir / "000000090").exists)
@@ -195,7 +201,7 @@ def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(
 @pytest.mark.quality("D6")
 def test_the_real_nohup_is_heeded(folder: RunDir, figure: Figure, tmp_path: Path) -> None:
     (tmp_path / "held.py").write_text(HELD)
-    command = ["nohup", sys.executable, "held.py", *of("sleeps").command(folder.path)]
+    command = ["nohup", sys.executable, "held.py", *of("make_env_hanging_in_sleep").command(folder.path)]
     variables = {**os.environ, "HANG": str(tmp_path / "hang"), "PYTHONPATH": str(Path(__file__).parents[3])}
     with (tmp_path / "said").open("wb") as said:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said, env=variables)
@@ -217,7 +223,7 @@ def test_the_real_nohup_is_heeded(folder: RunDir, figure: Figure, tmp_path: Path
 HELD = """
 import sys
 from manyview.cli.main import main
-from tests.support.patches import held_until_a_stop
-held_until_a_stop()
+from tests.support.patches import hold_until_stop
+hold_until_stop()
 sys.exit(main())
 """

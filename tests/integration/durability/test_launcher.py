@@ -12,7 +12,7 @@ pytestmark = pytest.mark.xdist_group("processes")
 
 def test_a_child_that_does_not_end_is_killed_and_the_next_one_is_told_apart(tmp_path: Path, launcher: Launcher) -> None:
     (tmp_path / "hang").touch()
-    case, said = Case("tests.support.misbehaving_envs:HangsAtReset", "drqv2+mem"), str(tmp_path / "said")
+    case, said = Case("tests.support.misbehaving_envs:HangingResetEnv", "drqv2+mem"), str(tmp_path / "said")
     variables = {"HANG": str(tmp_path / "hang")}
     hung = Request(case.command(tmp_path / "run"), output=said, watched_dirs=[], environment=variables)
     running = launcher.start(hung)

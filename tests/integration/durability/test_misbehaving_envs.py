@@ -37,9 +37,9 @@ def of_kind(folder: RunDir, kind: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("task", "raised"),
     [
-        ("exits", "SystemExit: 0"),
-        ("raises", "ValueError: joint 3 is  [31mout of bounds Traceback"),
-        ("stops_generating", "GeneratorExit"),
+        ("make_exiting_env", "SystemExit: 0"),
+        ("make_raising_env", "ValueError: joint 3 is  [31mout of bounds Traceback"),
+        ("make_env_raising_generator_exit", "GeneratorExit"),
     ],
 )
 def test_a_step_that_fails_is_a_line_and_its_traceback_is_in_the_log(
@@ -61,9 +61,9 @@ def test_a_step_that_fails_is_a_line_and_its_traceback_is_in_the_log(
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ("ExitsAtReset", "reset raised SystemExit: 0 ("),
-        ("exits_when_made", "the function raised SystemExit: 0 ("),
-        ("raises_when_made", "the function raised KeyError: 'no licence' ("),
+        ("ExitingResetEnv", "reset raised SystemExit: 0 ("),
+        ("exit_on_construction", "the function raised SystemExit: 0 ("),
+        ("raise_on_construction", "the function raised KeyError: 'no licence' ("),
     ],
 )
 def test_a_task_that_fails_before_the_run_begins_is_a_line(
@@ -78,7 +78,7 @@ def test_a_task_that_fails_before_the_run_begins_is_a_line(
 
 @pytest.mark.attack(FAILS)
 @pytest.mark.quality("S11")
-@pytest.mark.parametrize("how", ["exits", "raises"])
+@pytest.mark.parametrize("how", ["make_exiting_env", "make_raising_env"])
 def test_an_evaluation_of_such_a_task_fails_in_a_line(
     how: str, folder: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,7 +98,7 @@ def test_evaluations_and_videos_of_an_episode_without_an_end_are_cut_and_counted
 ) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     limits = ("evaluation.max_steps=20", "evaluation.video=true", "evaluation.video_steps=5")
-    assert train(folder, "NeverEnds", *limits) == 0
+    assert train(folder, "EndlessEnv", *limits) == 0
     evaluations = of_kind(folder, "evaluation")
     assert [(found["returns"], found["lengths"], found["cut"]) for found in evaluations] == [([20.0], [20], 1)] * 2
     warnings = [record["text"] for record in of_kind(folder, "warning")]
@@ -107,7 +107,7 @@ def test_evaluations_and_videos_of_an_episode_without_an_end_are_cut_and_counted
     video = min(folder.videos_dir.iterdir())
     assert ffmpeg.count_frames_and_secs(str(video))[0] == 6  # the begin, and what each step led to
     capsys.readouterr()
-    command = ["evaluate", str(folder.path), "--own-task", f"{TASKS}:NeverEnds", "--episodes", "2"]
+    command = ["evaluate", str(folder.path), "--own-task", f"{TASKS}:EndlessEnv", "--episodes", "2"]
     assert main(command) == 0
     assert "cut          2 episodes after 20 steps (evaluation.max_steps of the run)" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
@@ -153,13 +153,13 @@ def test_a_run_counts_frames_by_numpy_and_refuses_what_is_no_count_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counted, wrong = RunDir(tmp_path / "counted"), RunDir(tmp_path / "wrong")
-    assert train(counted, "counts_frames_by_numpy") == 0
+    assert train(counted, "make_env_with_numpy_frames") == 0
     assert of_kind(counted, "end")[0]["frames"] == 60
     episodes = of_kind(counted, "episode")
     assert episodes
     assert all(found["length_frames"] == 2 * found["length"] for found in episodes)
     capsys.readouterr()
-    assert train(wrong, "counts_frames_wrong") == 1
+    assert train(wrong, "make_env_with_invalid_frames") == 1
     error = capsys.readouterr().err
     assert 'info["frames"]: expected an integer from 1 to 10,000, got int 10000000000' in error
     assert len(error.splitlines()) == 1

@@ -17,9 +17,9 @@ from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, run
 from manyview.training.run_dir import RunMovedError
 from manyview.training.runner import Runner
-from tests.support.runners import abandon, advance_to, opened, quick_run
+from tests.support.runners import abandon_runner, advance_to, make_quick_config, open_runner
 
-CONFIG = quick_run()
+CONFIG = make_quick_config()
 MOVED = pytest.mark.attack(
     "A run whose folder is moved saves nothing in its old place, says so, and goes on in the new"
 )
@@ -37,7 +37,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 @pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
 def test_a_moved_folder_ends_the_run_and_its_new_place_goes_on(whole: RunDir, tmp_path: Path, anew: bool) -> None:
     folder, moved = RunDir(tmp_path / "run"), RunDir(tmp_path / "moved")
-    with opened(CONFIG, folder, at=25) as session:
+    with open_runner(CONFIG, folder, frames=25) as session:
         folder.path.rename(moved.path)
         if anew:
             folder.path.mkdir()
@@ -55,7 +55,7 @@ def test_a_moved_folder_ends_the_run_and_its_new_place_goes_on(whole: RunDir, tm
 @pytest.mark.xdist_group("processes")
 def test_the_command_ends_with_status_1_and_one_line(tmp_path: Path, launcher: Launcher) -> None:
     folder = RunDir(tmp_path / "run")
-    patches = "tests.support.patches:held_until_a_stop"
+    patches = "tests.support.patches:hold_until_stop"
     running = launcher.start(Request(CASES[0].command(folder.path), str(tmp_path / "said"), [], patches=patches))
     running.wait_for(lambda: (folder.checkpoints_dir / "000000090").exists())
     folder.path.rename(tmp_path / "moved")
@@ -71,7 +71,7 @@ def test_the_command_ends_with_status_1_and_one_line(tmp_path: Path, launcher: L
 @pytest.mark.quality("D2")
 def test_a_copied_folder_goes_on_as_the_original(whole: RunDir, tmp_path: Path) -> None:
     folder, copy = RunDir(tmp_path / "run"), RunDir(tmp_path / "copy")
-    with opened(CONFIG, folder, at=45) as session:
+    with open_runner(CONFIG, folder, frames=45) as session:
         shutil.copytree(folder.path, copy.path)
         assert run(CONFIG, copy)
         assert session.run()
@@ -85,7 +85,7 @@ def test_a_read_only_disk_is_a_readable_error(tmp_path: Path, capsys: pytest.Cap
     folder = RunDir(tmp_path / "run")
     session = Runner(CONFIG, folder)
     advance_to(session, 25)
-    abandon(session)
+    abandon_runner(session)
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
 
     def meet(operation: Operation) -> None:

@@ -15,17 +15,17 @@ from manyview.training import RunConfig, RunDir
 from manyview.training.compute import compute_fingerprint
 from manyview.training.resume import MachineChangedError, list_changes
 from manyview.training.runner import Runner
-from tests.support.runners import abandon, advance_to, quick_run
+from tests.support.runners import abandon_runner, advance_to, make_quick_config
 
 HOLDS = pytest.mark.attack("A resume with other numerics or another OpenGL driver is refused, never called bit for bit")
 LIMIT_S = 120
-SEEN = quick_run(task="dmc/ball_in_cup_catch", env={"image_size": 16})
+SEEN = make_quick_config(task="dmc/ball_in_cup_catch", env={"image_size": 16})
 
 
 def killed(config: RunConfig, folder: RunDir) -> RunDir:
     session = Runner(config, folder)
     advance_to(session, 25)
-    abandon(session)
+    abandon_runner(session)
     return folder
 
 
@@ -43,7 +43,7 @@ def train(folder: RunDir, config: RunConfig, *options: str, **variables: str) ->
 @pytest.mark.quality("D8")
 @pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA=SSE41", "MKL_CBWR=COMPATIBLE"])
 def test_variables_that_choose_other_kernels_are_refused(tmp_path: Path, variable: str) -> None:
-    config, (name, value) = quick_run(), variable.split("=")
+    config, (name, value) = make_quick_config(), variable.split("=")
     folder = killed(config, RunDir(tmp_path / "run"))
     ended = train(folder, config, **{name: value})
     assert ended.returncode == 2, ended.stderr

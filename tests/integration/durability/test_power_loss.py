@@ -11,9 +11,9 @@ from benchmarks.power_loss import Disk, power_losses
 from benchmarks.run_comparison import compare_runs
 from manyview.report.runs import summarize_run
 from manyview.training import RunDir, checkpoint, run
-from tests.support.runners import quick_run
+from tests.support.runners import make_quick_config
 
-CONFIG = quick_run()
+CONFIG = make_quick_config()
 WITHIN = Path("new") / "folders" / "run"
 """Of a disk: their names must be flushed too."""
 ALL, FEW = 25, 3

@@ -43,7 +43,7 @@ def frames_of(folder: RunDir) -> int:
 
 
 def ended_in_training(folder: RunDir, launcher: Launcher, number: signal.Signals) -> tuple[ExitResult, float]:
-    running = started(folder, launcher, patches="tests.support.patches:held_until_a_stop")
+    running = started(folder, launcher, patches="tests.support.patches:hold_until_stop")
     running.wait_for(lambda: frames_of(folder) > 40)
     return ended_by(running, number)
 
@@ -89,7 +89,7 @@ def test_sigterm_before_the_first_step_is_an_end_like_any_other(
     tmp_path: Path, launcher: Launcher, figure: Figure
 ) -> None:
     folder = RunDir(tmp_path / "run")
-    ended = ended_by_its_own("sigterm_while_it_begins", folder, launcher, figure)
+    ended = ended_by_its_own("send_sigterm_before_first_step", folder, launcher, figure)
     assert (ended.status, ended.output) == (0, "")
     assert started(folder, launcher).wait().status == 0
     assert folder.is_finished
@@ -100,7 +100,7 @@ def test_sigterm_at_the_first_record_is_a_stop_that_is_recorded(
     tmp_path: Path, launcher: Launcher, figure: Figure
 ) -> None:
     folder = RunDir(tmp_path / "run")
-    ended = ended_by_its_own("sigterm_at_its_first_record", folder, launcher, figure)
+    ended = ended_by_its_own("send_sigterm_after_first_record", folder, launcher, figure)
     assert ended.status == 0, ended.output
     assert [record["kind"] for record in read_records(folder.metrics_file)] == ["start", "end"]
     assert [path.name for path in folder.checkpoints_dir.iterdir()] == ["000000000.stop"]
@@ -116,7 +116,7 @@ def test_control_c_saves_too_and_says_that_it_was_interrupted(tmp_path: Path, la
 
 def test_control_c_after_the_last_step_lets_it_finish(tmp_path: Path, launcher: Launcher) -> None:
     folder = RunDir(tmp_path / "run")
-    ended = started(folder, launcher, patches="tests.support.patches:control_c_when_all_is_done").wait()
+    ended = started(folder, launcher, patches="tests.support.patches:send_sigint_after_last_step").wait()
     assert ended.status == 0, ended.output
     assert list(read_records(folder.metrics_file))[-1]["state"] == "finished"
     assert folder.is_finished

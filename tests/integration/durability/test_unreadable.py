@@ -14,9 +14,9 @@ from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, checkpoint, run
 from manyview.training.runner import Runner
 from manyview.utils import files
-from tests.support.runners import abandon, advance_to, quick_run
+from tests.support.runners import abandon_runner, advance_to, make_quick_config
 
-CONFIG = quick_run()
+CONFIG = make_quick_config()
 HOLDS = pytest.mark.attack("A checkpoint that cannot be read for a moment is read again, and never deleted")
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> RunDir:
     """A run that was killed, with checkpoints of 0, 20 and 40 frames."""
     session = Runner(CONFIG, RunDir(tmp_path / "run"))
     advance_to(session, 45)
-    abandon(session)
+    abandon_runner(session)
     return session.run_dir
 
 
@@ -67,7 +67,7 @@ def test_a_checkpoint_that_stays_unreadable_is_set_aside_whole(folder: RunDir, m
     before = {path.name: path.read_bytes() for path in newest.iterdir()}
     with failing_reads(newest, errno.EIO, fails=lambda _: True):
         session = Runner(CONFIG, folder)
-    abandon(session)
+    abandon_runner(session)
     assert session._resume_info is not None
     assert session._resume_info.checkpoint_dir.name == "000000020"
     (aside,) = checkpoint.list_unreadable(folder.checkpoints_dir)

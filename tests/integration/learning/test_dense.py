@@ -3,7 +3,7 @@
 import pytest
 
 from quality.plugin import Figure
-from tests.support.toys import score
+from tests.support.toys import train_and_evaluate
 
 CASES = [
     ("drqv2", "toy/identity_continuous", 700),
@@ -16,6 +16,6 @@ CASES = [
 @pytest.mark.long
 @pytest.mark.parametrize(("agent", "task", "frames"), CASES)
 def test_the_bonus_costs_nothing_on_a_dense_task(agent: str, task: str, frames: int, figure: Figure) -> None:
-    with_bonus = score(task, f"{agent}+mem", frames=frames)
-    without = score(task, f"{agent}+mem", frames=frames, changes={"bonus": {"beta0": 0.0}})
+    with_bonus = train_and_evaluate(task, f"{agent}+mem", frames=frames)
+    without = train_and_evaluate(task, f"{agent}+mem", frames=frames, changes={"bonus": {"beta0": 0.0}})
     figure(with_bonus / without)

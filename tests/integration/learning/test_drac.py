@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.toys import score
+from tests.support.toys import train_and_evaluate
 
 TASK, FRAMES = "toy/hidden_goal", 10_000
 CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -20,7 +20,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def score_choice(choice: str, *, frames: int = FRAMES, seed: int = 1, **settings: Any) -> float:
     method, changes = CHOICES[choice]
-    return score(TASK, method, frames=frames, changes={"representation": changes | settings}, seed=seed)
+    return train_and_evaluate(TASK, method, frames=frames, changes={"representation": changes | settings}, seed=seed)
 
 
 @pytest.mark.slow

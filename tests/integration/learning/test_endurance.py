@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from manyview.training.runner import make_trainer
-from tests.support.runs import short_rollouts, short_run
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 
 @pytest.mark.quality("E2")
@@ -23,7 +23,9 @@ from tests.support.runs import short_rollouts, short_run
 def test_acting_adding_sampling_and_updating_leaves_nothing_behind(method: str) -> None:
     """100 times all of it, in a ring that wraps, end where the 100 before them ended."""
     on_policy = method.startswith("ppo")
-    trainer = make_trainer(short_rollouts(method) if on_policy else short_run(method, replay={"capacity": 100}))
+    trainer = make_trainer(
+        make_short_rollout_config(method) if on_policy else make_short_config(method, replay={"capacity": 100})
+    )
 
     def repeat(times: int) -> int:
         for _ in range(times):

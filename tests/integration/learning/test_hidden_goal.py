@@ -8,7 +8,7 @@ import pytest
 
 from manyview.envs.toy import HiddenGoal
 from quality.plugin import Figure
-from tests.support.toys import score
+from tests.support.toys import train_and_evaluate
 
 CASES = [
     ("drqv2+mem", "toy/hidden_goal_continuous", 1_000),
@@ -24,7 +24,7 @@ BOUND = HiddenGoal(actions="continuous").max_success_single_view
     ("method", "task", "frames"), [CASES[0], pytest.param(*CASES[1], marks=pytest.mark.long), CASES[2]]
 )
 def test_both_views_together_find_the_goal(method: str, task: str, frames: int, figure: Figure) -> None:
-    figure(score(task, method, frames=frames), "both views")
+    figure(train_and_evaluate(task, method, frames=frames), "both views")
 
 
 @pytest.mark.quality("C3")
@@ -36,7 +36,7 @@ def test_both_views_together_find_the_goal(method: str, task: str, frames: int, 
 def test_one_view_alone_finds_it_as_often_as_one_coordinate_allows(
     method: str, task: str, frames: int, view: str, figure: Figure
 ) -> None:
-    success = score(task, method, frames=frames, changes={"env": {"views": (view,)}})
+    success = train_and_evaluate(task, method, frames=frames, changes={"env": {"views": (view,)}})
     # Of 1,000 steps: the bound itself is measured with a deviation of 4.5 %.
     figure(success / BOUND, "most of one view's bound")
     figure(success / BOUND, "least of one view's bound")

@@ -3,7 +3,7 @@
 import pytest
 
 from quality.plugin import Figure
-from tests.support.toys import score
+from tests.support.toys import train_and_evaluate
 
 
 @pytest.mark.quality("C2")
@@ -13,11 +13,11 @@ from tests.support.toys import score
     ["drqv2+mem", *(pytest.param(method, marks=pytest.mark.long) for method in ("sac+mem", "drqv2+none", "sac+none"))],
 )
 def test_an_agent_learns_to_say_what_it_sees(method: str, figure: Figure) -> None:
-    figure(score("toy/identity_continuous", method, frames=1_500))
+    figure(train_and_evaluate("toy/identity_continuous", method, frames=1_500))
 
 
 @pytest.mark.quality("C2")
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ppo+mem", "ppo+none"])
 def test_so_does_ppo(method: str, figure: Figure) -> None:
-    figure(score("toy/identity", method, frames=8_000))
+    figure(train_and_evaluate("toy/identity", method, frames=8_000))

@@ -8,7 +8,7 @@ from manyview.envs.toy import HiddenGoal
 from manyview.training import factory, make_trainer
 from manyview.training.evaluation import evaluate_policy
 from quality.plugin import Figure
-from tests.support.toys import TOYS
+from tests.support.toys import TOY_SETTINGS
 
 BOUND = HiddenGoal(actions="continuous").max_success_single_view
 EPISODES = 200
@@ -16,7 +16,7 @@ EPISODES = 200
 
 def score_cameras(method: str, task: str, *, frames: int, dropout: float, seed: int = 1) -> dict[str, float]:
     """Return the mean reward per step with both cameras and with each alone."""
-    config = apply_sections(load_preset("minute", task=task, method=method, seed=seed), TOYS)
+    config = apply_sections(load_preset("minute", task=task, method=method, seed=seed), TOY_SETTINGS)
     changes = {"schedule": {"frames": frames}, "agent": {"view_dropout": dropout}}
     config = apply_overrides(config, changes)
     trainer, scores = make_trainer(config), {}

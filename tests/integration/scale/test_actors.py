@@ -16,8 +16,8 @@ import pytest
 
 from benchmarks.processes import BUSY_ACTOR_NAME, find_descendants, is_alive
 from quality.plugin import Figure
-from tests.support.damage import flip_a_bit
-from tests.support.processes import ending
+from tests.support.file_corruption import flip_bit
+from tests.support.processes import kill_on_exit
 from tests.unit.utils.test_private_dir import try_as_nobody
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -44,7 +44,9 @@ OPTIONS = [
 
 
 class Learner:
-    def __init__(self, folder: Path, task: str = "hanging", *settings: str, python: Sequence[str] = MANYVIEW) -> None:
+    def __init__(
+        self, folder: Path, task: str = "make_hanging_env", *settings: str, python: Sequence[str] = MANYVIEW
+    ) -> None:
         self.folder = folder
         with (folder / "said.log").open("ab") as output:
             self.process = subprocess.Popen(
@@ -156,7 +158,7 @@ def test_whoever_survives_delivers_as_before_and_the_killed_are_soon_back(figure
 
 @pytest.mark.long
 def test_a_run_whose_actors_cannot_begin_ends_with_the_reason(tmp_path: Path) -> None:
-    learner = Learner(tmp_path, task="never_elsewhere")
+    learner = Learner(tmp_path, task="make_env_outside_actors")
     assert learner.process.wait(timeout=200) == 1
     *_, last = (tmp_path / "said.log").read_text().splitlines()
     assert last == "no actor can start: RuntimeError: the licence of the simulator is taken"
@@ -164,7 +166,7 @@ def test_a_run_whose_actors_cannot_begin_ends_with_the_reason(tmp_path: Path) ->
 
 @pytest.mark.long
 def test_a_run_whose_every_chunk_is_refused_ends_with_the_reason(tmp_path: Path) -> None:
-    learner = Learner(tmp_path, "hanging", "scale.reward_high=-1")
+    learner = Learner(tmp_path, "make_hanging_env", "scale.reward_high=-1")
     assert learner.process.wait(timeout=200) == 1
     *_, last = (tmp_path / "said.log").read_text().splitlines()
     assert last.startswith("all chunks of all actors are rejected. Last reason: invalid rewards")
@@ -180,7 +182,7 @@ def test_a_damaged_segment_of_a_shard_costs_one_checkpoint(tmp_path: Path) -> No
     learner.process.kill()
     learner.process.wait(timeout=60)
     wait_for_the_end_of(family, seconds=90)  # two of Ray's own look for it once a minute only
-    flip_a_bit(max((tmp_path / "run" / "replay" / "shard1").glob("*.segment")))
+    flip_bit(max((tmp_path / "run" / "replay" / "shard1").glob("*.segment")))
     again = Learner(tmp_path)
     assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
     (resumed,) = again.records("resume")
@@ -214,7 +216,7 @@ def test_a_shard_that_hangs_is_named_and_the_same_command_goes_on(
     tmp_path: Path, figure: Figure, *, signalled: bool
 ) -> None:
     learner = Learner(tmp_path, python=MANYVIEW if signalled else IMPATIENT)
-    with ending(learner.process):
+    with kill_on_exit(learner.process):
         learner.until(lambda: (tmp_path / "run" / "checkpoints" / "000000500").exists())
         family = find_descendants(learner.process.pid)
         os.kill(next(pid for pid, name in family.items() if "Shard" in name), signal.SIGSTOP)
@@ -232,7 +234,7 @@ def test_a_shard_that_hangs_is_named_and_the_same_command_goes_on(
     if signalled:
         figure(seconds, "s from SIGTERM")
     again = Learner(tmp_path)
-    with ending(again.process):
+    with kill_on_exit(again.process):
         assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
     assert again.records("end")[-1]["frames"] == FRAMES
 
@@ -246,7 +248,7 @@ PRIVATE = "another user of the machine can neither list, read nor write the file
 def test_the_files_of_a_ray_of_our_own_are_closed_to_others_and_gone_with_it(tmp_path: Path) -> None:
     before = set(TEMPORARY.glob("manyview-*"))
     learner = Learner(tmp_path)
-    with ending(learner.process):
+    with kill_on_exit(learner.process):
         learner.until(lambda: learner.episodes() > 3)
         (folder,) = (path for path in set(TEMPORARY.glob("manyview-*")) - before if is_of(path, learner.process.pid))
         session = (folder / "r" / "session_latest").resolve()
@@ -258,7 +260,7 @@ def test_the_files_of_a_ray_of_our_own_are_closed_to_others_and_gone_with_it(tmp
         assert all(name.endswith("(deleted)") for name in stores)  # no name, so nobody else can open it
     assert folder.exists()
     again = Learner(tmp_path)
-    with ending(again.process):
+    with kill_on_exit(again.process):
         again.until(lambda: not folder.exists())
         assert again.process.wait(timeout=200) == 0, (tmp_path / "said.log").read_text()
     assert not any(is_of(path, again.process.pid) for path in TEMPORARY.glob("manyview-*"))

@@ -10,15 +10,15 @@ import pytest
 
 from manyview.envs.toy import HiddenGoal
 from quality.plugin import Figure
-from tests.support.toys import EPISODES, TOYS
+from tests.support.toys import EVALUATION_EPISODES, TOY_SETTINGS
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.long]
 BOUND = HiddenGoal(actions="continuous").max_success_single_view
 OPTIONS = [
     # Chunks of 200 steps, two of each actor ahead, would nearly be all of so short a run, by a policy of its begin.
     *("--preset", "minute", "--seed", "1", "--actors", "2", "--set", "scale.chunk_steps=25"),
-    *(f"{part}.{name}={value}" for part, settings in TOYS.items() for name, value in settings.items()),
-    *(f"evaluation.episodes={EPISODES}", "evaluation.video=false", "logging.tensorboard=false"),
+    *(f"{part}.{name}={value}" for part, settings in TOY_SETTINGS.items() for name, value in settings.items()),
+    *(f"evaluation.episodes={EVALUATION_EPISODES}", "evaluation.video=false", "logging.tensorboard=false"),
 ]
 
 

@@ -4,7 +4,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.long]
 
@@ -14,7 +14,7 @@ def test_actors_standby_and_shards_reserve_what_is_counted() -> None:
     from manyview.scale.ray_runtime import ray
     from manyview.scale.trainer import ActorLearnerTrainer
 
-    config = short_run(
+    config = make_short_config(
         "sac+pixel+re3", scale={"actors": 2, "replay_shards": 2, "chunk_steps": 20}, schedule={"frames": 10_000}
     )
     assert count_cpus(config, spares=1) == 2 + 1 + 2

@@ -15,8 +15,8 @@ import pytest
 from manyview.training import checkpoint
 from manyview.training.resume import MachineChangedError
 from quality.plugin import Figure
-from tests.support.corrupted_run import Victim
-from tests.support.hostile_checkpoints import ATTACKS, EXECUTED, edit, nested_object, put
+from tests.support.corrupted_run import CorruptedRun
+from tests.support.hostile_checkpoints import ATTACKS, EXECUTED_FILE, edit_json, make_nested_object, set_value
 
 MB = 2**20
 HANGS_S = 120
@@ -57,12 +57,12 @@ def outside(run: Path) -> dict[str, tuple[int, int]]:
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
-    victim: Victim, attack: str, figure: Figure
+    victim: CorruptedRun, attack: str, figure: Figure
 ) -> None:
-    newest, older = victim.newest, victim.older
+    newest, older = victim.newest_checkpoint, victim.previous_checkpoint
     ATTACKS[attack](victim)
-    files = sum(path.stat().st_size for path in (*newest.iterdir(), *victim.segments) if path.is_file())
-    beside = outside(victim.folder.path)
+    files = sum(path.stat().st_size for path in (*newest.iterdir(), *victim.segment_files) if path.is_file())
+    beside = outside(victim.run_dir.path)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, began_s = memory_bytes("VmRSS"), process_time()
     with hang_refused():
@@ -74,8 +74,8 @@ def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
     assert len(resumed.rejected) == 1
     assert resumed.rejected[0].isprintable()
     assert not os.path.lexists(newest)
-    assert not (victim.folder.path / EXECUTED).exists()
-    assert outside(victim.folder.path) == beside
+    assert not (victim.run_dir.path / EXECUTED_FILE).exists()
+    assert outside(victim.run_dir.path) == beside
 
 
 @pytest.mark.attack(
@@ -83,11 +83,11 @@ def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
 )
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize(
-    "versions", [dict.fromkeys(map(str, range(50_000)), 0), nested_object(200)], ids=["many", "deep"]
+    "versions", [dict.fromkeys(map(str, range(50_000)), 0), make_nested_object(200)], ids=["many", "deep"]
 )
-def test_versions_without_end_are_told_in_a_line(victim: Victim, versions: Any) -> None:
+def test_versions_without_end_are_told_in_a_line(victim: CorruptedRun, versions: Any) -> None:
     """As with any other versions, the user decides."""
-    put(checkpoint.MANIFEST_FILE, "versions", versions)(victim)
+    set_value(checkpoint.MANIFEST_FILE, "versions", versions)(victim)
     with hang_refused(), pytest.raises(MachineChangedError) as refused:
         victim.resume()
     assert len(str(refused.value)) < 1000
@@ -105,21 +105,21 @@ SAMPLES = 120
 
 
 @pytest.mark.quality("X1")
-def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(whole: Victim, tmp_path: Path) -> None:
+def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(whole: CorruptedRun, tmp_path: Path) -> None:
     """Also: a checkpoint that was taken half is no trap for the one before."""
-    tree = json.loads((whole.newest / checkpoint.VALUES_FILE).read_bytes())
+    tree = json.loads((whole.newest_checkpoint / checkpoint.VALUES_FILE).read_bytes())
     every, rng = list(places(tree)), np.random.default_rng(0)
     accepted = []
     for sample in range(SAMPLES):
         path, value = every[rng.integers(len(every))], WRONG[rng.integers(len(WRONG))]
-        victim = whole.copy(tmp_path / str(sample))
+        victim = whole.copy_to(tmp_path / str(sample))
 
         def change(tree: Any, path: tuple[str, ...] = path, value: Any = value) -> None:
             for name in path[:-1]:
                 tree = tree[name]
             tree[path[-1]] = value
 
-        edit(victim, checkpoint.VALUES_FILE, change)
+        edit_json(victim, checkpoint.VALUES_FILE, change)
         resumed = victim.resume()
         assert resumed is not None, path
         if not resumed.rejected:

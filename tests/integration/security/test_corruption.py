@@ -14,29 +14,29 @@ from manyview.training.checkpoint import CheckpointError
 from manyview.training.resume import parse_segments
 from manyview.training.runner import Runner
 from quality.plugin import Figure
-from tests.support.corrupted_run import Victim, config
+from tests.support.corrupted_run import CorruptedRun, make_config
 
 FLIPS, TRUNCATIONS = 1000, 200
 FILES = ("SHA256SUMS", "manifest.json", "state.json", "state.safetensors", "first segment", "second segment")
 
 
-def file_named(victim: Victim, name: str) -> Path:
-    named = {"first segment": victim.segments[0], "second segment": victim.segments[1]}
-    return named.get(name, victim.newest / name)
+def file_named(victim: CorruptedRun, name: str) -> Path:
+    named = {"first segment": victim.segment_files[0], "second segment": victim.segment_files[1]}
+    return named.get(name, victim.newest_checkpoint / name)
 
 
-def found_out(victim: Victim) -> bool:
+def found_out(victim: CorruptedRun) -> bool:
     """Whether the newest checkpoint is refused, with a reason, by whoever reads the files."""
     try:
-        found = checkpoint.load_checkpoint(victim.newest)
+        found = checkpoint.load_checkpoint(victim.newest_checkpoint)
         victim.trainer.replay.load_state(found.state["replay"])
-        victim.log().load(parse_segments(found.manifest))
+        victim.open_log().load(parse_segments(found.manifest))
     except (CheckpointError, SegmentError) as error:
         return bool(str(error))
     return False
 
 
-def missed(victim: Victim, count: int, harmed: Callable[[bytes, float], bytes]) -> int:
+def missed(victim: CorruptedRun, count: int, harmed: Callable[[bytes, float], bytes]) -> int:
     """How many of at least `count` harms, spread over all files, are not found out."""
     assert not found_out(victim)
     missed = 0
@@ -52,7 +52,7 @@ def missed(victim: Victim, count: int, harmed: Callable[[bytes, float], bytes]) 
 
 @pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
-def test_every_flipped_bit_is_found(victim: Victim, figure: Figure) -> None:
+def test_every_flipped_bit_is_found(victim: CorruptedRun, figure: Figure) -> None:
     def flipped(content: bytes, place: float) -> bytes:
         byte, bit = divmod(int(place * 8 * len(content)), 8)
         return content[:byte] + bytes([content[byte] ^ 1 << bit]) + content[byte + 1 :]
@@ -62,7 +62,7 @@ def test_every_flipped_bit_is_found(victim: Victim, figure: Figure) -> None:
 
 @pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
-def test_every_truncation_is_found(victim: Victim, figure: Figure) -> None:
+def test_every_truncation_is_found(victim: CorruptedRun, figure: Figure) -> None:
     cut_off = missed(victim, TRUNCATIONS, lambda content, place: content[: int(place * len(content))])
     figure(cut_off, "of 200 truncations missed")
 
@@ -74,9 +74,9 @@ def swap(one: Path, other: Path) -> None:
     aside.rename(other)
 
 
-def older_copy(victim: Victim, *names: str) -> None:
+def older_copy(victim: CorruptedRun, *names: str) -> None:
     for name in names:
-        shutil.copy(victim.older / name, victim.newest / name)
+        shutil.copy(victim.previous_checkpoint / name, victim.newest_checkpoint / name)
 
 
 def folder_instead(path: Path) -> None:
@@ -84,22 +84,24 @@ def folder_instead(path: Path) -> None:
     path.mkdir()
 
 
-HARMS: dict[str, Callable[[Victim], object]] = {
+HARMS: dict[str, Callable[[CorruptedRun], object]] = {
     **{f"no {name}": lambda victim, name=name: file_named(victim, name).unlink() for name in FILES[:4]},  # type: ignore[misc]
     **{f"an older {name}": lambda victim, name=name: older_copy(victim, name) for name in FILES[:4]},  # type: ignore[misc]
     "all files of an older one": lambda victim: older_copy(victim, *FILES[:4]),
-    "the second segment missing": lambda victim: victim.segments[1].unlink(),
-    "the second segment cut off": lambda victim: victim.segments[1].write_bytes(victim.segments[1].read_bytes()[:-1]),
-    "the first segment as the second": lambda victim: shutil.copy(*victim.segments),
-    "a folder in the place of a file": lambda victim: folder_instead(victim.newest / "state.json"),
+    "the second segment missing": lambda victim: victim.segment_files[1].unlink(),
+    "the second segment cut off": lambda victim: victim.segment_files[1].write_bytes(
+        victim.segment_files[1].read_bytes()[:-1]
+    ),
+    "the first segment as the second": lambda victim: shutil.copy(*victim.segment_files),
+    "a folder in the place of a file": lambda victim: folder_instead(victim.newest_checkpoint / "state.json"),
 }
 
 
 @pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
 @pytest.mark.parametrize("harm", HARMS)
-def test_the_checkpoint_before_is_used_and_the_reason_is_told(victim: Victim, harm: str) -> None:
-    damaged, older = victim.newest, victim.older
+def test_the_checkpoint_before_is_used_and_the_reason_is_told(victim: CorruptedRun, harm: str) -> None:
+    damaged, older = victim.newest_checkpoint, victim.previous_checkpoint
     HARMS[harm](victim)
     resumed = victim.resume()
     assert resumed is not None
@@ -113,20 +115,20 @@ def test_the_checkpoint_before_is_used_and_the_reason_is_told(victim: Victim, ha
 @pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
 @pytest.mark.parametrize("harm", ["swapped segments", "swapped checkpoints"])
-def test_where_nothing_is_left_this_is_said_and_nothing_removed(victim: Victim, harm: str) -> None:
+def test_where_nothing_is_left_this_is_said_and_nothing_removed(victim: CorruptedRun, harm: str) -> None:
     if harm == "swapped segments":
-        swap(*victim.segments)
+        swap(*victim.segment_files)
     else:
-        swap(victim.newest, victim.older)
+        swap(victim.newest_checkpoint, victim.previous_checkpoint)
     with pytest.raises(
         CheckpointError, match=r"000000045 is not used.*000000025 is not used.*Start again with --fresh"
     ):
         victim.resume()
-    assert len(checkpoint.list_checkpoints(victim.folder.checkpoints_dir)) == len(victim.segments) == 2
+    assert len(checkpoint.list_checkpoints(victim.run_dir.checkpoints_dir)) == len(victim.segment_files) == 2
 
 
-def played(victim: Victim) -> bool:
-    session = Runner(config(), victim.folder, accept_changes=True)
+def played(victim: CorruptedRun) -> bool:
+    session = Runner(make_config(), victim.run_dir, accept_changes=True)
     try:
         return session.run()
     finally:
@@ -135,21 +137,21 @@ def played(victim: Victim) -> bool:
 
 @pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
-def test_a_run_goes_on_from_the_checkpoint_before_and_writes_down_why(victim: Victim) -> None:
-    (victim.newest / "state.safetensors").write_bytes(b"")
+def test_a_run_goes_on_from_the_checkpoint_before_and_writes_down_why(victim: CorruptedRun) -> None:
+    (victim.newest_checkpoint / "state.safetensors").write_bytes(b"")
     assert played(victim)
-    told = [record for record in read_records(victim.folder.metrics_file) if record["kind"] in ("resume", "warning")]
+    told = [record for record in read_records(victim.run_dir.metrics_file) if record["kind"] in ("resume", "warning")]
     assert [(record["kind"], record["frames"]) for record in told[:2]] == [("resume", 25), ("warning", 25)]
     assert "000000045 is not used: state.safetensors is not the file that was written" in told[1]["text"]
 
 
 @pytest.mark.attack("A damaged checkpoint is found out, the one before is used, and the reason is told")
 @pytest.mark.quality("D3")
-def test_an_older_checkpoint_that_is_damaged_later_does_not_end_a_run(victim: Victim) -> None:
+def test_an_older_checkpoint_that_is_damaged_later_does_not_end_a_run(victim: CorruptedRun) -> None:
     """The segments that it named are of no use any more."""
-    (victim.older / "manifest.json").write_bytes(b"{")
+    (victim.previous_checkpoint / "manifest.json").write_bytes(b"{")
     assert played(victim)
-    assert [path.name for path in checkpoint.list_checkpoints(victim.folder.checkpoints_dir)] == [
+    assert [path.name for path in checkpoint.list_checkpoints(victim.run_dir.checkpoints_dir)] == [
         "000000050",
         "000000045",
     ]

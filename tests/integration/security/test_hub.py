@@ -12,7 +12,7 @@ from manyview.cli.main import main
 from manyview.deploy.hub import pull_run
 from manyview.deploy.shared_run import write_shared_run
 from manyview.training import checkpoint
-from tests.support.corrupted_run import Victim
+from tests.support.corrupted_run import CorruptedRun
 from tests.support.fake_hub import FakeHub, Repository, use_fake_hub
 
 PULL = pytest.mark.attack("a hostile repository on the hub is rejected in one line, and nothing of it is kept")
@@ -21,8 +21,8 @@ Trap = Callable[[Repository], object]
 
 
 @pytest.fixture(scope="session")
-def shared(whole: Victim, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_shared_run(whole.folder.path, tmp_path_factory.mktemp("shared") / "run")
+def shared(whole: CorruptedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_shared_run(whole.run_dir.path, tmp_path_factory.mktemp("shared") / "run")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def lie(name: str, **fields: Any) -> Trap:
 
     def harm(repository: Repository) -> None:
         repository.files.setdefault(name, b"x")
-        repository.listed[name] = fields
+        repository.listing_overrides[name] = fields
 
     return harm
 
@@ -157,7 +157,7 @@ def test_a_hostile_repository_is_refused(
     trap, reason = TRAPS[name]
     (place := tmp_path / "inner" / "place").mkdir(parents=True)
     monkeypatch.chdir(place)
-    trap(hub.add_folder(NAME, shared))
+    trap(hub.add_repository(NAME, shared))
     assert main(["hub", "pull", NAME]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert reason in lines[-1]
@@ -174,7 +174,7 @@ def test_a_hostile_repository_is_refused(
 def test_nothing_is_downloaded_before_all_names_and_sizes_are_checked(
     trap: str, shared: Path, hub: FakeHub, tmp_path: Path
 ) -> None:
-    TRAPS[trap][0](hub.add_folder(NAME, shared))
+    TRAPS[trap][0](hub.add_repository(NAME, shared))
     with pytest.raises(ValueError, match=r"code|too large"):
         pull_run(NAME, tmp_path / "pulled")
     assert not [request for request in hub.requests if "/resolve/" in request]
@@ -182,7 +182,7 @@ def test_nothing_is_downloaded_before_all_names_and_sizes_are_checked(
 
 @PULL
 def test_an_earlier_folder_survives_a_hostile_update(shared: Path, hub: FakeHub, tmp_path: Path) -> None:
-    repository = hub.add_folder(NAME, shared)
+    repository = hub.add_repository(NAME, shared)
     folder = pull_run(NAME, tmp_path / "pulled")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     forge_tensors(repository)
@@ -192,7 +192,7 @@ def test_an_earlier_folder_survives_a_hostile_update(shared: Path, hub: FakeHub,
 
 
 def test_harmless_other_files_are_left_out_and_named(shared: Path, hub: FakeHub, tmp_path: Path) -> None:
-    repository = hub.add_folder(NAME, shared)
+    repository = hub.add_repository(NAME, shared)
     repository.files.update({"LICENSE": b"MIT", "notes/results.csv": b"1,2"})
     lines: list[str] = []
     folder = pull_run(NAME, tmp_path / "pulled", log=lines.append)
@@ -202,7 +202,7 @@ def test_harmless_other_files_are_left_out_and_named(shared: Path, hub: FakeHub,
 
 
 def test_a_link_in_place_of_the_folder_is_not_followed(shared: Path, hub: FakeHub, tmp_path: Path) -> None:
-    hub.add_folder(NAME, shared)
+    hub.add_repository(NAME, shared)
     (tmp_path / "target").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(FileExistsError, match="exists"):

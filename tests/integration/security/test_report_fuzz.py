@@ -9,7 +9,7 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
-from tests.support.run_dirs import kept
+from tests.support.run_dirs import write_run_dir
 
 RUNS = 150
 NAMES = [
@@ -84,10 +84,12 @@ def mutate(rng: random.Random, content: bytes) -> bytes:
 def test_generated_runs_are_listed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng, runs = random.Random(0), tmp_path / "runs"  # noqa: S311
     for number in range(RUNS):
-        path = kept(runs / str(number), [1.0, 2.0, 3.0], seed=number, end=rng.choice(["finished", "failed", None]))
+        path = write_run_dir(
+            runs / str(number), [1.0, 2.0, 3.0], seed=number, end=rng.choice(["finished", "failed", None])
+        )
         for name in rng.sample([CONFIG_FILE, MANIFEST_FILE, METRICS_FILE], rng.randint(1, 3)):
             (path / name).write_bytes(mutate(rng, (path / name).read_bytes()))
-    kept(runs / "whole", [1.0], task="toy/whole")
+    write_run_dir(runs / "whole", [1.0], task="toy/whole")
     assert main(["runs", str(runs)]) == 0
     listed = capsys.readouterr()
     assert listed.err == ""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from manyview.report.page import MAX_PAGE_BYTES
-from tests.support.hostile_runs import BROKEN, LISTED, MARKUP, make_runs
+from tests.support.hostile_runs import BROKEN_RUNS, LISTED_RUNS, MARKUP, make_hostile_runs
 from tests.support.pages import check_page
 
 ONE_BREAKS_ALL = pytest.mark.attack(
@@ -50,7 +50,7 @@ def is_inert(text: str) -> bool:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("runs")
-    make_runs(path)
+    make_hostile_runs(path)
     yield path
     subprocess.run(["/bin/rm", "-rf", str(path)], check=True, timeout=60)  # deeper than pytest can remove
 
@@ -63,8 +63,8 @@ def test_hostile_runs_are_listed_beside_whole_ones(folder: Path) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert is_inert(shown.stdout)
     rows = [line for line in shown.stdout.splitlines() if not line.startswith("    ")]
-    assert len(rows) == 1 + len(BROKEN) + len(LISTED) + 4
-    assert [row.split()[0] for row in rows[1:]].count("broken") == len(BROKEN)
+    assert len(rows) == 1 + len(BROKEN_RUNS) + len(LISTED_RUNS) + 4
+    assert [row.split()[0] for row in rows[1:]].count("broken") == len(BROKEN_RUNS)
     assert not [row for row in rows if row.startswith("finished  forged")]
     whole = [row for row in rows if "toy/whole" in row]
     assert [row.split()[:4] for row in whole] == [["finished", "toy/whole", "drqv2+mem", "7"]] * 2
@@ -85,8 +85,8 @@ def test_hostile_runs_are_listed_as_json_that_any_reader_takes(folder: Path) -> 
         Path(run["path"]).name.removeprefix("trap "): run["state"]
         for run in json.loads(shown.stdout, parse_constant=refuse_constant)
     }
-    assert {name: states[name] for name in BROKEN} == dict.fromkeys(BROKEN, "broken")
-    assert not [name for name in LISTED if states[name] == "broken"]
+    assert {name: states[name] for name in BROKEN_RUNS} == dict.fromkeys(BROKEN_RUNS, "broken")
+    assert not [name for name in LISTED_RUNS if states[name] == "broken"]
 
 
 @ONE_BREAKS_ALL
@@ -114,7 +114,7 @@ def test_hostile_runs_are_listed_as_csv_without_formulas(folder: Path) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert is_inert(shown.stdout)
     rows = list(csv.DictReader(io.StringIO(shown.stdout)))
-    assert len(rows) == len(BROKEN) + len(LISTED) + 4
+    assert len(rows) == len(BROKEN_RUNS) + len(LISTED_RUNS) + 4
     assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "@"))]
     (run,) = [row for row in rows if row["path"].endswith("trap spreadsheet")]
     assert [run[name][:2] for name in ("task", "method", "reason")] == ["'=", "'@", "'-"]
@@ -135,7 +135,7 @@ def test_hostile_runs_are_reported_beside_whole_ones(folder: Path, tmp_path: Pat
     assert "toy/whole" in page.texts
     assert "video" not in page.tags
     named = [row for row in page.texts if row.startswith("trap ")]
-    assert set(BROKEN) - {"unknown end", *(name for name in BROKEN if "manifest" in name)} <= {
+    assert set(BROKEN_RUNS) - {"unknown end", *(name for name in BROKEN_RUNS if "manifest" in name)} <= {
         name.removeprefix("trap ") for name in named
     }
 
@@ -148,7 +148,7 @@ def test_a_hostile_run_is_compared_or_refused_in_a_line(folder: Path, name: str)
     shown = manyview("compare", folder / "a", folder / f"trap {name}")
     assert is_inert(shown.stdout + shown.stderr)
     assert "Traceback" not in shown.stderr
-    if name in BROKEN:
+    if name in BROKEN_RUNS:
         assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)
     else:
         assert (shown.returncode, shown.stderr) == (0, "")

@@ -14,7 +14,7 @@ from manyview.envs.visualization import save_image, write_video
 from manyview.training import RunDir, checkpoint
 from manyview.training.runner import Runner
 from manyview.utils.atomic_io import remove, write_atomic
-from tests.support.corrupted_run import Victim, config
+from tests.support.corrupted_run import CorruptedRun, make_config
 
 INSIDE = pytest.mark.attack("a run with links, pipes or devices in it reads, writes and removes nothing outside")
 SETTINGS = pytest.mark.attack("hostile config.json and manifest.json are one readable line each")
@@ -37,39 +37,39 @@ def is_whole(treasure: Path) -> bool:
 @INSIDE
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize("name", ["replay", "checkpoints", "videos", "tensorboard", "metrics.jsonl", "lock"])
-def test_a_run_with_a_link_in_it_is_refused(victim: Victim, treasure: Path, name: str) -> None:
-    path = victim.folder.path / name
+def test_a_run_with_a_link_in_it_is_refused(victim: CorruptedRun, treasure: Path, name: str) -> None:
+    path = victim.run_dir.path / name
     remove(path)
     path.symlink_to(treasure / name if (treasure / name).exists() else treasure)
     with pytest.raises(ValueError, match=f"{name} is neither a file nor a directory"):
-        Runner(config(), victim.folder)
+        Runner(make_config(), victim.run_dir)
     assert is_whole(treasure)
 
 
 @INSIDE
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize("name", ["config.json", "manifest.json", "lock", "metrics.jsonl"])
-def test_a_run_with_a_pipe_in_it_is_refused(victim: Victim, name: str) -> None:
-    remove(victim.folder.path / name)
-    os.mkfifo(victim.folder.path / name)
+def test_a_run_with_a_pipe_in_it_is_refused(victim: CorruptedRun, name: str) -> None:
+    remove(victim.run_dir.path / name)
+    os.mkfifo(victim.run_dir.path / name)
     with pytest.raises(ValueError, match=f"{name} is neither a file nor a directory"):
-        Runner(config(), victim.folder)
+        Runner(make_config(), victim.run_dir)
 
 
 @INSIDE
 @pytest.mark.quality("X1")
-def test_what_is_removed_is_a_link_and_never_what_it_leads_to(victim: Victim, treasure: Path) -> None:
-    (victim.folder.checkpoints_dir / "000000099.unfinished").symlink_to(treasure)
-    (victim.folder.checkpoints_dir / "000000001").symlink_to(treasure)
-    (victim.folder.replay_dir / "000000000000-000000000009.segment").symlink_to(treasure / "state.json")
-    deep = victim.folder.replay_dir / "000000000000-000000000008.segment"
+def test_what_is_removed_is_a_link_and_never_what_it_leads_to(victim: CorruptedRun, treasure: Path) -> None:
+    (victim.run_dir.checkpoints_dir / "000000099.unfinished").symlink_to(treasure)
+    (victim.run_dir.checkpoints_dir / "000000001").symlink_to(treasure)
+    (victim.run_dir.replay_dir / "000000000000-000000000009.segment").symlink_to(treasure / "state.json")
+    deep = victim.run_dir.replay_dir / "000000000000-000000000008.segment"
     deep.mkdir()
     (deep / "in").symlink_to(treasure)
-    victim.log().truncate(keep=())
-    checkpoint.prune_checkpoints(victim.folder.checkpoints_dir, 1)
+    victim.open_log().truncate(keep=())
+    checkpoint.prune_checkpoints(victim.run_dir.checkpoints_dir, 1)
     assert is_whole(treasure)
-    assert not list(victim.folder.replay_dir.iterdir())
-    assert len(list(victim.folder.checkpoints_dir.iterdir())) == 1
+    assert not list(victim.run_dir.replay_dir.iterdir())
+    assert len(list(victim.run_dir.checkpoints_dir.iterdir())) == 1
 
 
 @INSIDE
@@ -94,9 +94,9 @@ def test_what_is_written_is_new_whatever_had_its_name(tmp_path: Path, treasure: 
 
 @INSIDE
 @pytest.mark.quality("X1")
-def test_a_run_is_not_set_aside_onto_a_link(victim: Victim, tmp_path: Path) -> None:
+def test_a_run_is_not_set_aside_onto_a_link(victim: CorruptedRun, tmp_path: Path) -> None:
     tmp_path.joinpath("run.old1").symlink_to(tmp_path / "nowhere")
-    assert victim.folder.move_aside() == tmp_path / "run.old2"
+    assert victim.run_dir.move_aside() == tmp_path / "run.old2"
 
 
 PLACES = ["videos/000000300.mp4", "checkpoints/000000045/state.json", "checkpoints/000000099", "tensorboard/events"]
@@ -107,8 +107,8 @@ PLACES += ["replay/000000000000-000000000009.segment", "replay/shard0/0000000000
 @pytest.mark.quality("X5")
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_link_or_a_pipe_at_any_level_is_refused(victim: Victim, treasure: Path, place: str, kind: str) -> None:
-    path = victim.folder.path / place
+def test_a_link_or_a_pipe_at_any_level_is_refused(victim: CorruptedRun, treasure: Path, place: str, kind: str) -> None:
+    path = victim.run_dir.path / place
     path.parent.mkdir(parents=True, exist_ok=True)
     remove(path)
     if kind == "link":
@@ -116,14 +116,14 @@ def test_a_link_or_a_pipe_at_any_level_is_refused(victim: Victim, treasure: Path
     else:
         os.mkfifo(path)
     with pytest.raises(ValueError, match=f"{path.name} is neither a file nor a directory"):
-        Runner(config(), victim.folder)
+        Runner(make_config(), victim.run_dir)
     assert is_whole(treasure)
 
 
-def test_links_that_weights_and_biases_makes_are_none_of_ours(victim: Victim) -> None:
-    (victim.folder.path / "wandb").mkdir()
-    (victim.folder.path / "wandb" / "latest-run").symlink_to("run-1")
-    victim.folder.check_no_links()
+def test_links_that_weights_and_biases_makes_are_none_of_ours(victim: CorruptedRun) -> None:
+    (victim.run_dir.path / "wandb").mkdir()
+    (victim.run_dir.path / "wandb" / "latest-run").symlink_to("run-1")
+    victim.run_dir.check_no_links()
 
 
 @INSIDE
@@ -150,11 +150,11 @@ def test_a_picture_or_film_replaces_what_has_its_name(tmp_path: Path, treasure: 
     assert is_whole(treasure)
 
 
-def test_a_film_that_a_kill_cut_off_goes_with_the_next_start(victim: Victim) -> None:
-    left = victim.folder.videos_dir / ".abc.unfinished"
+def test_a_film_that_a_kill_cut_off_goes_with_the_next_start(victim: CorruptedRun) -> None:
+    left = victim.run_dir.videos_dir / ".abc.unfinished"
     left.mkdir(parents=True)
     (left / "000000000.mp4").touch()
-    victim.folder.initialize(config(), victim.folder.read_manifest())
+    victim.run_dir.initialize(make_config(), victim.run_dir.read_manifest())
     assert not left.exists()
 
 
@@ -209,22 +209,22 @@ def test_a_hostile_manifest_is_a_readable_error(tmp_path: Path, name: str) -> No
 @pytest.mark.attack("no file in the working directory is executed but the user's own task")
 @pytest.mark.quality("X1")
 def test_a_run_does_not_choose_what_is_executed(
-    victim: Victim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    victim: CorruptedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "evil.py").write_text("from pathlib import Path\nPath('EXECUTED').touch()\n")
     monkeypatch.chdir(tmp_path)
-    text = victim.folder.config_file.read_text()
-    victim.folder.config_file.write_text(text.replace("toy/hidden_goal_continuous", "evil:make"))
-    assert main(["evaluate", str(victim.folder.path)]) == 2
+    text = victim.run_dir.config_file.read_text()
+    victim.run_dir.config_file.write_text(text.replace("toy/hidden_goal_continuous", "evil:make"))
+    assert main(["evaluate", str(victim.run_dir.path)]) == 2
     assert "--own-task evil:make" in capsys.readouterr().err
     assert not (tmp_path / "EXECUTED").exists()
 
 
 @SETTINGS
 @pytest.mark.quality("X1")
-def test_the_command_refuses_without_a_traceback(victim: Victim, capsys: pytest.CaptureFixture[str]) -> None:
-    victim.folder.config_file.write_bytes(b'{"a":' * 50_000)
-    run = ["train", "toy/hidden_goal_continuous", "--preset", "minute", "--out", str(victim.folder.path)]
+def test_the_command_refuses_without_a_traceback(victim: CorruptedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    victim.run_dir.config_file.write_bytes(b'{"a":' * 50_000)
+    run = ["train", "toy/hidden_goal_continuous", "--preset", "minute", "--out", str(victim.run_dir.path)]
     assert main(run) == 2
-    assert main(["evaluate", str(victim.folder.path)]) == 2
+    assert main(["evaluate", str(victim.run_dir.path)]) == 2
     assert capsys.readouterr().err.count("nested too deeply") == 2

@@ -12,8 +12,8 @@ from manyview.data import InsufficientSpaceError
 from manyview.methods import AGENTS, REPRESENTATIONS
 from manyview.training import RunConfig, factory, load_preset
 from manyview.training.memory_estimate import read_resident_bytes, reset_peak_memory
-from tests.support.corrupted_run import Victim, config
-from tests.support.runs import short_rollouts, short_run
+from tests.support.corrupted_run import CorruptedRun, make_config
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 BOUNDED = pytest.mark.attack("no size in a foreign config makes evaluation take memory or time without bound")
 SIZES: dict[str, Any] = {
@@ -47,14 +47,14 @@ def enlarge(plain: dict[str, Any], name: str) -> None:
 @pytest.mark.quality("X5")
 @pytest.mark.parametrize("name", SIZES)
 def test_a_size_that_nobody_trains_with_is_refused(
-    victim: Victim, capsys: pytest.CaptureFixture[str], name: str
+    victim: CorruptedRun, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    plain = json.loads(victim.folder.config_file.read_text())
+    plain = json.loads(victim.run_dir.config_file.read_text())
     enlarge(plain, name)
-    victim.folder.config_file.write_text(json.dumps(plain))
+    victim.run_dir.config_file.write_text(json.dumps(plain))
     known = reset_peak_memory()
     before, begun_s = read_resident_bytes("VmRSS"), perf_counter()
-    assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
+    assert main(["evaluate", str(victim.run_dir.path), "--episodes", "1"]) == 2
     assert perf_counter() - begun_s < 20
     assert not known or read_resident_bytes("VmHWM") - before < 2**26
     said = capsys.readouterr().err
@@ -66,7 +66,7 @@ def test_a_size_that_nobody_trains_with_is_refused(
 @BOUNDED
 @pytest.mark.quality("X5")
 def test_sizes_that_only_together_are_too_large_are_refused() -> None:
-    plain = to_plain(config())
+    plain = to_plain(make_config())
     plain["env"] |= {"image_size": 1024, "frame_stack": 64, "views": ["a"] * 64}
     with pytest.raises(ValueError, match="expected observations of at most 67,108,864 bytes, got 12,884,901,888"):
         from_plain(RunConfig, plain)
@@ -75,14 +75,14 @@ def test_sizes_that_only_together_are_too_large_are_refused() -> None:
 @BOUNDED
 @pytest.mark.quality("X5")
 def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built(
-    victim: Victim, capsys: pytest.CaptureFixture[str]
+    victim: CorruptedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain = json.loads(victim.folder.config_file.read_text())
+    plain = json.loads(victim.run_dir.config_file.read_text())
     plain["agent"]["hidden"] = 4096
-    victim.folder.config_file.write_text(json.dumps(plain))
+    victim.run_dir.config_file.write_text(json.dumps(plain))
     known = reset_peak_memory()
     before, begun_s = read_resident_bytes("VmRSS"), perf_counter()
-    assert main(["evaluate", str(victim.folder.path), "--episodes", "1"]) == 2
+    assert main(["evaluate", str(victim.run_dir.path), "--episodes", "1"]) == 2
     assert perf_counter() - begun_s < 20
     assert not known or read_resident_bytes("VmHWM") - before < 2**26
     assert "cannot be loaded: state does not fit this module" in capsys.readouterr().err
@@ -91,7 +91,7 @@ def test_an_agent_that_its_checkpoint_does_not_fit_is_refused_before_it_is_built
 @BOUNDED
 @pytest.mark.quality("X5")
 def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = short_run("drqv2+none", agent={"hidden": 4096})
+    settings = make_short_config("drqv2+none", agent={"hidden": 4096})
     env = factory.make_env(settings)
     monkeypatch.setattr("manyview.utils.resources.get_free_memory_bytes", lambda _: 2**26)
     with pytest.raises(InsufficientSpaceError, match=r"the agent needs 0\.3 GB of memory, and 67\.1 MB are free"):
@@ -103,7 +103,7 @@ def test_an_agent_that_does_not_fit_into_memory_is_refused_before_it_is_built(mo
     "method", ["drqv2+mem", "sac+curl", "drqv2+pixel+re3", "drqv2+pixel+mem", "ppo+mem", "ppo+ride", "sac+mem"]
 )
 def test_the_outline_of_an_agent_has_its_tensors_and_takes_its_state(method: str) -> None:
-    settings = short_rollouts(method) if method.startswith("ppo") else short_run(method)
+    settings = make_short_rollout_config(method) if method.startswith("ppo") else make_short_config(method)
     env = factory.make_env(settings)
     shapes = factory.infer_shapes(settings, env)
     outline, built = factory.build_agent_outline(settings, shapes), factory.build_agent(settings, shapes)

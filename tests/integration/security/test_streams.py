@@ -13,7 +13,7 @@ import pytest
 
 from manyview.cli.main import main
 from manyview.training import RunDir
-from tests.support.run_dirs import TASK, kept
+from tests.support.run_dirs import TASK, write_run_dir
 
 STREAMS = pytest.mark.attack("a closed or full stdout or stderr, or a reader that leaves, never ends in a traceback")
 FILES = pytest.mark.attack("a file or folder that a command cannot use is refused in one readable line")
@@ -45,7 +45,7 @@ def close(*numbers: int) -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    kept(tmp_path / "runs" / "a", [1.0])
+    write_run_dir(tmp_path / "runs" / "a", [1.0])
     return tmp_path / "runs"
 
 

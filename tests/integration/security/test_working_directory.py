@@ -11,7 +11,7 @@ import pytest
 
 from manyview import make, make_vector
 from manyview.cli.main import main
-from tests.support.corrupted_run import Victim
+from tests.support.corrupted_run import CorruptedRun
 
 OPTIONAL = ("triton", "gmpy2", "colorama", "tabulate", "torch", "numpy", "typing", "csv", "sitecustomize")
 """What installed packages import, or would if it were there."""
@@ -28,12 +28,12 @@ def poison(folder: Path) -> None:
 @NOTHING_RUNS
 @pytest.mark.quality("X5")
 @pytest.mark.parametrize("path", [[], pytest.param(["-P"], marks=pytest.mark.long)], ids=["-m", "console script"])
-def test_evaluating_a_run_executes_nothing_that_lies_beside_it(victim: Victim, path: list[str]) -> None:
-    poison(victim.folder.path)
+def test_evaluating_a_run_executes_nothing_that_lies_beside_it(victim: CorruptedRun, path: list[str]) -> None:
+    poison(victim.run_dir.path)
     command = [sys.executable, *path, "-m", "manyview", "evaluate", ".", "--episodes", "1"]
-    ended = subprocess.run(command, cwd=victim.folder.path, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, cwd=victim.run_dir.path, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert not (victim.folder.path / "hit").exists()
+    assert not (victim.run_dir.path / "hit").exists()
 
 
 @NOTHING_RUNS

@@ -26,14 +26,14 @@ from manyview.envs.wrappers.faults import Fault
 from manyview.mem import BetaSchedule, Features
 from tests.support.adapters import (
     BONUSES,
-    IMAGE,
+    IMAGE_SHAPE,
     TOLERANCE,
-    VIEWS,
+    VIEW_NAMES,
+    compute_bonuses,
     make_images,
     make_library_bonus,
+    make_mem_config,
     make_rollout,
-    reward_batch,
-    small_config,
     stack_images,
 )
 
@@ -46,16 +46,21 @@ def constant(_: int) -> float:
 
 
 def make_space(*, mask: bool = True, joints: bool = False) -> spaces.Dict:
-    entries: list[tuple[str, spaces.Space[Any]]] = [(name, spaces.Box(0, 255, IMAGE, np.uint8)) for name in VIEWS]
+    entries: list[tuple[str, spaces.Space[Any]]] = [
+        (name, spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)) for name in VIEW_NAMES
+    ]
     if joints:
         entries.append(("joints", spaces.Box(-np.inf, np.inf, (3,), np.float32)))
     if mask:
-        entries.append(("mask", spaces.MultiBinary(len(VIEWS))))
+        entries.append(("mask", spaces.MultiBinary(len(VIEW_NAMES))))
     return spaces.Dict(entries)
 
 
 def make_policy_kwargs(**changes: Any) -> dict[str, Any]:
-    return {"features_extractor_class": MEMExtractor, "features_extractor_kwargs": {"config": small_config(**changes)}}
+    return {
+        "features_extractor_class": MEMExtractor,
+        "features_extractor_kwargs": {"config": make_mem_config(**changes)},
+    }
 
 
 def make_ppo(
@@ -71,7 +76,7 @@ def make_sac(*, seed: int = 0, envs: int = 1, policy: dict[str, Any] | None = No
     env = make_vec_env(partial(manyview.make, "toy/hidden_goal_continuous"), envs, seed=seed)
     settings: dict[str, Any] = {"buffer_size": 200, "batch_size": 16, "learning_starts": 30, "device": "cpu"}
     settings |= {"seed": seed, "replay_buffer_class": MEMReplayBuffer}
-    policy = {"features_extractor_kwargs": {"config": small_config()}} if policy is None else policy
+    policy = {"features_extractor_kwargs": {"config": make_mem_config()}} if policy is None else policy
     return SAC(MEMSACPolicy, env, policy_kwargs=policy, **(settings | changes))
 
 
@@ -112,8 +117,8 @@ def test_every_pixel_arrives_as_it_was_whether_normalized_or_not(agent: str, nor
     policy = {**make_policy_kwargs(), "normalize_images": normalize}
     model: Any = make_ppo(policy=policy) if agent == "ppo" else make_sac(policy=policy)
     network = model.policy if agent == "ppo" else model.critic
-    pixels = np.arange(400, dtype=np.int64).reshape(1, *IMAGE)
-    images = {name: (pixels + row).astype(np.uint8) for row, name in enumerate(VIEWS)}  # all values, in both views
+    pixels = np.arange(400, dtype=np.int64).reshape(1, *IMAGE_SHAPE)
+    images = {name: (pixels + row).astype(np.uint8) for row, name in enumerate(VIEW_NAMES)}  # all values, in both views
     observation = {name: torch.as_tensor(image) for name, image in images.items()} | {"mask": torch.ones(1, 2)}
     extractor = get_extractor(model)
     with torch.no_grad():
@@ -122,7 +127,7 @@ def test_every_pixel_arrives_as_it_was_whether_normalized_or_not(agent: str, nor
 
 
 def test_an_absent_view_is_masked_and_vectors_follow_the_state() -> None:
-    extractor = MEMExtractor(make_space(joints=True), small_config(), normalized_image=True)
+    extractor = MEMExtractor(make_space(joints=True), make_mem_config(), normalized_image=True)
     images, joints = make_images(2), torch.arange(6.0).view(2, 3)
     mask = torch.tensor([[True, True], [False, True]])
     observation = {name: torch.as_tensor(image).float() for name, image in images.items()}
@@ -136,7 +141,7 @@ def test_an_absent_view_is_masked_and_vectors_follow_the_state() -> None:
 
 
 def test_many_rows_are_encoded_in_parts() -> None:
-    extractor = MEMExtractor(make_space(mask=False), small_config())
+    extractor = MEMExtractor(make_space(mask=False), make_mem_config())
     images = make_images(600)
     assert_close(extractor.encode(images).state, extractor.mem.encode(stack_images(images)).state)
 
@@ -144,10 +149,10 @@ def test_many_rows_are_encoded_in_parts() -> None:
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (spaces.Box(0, 255, IMAGE, np.uint8), "expected a dict of uint8 images"),
+        (spaces.Box(0, 255, IMAGE_SHAPE, np.uint8), "expected a dict of uint8 images"),
         (spaces.Dict({"joints": spaces.Box(-1, 1, (2,))}), "expected at least one image"),
         (
-            spaces.Dict({"a": spaces.Box(0, 255, IMAGE, np.uint8), "b": spaces.Box(0, 255, (1, 9, 9), np.uint8)}),
+            spaces.Dict({"a": spaces.Box(0, 255, IMAGE_SHAPE, np.uint8), "b": spaces.Box(0, 255, (1, 9, 9), np.uint8)}),
             "shape",
         ),
     ],
@@ -161,7 +166,7 @@ def test_other_observations_are_refused(space: Any, message: str) -> None:
 
 
 def test_the_loss_of_mem_is_added_to_that_of_the_algorithm_in_one_backward_pass() -> None:
-    extractor = MEMExtractor(make_space(mask=False), small_config(), normalized_image=True)
+    extractor = MEMExtractor(make_space(mask=False), make_mem_config(), normalized_image=True)
     mem, images = extractor.mem, make_images(8)
     next_features = extractor.encode(make_images(8, seed=1))
     observation = {name: torch.as_tensor(image).float() for name, image in images.items()}
@@ -249,7 +254,7 @@ def test_training_trains_encoder_and_discriminator(agent: str) -> None:
 @pytest.mark.parametrize("name", BONUSES)
 def test_the_bonus_of_sampled_batches_is_that_of_the_library(name: str) -> None:
     changes = BONUSES[name]
-    model = make_sac(envs=2, policy={"features_extractor_kwargs": {"config": small_config(**changes)}})
+    model = make_sac(envs=2, policy={"features_extractor_kwargs": {"config": make_mem_config(**changes)}})
     fill(model)
     model.policy.set_training_mode(True)
     buffer: Any = model.replay_buffer
@@ -259,8 +264,8 @@ def test_the_bonus_of_sampled_batches_is_that_of_the_library(name: str) -> None:
         samples = buffer.sample(32)
         np.random.seed(draw)
         rows = np.random.randint(0, 30, size=32), np.random.randint(2, size=32)
-        views = stack_images({view: buffer.observations[view][rows] for view in VIEWS})
-        expected = reward_batch(library, views, torch.ones(32, 2).bool(), torch.as_tensor(rows[0] * 2 + rows[1]))
+        views = stack_images({view: buffer.observations[view][rows] for view in VIEW_NAMES})
+        expected = compute_bonuses(library, views, torch.ones(32, 2).bool(), torch.as_tensor(rows[0] * 2 + rows[1]))
         paid = (samples.rewards.squeeze(1) - torch.as_tensor(buffer.rewards[rows])) / BETA
         assert_close(paid, expected, rtol=0, atol=TOLERANCE)
 
@@ -469,7 +474,7 @@ def test_a_dead_camera_is_masked_from_the_environment_to_the_bonus() -> None:
     model = SAC(
         MEMSACPolicy,
         make_vec_env(make, 1, seed=0),
-        policy_kwargs={"features_extractor_kwargs": {"config": small_config()}},
+        policy_kwargs={"features_extractor_kwargs": {"config": make_mem_config()}},
         replay_buffer_class=MEMReplayBuffer,
         buffer_size=100,
         batch_size=16,

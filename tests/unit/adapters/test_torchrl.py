@@ -13,14 +13,14 @@ from manyview.adapters.torchrl import MEMBonus, MEMEncoder, MEMLoss, detach_stat
 from manyview.mem import MEM, BetaSchedule
 from tests.support.adapters import (
     BONUSES,
-    IMAGE,
+    IMAGE_SHAPE,
     TOLERANCE,
-    VIEWS,
+    VIEW_NAMES,
+    compute_bonuses,
     make_images,
     make_library_bonus,
+    make_mem_config,
     make_rollout,
-    reward_batch,
-    small_config,
     stack_images,
 )
 
@@ -33,7 +33,7 @@ def constant(_: int) -> float:
 
 def make_mem(**changes: Any) -> MEM:
     torch.manual_seed(0)
-    return MEM(VIEWS, IMAGE, small_config(**changes))
+    return MEM(VIEW_NAMES, IMAGE_SHAPE, make_mem_config(**changes))
 
 
 def make_data(*shape: int, mask: bool = False) -> TensorDict:
@@ -41,8 +41,8 @@ def make_data(*shape: int, mask: bool = False) -> TensorDict:
     parts = []
     for seed in (1, 2):
         images = {name: torch.as_tensor(image) for name, image in make_images(*shape, seed=seed).items()}
-        present = torch.ones(*shape, len(VIEWS), dtype=torch.int8)
-        present.view(-1, len(VIEWS))[::5, 0] = 0
+        present = torch.ones(*shape, len(VIEW_NAMES), dtype=torch.int8)
+        present.view(-1, len(VIEW_NAMES))[::5, 0] = 0
         parts.append(TensorDict(images | ({"mask": present} if mask else {}), batch_size=shape))
     data, following = parts
     following["reward"] = torch.randn(*shape, 1, generator=torch.Generator().manual_seed(3))
@@ -51,7 +51,7 @@ def make_data(*shape: int, mask: bool = False) -> TensorDict:
 
 
 def get_views(data: TensorDict) -> torch.Tensor:
-    return stack_images({name: data[name].numpy() for name in VIEWS})
+    return stack_images({name: data[name].numpy() for name in VIEW_NAMES})
 
 
 def test_the_encoder_writes_the_state_of_any_batch() -> None:
@@ -88,7 +88,7 @@ def test_the_bonus_of_a_replay_buffer_is_that_of_the_library(name: str) -> None:
         index = sample["index"]
         assert len(index.unique()) < len(index), "some rows are sampled twice"
         rows = data[index]
-        expected = reward_batch(library, get_views(rows), rows["mask"].bool(), index)
+        expected = compute_bonuses(library, get_views(rows), rows["mask"].bool(), index)
         assert_close(sample["reward_int"].squeeze(1), expected, rtol=0, atol=TOLERANCE)
         paid = sample["next", "reward"] - rows["next", "reward"]
         assert_close(paid.squeeze(1), BETA * expected, rtol=0, atol=TOLERANCE)
@@ -166,7 +166,7 @@ def test_an_actor_on_detached_states_does_not_train_the_encoder() -> None:
 
 def test_channels_last_are_refused() -> None:
     data = make_data(4)
-    for name in VIEWS:
+    for name in VIEW_NAMES:
         data[name] = torch.as_tensor(np.moveaxis(data[name].numpy(), 1, -1))
     with pytest.raises(ValueError, match=r"expected views \[B, V, C, H, W\]"):
         MEMEncoder(make_mem())(data)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from manyview.training import OffPolicyTrainer, make_trainer
-from tests.support.batches import agent, batch
-from tests.support.runs import short_rollouts, short_run
+from tests.support.batches import make_agent, make_batch
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 OWN_NETWORKS = ["re3", "rnd", "apt", "pixel+mem"]
 
@@ -17,7 +17,7 @@ OWN_NETWORKS = ["re3", "rnd", "apt", "pixel+mem"]
 def test_a_bonus_with_its_own_networks_pays_and_learns_as_in_float32(method: str) -> None:
     results = []
     for is_enabled in (False, True):
-        learner, data = agent("sac", method), batch()
+        learner, data = make_agent("sac", method), make_batch()
         with torch.autocast("cpu", torch.bfloat16, enabled=is_enabled):
             encoded = learner.encode_batch(data)
             paid = learner.compute_bonus(data, encoded, torch.zeros(2, len(data.mask)))
@@ -32,8 +32,8 @@ def test_a_bonus_with_its_own_networks_pays_and_learns_as_in_float32(method: str
 
 
 def test_stored_features_are_those_of_float32() -> None:
-    learner: Any = agent("sac", "re3", bonus_changes={"search": "buffer"})
-    data = batch()
+    learner: Any = make_agent("sac", "re3", bonus_changes={"search": "buffer"})
+    data = make_batch()
     expected = learner.compute_stored_features(data.views, data.mask)
     with torch.autocast("cpu", torch.bfloat16):
         assert learner.compute_stored_features(data.views, data.mask).equal(expected)
@@ -41,7 +41,7 @@ def test_stored_features_are_those_of_float32() -> None:
 
 @pytest.mark.parametrize("method", ["ppo+ride", "ppo+icm"])
 def test_a_rollout_is_rewarded_as_in_float32(method: str) -> None:
-    trainer: Any = make_trainer(short_rollouts(method))
+    trainer: Any = make_trainer(make_short_rollout_config(method))
     while not trainer.num_pending_updates:
         trainer.advance()
     expected = trainer.agent.compute_bonus(trainer.rollout)
@@ -54,7 +54,9 @@ def test_a_rollout_is_rewarded_as_in_float32(method: str) -> None:
 
 def test_diagnostics_see_the_policys_features_as_rounded_as_the_bonus_is_paid_on_them() -> None:
     replay, bonus = {"augmentation": "none"}, {"bank": 0, "reward_frames": "augmented"}
-    trainer = OffPolicyTrainer(short_run("sac+mem", replay=replay, bonus=bonus, compute={"precision": "bfloat16"}))
+    trainer = OffPolicyTrainer(
+        make_short_config("sac+mem", replay=replay, bonus=bonus, compute={"precision": "bfloat16"})
+    )
     while trainer.advance().metrics is None:
         pass
     shown, data = trainer.compute_diagnostics(), trainer.last_batch

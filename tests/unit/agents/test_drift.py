@@ -10,8 +10,8 @@ from manyview.agents.drift import DriftMeter, compute_stored_drift
 from manyview.data import Batch
 from manyview.mem import EntropyBonus, EntropyBonusConfig, Features
 from manyview.training import make_trainer
-from tests.support.batches import agent, batch
-from tests.support.runs import short_rollouts, short_run
+from tests.support.batches import make_agent, make_batch
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 ROWS, VIEWS, DIM = 12, 2, 3
 POSITIONS = torch.arange(ROWS).float()
@@ -99,7 +99,7 @@ def test_the_bank_is_as_old_as_the_batches_it_holds(rows: int, age: int) -> None
 @pytest.mark.parametrize(("bank", "age"), [(8, 1), (20, 3), (400, 5)])
 def test_a_logged_drift_spans_the_age_of_the_bank_at_most_the_log_interval(bank: int, age: int) -> None:
     """Batches have 8 rows, and every fifth update is logged."""
-    trainer: Any = make_trainer(short_run("drqv2+mem", bonus={"bank": bank}))
+    trainer: Any = make_trainer(make_short_config("drqv2+mem", bonus={"bank": bank}))
     encoders, logged = [], 0
     meter = trainer.agent.drift_meter
     while not trainer.is_done:
@@ -121,7 +121,7 @@ def test_a_logged_drift_spans_the_age_of_the_bank_at_most_the_log_interval(bank:
 
 def test_a_resumed_run_logs_the_same_drift() -> None:
     """Saved between the copy and the log that uses it."""
-    trainers: list[Any] = [make_trainer(short_run("sac+mem", bonus={"bank": 20})) for _ in range(2)]
+    trainers: list[Any] = [make_trainer(make_short_config("sac+mem", bonus={"bank": 20})) for _ in range(2)]
     trainer, resumed = trainers
     while trainer.counters.updates % 5 != 3 or trainer.counters.updates < 8:
         trainer.advance()
@@ -136,15 +136,15 @@ def test_a_resumed_run_logs_the_same_drift() -> None:
 
 
 def test_drift_is_that_of_the_encoder_which_the_bonus_uses() -> None:
-    own: Any = agent("drqv2", "pixel+mem", bonus_changes={"bank": 8})
+    own: Any = make_agent("drqv2", "pixel+mem", bonus_changes={"bank": 8})
     assert own.drift_meter.encoder is own.bonus.encoder is not own.representation
-    shared: Any = agent("drqv2", "mem", bonus_changes={"bank": 8})
+    shared: Any = make_agent("drqv2", "mem", bonus_changes={"bank": 8})
     assert shared.drift_meter.encoder is shared.representation
-    target: Any = agent(
+    target: Any = make_agent(
         "sac", "mem", reward_frames="augmented", bonus_changes={"bank": 8, "target_encoder": True}, encoder_tau=0.1
     )
     assert target.drift_meter.encoder is target.target_representation is not target.representation
-    data = batch()
+    data = make_batch()
     target.drift_meter.store_encoder()
     for parameter in target.representation.parameters():
         parameter.data.add_(1.0)
@@ -153,8 +153,8 @@ def test_drift_is_that_of_the_encoder_which_the_bonus_uses() -> None:
 
 @pytest.mark.parametrize("method", ["re3", "none", "mem"])
 def test_without_a_bank_there_is_no_drift(method: str) -> None:
-    learner: Any = agent("drqv2", method, bonus_changes={"bank": 0} if method == "mem" else None)
-    data = batch()
+    learner: Any = make_agent("drqv2", method, bonus_changes={"bank": 0} if method == "mem" else None)
+    data = make_batch()
     assert set(learner.compute_meters(data)) == {"dormant_actor", "dormant_critic"}
 
 
@@ -165,7 +165,7 @@ def make_stored_batch(distances: Tensor, *, moved_by: float) -> tuple[Tensor, Ba
     features = make_features(POSITIONS).terms
     stored = make_features(POSITIONS, offset=moved_by).terms.clone()
     stored[:2, 0] += 100.0  # must not count: the view is absent
-    data = batch(ROWS)._replace(mask=mask, neighbor_distances=distances, stored_features=stored)
+    data = make_batch(ROWS)._replace(mask=mask, neighbor_distances=distances, stored_features=stored)
     return features, data
 
 
@@ -190,7 +190,7 @@ def test_stored_features_of_a_joint_search_drift_as_one_vector() -> None:
 
 def test_a_run_that_searches_the_buffer_logs_how_far_its_encoder_has_moved() -> None:
     """The stored features are those of the encoder that stored them, and age with every update."""
-    trainer: Any = make_trainer(short_run("drqv2+mem", bonus={"bank": 0, "search": "buffer"}))
+    trainer: Any = make_trainer(make_short_config("drqv2+mem", bonus={"bank": 0, "search": "buffer"}))
     while not trainer.should_update:
         trainer.collector.step()
     data = trainer.sampler.sample()
@@ -211,7 +211,7 @@ def test_a_run_that_searches_the_buffer_logs_how_far_its_encoder_has_moved() -> 
 
 
 def test_the_features_of_a_frozen_encoder_do_not_age() -> None:
-    trainer: Any = make_trainer(short_run("drqv2+re3"))
+    trainer: Any = make_trainer(make_short_config("drqv2+re3"))
     while trainer.advance().metrics is None:
         pass
     assert trainer.last_batch.stored_features is not None
@@ -232,7 +232,7 @@ def count_dormant(layers: list[nn.Linear], inputs: Tensor) -> list[bool]:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
 def test_dormant_units_are_counted_in_actor_and_both_critics(kind: str) -> None:
-    learner, data = agent(kind, "none"), batch()
+    learner, data = make_agent(kind, "none"), make_batch()
     critics: Any = learner.critic.heads
     for head, count in ((learner.actor, 10), (critics[0], 4), (critics[1], 20)):
         layer: Any = head[2]
@@ -250,7 +250,7 @@ def test_dormant_units_are_counted_in_actor_and_both_critics(kind: str) -> None:
 
 
 def test_records_of_every_agent_have_the_dormant_shares() -> None:
-    for config in (short_run("sac+none"), short_rollouts("ppo+none")):
+    for config in (make_short_config("sac+none"), make_short_rollout_config("ppo+none")):
         trainer = make_trainer(config)
         assert trainer.compute_diagnostics() == {}, "before the first update"
         while trainer.advance().metrics is None:

@@ -11,15 +11,15 @@ from manyview.methods.recurrent import Memory
 from manyview.training import factory
 from manyview.training.evaluation import evaluate_policy
 from manyview.training.off_policy import OffPolicyTrainer
-from tests.support.batches import agent as make_feed_forward
-from tests.support.checkpoints import twins
-from tests.support.runs import short_run
+from tests.support.batches import make_agent as make_feed_forward
+from tests.support.checkpoints import train_and_resume
+from tests.support.runs import make_short_config
 from tests.unit.methods.representations.test_dribo import make_agent, make_batch, make_dribo
 
 
 def make_run(**changes: Any) -> Any:
     representation = {"sequence_length": 4, "deterministic_dim": 8, "stochastic_dim": 4, "hidden": 8}
-    return short_run(
+    return make_short_config(
         "sac+dribo",
         task="toy/cue_continuous",
         representation=representation,
@@ -128,7 +128,7 @@ def test_a_failed_evaluation_returns_the_memory_too() -> None:
 
 
 def test_a_run_resumes_in_mid_episode_with_its_memory(tmp_path: Path) -> None:
-    trainer, twin = twins(make_run(), tmp_path, after=22)
+    trainer, twin = train_and_resume(make_run(), tmp_path, steps=22)
     before = get_memory(trainer.agent)
     assert all((buffer != 0).any() for buffer in before.values()), "in the middle of an episode"
     assert all(torch.equal(buffer, before[name]) for name, buffer in get_memory(twin.agent).items())

@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from manyview.agents import DrQv2Config
-from tests.support.batches import agent, batch
+from tests.support.batches import make_agent, make_batch
 
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
 def test_a_restored_agent_continues_its_noise_bit_for_bit(kind: str) -> None:
-    original, restored = (agent(kind, "none", seed=seed) for seed in (0, 1))
-    data = batch()
+    original, restored = (make_agent(kind, "none", seed=seed) for seed in (0, 1))
+    data = make_batch()
 
     def advance(learner: Any, step: int) -> torch.Tensor:
         action: torch.Tensor = learner.act(data.views, data.mask, step=step, explore=True)
-        learner.update(batch(seed=step)._replace(reward_ext=50 * data.reward_ext), step)
+        learner.update(make_batch(seed=step)._replace(reward_ext=50 * data.reward_ext), step)
         return action
 
     for step in range(3):

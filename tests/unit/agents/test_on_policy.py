@@ -15,7 +15,7 @@ from manyview.nn.heads import mlp
 from manyview.nn.optim import make_adam, optimizer_step
 from manyview.training import RunDir, run
 from manyview.training.testing import CompositionContract
-from tests.support.runs import SHORT_ROLLOUTS, short_run
+from tests.support.runs import SHORT_ROLLOUT_SETTINGS, make_short_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +95,10 @@ class DiscreteContract(CompositionContract):
 
 
 def test_a_run_of_it_ends_with_its_evaluations(tmp_path: Any) -> None:
-    config = short_run("reinforce+mem", task="toy/hidden_goal", **SHORT_ROLLOUTS)
+    config = make_short_config("reinforce+mem", task="toy/hidden_goal", **SHORT_ROLLOUT_SETTINGS)
     assert run(config, RunDir(tmp_path / "run"))
 
 
 def test_its_search_set_is_checked_as_that_of_ppo() -> None:
     with pytest.raises(ValueError, match=r"rollout\.steps must be more than bonus\.k, got 5 and 5"):
-        short_run("reinforce+mem", task="toy/hidden_goal", **SHORT_ROLLOUTS, bonus={"k": 5})
+        make_short_config("reinforce+mem", task="toy/hidden_goal", **SHORT_ROLLOUT_SETTINGS, bonus={"k": 5})

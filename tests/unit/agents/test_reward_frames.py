@@ -7,7 +7,7 @@ import torch
 
 from manyview.methods import MEMBonusConfig
 from manyview.methods.bonuses.mem import RewardFrames
-from tests.support.batches import agent, batch
+from tests.support.batches import make_agent, make_batch
 
 KINDS = ("drqv2", "sac")
 every_paid = pytest.mark.parametrize(
@@ -17,9 +17,9 @@ every_paid = pytest.mark.parametrize(
 
 def paid(kind: str, method: str, frames: RewardFrames, *, shifts: int) -> float:
     """The mean r̂ of one batch in an agent's first update, for a seed of the shifts alone."""
-    learner = agent(kind, method, reward_frames=frames)
+    learner = make_agent(kind, method, reward_frames=frames)
     learner.generator.manual_seed(shifts)
-    return float(learner.update(batch(), 0)["reward_int"])
+    return float(learner.update(make_batch(), 0)["reward_int"])
 
 
 @every_paid
@@ -49,41 +49,41 @@ def encodings(learner: Any, *, target: bool = False) -> int:
         return encode(*views_and_mask)
 
     encoder.encode = counted
-    learner.update(batch()._replace(neighbor_distances=torch.rand(16, 3, 3)), 0)
+    learner.update(make_batch()._replace(neighbor_distances=torch.rand(16, 3, 3)), 0)
     return len(calls)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_clean_frames_cost_an_encoding_and_augmented_ones_none(kind: str) -> None:
-    without = encodings(agent(kind, "none"))
-    assert encodings(agent(kind, "mem", reward_frames="augmented")) == without
-    assert encodings(agent(kind, "mem", reward_frames="clean")) == without + 1
-    assert encodings(agent(kind, "pixel+mem")) == without, "the policy's encoder is not the bonus's"
+    without = encodings(make_agent(kind, "none"))
+    assert encodings(make_agent(kind, "mem", reward_frames="augmented")) == without
+    assert encodings(make_agent(kind, "mem", reward_frames="clean")) == without + 1
+    assert encodings(make_agent(kind, "pixel+mem")) == without, "the policy's encoder is not the bonus's"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", [False, True])
 def test_features_of_the_whole_buffer_cost_no_encoding_and_no_common_shift(kind: str, target: bool) -> None:
     changes: Any = {"search": "buffer", "target_encoder": target}
-    learner = agent(kind, "mem", reward_frames="augmented", bonus_changes=changes, encoder_tau=0.5)
+    learner = make_agent(kind, "mem", reward_frames="augmented", bonus_changes=changes, encoder_tau=0.5)
     assert learner.shift_mode == "each"
-    without = agent(kind, "none", encoder_tau=0.5)
+    without = make_agent(kind, "none", encoder_tau=0.5)
     assert encodings(learner, target=target) == encodings(without, target=target)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_clean_and_augmented_frames_pay_the_same_where_nothing_is_shifted(kind: str) -> None:
-    learners = [agent(kind, "mem", reward_frames=frames, shift_pixels=0) for frames in ("clean", "augmented")]
-    clean, augmented = (learner.update(batch(), 0)["reward_int"] for learner in learners)
+    learners = [make_agent(kind, "mem", reward_frames=frames, shift_pixels=0) for frames in ("clean", "augmented")]
+    clean, augmented = (learner.update(make_batch(), 0)["reward_int"] for learner in learners)
     assert clean == augmented > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_under_a_common_shift_equal_states_stay_equal(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of one observation: nothing in it is rare, unless each copy is moved by itself."""
-    data = batch()
+    data = make_batch()
     data.views[:] = data.views[0].clone()
-    learner = agent(kind, "mem", reward_frames="augmented")
+    learner = make_agent(kind, "mem", reward_frames="augmented")
     assert learner.shift_mode == "common"
     assert learner.update(data, 0)["reward_int"] < 1e-3
     monkeypatch.setattr(type(learner), "shift_mode", "each")
@@ -96,7 +96,7 @@ def test_under_a_common_shift_equal_states_stay_equal(kind: str, monkeypatch: py
     [("mem", "clean"), ("none", "augmented"), ("re3", "augmented"), ("pixel+mem", "augmented")],
 )
 def test_images_are_shifted_one_by_one_where_no_reward_sees_it(kind: str, method: str, frames: RewardFrames) -> None:
-    assert agent(kind, method, reward_frames=frames).shift_mode == "each"
+    assert make_agent(kind, method, reward_frames=frames).shift_mode == "each"
 
 
 def test_a_misspelt_choice_is_refused() -> None:

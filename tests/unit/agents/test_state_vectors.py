@@ -12,9 +12,9 @@ from manyview.agents.base import check_state_vectors
 from manyview.envs import StateVector
 from manyview.methods import BuildContext
 from manyview.training.runner import make_trainer
-from tests.support.batches import ACTIONS, SHAPE, VIEWS, agent, batch
-from tests.support.runs import short_rollouts, short_run
-from tests.support.state_vectors import VECTOR_SIZE, vector_batch
+from tests.support.batches import ACTION_SIZE, IMAGE_SHAPE, VIEW_NAMES, make_agent, make_batch
+from tests.support.runs import make_short_config, make_short_rollout_config
+from tests.support.state_vectors import VECTOR_SIZE, make_vector_batch
 
 STATE = {"state": ["goal", "clock"]}
 SEQUENCES = {"sequence_length": 4, "deterministic_dim": 8, "stochastic_dim": 4, "hidden": 8}
@@ -22,7 +22,7 @@ SEQUENCES = {"sequence_length": 4, "deterministic_dim": 8, "stochastic_dim": 4, 
 
 def run(method: str, **changes: Any) -> Any:
     """A trainer of a toy with two state vectors, after some updates."""
-    make_config = short_rollouts if method.startswith("ppo") else short_run
+    make_config = make_short_rollout_config if method.startswith("ppo") else make_short_config
     task = "toy/told_goal" if method.startswith("ppo") else "toy/told_goal_continuous"
     env = {**STATE, **changes.pop("env", {})}
     trainer = make_trainer(make_config(method, task=task, env=env, **changes))
@@ -83,7 +83,7 @@ def test_statistics_are_those_of_the_batches_of_all_updates() -> None:
     learner = _make_agent("drqv2")
     rows = []
     for seed in range(3):
-        data = vector_batch(seed=seed)
+        data = make_vector_batch(seed=seed)
         learner.update(data, 0)
         assert data.vectors is not None
         rows.append(data.vectors)
@@ -93,7 +93,7 @@ def test_statistics_are_those_of_the_batches_of_all_updates() -> None:
 
 
 def test_statistics_of_rollouts_advance_between_collecting_and_the_first_rollout_before_its_updates() -> None:
-    config = short_rollouts("ppo+none", task="toy/told_goal", env=STATE)
+    config = make_short_rollout_config("ppo+none", task="toy/told_goal", env=STATE)
     trainer: Any = make_trainer(config)
     seen, counts, normalizer = [], [], trainer.agent.vector_encoder.normalizer
     for number in range(2):
@@ -123,9 +123,9 @@ def test_acting_changes_no_statistics(method: str) -> None:
 
 
 def _make_agent(kind: str, **changes: Any) -> Any:
-    learner: Any = agent(kind, "pixel+none", **changes)
+    learner: Any = make_agent(kind, "pixel+none", **changes)
     kwargs: dict[str, Any] = {"vector_size": VECTOR_SIZE, "augmentation": learner.augmentation}
-    return type(learner)(learner.representation, ACTIONS, learner.config, **kwargs)
+    return type(learner)(learner.representation, ACTION_SIZE, learner.config, **kwargs)
 
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
@@ -134,7 +134,7 @@ def test_values_of_the_next_state_depend_on_its_vectors(kind: str) -> None:
     losses = []
     for change in (None, "vectors", "next_vectors"):
         torch.manual_seed(0)
-        learner, data = _make_agent(kind), vector_batch()
+        learner, data = _make_agent(kind), make_vector_batch()
         if change is not None:
             data = data._replace(**{change: getattr(data, change).roll(1, 0)})
         losses.append(float(learner.update(data, 0)["critic_loss"]))
@@ -145,7 +145,7 @@ def test_the_encoder_of_vectors_learns_even_if_critics_do_not_train_the_represen
     learner = _make_agent("drqv2", critic_trains_encoder=False)
     before = [part.clone() for part in learner.vector_encoder.parameters()]
     images = [part.clone() for part in learner.representation.parameters()]
-    learner.update(vector_batch(), 0)
+    learner.update(make_vector_batch(), 0)
     assert all(not old.equal(new) for old, new in zip(before, learner.vector_encoder.parameters(), strict=True))
     assert all(old.equal(new) for old, new in zip(images, learner.representation.parameters(), strict=True))
 
@@ -153,7 +153,7 @@ def test_the_encoder_of_vectors_learns_even_if_critics_do_not_train_the_represen
 def test_the_target_of_the_vector_encoder_follows_slowly() -> None:
     learner = _make_agent("sac", encoder_tau=0.25, target_every_updates=1)
     old = learner.target_vector_encoder.get_parameter("projection.0.weight").clone()
-    learner.update(vector_batch(), 0)
+    learner.update(make_vector_batch(), 0)
     online, target = (
         encoder.get_parameter("projection.0.weight")
         for encoder in (learner.vector_encoder, learner.target_vector_encoder)
@@ -163,11 +163,11 @@ def test_the_target_of_the_vector_encoder_follows_slowly() -> None:
 
 
 def test_missing_and_unexpected_vectors_are_refused() -> None:
-    with_vectors, without, data = _make_agent("drqv2"), agent("drqv2", "pixel+none"), vector_batch()
+    with_vectors, without, data = _make_agent("drqv2"), make_agent("drqv2", "pixel+none"), make_vector_batch()
     with pytest.raises(ValueError, match=r"expected \[B, 4\] float32, got none"):
         with_vectors.act(data.views, data.mask, step=0, explore=False)
     with pytest.raises(ValueError, match="got none"):
-        with_vectors.update(batch(), 0)
+        with_vectors.update(make_batch(), 0)
     with pytest.raises(ValueError, match="unexpected state vectors"):
         without.act(data.views, data.mask, data.vectors, step=0, explore=False)
 
@@ -198,12 +198,12 @@ def test_an_agent_that_does_not_declare_vectors_is_refused(kind: type[Agent]) ->
 
 
 def test_building_an_undeclared_agent_names_the_remedy() -> None:
-    learner = agent("drqv2", "pixel+none")
+    learner = make_agent("drqv2", "pixel+none")
     context = BuildContext(
-        view_names=VIEWS,
-        image_shape=SHAPE,
+        view_names=VIEW_NAMES,
+        image_shape=IMAGE_SHAPE,
         frame_stack=1,
-        actions=ActionSpec(ACTIONS, discrete=False),
+        actions=ActionSpec(ACTION_SIZE, discrete=False),
         seed=0,
         representation=learner.representation,
         state_vectors=(StateVector("joints", 2),),

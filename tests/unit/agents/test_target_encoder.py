@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.batches import agent, batch
+from tests.support.batches import make_agent, make_batch
 
 KINDS = pytest.mark.parametrize("kind", ["drqv2", "sac"])
 TAU = 0.1
@@ -14,7 +14,7 @@ SHARED: Any = {"reward_frames": "augmented", "shift_pixels": 0}
 
 def make_learner(kind: str, method: str = "mem", **options: Any) -> Any:
     """Return an agent with noise 1 whose target encoder differs from its encoder."""
-    learner: Any = agent(kind, method, **{**SHARED, "encoder_tau": TAU, **options})
+    learner: Any = make_agent(kind, method, **{**SHARED, "encoder_tau": TAU, **options})
     learner.sample_noise = torch.ones_like
     rng = torch.Generator().manual_seed(2)
     for parameter in learner.target_representation.parameters():
@@ -28,7 +28,7 @@ def copy_parameters(module: Any) -> list[torch.Tensor]:
 
 @KINDS
 def test_without_a_target_encoder_targets_use_the_encoder_itself(kind: str) -> None:
-    learner = agent(kind, "mem", encoder_tau=1.0)
+    learner = make_agent(kind, "mem", encoder_tau=1.0)
     assert learner.target_representation is learner.representation
 
 
@@ -36,7 +36,7 @@ def test_without_a_target_encoder_targets_use_the_encoder_itself(kind: str) -> N
 @pytest.mark.parametrize("method", ["mem", "none", "curl", "mad"])
 def test_the_critic_is_trained_on_the_target_encoders_next_state(kind: str, method: str) -> None:
     """The action is that of the policy on the online features; only the value uses the target encoder."""
-    learner, targets, data = make_learner(kind, method), list[torch.Tensor](), batch()
+    learner, targets, data = make_learner(kind, method), list[torch.Tensor](), make_batch()
     learner.beta, learner.update_target_stats = lambda _: 0.0, targets.append
     with torch.no_grad():
         online, target = (
@@ -59,7 +59,7 @@ def test_the_bonus_is_computed_on_the_encoder_of_its_choice(kind: str, state: st
     learner = make_learner(
         kind, bonus_changes={"target_encoder": from_target, "rewarded_state": state, "reward_scale": "raw"}
     )
-    rewarded, data = list[torch.Tensor](), batch()
+    rewarded, data = list[torch.Tensor](), make_batch()
     compute = learner.bonus.entropy.compute_reward
 
     def record(features: Any, **options: Any) -> torch.Tensor:
@@ -81,7 +81,7 @@ def test_the_target_encoder_follows_by_tau_and_gets_no_gradient(kind: str) -> No
     learner = make_learner(kind)
     for step in range(4):
         before = copy_parameters(learner.target_representation)
-        learner.update(batch(seed=step), step)
+        learner.update(make_batch(seed=step), step)
         online = copy_parameters(learner.representation)
         tau = TAU if kind == "drqv2" or step % 2 else 0.0
         for old, new, theta in zip(before, copy_parameters(learner.target_representation), online, strict=True):
@@ -93,7 +93,7 @@ def test_the_target_encoder_follows_by_tau_and_gets_no_gradient(kind: str) -> No
 @KINDS
 def test_the_online_encoder_does_not_depend_on_the_target_of_terminal_rows(kind: str) -> None:
     """Without a future nothing but the target differs, so the encoder takes the same step."""
-    data = batch()._replace(discount=torch.zeros(16))
+    data = make_batch()._replace(discount=torch.zeros(16))
     encoders = []
     for tau in (TAU, 1.0):
         learner = make_learner(kind, "none", encoder_tau=TAU)
@@ -106,7 +106,7 @@ def test_the_online_encoder_does_not_depend_on_the_target_of_terminal_rows(kind:
 
 @KINDS
 def test_acting_uses_the_online_encoder(kind: str) -> None:
-    learner, data = make_learner(kind, "none"), batch()
+    learner, data = make_learner(kind, "none"), make_batch()
     action = learner.act(data.views, data.mask, step=0, explore=False)
     for parameter in learner.target_representation.parameters():
         parameter.data.zero_()

@@ -8,7 +8,7 @@ import torch
 
 from manyview.agents import DrQv2
 from manyview.nn.heads import saturation_penalty
-from tests.support.batches import ACTIONS, agent, batch
+from tests.support.batches import ACTION_SIZE, make_agent, make_batch
 
 KINDS = ("drqv2", "sac")
 SEEN = torch.arange(32).view(16, 2) % 3 > 0
@@ -16,7 +16,7 @@ SEEN = torch.arange(32).view(16, 2) % 3 > 0
 
 def still(kind: str, method: str, **options: Any) -> Any:
     """An agent whose noise is one and whose targets are not its critics."""
-    learner: Any = agent(kind, method, shift_pixels=0, **options)
+    learner: Any = make_agent(kind, method, shift_pixels=0, **options)
     learner.sample_noise = torch.ones_like
     targets = [learner.target_critic] if kind == "drqv2" else [learner.target_critic, learner.target_representation]
     for parameter in (parameter for target in targets for parameter in target.parameters()):
@@ -31,7 +31,7 @@ def test_the_critics_target_is_its_definition(kind: str, method: str, step: int)
     learner, seen = still(kind, method), list[torch.Tensor]()
     learner.update_target_stats, learner.beta = seen.append, lambda step: 1 + step / 90_000
     discount, rows = torch.linspace(0, 1, 16), torch.arange(16) // 2
-    data = batch()._replace(mask=SEEN.flip(0), next_mask=SEEN, discount=discount, indices=rows)
+    data = make_batch()._replace(mask=SEEN.flip(0), next_mask=SEEN, discount=discount, indices=rows)
     with torch.no_grad():
         entropy = learner.bonus.entropy if method == "mem" else learner.bonus
         bonus = entropy.compute_reward(learner.bonus.encode(data.views, data.mask), indices=rows)
@@ -54,7 +54,7 @@ def test_the_actor_climbs_what_its_critic_values(kind: str) -> None:
     for group in learner.critic_optimizer.param_groups:
         group["lr"] = 0.0
     learner.actor[-1].bias.data[0] = 3.0
-    state = learner.representation.encode(batch().views).state.detach()
+    state = learner.representation.encode(make_batch().views).state.detach()
     if isinstance(learner, DrQv2):
         learner.config = replace(learner.config, saturation_coef=0.5)
         raw = learner.actor(state)
@@ -64,17 +64,19 @@ def test_the_actor_climbs_what_its_critic_values(kind: str) -> None:
         action, log_prob = learner._sample_action(state)
         loss = (0.1 * log_prob - learner.critic(state, action).amin(0)).mean()
     expected = torch.autograd.grad(loss, list(learner.actor.parameters()))
-    learner.update(batch(), 0)
+    learner.update(make_batch(), 0)
     for parameter, gradient in zip(learner.actor.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-5)
     if kind == "sac":
-        assert learner.log_temperature.grad.item() == pytest.approx(-0.1 * (log_prob.mean().item() - ACTIONS), rel=1e-4)
+        assert learner.log_temperature.grad.item() == pytest.approx(
+            -0.1 * (log_prob.mean().item() - ACTION_SIZE), rel=1e-4
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluation_plays_the_mean_and_exploring_adds_the_noise_of_the_step(kind: str) -> None:
-    learner, data = still(kind, "none"), batch()
-    mean = learner.actor(learner.representation.encode(data.views).state)[:, :ACTIONS].tanh()
+    learner, data = still(kind, "none"), make_batch()
+    mean = learner.actor(learner.representation.encode(data.views).state)[:, :ACTION_SIZE].tanh()
     torch.testing.assert_close(learner.act(data.views, data.mask, step=0, explore=False), mean)
     if isinstance(learner, DrQv2):
         tried = learner.act(data.views, data.mask, step=90_000, explore=True)
@@ -84,5 +86,5 @@ def test_evaluation_plays_the_mean_and_exploring_adds_the_noise_of_the_step(kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_the_critic_trains_no_encoder_nothing_is_scaled(kind: str) -> None:
     learner = still(kind, "mem", critic_trains_encoder=False)
-    learner.update_target_stats(1000 * batch().reward_ext)
+    learner.update_target_stats(1000 * make_batch().reward_ext)
     assert learner.representation_loss_scale == 1

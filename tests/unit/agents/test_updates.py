@@ -8,7 +8,7 @@ from torch import nn
 
 from manyview.agents import SAC, DrQv2
 from manyview.nn.soft_update import soft_update
-from tests.support.batches import agent, batch
+from tests.support.batches import make_agent, make_batch
 
 KINDS, METHODS = ("drqv2", "sac"), ("mem", "none", "re3", "curl", "mad", "pixel+mem", "mem+none")
 every = pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in KINDS for method in METHODS])
@@ -28,10 +28,10 @@ def changed(before: list[torch.Tensor], module: Any) -> bool:
 
 @every
 def test_every_composition_learns_and_stays_finite(kind: str, method: str) -> None:
-    learner = agent(kind, method)
+    learner = make_agent(kind, method)
     before = parameters(learner)
     for step in range(3):
-        metrics = learner.update(batch(seed=step), step)
+        metrics = learner.update(make_batch(seed=step), step)
     assert changed(before, learner)
     assert all(torch.isfinite(parameter).all() for parameter in learner.parameters())
     assert all(torch.isfinite(value).all() for value in metrics.values())
@@ -40,10 +40,10 @@ def test_every_composition_learns_and_stays_finite(kind: str, method: str) -> No
 
 @every
 def test_the_same_seed_gives_the_same_agent(kind: str, method: str) -> None:
-    one, other = agent(kind, method), agent(kind, method)
+    one, other = make_agent(kind, method), make_agent(kind, method)
     for step in range(2):
-        one.update(batch(seed=step), step)
-        other.update(batch(seed=step), step)
+        one.update(make_batch(seed=step), step)
+        other.update(make_batch(seed=step), step)
     assert not changed(parameters(one), other)
 
 
@@ -51,10 +51,10 @@ def test_the_same_seed_gives_the_same_agent(kind: str, method: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_actor_never_trains_the_encoder(kind: str) -> None:
     """Without the critic's and the method's loss nothing moves it, however the actor learns."""
-    learner = agent(kind, "none")
+    learner = make_agent(kind, "none")
     learner.critic_optimizer.param_groups[0]["lr"] = 0.0
     encoder, actor = parameters(learner.representation), parameters(learner.actor)
-    learner.update(batch(), 0)
+    learner.update(make_batch(), 0)
     assert not changed(encoder, learner.representation)
     assert changed(actor, learner.actor)
 
@@ -63,8 +63,11 @@ def test_the_actor_never_trains_the_encoder(kind: str) -> None:
 @pytest.mark.parametrize("trains", [True, False])
 def test_the_critic_trains_the_encoder_unless_it_is_told_not_to(kind: str, trains: bool) -> None:
     """What it is paid and what it did then say nothing to the encoder: it moves by its own loss alone."""
-    learners = [agent(kind, "mem", critic_trains_encoder=trains) for _ in range(2)]
-    first, second = batch(), batch()._replace(reward_ext=5 + batch().reward_ext, action=-batch().action)
+    learners = [make_agent(kind, "mem", critic_trains_encoder=trains) for _ in range(2)]
+    first, second = (
+        make_batch(),
+        make_batch()._replace(reward_ext=5 + make_batch().reward_ext, action=-make_batch().action),
+    )
     for step in range(3):
         learners[0].update(first, step)
         learners[1].update(second, step)
@@ -78,21 +81,21 @@ def test_the_critic_trains_the_encoder_unless_it_is_told_not_to(kind: str, train
 @pytest.mark.quality("S9")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_actors_loss_leaves_no_gradient_on_the_critic(kind: str) -> None:
-    learner = agent(kind, "none")
+    learner = make_agent(kind, "none")
     after: dict[str, list[torch.Tensor]] = {}
     for name in ("critic_optimizer", "actor_optimizer"):
         optimizer: torch.optim.Optimizer = getattr(learner, name)
         optimizer.register_step_post_hook(lambda *_, name=name: after.update({name: gradients(learner.critic)}))
-    learner.update(batch(), 0)
+    learner.update(make_batch(), 0)
     assert all(torch.equal(*pair) for pair in zip(after["critic_optimizer"], after["actor_optimizer"], strict=True))
 
 
 @pytest.mark.quality("S9")
 def test_drqv2s_target_moves_by_its_rule_alone() -> None:
-    learner = agent("drqv2", "mem")
+    learner = make_agent("drqv2", "mem")
     assert isinstance(learner, DrQv2)
     target = parameters(learner.target_critic)
-    learner.update(batch(), 0)
+    learner.update(make_batch(), 0)
     rate = learner.config.critic_tau
     for old, new, online in zip(target, learner.target_critic.parameters(), learner.critic.parameters(), strict=True):
         assert torch.allclose(new, old + rate * (online - old), atol=1e-7)
@@ -100,14 +103,14 @@ def test_drqv2s_target_moves_by_its_rule_alone() -> None:
 
 @pytest.mark.quality("S9")
 def test_sacs_targets_move_every_second_update_each_at_its_own_rate() -> None:
-    learner = agent("sac", "mem")
+    learner = make_agent("sac", "mem")
     assert isinstance(learner, SAC)
     parts: list[Any] = [learner.target_critic, learner.target_representation]
     targets = nn.ModuleList(parts)
     start = parameters(targets)
-    learner.update(batch(seed=0), 0)
+    learner.update(make_batch(seed=0), 0)
     assert not changed(start, targets)
-    learner.update(batch(seed=1), 1)
+    learner.update(make_batch(seed=1), 1)
     rates = [learner.config.critic_tau] * len(parameters(learner.target_critic))
     rates += [learner.config.encoder_tau] * len(parameters(learner.target_representation))
     online = [*learner.critic.parameters(), *learner.representation.parameters()]
@@ -118,14 +121,14 @@ def test_sacs_targets_move_every_second_update_each_at_its_own_rate() -> None:
 @pytest.mark.quality("S9")
 @pytest.mark.parametrize("kind", KINDS)
 def test_re3s_encoder_never_changes(kind: str) -> None:
-    learner = agent(kind, "re3")
+    learner = make_agent(kind, "re3")
     before = parameters(learner.bonus)
-    learner.update(batch(), 0)
+    learner.update(make_batch(), 0)
     assert not changed(before, learner.bonus)
 
 
 def test_noise_falls_along_its_schedule() -> None:
-    learner = agent("drqv2", "none")
+    learner = make_agent("drqv2", "none")
     assert isinstance(learner, DrQv2)
     config = learner.config
     assert config.compute_std(0) == config.std_start
@@ -135,7 +138,7 @@ def test_noise_falls_along_its_schedule() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_acting_without_exploring_is_deterministic_and_bounded(kind: str) -> None:
-    learner, data = agent(kind, "mem"), batch()
+    learner, data = make_agent(kind, "mem"), make_batch()
     one, other = (learner.act(data.views, data.mask, step=0, explore=False) for _ in range(2))
     assert torch.equal(one, other)
     tried = torch.stack([learner.act(data.views, data.mask, step=0, explore=True) for _ in range(20)])
@@ -144,7 +147,7 @@ def test_acting_without_exploring_is_deterministic_and_bounded(kind: str) -> Non
 
 
 def test_sacs_log_probability_is_that_of_the_squashed_normal() -> None:
-    learner = agent("sac", "none")
+    learner = make_agent("sac", "none")
     assert isinstance(learner, SAC)
     state = torch.randn(64, learner.representation.state_dim)
     action, log_prob = learner._sample_action(state)

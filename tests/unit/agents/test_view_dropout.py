@@ -9,8 +9,8 @@ from torch import Tensor
 from benchmarks.run_comparison import compare_trees
 from manyview.training import factory, make_trainer
 from manyview.training.evaluation import evaluate_policy
-from tests.support.batches import agent, batch
-from tests.support.runs import short_rollouts, short_run
+from tests.support.batches import make_agent, make_batch
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 KINDS = pytest.mark.parametrize("kind", ["drqv2", "sac"])
 P = 0.4
@@ -31,8 +31,8 @@ def record_masks(module: Any) -> list[Tensor]:
 @KINDS
 def test_updates_hide_the_share_of_the_closed_form(kind: str) -> None:
     """Of two views each stays with probability 1 - p + p² / 2, and a row never loses both; s_{t+n} is complete."""
-    learner: Any = agent(kind, "none", shift_pixels=0, view_dropout=P)
-    data, share, count = batch(512), 0.0, 6
+    learner: Any = make_agent(kind, "none", shift_pixels=0, view_dropout=P)
+    data, share, count = make_batch(512), 0.0, 6
     for _ in range(count):
         encoded = learner.encode_batch(data)
         assert encoded.mask.any(1).all()
@@ -46,10 +46,10 @@ def test_updates_hide_the_share_of_the_closed_form(kind: str) -> None:
 @KINDS
 @pytest.mark.parametrize("method", ["none", "curl", "mem", "pixel+mem"])
 def test_every_representation_learns_with_dropped_views(kind: str, method: str) -> None:
-    learner: Any = agent(kind, method, reward_frames="augmented", view_dropout=P)
+    learner: Any = make_agent(kind, method, reward_frames="augmented", view_dropout=P)
     before = [parameter.detach().clone() for parameter in learner.representation.parameters()]
     for step in range(2):
-        metrics = learner.update(batch(seed=step), step)
+        metrics = learner.update(make_batch(seed=step), step)
     assert all(value.isfinite() for value in metrics.values())
     names = [name for name, _ in learner.representation.named_parameters()]
     changed = {
@@ -62,9 +62,9 @@ def test_every_representation_learns_with_dropped_views(kind: str, method: str) 
 
 @KINDS
 def test_the_reward_is_that_of_all_views(kind: str) -> None:
-    learner: Any = agent(kind, "mem", shift_pixels=0, reward_frames="augmented", view_dropout=P)
+    learner: Any = make_agent(kind, "mem", shift_pixels=0, reward_frames="augmented", view_dropout=P)
     learner.eval()  # r̂ without new statistics
-    data, values = batch(32), torch.zeros(2, 32)
+    data, values = make_batch(32), torch.zeros(2, 32)
     encoded = learner.encode_batch(data)
     assert not encoded.mask.all()
     expected = learner.bonus.compute(data, learner.representation.encode(data.views, data.mask), values[0])
@@ -73,8 +73,8 @@ def test_the_reward_is_that_of_all_views(kind: str) -> None:
 
 @KINDS
 def test_acting_off_policy_sees_all_views(kind: str) -> None:
-    learner: Any = agent(kind, "none", view_dropout=1.0)
-    masks, data = record_masks(learner.representation), batch()
+    learner: Any = make_agent(kind, "none", view_dropout=1.0)
+    masks, data = record_masks(learner.representation), make_batch()
     learner.act(data.views, data.mask, step=0, explore=True)
     assert all(mask.all() for mask in masks)
 
@@ -82,7 +82,7 @@ def test_acting_off_policy_sees_all_views(kind: str) -> None:
 @pytest.mark.parametrize("method", ["ppo+none", "ppo+curl", "ppo+mem", "ppo+pixel+mem", "ppo+ride"])
 def test_ppo_hides_the_same_views_in_acting_values_and_updates(method: str) -> None:
     """One mask per environment and rollout; masks differ between environments and rollouts."""
-    config = short_rollouts(method, agent={"view_dropout": P}, rollout={"envs": 8})
+    config = make_short_rollout_config(method, agent={"view_dropout": P}, rollout={"envs": 8})
     trainer: Any = make_trainer(config)
     masks = record_masks(trainer.agent.representation)
     drawn = []
@@ -111,7 +111,7 @@ def test_ppo_hides_the_same_views_in_acting_values_and_updates(method: str) -> N
 def test_ppo_hides_the_share_of_the_closed_form_by_the_seed_of_the_run() -> None:
     shares = []
     for seed in (1, 2):
-        config = short_rollouts("ppo+none", seed=seed, agent={"view_dropout": P})
+        config = make_short_rollout_config("ppo+none", seed=seed, agent={"view_dropout": P})
         env = factory.make_vector_env(config)
         buffer = factory.build_rollout_buffer(config, factory.infer_shapes(config, env))
         env.close()
@@ -124,7 +124,9 @@ def test_ppo_hides_the_share_of_the_closed_form_by_the_seed_of_the_run() -> None
 
 
 def test_the_final_value_of_a_truncated_episode_sees_the_rollouts_mask() -> None:
-    trainer: Any = make_trainer(short_rollouts("ppo+none", agent={"view_dropout": 1.0}, rollout={"steps": 10}))
+    trainer: Any = make_trainer(
+        make_short_rollout_config("ppo+none", agent={"view_dropout": 1.0}, rollout={"steps": 10})
+    )
     values, predict = list[Tensor](), trainer.agent.predict_values
 
     def record(views: Tensor, mask: Tensor) -> Tensor:
@@ -143,7 +145,7 @@ def test_the_final_value_of_a_truncated_episode_sees_the_rollouts_mask() -> None
 
 @pytest.mark.parametrize("method", ["ppo+none", "drqv2+none"])
 def test_evaluations_see_all_views(method: str) -> None:
-    make = short_rollouts if method == "ppo+none" else short_run
+    make = make_short_rollout_config if method == "ppo+none" else make_short_config
     config = make(method, agent={"view_dropout": 1.0})
     trainer: Any = make_trainer(config)
     env, masks = factory.make_env(config), record_masks(trainer.agent.representation)
@@ -156,7 +158,7 @@ def test_evaluations_see_all_views(method: str) -> None:
 
 def test_a_resumed_run_hides_the_same_views() -> None:
     """Both runs go on from the second rollout and end with equal states."""
-    config = short_rollouts("ppo+mem", agent={"view_dropout": P})
+    config = make_short_rollout_config("ppo+mem", agent={"view_dropout": P})
     trainers: list[Any] = [make_trainer(config) for _ in range(2)]
     trainer, resumed = trainers
     while trainer.counters.rollouts < 2:

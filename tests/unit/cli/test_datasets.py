@@ -7,7 +7,7 @@ import pytest
 from manyview.cli.main import main
 from manyview.training import RunDir, run
 from tests.support.lerobot import edit_info, make_dataset
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 TOY = "toy/hidden_goal_continuous"
 
@@ -16,7 +16,7 @@ def test_from_a_run_to_a_run_with_demonstrations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run(short_run(), RunDir(tmp_path / "first"))
+    run(make_short_config(), RunDir(tmp_path / "first"))
     assert main(["export-dataset", "first", "--out", "dataset", "--episodes", "2"]) == 0
     said = capsys.readouterr()
     assert "episode 2 of 2: 10 frames" in said.err
@@ -28,7 +28,7 @@ def test_from_a_run_to_a_run_with_demonstrations(
     assert "views        column from observation.images.column, row from observation.images.row" in said.out
     assert "left out     the last action of 2 episodes: what followed is unknown" in said.out
     assert "--set replay.demonstrations=demonstrations" in said.out
-    config = short_run(replay={"demonstrations": "demonstrations"})
+    config = make_short_config(replay={"demonstrations": "demonstrations"})
     assert run(config, RunDir(tmp_path / "second"))
 
 

@@ -15,7 +15,7 @@ from manyview.report.metrics_file import read_records
 from manyview.report.policy_rollout import PolicyRollout, RunPlayer, list_absent_views
 from manyview.training import RunDir, load_preset, run
 from manyview.training.video import format_captions
-from tests.support.run_dirs import TASK, TINY, kept
+from tests.support.run_dirs import TASK, TINY_RUN, write_run_dir
 
 CAMERAS = ("upright", "lying")
 
@@ -23,7 +23,7 @@ CAMERAS = ("upright", "lying")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained")
-    run(apply_overrides(load_preset("minute", task=TASK, method="drqv2+mem", seed=3), TINY), RunDir(path))
+    run(apply_overrides(load_preset("minute", task=TASK, method="drqv2+mem", seed=3), TINY_RUN), RunDir(path))
     return path
 
 
@@ -169,7 +169,7 @@ def test_a_torn_checkpoint_is_refused_with_its_name(
 
 
 def test_settings_of_another_version_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = kept(tmp_path / "run", [1.0], warp={"speed": 9})
+    path = write_run_dir(tmp_path / "run", [1.0], warp={"speed": 9})
     assert main(["evaluate", str(path)]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith(f"{path / 'config.json'}: unknown setting warp: expected one of agent, bonus, ")
@@ -232,8 +232,8 @@ def test_the_background_removed_view_of_a_simulated_camera_is_masked_with_it(
 def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped before it had learned anything: one checkpoint of the begin."""
     path = tmp_path_factory.mktemp("walker")
-    few = {**TINY, "schedule": {"frames": 8, "random_steps": 9, "seed_frames": 9}, "replay": {"capacity": 600}}
-    few["evaluation"] = {**TINY["evaluation"], "episodes": 1}
+    few = {**TINY_RUN, "schedule": {"frames": 8, "random_steps": 9, "seed_frames": 9}, "replay": {"capacity": 600}}
+    few["evaluation"] = {**TINY_RUN["evaluation"], "episodes": 1}
     few["env"] = {"image_size": 16}
     run(apply_overrides(load_preset("minute", task="dmc/walker_walk", method="drqv2+mem", seed=1), few), RunDir(path))
     return path

@@ -14,7 +14,7 @@ from manyview.report.runs import METRICS_FILE
 from manyview.scale.paper import FIGURES, plan_methods, read_figure
 from manyview.scale.sweep import PlannedRun
 from manyview.training import RunDir
-from tests.support.run_dirs import record
+from tests.support.run_dirs import format_record
 
 
 def plan_in(directory: Path, name: str, *, size: Any = "paper") -> list[PlannedRun]:
@@ -28,8 +28,8 @@ def fabricate(run: PlannedRun, returns: Sequence[float], *, every_frames: int = 
     RunDir(run.run_dir).initialize(run.config, {})
     with (run.run_dir / METRICS_FILE).open("a") as file:
         for number, value in enumerate(returns, 1):
-            file.write(record("evaluation", number * every_frames, **{"return": 0.0, field: value}))
-            file.write(record("episode", number * every_frames, **{"return": value}))
+            file.write(format_record("evaluation", number * every_frames, **{"return": 0.0, field: value}))
+            file.write(format_record("episode", number * every_frames, **{"return": value}))
 
 
 def words_of(svg: Path) -> list[str]:

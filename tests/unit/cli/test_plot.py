@@ -12,7 +12,7 @@ from PIL import Image
 from manyview.cli.main import main
 from manyview.report.plotting import X_LABELS
 from manyview.report.runs import CONFIG_FILE, METRICS_FILE
-from tests.support.run_dirs import TASK, kept, record
+from tests.support.run_dirs import TASK, format_record, write_run_dir
 
 
 def words_of(svg: Path) -> str:
@@ -23,7 +23,7 @@ def words_of(svg: Path) -> str:
 @pytest.fixture
 def three_seeds(tmp_path: Path) -> Path:
     for seed in (1, 2, 3):
-        kept(tmp_path / "runs" / f"seed{seed}", [0.0, 10.0 * seed], seed=seed)
+        write_run_dir(tmp_path / "runs" / f"seed{seed}", [0.0, 10.0 * seed], seed=seed)
     return tmp_path / "runs"
 
 
@@ -53,9 +53,9 @@ def test_the_axis_names_its_unit_and_the_legend_the_seeds(unit: Any, three_seeds
 def test_episodes_that_were_trained_on_are_drawn_if_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, out = kept(tmp_path / "run", [7.0], end=None), tmp_path / "curves.svg"
+    path, out = write_run_dir(tmp_path / "run", [7.0], end=None), tmp_path / "curves.svg"
     with (path / METRICS_FILE).open("a") as file:
-        file.writelines(record("episode", frames, **{"return": frames / 1000}) for frames in (1000, 2000))
+        file.writelines(format_record("episode", frames, **{"return": frames / 1000}) for frames in (1000, 2000))
     assert main(["plot", str(path), "--out", str(out), "--of", "episodes"]) == 0
     assert "1 seed: 2.0 after 2,000 frames" in capsys.readouterr().out
     assert "training episode return" in words_of(out)
@@ -64,7 +64,7 @@ def test_episodes_that_were_trained_on_are_drawn_if_asked_for(
 def test_every_task_has_a_panel(tmp_path: Path) -> None:
     names = [f"dmc/task{number}" for number in range(4)]
     for name in names:
-        kept(tmp_path / "runs" / name, [1.0, 2.0], task=name)
+        write_run_dir(tmp_path / "runs" / name, [1.0, 2.0], task=name)
     out = tmp_path / "curves.svg"
     assert main(["plot", *(str(tmp_path / "runs" / name) for name in names), "--out", str(out)]) == 0
     assert all(name in words_of(out).splitlines() for name in names)
@@ -73,7 +73,7 @@ def test_every_task_has_a_panel(tmp_path: Path) -> None:
 def test_published_figures_stand_beside_the_curves_as_far_as_those_go(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept(tmp_path / "run", [1.0, 2.0], task="dmc/walker_walk")
+    write_run_dir(tmp_path / "run", [1.0, 2.0], task="dmc/walker_walk")
     same = {"suite": "dmc", "returns": [5, 6, 7], "source": "here", "views": 1}
     rows = [
         {**same, "method": method, "task": task, "frames": frames}
@@ -90,7 +90,7 @@ def test_published_figures_stand_beside_the_curves_as_far_as_those_go(
     assert "early, published (1 view, 3 seeds)" in words
     assert "late" not in words
     assert "elsewhere" not in words
-    kept(tmp_path / "other", [1.0])
+    write_run_dir(tmp_path / "other", [1.0])
     assert main(["plot", str(tmp_path / "other"), "--out", str(out), "--published", str(published)]) == 0
     assert f"note: {published} has no results for {TASK}" in capsys.readouterr().out
 
@@ -103,9 +103,9 @@ def test_a_run_named_twice_is_drawn_once(three_seeds: Path, tmp_path: Path, caps
 def test_runs_that_cannot_be_drawn_are_left_out_with_a_note(
     three_seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (kept(tmp_path / "runs" / "torn") / CONFIG_FILE).write_text("{")
-    kept(tmp_path / "runs" / "young")
-    kept(tmp_path / "runs" / "again", [0.0, 1.0], seed=3)
+    (write_run_dir(tmp_path / "runs" / "torn") / CONFIG_FILE).write_text("{")
+    write_run_dir(tmp_path / "runs" / "young")
+    write_run_dir(tmp_path / "runs" / "again", [0.0, 1.0], seed=3)
     assert main(["plot", str(three_seeds), "--out", str(tmp_path / "a.png")]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert notes == [
@@ -142,8 +142,8 @@ def test_what_cannot_be_drawn_is_refused_in_words(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
-    kept(Path("run"), [1.0])
-    kept(Path("young"))
+    write_run_dir(Path("run"), [1.0])
+    write_run_dir(Path("young"))
     assert main(["plot", *arguments]) == 2
     assert reason in capsys.readouterr().err
 

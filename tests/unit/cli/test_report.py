@@ -13,15 +13,15 @@ from manyview.report.camera_file import CAMERAS_FILE
 from manyview.report.runs import CONFIG_FILE
 from manyview.training import RunDir, run
 from tests.support.pages import check_page
-from tests.support.run_dirs import TASK, kept
-from tests.support.runs import short_run
+from tests.support.run_dirs import TASK, write_run_dir
+from tests.support.runs import make_short_config
 
 
 @pytest.fixture
 def two_methods(tmp_path: Path) -> Path:
     for method in ("sac+mem", "sac+none"):
         for seed in (1, 2, 3):
-            kept(tmp_path / "runs" / method / f"seed{seed}", [0.0, 10.0 * seed], seed=seed, method=method)
+            write_run_dir(tmp_path / "runs" / method / f"seed{seed}", [0.0, 10.0 * seed], seed=seed, method=method)
     return tmp_path / "runs"
 
 
@@ -29,7 +29,7 @@ def test_all_runs_below_a_folder_are_in_the_page(
     two_methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "page.html"
-    (kept(two_methods / "lost") / CONFIG_FILE).write_text("{")
+    (write_run_dir(two_methods / "lost") / CONFIG_FILE).write_text("{")
     assert main(["report", str(two_methods), "--out", str(out)]) == 0
     shown = capsys.readouterr()
     note, written = shown.out.splitlines()
@@ -44,7 +44,7 @@ def test_all_runs_below_a_folder_are_in_the_page(
 
 def test_a_single_run_is_reported_by_its_name(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    assert main(["report", str(kept(tmp_path / "alone", [1.0, 2.0])), "--out", str(out)]) == 0
+    assert main(["report", str(write_run_dir(tmp_path / "alone", [1.0, 2.0])), "--out", str(out)]) == 0
     page = check_page(out.read_text())
     assert "alone" in page.texts
     assert "There is no other method to compare with." in page.text
@@ -85,7 +85,7 @@ def test_what_cannot_be_reported_is_refused_in_a_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in {"run", "broken"}.intersection(arguments):
-        kept(tmp_path / name, [1.0])
+        write_run_dir(tmp_path / name, [1.0])
     if "broken" in arguments:
         (tmp_path / "broken" / CONFIG_FILE).write_text("{")
     assert main(["report", *arguments]) == 2
@@ -96,7 +96,7 @@ def test_what_cannot_be_reported_is_refused_in_a_line(
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
-    run(short_run(), RunDir(path))
+    run(make_short_config(), RunDir(path))
     return path
 
 
@@ -125,8 +125,10 @@ def test_a_comparison_shows_results_settings_versions_and_curves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifests: list[dict[str, Any]] = [{"versions": {"torch": number, "numpy": "1"}} for number in ("2.13", "2.10")]
-    first = kept(tmp_path / "a", [0.0, 9.0, 7.5], method="sac+mem", replay={"batch_size": 8}, manifest=manifests[0])
-    second = kept(
+    first = write_run_dir(
+        tmp_path / "a", [0.0, 9.0, 7.5], method="sac+mem", replay={"batch_size": 8}, manifest=manifests[0]
+    )
+    second = write_run_dir(
         tmp_path / "b", [0.0, 3.0], method="sac+none", replay={"batch_size": 16}, manifest=manifests[1], end="stopped"
     )
     lines = compare(first, second, capsys)
@@ -153,18 +155,18 @@ def test_a_comparison_shows_results_settings_versions_and_curves(
 
 
 def test_equal_runs_differ_in_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = compare(kept(tmp_path / "a"), kept(tmp_path / "b", manifest={}), capsys)
+    lines = compare(write_run_dir(tmp_path / "a"), write_run_dir(tmp_path / "b", manifest={}), capsys)
     assert {"no settings differ", "no versions and hardware differ", "no evaluations"} <= set(lines)
 
 
 def test_many_differences_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {str(number): number for number in range(300)}
-    lines = compare(kept(tmp_path / "a"), kept(tmp_path / "b", env=settings), capsys)
+    lines = compare(write_run_dir(tmp_path / "a"), write_run_dir(tmp_path / "b", env=settings), capsys)
     assert "and 100 more" in lines
 
 
 def test_a_broken_run_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = kept(tmp_path / "a", [1.0])
+    run = write_run_dir(tmp_path / "a", [1.0])
     assert main(["compare", str(run), str(tmp_path / "none")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"{tmp_path / 'none'}: config.json does not exist"

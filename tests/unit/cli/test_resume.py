@@ -14,15 +14,15 @@ from manyview.cli.training import format_outcome
 from manyview.report.runs import summarize_run
 from manyview.training import RunDir, run
 from manyview.training.runner import Runner
-from tests.support.runners import abandon, advance_to
-from tests.support.runs import short_run
+from tests.support.runners import abandon_runner, advance_to
+from tests.support.runs import make_short_config
 
 
 def test_resume_goes_on_with_the_settings_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunDir(tmp_path / "run")
-    session = Runner(short_run(seed=7), folder)
+    session = Runner(make_short_config(seed=7), folder)
     advance_to(session, 45)
-    abandon(session)
+    abandon_runner(session)
     assert main(["resume", str(folder.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "seed 7" in lines[0]
@@ -32,7 +32,7 @@ def test_resume_goes_on_with_the_settings_of_the_run(tmp_path: Path, capsys: pyt
 
 def test_a_finished_run_says_so_and_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunDir(tmp_path / "run")
-    run(short_run(), folder)
+    run(make_short_config(), folder)
     before = folder.metrics_file.read_bytes()
     assert main(["resume", str(folder.path)]) == 0
     assert f"has finished at 60 frames. Train on with `manyview extend {folder.path} --frames 120`" in (
@@ -43,7 +43,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(tmp_path: Path, capsys: pytes
 
 def test_extend_trains_to_the_new_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunDir(tmp_path / "run")
-    run(short_run(), folder)
+    run(make_short_config(), folder)
     assert main(["extend", str(folder.path), "--frames", "90"]) == 0
     assert "finished at 90 of 90 frames" in capsys.readouterr().out
     assert folder.read_config().schedule.frames == 90
@@ -56,7 +56,7 @@ def test_the_code_of_a_run_must_be_confirmed(
     tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunDir(tmp_path / "run")
-    run(short_run(), folder)
+    run(make_short_config(), folder)
     config = json.loads(folder.config_file.read_text())
     folder.config_file.write_text(json.dumps({**config, "task": "evil_module:make"}))
     assert main([command[0], str(folder.path), *command[1:]]) == 2
@@ -75,9 +75,9 @@ def test_a_directory_without_a_run_is_an_error(
 
 def test_the_closing_lines_of_a_stopped_run_name_the_command_that_resumes_it(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "my run")
-    session = Runner(short_run(), folder)
+    session = Runner(make_short_config(), folder)
     advance_to(session, 45)
-    abandon(session)
+    abandon_runner(session)
     lines = list(format_outcome(folder, summarize_run(folder.path)))
     assert re.fullmatch(r"killed at 4\d of 60 frames, saved in '.*/my run', checkpoint 000000030", lines[0])
     assert lines[-1] == f"next: manyview resume '{folder.path}'"
@@ -85,7 +85,7 @@ def test_the_closing_lines_of_a_stopped_run_name_the_command_that_resumes_it(tmp
 
 def test_the_closing_lines_of_your_own_task_confirm_its_code(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
-    run(short_run(), folder)
+    run(make_short_config(), folder)
     summary = replace(summarize_run(folder.path), task="my_robot:make_env?front=0&wrist=2")
     option = "--own-task 'my_robot:make_env?front=0&wrist=2'"
     *_, last = format_outcome(folder, summary)
@@ -97,7 +97,7 @@ def test_the_closing_lines_of_your_own_task_confirm_its_code(tmp_path: Path) -> 
 
 def test_the_closing_lines_of_a_run_without_a_checkpoint_say_so(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
-    run(short_run(), folder)
+    run(make_short_config(), folder)
     rmtree(folder.checkpoints_dir)
     summary = summarize_run(folder.path)
     assert "no checkpoint yet in" in next(format_outcome(folder, summary))
@@ -107,7 +107,7 @@ def test_the_closing_lines_of_a_run_without_a_checkpoint_say_so(tmp_path: Path) 
 
 def test_weights_of_another_run_are_named_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = RunDir(tmp_path / "first")
-    run(short_run(), first)
+    run(make_short_config(), first)
     monkeypatch.chdir(tmp_path)
     config = ["--config", "first/config.json", "--out", "second", "--seed", "2"]
     assert main(["train", "toy/hidden_goal_continuous", *config, "--from", "first"]) == 0

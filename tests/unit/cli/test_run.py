@@ -17,7 +17,7 @@ import manyview
 from manyview.cli.main import main
 from manyview.runtime import read_trace
 from manyview.training import RunDir
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 from tests.support.virtual_clock import FakePolicy, FakeSpec, FakeView
 
 TASK = "toy/hidden_goal_continuous"
@@ -149,7 +149,7 @@ def test_invalid_arguments_are_named(
 
 @pytest.mark.usefixtures("policy")
 def test_the_own_task_of_a_run_is_named_in_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = replace(short_run(), task="my_robot:make_env")
+    config = replace(make_short_config(), task="my_robot:make_env")
     RunDir(tmp_path).initialize(config, {})
     assert run(tmp_path) == 2
     assert "expected --task my_robot:make_env, got none" in capsys.readouterr().err

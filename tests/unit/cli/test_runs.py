@@ -12,12 +12,12 @@ import pytest
 from manyview.cli.main import main
 from manyview.cli.runs import format_age, format_csv_cell
 from manyview.report.runs import CONFIG_FILE
-from tests.support.run_dirs import TASK, kept
+from tests.support.run_dirs import TASK, write_run_dir
 
 
 def test_the_table_has_a_line_for_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept(tmp_path / "a", [1.0, 812.34], seed=7)
-    kept(tmp_path / "b", [1.0], method="sac+none", end="stopped")
+    write_run_dir(tmp_path / "a", [1.0, 812.34], seed=7)
+    write_run_dir(tmp_path / "b", [1.0], method="sac+none", end="stopped")
     assert main(["runs", str(tmp_path)]) == 0
     headings, first, second = capsys.readouterr().out.splitlines()
     assert headings.split() == ["state", "task", "method", "seed", "frames", "return", "age", "path"]
@@ -30,7 +30,7 @@ def test_the_table_has_a_line_for_each_run(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_json_has_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept(tmp_path / "a", [1.0, 2.5], seed=7)
+    write_run_dir(tmp_path / "a", [1.0, 2.5], seed=7)
     assert main(["runs", str(tmp_path), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)
     assert run.pop("age_s") >= 0
@@ -48,8 +48,8 @@ def test_json_has_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_csv_has_the_fields_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept(tmp_path / "a", [1.0, 2.5], seed=7)
-    (kept(tmp_path / "b, c", [1.0]) / CONFIG_FILE).write_text("{")
+    write_run_dir(tmp_path / "a", [1.0, 2.5], seed=7)
+    (write_run_dir(tmp_path / "b, c", [1.0]) / CONFIG_FILE).write_text("{")
     assert main(["runs", str(tmp_path), "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert main(["runs", str(tmp_path), "--csv"]) == 0
@@ -83,7 +83,7 @@ def test_two_formats_at_once_are_refused(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_broken_run_is_a_line_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (kept(tmp_path / "[red]", [1.0]) / CONFIG_FILE).write_text("{")  # brackets are no colours
+    (write_run_dir(tmp_path / "[red]", [1.0]) / CONFIG_FILE).write_text("{")  # brackets are no colours
     assert main(["runs", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
@@ -105,7 +105,7 @@ def test_a_folder_that_is_not_there_is_refused_in_a_line(tmp_path: Path, capsys:
 
 
 def test_the_runs_of_the_folder_one_stands_in_are_listed_without_torch(tmp_path: Path) -> None:
-    kept(tmp_path / "runs" / "a", [1.0])
+    write_run_dir(tmp_path / "runs" / "a", [1.0])
     code = """
 import sys
 from manyview.cli.main import main

@@ -13,7 +13,7 @@ from rich.console import Console
 from manyview.cli.main import main
 from manyview.report.display import LiveDisplay, PlainDisplay, draw_sparkline
 from manyview.training import RunDir
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 TASK = "toy/hidden_goal_continuous"
 SHORT = [
@@ -227,7 +227,7 @@ RECORDS = [
 
 def test_the_panel_shows_progress_return_bonus_losses_and_health(tmp_path: Path) -> None:
     console = Console(force_terminal=True, width=120, record=True, file=StringIO())
-    display = LiveDisplay(short_run(), RunDir(tmp_path), console)
+    display = LiveDisplay(make_short_config(), RunDir(tmp_path), console)
     for record in RECORDS:
         display.record(record)
     display.close()
@@ -237,7 +237,7 @@ def test_the_panel_shows_progress_return_bonus_losses_and_health(tmp_path: Path)
 
 
 def test_plain_lines_name_pace_and_time_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    display = PlainDisplay(short_run(), RunDir(tmp_path))
+    display = PlainDisplay(make_short_config(), RunDir(tmp_path))
     for record in RECORDS:
         display.record(record)
     display.close()
@@ -248,7 +248,7 @@ def test_plain_lines_name_pace_and_time_left(capsys: pytest.CaptureFixture[str],
 
 
 def test_a_bonus_is_shown_before_its_scale(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    display = PlainDisplay(short_run(), RunDir(tmp_path))
+    display = PlainDisplay(make_short_config(), RunDir(tmp_path))
     display.record({**RECORDS[3], "reward_int": 1e-8, "reward_mean": 0.75})
     assert "r̂ 0.75 " in capsys.readouterr().out
 

@@ -12,29 +12,29 @@ from manyview.data.chunks import append_chunk, pack_chunk, unpack_chunk
 from manyview.data.n_step import compute_lengths
 from manyview.data.segment_format import pack_segment
 from manyview.envs.wrappers.observation import FrameStack
-from tests.support.replay import Lived, Noise, experience, newest_frames, replay_for
+from tests.support.replay import NoiseEnv, RecordedSteps, get_newest_frames, make_replay_buffer, play_steps
 
 STACK = 3
 
 
-def lived_in_pieces(lengths: list[int], *, seed: int) -> tuple[list[bytes], list[Lived]]:
+def lived_in_pieces(lengths: list[int], *, seed: int) -> tuple[list[bytes], list[RecordedSteps]]:
     """Steps of one stream of episodes, packed in pieces of so many."""
-    env = FrameStack(Noise(), STACK)
-    replay = replay_for(env, capacity=40, frame_stack=STACK)
+    env = FrameStack(NoiseEnv(), STACK)
+    replay = make_replay_buffer(env, capacity=40, frame_stack=STACK)
     env.action_space.seed(seed)
-    stream = experience(env, steps=sum(lengths), seed=seed)
+    stream = play_steps(env, steps=sum(lengths), seed=seed)
     packed, lived = [], []
     observation: Any = None
     for length in lengths:
-        begun, piece = replay.inserted, Lived()
+        begun, piece = replay.inserted, RecordedSteps()
         if observation is not None:
             replay.split_episode()
             piece.observations.append(observation)
             piece.outcomes.append(None)
-            piece.numbers.append(replay.inserted - 1 - begun)
+            piece.indices.append(replay.inserted - 1 - begun)
         for _ in range(length):
             action, reward, terminated, observation, _ = next(stream)
-            frames = newest_frames(observation, replay.views)
+            frames = get_newest_frames(observation, replay.views)
             if action is None:
                 replay.start_episode(frames)
             else:
@@ -42,14 +42,14 @@ def lived_in_pieces(lengths: list[int], *, seed: int) -> tuple[list[bytes], list
                 replay.add(action, reward, terminated, frames)
             piece.observations.append({name: part.copy() for name, part in observation.items()})
             piece.outcomes.append(None)
-            piece.numbers.append(replay.inserted - 1 - begun)
+            piece.indices.append(replay.inserted - 1 - begun)
         packed.append(pack_chunk(replay, begun))
         lived.append(piece)
     return packed, lived
 
 
 def receiving(capacity: int) -> ReplayBuffer:
-    return replay_for(FrameStack(Noise(), STACK), capacity=capacity, frame_stack=STACK)
+    return make_replay_buffer(FrameStack(NoiseEnv(), STACK), capacity=capacity, frame_stack=STACK)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -61,11 +61,11 @@ def test_what_was_seen_and_done_arrives_whoever_else_sends_between(seed: int) ->
         begun = replay.inserted
         append_chunk(replay, unpack_chunk(piece, replay))
         append_chunk(replay, unpack_chunk(other, replay))
-        numbers = np.array(mine.numbers) + begun
+        numbers = np.array(mine.indices) + begun
         views, mask = replay.stack_frames(numbers)
         names = [view.name for view in replay.views]
-        np.testing.assert_array_equal(mask, mine.masks())
-        np.testing.assert_array_equal(views, np.where(mask[..., None, None, None], mine.views(names), 0))
+        np.testing.assert_array_equal(mask, mine.stack_masks())
+        np.testing.assert_array_equal(views, np.where(mask[..., None, None, None], mine.stack_views(names), 0))
         for number, outcome in zip(numbers, mine.outcomes, strict=True):
             step = replay.steps[number]
             assert step["acted"] == (outcome is not None)
@@ -144,7 +144,7 @@ def test_a_piece_that_does_not_stand_for_itself_is_refused(spoil: Callable[[NDAr
 @pytest.mark.quality("S2")
 def test_pieces_for_other_cameras_and_damaged_ones_are_refused() -> None:
     packed = lived_in_pieces([12], seed=3)[0][0]
-    other = replay_for(FrameStack(Noise(fill=(1, 2, 3)), STACK), capacity=100, frame_stack=STACK)
+    other = make_replay_buffer(FrameStack(NoiseEnv(fill=(1, 2, 3)), STACK), capacity=100, frame_stack=STACK)
     assert unpack_chunk(packed, other).num_transitions == 10  # the same sizes: pixels do not say whose they are
     tiny = receiving(5)
     with pytest.raises(SegmentError, match="chunk is too long: expected at most 5 steps"):

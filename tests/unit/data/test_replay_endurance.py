@@ -6,7 +6,7 @@ import pytest
 
 from manyview.data import Sampler
 from manyview.envs import Fault, wrap
-from tests.support.replay import Noise, live, replay_for
+from tests.support.replay import NoiseEnv, make_replay_buffer, record_steps
 
 
 @pytest.mark.quality("E2")
@@ -14,9 +14,9 @@ from tests.support.replay import Noise, live, replay_for
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_adding_and_sampling_leaves_nothing_behind(prefetch: bool) -> None:
     """200 times a step and a batch, in a ring that wraps, end where the 200 before them ended."""
-    env = wrap(Noise(), faults=[Fault(view="side", kind="gone", probability=0.1)])
-    replay = replay_for(env, capacity=100, frame_stack=3)
-    live(env, replay, steps=200)
+    env = wrap(NoiseEnv(), faults=[Fault(view="side", kind="gone", probability=0.1)])
+    replay = make_replay_buffer(env, capacity=100, frame_stack=3)
+    record_steps(env, replay, steps=200)
     sampler = Sampler(replay, batch_size=32, n_step=3, discount=0.99, seed=0, prefetch=prefetch)
 
     def repeat(times: int) -> int:

@@ -13,14 +13,14 @@ import torch
 from manyview.data import Batch, ReplayBuffer, Sampler
 from manyview.data.n_step import count_reserve_steps
 from manyview.envs import wrap
-from tests.support.replay import Noise, copied, equal_batches, experience, live, replay_for
+from tests.support.replay import NoiseEnv, are_batches_equal, clone_batch, make_replay_buffer, play_steps, record_steps
 from tests.unit.data.test_n_step import GAMMA, Counted, Truth
 
 
 def filled(*, capacity: int = 200, steps: int = 150) -> ReplayBuffer:
-    env = wrap(Noise(), frame_stack=3)
-    replay = replay_for(env, capacity=capacity, frame_stack=3)
-    live(env, replay, steps=steps)
+    env = wrap(NoiseEnv(), frame_stack=3)
+    replay = make_replay_buffer(env, capacity=capacity, frame_stack=3)
+    record_steps(env, replay, steps=steps)
     return replay
 
 
@@ -73,13 +73,13 @@ def test_the_next_indices_are_those_of_the_next_views() -> None:
 def test_a_batch_depends_on_its_seed_and_number_alone() -> None:
     replay = filled()
     one, other, elsewhere = sampler(replay), sampler(replay), sampler(replay, seed=1)
-    first, second = copied(one.sample()), copied(one.sample())
-    assert not equal_batches(first, second)
-    assert not equal_batches(first, elsewhere.sample())
+    first, second = clone_batch(one.sample()), clone_batch(one.sample())
+    assert not are_batches_equal(first, second)
+    assert not are_batches_equal(first, elsewhere.sample())
     np.random.default_rng(3).random(7)  # whatever happens elsewhere
     torch.rand(5)
-    assert equal_batches(first, other.sample())
-    assert equal_batches(second, other.sample())
+    assert are_batches_equal(first, other.sample())
+    assert are_batches_equal(second, other.sample())
 
 
 def test_a_sampler_goes_on_from_its_state() -> None:
@@ -92,7 +92,7 @@ def test_a_sampler_goes_on_from_its_state() -> None:
         assert state == {"drawn": 3, "horizon": replay.inserted}
         other.sample()
         other.load_state(state)
-        assert equal_batches(one.sample(), other.sample())
+        assert are_batches_equal(one.sample(), other.sample())
         one.close()
         other.close()
 
@@ -113,10 +113,10 @@ def test_the_newest_step_is_drawn_by_the_next_batch_but_one(prefetch: bool) -> N
 
 def taken(*, prefetch: bool, capacity: int, pauses: list[int], folder: Any = None) -> Iterator[Batch]:
     """A batch after every so many steps, from a ring that wraps."""
-    env = wrap(Noise())
-    replay = replay_for(env, capacity=capacity, frame_stack=3, folder=folder)
+    env = wrap(NoiseEnv())
+    replay = make_replay_buffer(env, capacity=capacity, frame_stack=3, directory=folder)
     env.action_space.seed(0)
-    steps = experience(env, steps=10**6)
+    steps = play_steps(env, steps=10**6)
     batches = sampler(replay, prefetch=prefetch)
     for pause in [40, *pauses]:
         for _ in range(pause):
@@ -138,7 +138,7 @@ def test_making_batches_ahead_does_not_change_them(capacity: int, on_disk: bool,
     folder = tmp_path if on_disk else None
     ahead = taken(prefetch=True, capacity=capacity, pauses=pauses, folder=folder)
     in_time = taken(prefetch=False, capacity=capacity, pauses=pauses)
-    assert all(equal_batches(one, other) for one, other in zip(ahead, in_time, strict=True))
+    assert all(are_batches_equal(one, other) for one, other in zip(ahead, in_time, strict=True))
 
 
 def test_a_batch_made_ahead_is_the_one_that_is_given_although_steps_were_added() -> None:
@@ -174,7 +174,7 @@ def test_what_is_added_meanwhile_by_another_thread_tears_no_batch() -> None:
     try:
         seen = []
         for _ in range(150):
-            batch = copied(batches.sample())
+            batch = clone_batch(batches.sample())
             seen.append((batch, counted.replay.inserted))
     finally:
         stop.set()
@@ -194,9 +194,9 @@ def test_a_batch_is_good_until_the_next_is_asked_for() -> None:
     for prefetch in (False, True):
         batches = sampler(replay, prefetch=prefetch)
         first = batches.sample()
-        kept = copied(first)
+        kept = clone_batch(first)
         time.sleep(0.05)  # the next one is being made
-        assert equal_batches(first, kept)
+        assert are_batches_equal(first, kept)
         batches.close()
 
 
@@ -258,5 +258,5 @@ def test_batches_on_a_cuda_device_are_the_same_and_the_callers() -> None:
     here = sampler(replay)
     kept = [there.sample() for _ in range(20)]  # all at once: none may be overwritten by a later one
     assert all(batch.views.device.type == "cuda" for batch in kept)
-    assert all(equal_batches(batch.to(torch.device("cpu")), here.sample()) for batch in kept)
+    assert all(are_batches_equal(batch.to(torch.device("cpu")), here.sample()) for batch in kept)
     there.close()

@@ -10,16 +10,16 @@ from manyview.data import Batch, ReplayBuffer, Sampler
 from manyview.data.n_step import Windows, split_windows
 from manyview.data.sequences import pack_sequences
 from manyview.envs import wrap
-from tests.support.replay import Noise, copied, equal_batches, live, replay_for
+from tests.support.replay import NoiseEnv, are_batches_equal, clone_batch, make_replay_buffer, record_steps
 
 GAMMA, LENGTH = 0.9, 5
 
 
 def make_replay(*, longest: int = 9, capacity: int = 200, steps: int = 150) -> ReplayBuffer:
     """A replay buffer of episodes of 1 to `longest` steps, at most 200 of them kept."""
-    env = wrap(Noise(longest=longest), frame_stack=3)
-    replay = replay_for(env, capacity=capacity, frame_stack=3)
-    live(env, replay, steps=steps)
+    env = wrap(NoiseEnv(max_steps=longest), frame_stack=3)
+    replay = make_replay_buffer(env, capacity=capacity, frame_stack=3)
+    record_steps(env, replay, steps=steps)
     return replay
 
 
@@ -121,11 +121,11 @@ def test_windows_are_split_into_one_from_each_of_their_steps() -> None:
 def test_a_sampler_that_works_ahead_or_resumes_gives_the_same_sequences() -> None:
     replay = make_replay()
     samplers = [make_sampler(replay, prefetch=prefetch) for prefetch in (False, True)]
-    batches = [[copied(sampler.sample()) for _ in range(3)] for sampler in samplers]
-    assert all(equal_batches(*pair) for pair in zip(*batches, strict=True))
+    batches = [[clone_batch(sampler.sample()) for _ in range(3)] for sampler in samplers]
+    assert all(are_batches_equal(*pair) for pair in zip(*batches, strict=True))
     resumed = make_sampler(replay)
     resumed.load_state({"drawn": 2, "horizon": replay.inserted})
-    assert equal_batches(resumed.sample(), batches[0][2])
+    assert are_batches_equal(resumed.sample(), batches[0][2])
     for sampler in samplers:
         sampler.close()
 

@@ -12,12 +12,12 @@ from manyview.data.chunks import append_chunk, pack_chunk, unpack_chunk
 from manyview.data.segment_format import SegmentError
 from manyview.data.state_vectors import concatenate_vectors
 from manyview.envs import ContractError, StateVector, get_state_vectors, get_views, wrap
-from tests.support.replay import experience
-from tests.support.state_vectors import VECTOR_SIZE, Numbered, joined, vectors_of
+from tests.support.replay import play_steps
+from tests.support.state_vectors import VECTOR_SIZE, NumberedEnv, make_flat_vector, make_vectors
 
 
 def make_replay(*, capacity: int = 200, state_stack: int = 1, frame_stack: int = 2) -> ReplayBuffer:
-    env = Numbered()
+    env = NumberedEnv()
     return ReplayBuffer(
         get_views(env),
         action_shape=(2,),
@@ -30,12 +30,12 @@ def make_replay(*, capacity: int = 200, state_stack: int = 1, frame_stack: int =
 
 def fill(replay: ReplayBuffer, *, steps: int, absent: float = 0.0, stack: int = 1) -> list[tuple[int, Any]]:
     """Play; return the stacked vectors of every observation as a wrapper makes them, by index in the replay buffer."""
-    env = wrap(Numbered(absent=absent), state_stack=stack)
+    env = wrap(NumberedEnv(absent=absent), state_stack=stack)
     env.action_space.seed(0)
     expected = []
-    for action, reward, terminated, observation, blind in experience(env, steps=steps):
+    for action, reward, terminated, observation, blind in play_steps(env, steps=steps):
         single = {
-            name: part[-len(vectors_of(1)[name]) :] if name in vectors_of(1) else part
+            name: part[-len(make_vectors(1)[name]) :] if name in make_vectors(1) else part
             for name, part in observation.items()
         }
         if action is None:
@@ -64,9 +64,9 @@ def test_a_stack_is_whole_concatenations_oldest_first() -> None:
     fill(replay, steps=30)
     numbers = replay.steps["vectors"][: replay.inserted, 0].astype(int)
     index = next(i for i in range(1, replay.inserted - 1) if replay.steps["acted"][i - 1])
-    expected = np.concatenate([joined(numbers[index - 1]), joined(numbers[index])])
+    expected = np.concatenate([make_flat_vector(numbers[index - 1]), make_flat_vector(numbers[index])])
     np.testing.assert_array_equal(replay.stack_vectors(np.array([index]))[0], expected)  # type: ignore[index]
-    np.testing.assert_array_equal(replay.stack_vectors(np.array([0]))[0], np.tile(joined(numbers[0]), 2))  # type: ignore[index]
+    np.testing.assert_array_equal(replay.stack_vectors(np.array([0]))[0], np.tile(make_flat_vector(numbers[0]), 2))  # type: ignore[index]
 
 
 def test_vectors_of_a_batch_are_those_of_a_loop_over_the_episode() -> None:
@@ -83,15 +83,17 @@ def test_vectors_of_a_batch_are_those_of_a_loop_over_the_episode() -> None:
             end += 1
         lengths.add(end - start)
         number = int(replay.steps["vectors"][start, 0])
-        np.testing.assert_array_equal(batch.vectors[row], joined(number))
-        np.testing.assert_array_equal(batch.next_vectors[row], joined(number + end - start))  # the same episode
+        np.testing.assert_array_equal(batch.vectors[row], make_flat_vector(number))
+        np.testing.assert_array_equal(
+            batch.next_vectors[row], make_flat_vector(number + end - start)
+        )  # the same episode
     assert lengths == {1, 2, 3}
 
 
 def test_a_batch_without_vectors_has_none() -> None:
-    views = get_views(Numbered())
+    views = get_views(NumberedEnv())
     replay = ReplayBuffer(views, action_shape=(2,), capacity=50, frame_stack=1)
-    observation = {name: part for name, part in Numbered().reset(seed=0)[0].items() if name not in vectors_of(1)}
+    observation = {name: part for name, part in NumberedEnv().reset(seed=0)[0].items() if name not in make_vectors(1)}
     replay.start_episode(observation)
     for _ in range(5):
         replay.add(np.zeros(2), 0.0, False, observation)
@@ -111,7 +113,7 @@ def test_a_batch_without_vectors_has_none() -> None:
     ],
 )
 def test_invalid_vectors_are_refused_and_nothing_is_stored(changed: dict[str, Any], message: str) -> None:
-    replay, env = make_replay(), Numbered()
+    replay, env = make_replay(), NumberedEnv()
     replay.start_episode(env.reset(seed=0)[0])
     with pytest.raises(ContractError, match=message):
         replay.add(np.zeros(2), 0.0, False, {**env.reset()[0], **changed})
@@ -138,7 +140,9 @@ def test_state_and_segments_restore_the_vectors(tmp_path: Path) -> None:
 def test_a_state_with_other_vectors_is_refused(vectors: tuple[StateVector, ...]) -> None:
     replay = make_replay()
     fill(replay, steps=10)
-    other = ReplayBuffer(get_views(Numbered()), action_shape=(2,), capacity=200, frame_stack=2, state_vectors=vectors)
+    other = ReplayBuffer(
+        get_views(NumberedEnv()), action_shape=(2,), capacity=200, frame_stack=2, state_vectors=vectors
+    )
     with pytest.raises(ValueError, match="layout"):
         other.load_state(replay.get_state())
 
@@ -147,13 +151,13 @@ def test_a_state_with_other_vectors_is_refused(vectors: tuple[StateVector, ...])
 def test_chunks_carry_vectors_and_their_stacks(frame_stack: int, state_stack: int) -> None:
     """An episode that is cut into chunks has the same stacks after the cut, in the buffer and where it is appended."""
     sender, receiver = (make_replay(frame_stack=frame_stack, state_stack=state_stack) for _ in range(2))
-    env = wrap(Numbered(longest=60), state_stack=state_stack)
+    env = wrap(NumberedEnv(max_steps=60), state_stack=state_stack)
     observation, _ = env.reset(seed=3)
     start, expected, indices = 0, [], []
 
     def newest(observation: Any) -> Any:
         return {
-            name: part[-len(vectors_of(1)[name]) :] if name in vectors_of(1) else part
+            name: part[-len(make_vectors(1)[name]) :] if name in make_vectors(1) else part
             for name, part in observation.items()
         }
 

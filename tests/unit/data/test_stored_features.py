@@ -12,7 +12,14 @@ from manyview.data.chunks import append_chunk, pack_chunk, unpack_chunk
 from manyview.data.segment_format import pack_segment
 from manyview.envs import View, wrap
 from manyview.envs.contract import ContractError
-from tests.support.replay import Lived, Noise, ProjectPixels, live, newest_frames, replay_for
+from tests.support.replay import (
+    NoiseEnv,
+    PixelProjection,
+    RecordedSteps,
+    get_newest_frames,
+    make_replay_buffer,
+    record_steps,
+)
 from tests.unit.data.test_replay_buffer import FAULTS
 
 STACK, CAPACITY = 3, 50
@@ -21,16 +28,16 @@ Snapshot = tuple[int, list[bytes]]
 
 
 def make_env() -> Any:
-    return wrap(Noise(), faults=FAULTS, frame_stack=STACK)
+    return wrap(NoiseEnv(), faults=FAULTS, frame_stack=STACK)
 
 
 def make_replay(*, capacity: int = CAPACITY, folder: Path | None = None) -> ReplayBuffer:
-    return replay_for(make_env(), capacity=capacity, frame_stack=STACK, folder=folder, feature_shape=SHAPE)
+    return make_replay_buffer(make_env(), capacity=capacity, frame_stack=STACK, directory=folder, feature_shape=SHAPE)
 
 
-def make_filled(*, steps: int = 170, folder: Path | None = None) -> tuple[ReplayBuffer, Lived]:
+def make_filled(*, steps: int = 170, folder: Path | None = None) -> tuple[ReplayBuffer, RecordedSteps]:
     replay = make_replay(folder=folder)
-    return replay, live(make_env(), replay, steps=steps)
+    return replay, record_steps(make_env(), replay, steps=steps)
 
 
 def get_features(replay: ReplayBuffer) -> NDArray[np.float32]:
@@ -47,9 +54,9 @@ def test_features_are_those_of_the_observation_as_the_policy_saw_it(on_disk: boo
     """The environment stacks the frames of the truth, not the replay buffer; the ring wraps three times."""
     replay, lived = make_filled(folder=tmp_path if on_disk else None)
     names = [view.name for view in replay.views]
-    expected = ProjectPixels(SHAPE)(lived.views(names), lived.masks())
+    expected = PixelProjection(SHAPE)(lived.stack_views(names), lived.stack_masks())
     kept = [
-        (number, row) for number, row in zip(lived.numbers, expected, strict=True) if number >= replay.inserted - 50
+        (number, row) for number, row in zip(lived.indices, expected, strict=True) if number >= replay.inserted - 50
     ]
     assert len(kept) == CAPACITY
     assert len({row.tobytes() for _, row in kept}) > 40
@@ -68,17 +75,17 @@ def test_a_split_episode_starts_with_the_features_it_ended_with() -> None:
 def test_features_arrive_in_chunks_as_they_were_sent() -> None:
     sender, receiver = make_replay(capacity=40), make_replay(capacity=60)
     receiver.feature_fn = None  # the sender computed them
-    stream = live(make_env(), sender, steps=25)
+    stream = record_steps(make_env(), sender, steps=25)
     start, sent = sender.inserted, []
     sender.split_episode()
     for turn in range(8):
-        live(wrap(Noise(), frame_stack=STACK), sender, steps=4 + turn, seed=turn)
+        record_steps(wrap(NoiseEnv(), frame_stack=STACK), sender, steps=4 + turn, seed=turn)
         sent.append(get_features(sender).take(range(start, sender.inserted), axis=0, mode="wrap"))
         append_chunk(receiver, unpack_chunk(pack_chunk(sender, start), receiver))
         start = sender.inserted
         sender.split_episode()
     everything = np.concatenate(sent)
-    assert len(stream.numbers) < receiver.inserted == len(everything)
+    assert len(stream.indices) < receiver.inserted == len(everything)
     assert receiver.inserted > receiver.capacity
     newest = get_features(receiver).take(range(receiver.inserted - 60, receiver.inserted), axis=0, mode="wrap")
     assert newest.tobytes() == everything[-60:].tobytes()
@@ -91,7 +98,7 @@ def test_features_come_back_from_state_and_log_bit_for_bit(steps: int, tmp_path:
     writer = AsyncWriter()
     log, reading = (SegmentLog(tmp_path, each, writer) for each in (replay, restored))
     for part in range(4):
-        live(make_env(), replay, steps=steps // 4, seed=part)
+        record_steps(make_env(), replay, steps=steps // 4, seed=part)
         log.flush()
     writer.wait()
     restored.load_state(replay.get_state())
@@ -106,7 +113,7 @@ def test_features_come_back_from_state_and_log_bit_for_bit(steps: int, tmp_path:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2e15])
 def test_corrupted_features_of_a_segment_are_refused(bad: float) -> None:
     replay = make_replay(capacity=40)
-    live(make_env(), replay, steps=12)
+    record_steps(make_env(), replay, steps=12)
     arrays = [ring[: replay.inserted].copy() for ring in replay.rings]
     arrays[-1][3, 1, 2] = bad
     receiver = make_replay()
@@ -141,8 +148,8 @@ def test_a_corrupted_newest_step_is_refused_and_changes_nothing(corrupt: Any) ->
 
 def test_steps_with_and_without_features_do_not_mix() -> None:
     replay, _ = make_filled(steps=10)
-    bare = replay_for(make_env(), capacity=CAPACITY, frame_stack=STACK)
-    live(make_env(), bare, steps=10)
+    bare = make_replay_buffer(make_env(), capacity=CAPACITY, frame_stack=STACK)
+    record_steps(make_env(), bare, steps=10)
     for source, target in ((replay, bare), (bare, replay)):
         with pytest.raises(ValueError, match="state does not fit this replay buffer"):
             target.load_state(source.get_state())
@@ -155,7 +162,7 @@ def test_steps_with_and_without_features_do_not_mix() -> None:
 def test_invalid_features_stop_the_step_before_anything_refers_to_it() -> None:
     replay, _ = make_filled(steps=20)
     env = make_env()
-    observation = newest_frames(env.reset(seed=1)[0], replay.views)
+    observation = get_newest_frames(env.reset(seed=1)[0], replay.views)
     replay.start_episode(observation)
     newest = (replay.inserted - 1) % CAPACITY
     inserted, record = replay.inserted, replay.steps[newest].copy()
@@ -169,7 +176,7 @@ def test_invalid_features_stop_the_step_before_anything_refers_to_it() -> None:
     with pytest.raises(RuntimeError, match="feature_fn is missing"):
         replay.add(0, 1.0, False, observation)
     assert (replay.inserted, replay.steps[newest]) == (inserted, record)
-    replay.feature_fn = ProjectPixels(SHAPE)
+    replay.feature_fn = PixelProjection(SHAPE)
     replay.add(0, 1.0, False, observation)
     assert replay.steps["acted"][newest]
 
@@ -185,4 +192,4 @@ def test_features_count_in_the_size_of_the_buffer() -> None:
 @pytest.mark.parametrize("shape", [(2, 5), (0, 5), (5, 5), (3, 0)])
 def test_groups_that_fit_no_views_are_refused(shape: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=r"expected 1, 3 \(views\) or 4 groups of at least 1 number, got \("):
-        replay_for(make_env(), capacity=CAPACITY, frame_stack=STACK, feature_shape=shape)
+        make_replay_buffer(make_env(), capacity=CAPACITY, frame_stack=STACK, feature_shape=shape)

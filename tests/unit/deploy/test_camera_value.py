@@ -27,7 +27,7 @@ from manyview.deploy.camera_value import (
 from manyview.report.policy_rollout import RandomPolicy, RunPlayer
 from manyview.report.statistics import estimate_episode_mean
 from manyview.training import RunDir, load_preset, run
-from tests.support.run_dirs import TASK, TINY
+from tests.support.run_dirs import TASK, TINY_RUN
 
 CAMERAS = ("upright", "lying")
 ABC = ("a", "b", "c")
@@ -79,7 +79,7 @@ def test_one_episode_is_its_own_interval() -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained")
-    run(apply_overrides(load_preset("minute", task=TASK, method="drqv2+mem", seed=3), TINY), RunDir(path))
+    run(apply_overrides(load_preset("minute", task=TASK, method="drqv2+mem", seed=3), TINY_RUN), RunDir(path))
     return path
 
 

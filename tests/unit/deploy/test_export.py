@@ -27,19 +27,21 @@ from manyview.runtime.onnx_policy import OnnxPolicy
 from manyview.training import RunDir, factory, run
 from manyview.training.counters import Counters
 from manyview.training.factory import Shapes
-from tests.support.robots import TASK, draw_frames, hide, train_robot
-from tests.support.runs import short_rollouts, short_run
+from tests.support.robots import TASK, keep_views, make_observation, train_robot
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 COMPOSITIONS: dict[str, RunConfig] = {
-    "drqv2, official structure": short_run(
+    "drqv2, official structure": make_short_config(
         "drqv2+none", agent={"structure": "official"}, representation={"projection": False}
     ),
-    "sac, curl": short_run("sac+curl", replay={"augmentation": "crop"}),
-    "sac, dribo, all cameras": short_run("sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}),
-    "drqv2, mad": short_run("drqv2+mad"),
-    "sac, frame differences": short_run("sac+none", representation={"trunk": "tiny_diff"}),
-    "ppo, drac": short_rollouts("ppo+drac"),
-    "ppo, mem, flip": short_rollouts("ppo+mem", env={"augmented_view": "flip"}),
+    "sac, curl": make_short_config("sac+curl", replay={"augmentation": "crop"}),
+    "sac, dribo, all cameras": make_short_config(
+        "sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}
+    ),
+    "drqv2, mad": make_short_config("drqv2+mad"),
+    "sac, frame differences": make_short_config("sac+none", representation={"trunk": "tiny_diff"}),
+    "ppo, drac": make_short_rollout_config("ppo+drac"),
+    "ppo, mem, flip": make_short_rollout_config("ppo+mem", env={"augmented_view": "flip"}),
 }
 
 
@@ -85,7 +87,9 @@ def test_every_composition_exports_to_onnx(name: str, tmp_path: Path) -> None:
     assert isinstance(policy, OnnxPolicy)
     rng, actions = np.random.default_rng(0), []
     for step in range(12):
-        observations = [hide(draw_frames(policy, rng), ("front", "wrist")[step % 2 :], policy) for _ in range(3)]
+        observations = [
+            keep_views(make_observation(policy, rng), ("front", "wrist")[step % 2 :], policy) for _ in range(3)
+        ]
         if step == 5:
             policy.reset([1])
             reference.reset([1])
@@ -101,7 +105,7 @@ def test_the_exported_robot_acts_as_the_run_with_every_subset_of_cameras(robot_r
         policy.reset()
         reference.reset()
         for _ in range(5):
-            observation = hide(
+            observation = keep_views(
                 {name: rng.integers(0, 256, (30, 40, 3), np.uint8) for name in ("front", "wrist")}, subset, policy
             )
             np.testing.assert_allclose(policy.act(observation), reference.act(observation), atol=3e-5)
@@ -192,7 +196,7 @@ def test_nothing_is_written_if_the_exported_policy_acts_differently(
 
 
 def test_a_random_view_is_refused_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(short_rollouts("ppo+mem", env={"augmented_view": "cutout"}), RunDir(tmp_path / "run"))
+    run(make_short_rollout_config("ppo+mem", env={"augmented_view": "cutout"}), RunDir(tmp_path / "run"))
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "export")]) == 2
     assert "env.augmented_view=cutout is random" in capsys.readouterr().err
     assert not (tmp_path / "export").exists()

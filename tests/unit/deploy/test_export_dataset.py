@@ -17,8 +17,8 @@ from manyview.deploy.import_dataset import Import, ImportOptions, import_demonst
 from manyview.envs.views import MASK
 from manyview.report.policy_rollout import RunPlayer
 from manyview.training import RunDir, run
-from tests.support.robots import HIGH, LOW, TASK, train_robot
-from tests.support.runs import short_run
+from tests.support.robots import ACTION_HIGH, ACTION_LOW, TASK, train_robot
+from tests.support.runs import make_short_config
 
 EPISODES = 3
 
@@ -55,7 +55,7 @@ def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with stacked frames and vectors."""
     path = tmp_path_factory.mktemp("run") / "run"
     env = {"frame_stack": 2, "state_stack": 2, "state": ["goal", "clock"]}
-    run(short_run("drqv2+none", task="toy/told_goal_continuous", env=env), RunDir(path))
+    run(make_short_config("drqv2+none", task="toy/told_goal_continuous", env=env), RunDir(path))
     return path
 
 
@@ -134,7 +134,7 @@ def interleave(observation: Any) -> Any:
 def test_a_run_starts_from_them(run_path: Path, dataset: Path, tmp_path: Path) -> None:
     import_back(run_path, dataset, tmp_path / "out")
     env = {"frame_stack": 3, "state": ["goal", "clock"]}
-    config = short_run(
+    config = make_short_config(
         "sac+none", task="toy/told_goal_continuous", env=env, replay={"demonstrations": str(tmp_path / "out")}
     )
     assert run(config, RunDir(tmp_path / "run"))
@@ -145,7 +145,7 @@ def test_actions_are_in_the_units_of_the_robot(tmp_path: Path) -> None:
     result = write_dataset(tmp_path / "run", tmp_path / "dataset", episodes=EPISODES, own_task=TASK)
     assert result.fps == 20  # of the environment
     seen = [step for episode in witness(tmp_path / "run", own_task=TASK) for step in episode]
-    low, high = np.array(LOW), np.array(HIGH)
+    low, high = np.array(ACTION_LOW), np.array(ACTION_HIGH)
     expected = low + (np.array([step[1] for step in seen]) + 1) / 2 * (high - low)
     rows = pd.read_parquet(tmp_path / "dataset/data/chunk-000/file-000.parquet")
     assert np.allclose(np.stack(rows["action"]), expected, atol=1e-5)
@@ -183,8 +183,8 @@ def test_a_failed_export_leaves_nothing(run_path: Path, tmp_path: Path) -> None:
 
 
 def test_discrete_actions_are_refused(tmp_path: Path) -> None:
-    from tests.support.runs import short_rollouts
+    from tests.support.runs import make_short_rollout_config
 
-    run(short_rollouts(), RunDir(tmp_path / "run"))
+    run(make_short_rollout_config(), RunDir(tmp_path / "run"))
     with pytest.raises(ValueError, match="discrete actions: expected a run with continuous actions"):
         write_dataset(tmp_path / "run", tmp_path / "dataset", episodes=1)

@@ -18,7 +18,7 @@ from manyview.report.policy_rollout import RunPlayer
 from manyview.training import RunDir, run
 from tests.support.fake_hub import TOKEN, FakeHub, Repository, format_sha, serve_hub, use_fake_hub
 from tests.support.robots import TASK, train_robot
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 NAME = "user/reach"
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
-    run(short_run("drqv2+mem"), RunDir(path))
+    run(make_short_config("drqv2+mem"), RunDir(path))
     return path
 
 
@@ -61,7 +61,7 @@ def test_a_pushed_run_is_pulled_and_acts_the_same(trained: Path, hub: FakeHub, t
 
 
 def test_a_second_push_replaces_the_checkpoint(trained: Path, shared: Path, hub: FakeHub, tmp_path: Path) -> None:
-    hub.add_folder(NAME, shared).files["LICENSE"] = b"mine"
+    hub.add_repository(NAME, shared).files["LICENSE"] = b"mine"
     push_run(trained, NAME)
     names = hub.repositories[NAME].files.keys()
     assert {name.split("/")[1] for name in names if name.startswith("checkpoints/")} == {"000000060"}
@@ -70,7 +70,7 @@ def test_a_second_push_replaces_the_checkpoint(trained: Path, shared: Path, hub:
 
 
 def test_earlier_revisions_can_be_pulled(trained: Path, shared: Path, hub: FakeHub, tmp_path: Path) -> None:
-    repository = hub.add_folder(NAME, shared)
+    repository = hub.add_repository(NAME, shared)
     repository.tags["v1"] = len(repository.commits) - 1
     push_run(trained, NAME)
     for revision, expected in ((None, "000000060"), ("v1", "000000030"), (format_sha(1), "000000030")):
@@ -83,8 +83,8 @@ def test_earlier_revisions_can_be_pulled(trained: Path, shared: Path, hub: FakeH
 def test_files_come_from_the_listed_commit(
     shared: Path, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.add_folder(NAME, shared)
-    find = Repository.find
+    hub.add_repository(NAME, shared)
+    find = Repository.find_commit
 
     def move(self: Repository, revision: str) -> int | None:
         index = find(self, revision)
@@ -92,7 +92,7 @@ def test_files_come_from_the_listed_commit(
             self.commits.append({})
         return index
 
-    monkeypatch.setattr(Repository, "find", move)
+    monkeypatch.setattr(Repository, "find_commit", move)
     assert manyview.load(pull_run(NAME, tmp_path / "pulled")).spec.views
 
 
@@ -130,7 +130,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(
 
 
 def test_an_existing_folder_of_something_else_stays(shared: Path, hub: FakeHub, tmp_path: Path) -> None:
-    hub.add_folder(NAME, shared)
+    hub.add_repository(NAME, shared)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("gold")
     with pytest.raises(FileExistsError, match="mine exists"):
@@ -149,9 +149,9 @@ def test_own_code_needs_its_confirmation_after_a_pull(tmp_path: Path) -> None:
 
 
 def test_a_run_starts_from_a_pulled_folder(shared: Path, hub: FakeHub, tmp_path: Path) -> None:
-    hub.add_folder(NAME, shared)
+    hub.add_repository(NAME, shared)
     folder = pull_run(NAME, tmp_path / "pulled")
-    config = short_run("drqv2+mem", seed=2, schedule={"initial_run": str(folder), "frames": 30})
+    config = make_short_config("drqv2+mem", seed=2, schedule={"initial_run": str(folder), "frames": 30})
     assert run(config, RunDir(tmp_path / "next"))
 
 

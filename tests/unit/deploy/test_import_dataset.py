@@ -16,22 +16,22 @@ from manyview.deploy.import_dataset import Import, ImportOptions, describe_impor
 from manyview.runtime.image_resize import resize_image
 from manyview.runtime.spec import Resize
 from manyview.training import RunConfig
-from tests.support.lerobot import DATA, draw_frame, edit_features, edit_table, make_dataset
-from tests.support.robots import CAMERA_SHAPE, HIGH, LOW, TASK
-from tests.support.runs import short_run
+from tests.support.lerobot import DATA_FILE, draw_frame, edit_features, edit_table, make_dataset
+from tests.support.robots import ACTION_HIGH, ACTION_LOW, CAMERA_SHAPE, TASK
+from tests.support.runs import make_short_config
 
 LENGTHS = (4, 6, 3)
 SHAPE = CAMERA_SHAPE[:2]
 
 
 def robot_config(**env: Any) -> RunConfig:
-    return short_run(task=TASK, env={"frame_stack": 2, "image_size": 16, "augmented_view": "none", **env})
+    return make_short_config(task=TASK, env={"frame_stack": 2, "image_size": 16, "augmented_view": "none", **env})
 
 
 def robot_actions(lengths: tuple[int, ...] = LENGTHS) -> Any:
     """Actions in the units of the robot, up to its bounds."""
     unit = np.sin(np.arange(sum(lengths))[:, None] + np.arange(2))
-    return (np.array(LOW) + (unit + 1) / 2 * (np.array(HIGH) - LOW)).astype(np.float32)
+    return (np.array(ACTION_LOW) + (unit + 1) / 2 * (np.array(ACTION_HIGH) - ACTION_LOW)).astype(np.float32)
 
 
 def run_import(
@@ -99,7 +99,7 @@ def test_an_episode_that_timed_out_ends_without_its_last_action(folder: Path, tm
 def test_a_column_of_terminations_wins_over_the_option(folder: Path, tmp_path: Path) -> None:
     ends = np.zeros(13, bool)
     ends[3] = True
-    edit_table(folder / DATA, **{"next.terminated": ends})
+    edit_table(folder / DATA_FILE, **{"next.terminated": ends})
     edit_features(folder, next__terminated={"dtype": "bool", "shape": [1]})
     result = run_import(folder, robot_config(), tmp_path / "out")
     assert (result.manifest.transitions, result.num_dropped) == (11, 2)
@@ -130,14 +130,14 @@ def test_rewards_may_be_that_of_a_success(tmp_path: Path) -> None:
 def test_rewards_of_a_success_that_no_transition_would_have_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"no reward would remain: .* and --ends timeout say"):
         run_import(folder, robot_config(), tmp_path / "out", rewards="final", ends="timeout")
-    edit_table(folder / DATA, **{"next.done": [False] * 13})
+    edit_table(folder / DATA_FILE, **{"next.done": [False] * 13})
     with pytest.raises(DatasetError, match=r"no reward would remain: .* no episode has ended by termination"):
         run_import(folder, robot_config(), tmp_path / "out", rewards="final")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_end_in_the_middle_is_refused(folder: Path, tmp_path: Path) -> None:
-    edit_table(folder / DATA, **{"next.done": [True] + [False] * 12})
+    edit_table(folder / DATA_FILE, **{"next.done": [True] + [False] * 12})
     with pytest.raises(DatasetError, match=r"episode 0 goes beyond its end: .* got it in frame 0 of 4"):
         run_import(folder, robot_config(), tmp_path / "out")
 
@@ -145,7 +145,7 @@ def test_an_end_in_the_middle_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_actions_in_other_units_are_refused_or_clipped(folder: Path, tmp_path: Path) -> None:
     actions = robot_actions()
     actions[5, 1] = 11.0  # ten percent of the range above the bound
-    edit_table(folder / DATA, action=list(actions))
+    edit_table(folder / DATA_FILE, action=list(actions))
     with pytest.raises(DatasetError, match=r"episode 1, frame 1: action\[1\] exceeds .* expected 0 to 10, got 11"):
         run_import(folder, robot_config(), tmp_path / "out")
     result = run_import(folder, robot_config(), tmp_path / "out", clip_actions=True)
@@ -155,8 +155,8 @@ def test_actions_in_other_units_are_refused_or_clipped(folder: Path, tmp_path: P
 
 def test_actions_slightly_beyond_the_bounds_are_clipped_and_counted(folder: Path, tmp_path: Path) -> None:
     actions = robot_actions()
-    actions[[5, 7], 0] = LOW[0] - 0.2
-    edit_table(folder / DATA, action=list(actions))
+    actions[[5, 7], 0] = ACTION_LOW[0] - 0.2
+    edit_table(folder / DATA_FILE, action=list(actions))
     result = run_import(folder, robot_config(), tmp_path / "out")
     assert result.num_clipped == 2
     assert load(result, tmp_path / "out").steps["action"].min() == -1
@@ -167,13 +167,13 @@ def test_actions_slightly_beyond_the_bounds_are_clipped_and_counted(folder: Path
 def test_actions_that_are_no_numbers_are_refused(folder: Path, tmp_path: Path, value: float) -> None:
     actions = robot_actions()
     actions[6, 0] = value
-    edit_table(folder / DATA, action=list(actions))
+    edit_table(folder / DATA_FILE, action=list(actions))
     with pytest.raises(DatasetError, match=r"episode 1: action is not finite"):
         run_import(folder, robot_config(), tmp_path / "out")
 
 
 def test_two_rewards_for_a_frame_are_refused(folder: Path, tmp_path: Path) -> None:
-    edit_table(folder / DATA, **{"next.reward": [[0.0, 1.0]] * 13})
+    edit_table(folder / DATA_FILE, **{"next.reward": [[0.0, 1.0]] * 13})
     edit_features(folder, next__reward={"dtype": "float32", "shape": [2]})
     with pytest.raises(
         DatasetError, match=r"unsupported next\.reward: expected one number for each frame, got .*\[2\]"
@@ -182,7 +182,7 @@ def test_two_rewards_for_a_frame_are_refused(folder: Path, tmp_path: Path) -> No
 
 
 def test_rewards_that_are_no_numbers_are_refused(folder: Path, tmp_path: Path) -> None:
-    edit_table(folder / DATA, **{"next.reward": [0.0, float("nan")] + [0.0] * 11})
+    edit_table(folder / DATA_FILE, **{"next.reward": [0.0, float("nan")] + [0.0] * 11})
     with pytest.raises(DatasetError, match=r"episode 0: .*reward"):
         run_import(folder, robot_config(), tmp_path / "out")
 
@@ -240,7 +240,7 @@ def test_a_view_without_a_camera_is_masked_if_asked(tmp_path: Path) -> None:
 def test_flags_of_absent_cameras_mask_their_frames(folder: Path, tmp_path: Path) -> None:
     present = np.ones((13, 2), bool)
     present[[1, 5], 0] = False
-    edit_table(folder / DATA, **{"complementary_info.present": list(present)})
+    edit_table(folder / DATA_FILE, **{"complementary_info.present": list(present)})
     names = ["wrist", "front"]
     edit_features(folder, complementary_info__present={"dtype": "bool", "shape": [2], "names": names})
     result = run_import(folder, robot_config(), tmp_path / "out")
@@ -265,7 +265,7 @@ def test_an_existing_folder_is_left_alone(folder: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_failed_import(folder: Path, tmp_path: Path) -> None:
-    edit_table(folder / DATA, **{"next.done": [False] * 10 + [True] + [False] * 2})
+    edit_table(folder / DATA_FILE, **{"next.done": [False] * 10 + [True] + [False] * 2})
     with pytest.raises(DatasetError, match="episode 2 goes beyond its end"):
         run_import(folder, robot_config(), tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset"]
@@ -275,7 +275,7 @@ STATE_TASK = "tests.support.robots:make_env_with_state"
 
 
 def state_config() -> RunConfig:
-    return short_run(task=STATE_TASK, env={"frame_stack": 2, "image_size": 16, "augmented_view": "none"})
+    return make_short_config(task=STATE_TASK, env={"frame_stack": 2, "image_size": 16, "augmented_view": "none"})
 
 
 def import_state(tmp_path: Path, *, names: Any = None, state_size: int = 3, **options: Any) -> np.ndarray[Any, Any]:

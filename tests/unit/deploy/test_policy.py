@@ -20,16 +20,27 @@ from manyview.runtime.image_resize import resize_image
 from manyview.training import RunDir, checkpoint, factory, run
 from manyview.training.preprocessing import prepare_observation
 from tests.support import robots
-from tests.support.robots import CAMERA_SHAPE, HIGH, LOW, SIZES, TASK, draw_frames, hide, train_robot
-from tests.support.runs import short_rollouts, short_run
+from tests.support.robots import (
+    ACTION_HIGH,
+    ACTION_LOW,
+    CAMERA_SHAPE,
+    IMAGE_SIZES,
+    TASK,
+    keep_views,
+    make_observation,
+    train_robot,
+)
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 RUNS: dict[str, Any] = {
-    "drqv2+mem": short_run("drqv2+mem", env={"frame_stack": 2}),
-    "sac+dribo": short_run("sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}),
-    "drqv2+mad": short_run("drqv2+mad"),
-    "ppo+mem": short_rollouts("ppo+mem", agent={"greedy_evaluation": True}),
-    "ppo+flip": short_rollouts("ppo+mem", agent={"greedy_evaluation": True}, env={"augmented_view": "flip"}),
-    "ppo+cutout": short_rollouts("ppo+mem", agent={"greedy_evaluation": True}, env={"augmented_view": "cutout"}),
+    "drqv2+mem": make_short_config("drqv2+mem", env={"frame_stack": 2}),
+    "sac+dribo": make_short_config("sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}),
+    "drqv2+mad": make_short_config("drqv2+mad"),
+    "ppo+mem": make_short_rollout_config("ppo+mem", agent={"greedy_evaluation": True}),
+    "ppo+flip": make_short_rollout_config("ppo+mem", agent={"greedy_evaluation": True}, env={"augmented_view": "flip"}),
+    "ppo+cutout": make_short_rollout_config(
+        "ppo+mem", agent={"greedy_evaluation": True}, env={"augmented_view": "cutout"}
+    ),
 }
 
 
@@ -75,9 +86,9 @@ def test_actions_are_those_of_an_evaluation_with_a_failing_camera(name: str, tmp
 
 
 def test_actions_follow_stacked_state_vectors(tmp_path: Path) -> None:
-    config = short_run(
+    config = make_short_config(
         "sac+mem",
-        task="tests.support.state_vectors:Numbered?side=9",
+        task="tests.support.state_vectors:NumberedEnv?side=9",
         env={"state": ["grip", "joints"], "state_stack": 3, "frame_stack": 2},
     )
     run(config, RunDir(tmp_path / "run"))
@@ -117,12 +128,12 @@ def test_an_augmented_view_is_that_of_the_first_evaluation_episode(tmp_path: Pat
 
 def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, frames: list[dict[str, Any]]) -> None:
     policy = manyview.load(robot_run)
-    assert policy.spec.actions == ActionBounds(LOW, HIGH)
+    assert policy.spec.actions == ActionBounds(ACTION_LOW, ACTION_HIGH)
     assert isinstance(policy.spec.actions, ActionBounds)
     assert policy.spec.control_hz == 20
     policy.reset()
     action = policy.act(frames[0])
-    assert ((action >= LOW) & (action <= HIGH)).all()
+    assert ((action >= ACTION_LOW) & (action <= ACTION_HIGH)).all()
     env = factory.make_env(RunDir(robot_run).read_config())
     observation, _ = env.reset(seed=4)
     policy.reset()
@@ -130,7 +141,9 @@ def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, frames: list[dic
     with RunPlayer(robot_run, trusted_task=TASK) as player:
         tensors = prepare_observation(observation, player.shapes, torch.device("cpu"), episode=0)
         unscaled = player.agent.act(*tensors, step=0, explore=False)[0].numpy()
-    np.testing.assert_allclose(action, LOW + (unscaled + 1) / 2 * np.subtract(HIGH, LOW), rtol=1e-5)
+    np.testing.assert_allclose(
+        action, ACTION_LOW + (unscaled + 1) / 2 * np.subtract(ACTION_HIGH, ACTION_LOW), rtol=1e-5
+    )
     env = robots.make_env()
     env.reset(seed=0)
     env.step(policy.spec.actions.normalize(action))  # the environment of the run rescales actions itself
@@ -140,7 +153,7 @@ def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, frames: list[dic
 def test_images_of_the_camera_are_resized_as_in_the_run(robot_run: Path, frames: list[dict[str, Any]]) -> None:
     raw, resized = manyview.load(robot_run), manyview.load(robot_run)
     for observation in frames:
-        small = {name: resize_image(resize_image(image, SIZES[0], "pad"), SIZES[1], "pad")
+        small = {name: resize_image(resize_image(image, IMAGE_SIZES[0], "pad"), IMAGE_SIZES[1], "pad")
                  for name, image in observation.items()}  # fmt: skip
         np.testing.assert_array_equal(raw.act(observation), resized.act(small))
     env = factory.make_env(RunDir(robot_run).read_config())
@@ -181,11 +194,11 @@ def test_a_stack_never_spans_a_reset_or_a_missing_frame(robot_run: Path, frames:
     # After a missing frame the stack of this view starts anew.
     policy.reset()
     policy.act(frames[0])
-    policy.act(hide(frames[1], ("wrist",), policy))
+    policy.act(keep_views(frames[1], ("wrist",), policy))
     after = policy.act(frames[2])
     fresh.reset()
-    fresh.act(hide(frames[0], ("wrist",), policy))
-    fresh.act(hide(frames[1], ("wrist",), policy))
+    fresh.act(keep_views(frames[0], ("wrist",), policy))
+    fresh.act(keep_views(frames[1], ("wrist",), policy))
     np.testing.assert_array_equal(after, fresh.act(frames[2]))
     with pytest.raises(ValueError, match="no view of robot 0 is present"):
         policy.act({"front": None})
@@ -238,7 +251,7 @@ def test_many_robots_act_as_each_alone(robot_run: Path) -> None:
     together, alone = manyview.load(robot_run, num_robots=3), [manyview.load(robot_run) for _ in range(3)]
     rng = np.random.default_rng(1)
     for step in range(6):
-        observations = [draw_frames(together, rng) for _ in range(3)]
+        observations = [make_observation(together, rng) for _ in range(3)]
         observations[step % 3].pop("front")
         if step == 3:
             together.reset([1])
@@ -257,7 +270,7 @@ def test_many_robots_act_as_each_alone(robot_run: Path) -> None:
 def test_recurrent_robots_are_reset_one_by_one(tmp_path: Path) -> None:
     run(RUNS["sac+dribo"], RunDir(tmp_path / "run"))
     policy, rng = manyview.load(tmp_path / "run", num_robots=2), np.random.default_rng(0)
-    observation = draw_frames(policy, rng)
+    observation = make_observation(policy, rng)
     first = policy.act_batch([observation, observation])
     second = policy.act_batch([observation, observation])
     assert not np.allclose(first, second)
@@ -281,7 +294,7 @@ def test_the_last_the_best_or_a_named_checkpoint_is_loaded(robot_run: Path, tmp_
 
     def first_action(**options: Any) -> list[float]:
         policy = manyview.load(options.pop("path", path), **options)
-        return list(policy.act(draw_frames(policy, np.random.default_rng(0))))
+        return list(policy.act(make_observation(policy, np.random.default_rng(0))))
 
     last, middle = first_action(checkpoint=names[0]), first_action(checkpoint=names[1])
     assert last != middle

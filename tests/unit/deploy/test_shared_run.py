@@ -29,13 +29,13 @@ from manyview.report.train_command import build_train_command, strip_paths
 from manyview.training import RunConfig, RunDir, load_preset, make_config, run
 from manyview.utils.atomic_io import remove
 from tests.support.robots import TASK, train_robot
-from tests.support.runs import short_rollouts, short_run
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
-    run(short_run("drqv2+mem", replay={"directory": str(path.parent / "private replay")}), RunDir(path))
+    run(make_short_config("drqv2+mem", replay={"directory": str(path.parent / "private replay")}), RunDir(path))
     return path
 
 
@@ -79,7 +79,9 @@ def test_the_shared_policy_acts_and_plays_as_the_run(trained: Path, folder: Path
 
 
 def test_a_run_starts_from_the_shared_weights(folder: Path, tmp_path: Path) -> None:
-    config = short_run("drqv2+mem", seed=2, schedule={"initial_run": str(folder), "frames": 30, "seed_frames": 60})
+    config = make_short_config(
+        "drqv2+mem", seed=2, schedule={"initial_run": str(folder), "frames": 30, "seed_frames": 60}
+    )
     run(config, RunDir(tmp_path / "next"))
     agents = []
     for path in (folder, tmp_path / "next"):
@@ -161,11 +163,11 @@ def test_the_lines_of_the_card_load_the_policy(folder: Path) -> None:
 
 
 COMMANDS: dict[str, RunConfig] = {
-    "short": short_run(),
-    "rollouts": short_rollouts("ppo+mem"),
-    "bonus alone": short_run("sac+pixel+mem", bonus={"encoder": {"latent_dim": 3}}),
+    "short": make_short_config(),
+    "rollouts": make_short_rollout_config("ppo+mem"),
+    "bonus alone": make_short_config("sac+pixel+mem", bonus={"encoder": {"latent_dim": 3}}),
     "two presets": load_preset("cpu,minute", task="toy/hidden_goal", method="ppo+none", seed=3),
-    "quoted": apply_overrides(short_run(), {"env": {"views": ["row", "a'b c"]}, "compute": {"threads": None}}),
+    "quoted": apply_overrides(make_short_config(), {"env": {"views": ["row", "a'b c"]}, "compute": {"threads": None}}),
     "no preset": make_config("toy/hidden_goal", method="ppo+re3"),
 }
 
@@ -196,7 +198,7 @@ def test_the_command_resolves_to_the_config(name: str, tmp_path: Path) -> None:
 
 
 def test_paths_of_the_machine_leave_the_config() -> None:
-    config = short_run(schedule={"initial_run": "/home/a/runs/first"}, replay={"directory": "/home/a/replay"})
+    config = make_short_config(schedule={"initial_run": "/home/a/runs/first"}, replay={"directory": "/home/a/replay"})
     stripped = strip_paths(replace(config, preset="/home/a/own.toml,minute"))
     assert "/home" not in json.dumps(to_plain(stripped))
     assert (stripped.schedule.initial_run, stripped.preset) == ("first", "own,minute")

@@ -23,7 +23,7 @@ from manyview.envs import (
 from manyview.envs.testing import EnvironmentContract
 from manyview.envs.views import MultiViewEnv, View
 from manyview.envs.wrappers.observation import SelectStateVectors
-from tests.support.state_vectors import Numbered
+from tests.support.state_vectors import NumberedEnv
 
 
 class TestToldGoal(EnvironmentContract):
@@ -134,16 +134,21 @@ def test_a_vector_of_another_size_is_refused() -> None:
 
 
 def test_selecting_keeps_the_order_asked_for() -> None:
-    env = SelectStateVectors(Numbered(), ["grip"])
+    env = SelectStateVectors(NumberedEnv(), ["grip"])
     observation, _ = env.reset(seed=0)
     assert list(observation) == ["side", "grip", MASK]
-    assert list(SelectStateVectors(Numbered(), ["grip", "joints"]).reset(seed=0)[0]) == ["side", "grip", "joints", MASK]
+    assert list(SelectStateVectors(NumberedEnv(), ["grip", "joints"]).reset(seed=0)[0]) == [
+        "side",
+        "grip",
+        "joints",
+        MASK,
+    ]
     with pytest.raises(ValueError, match="expected each once of joints, grip, got force"):
-        SelectStateVectors(Numbered(), ["force"])
+        SelectStateVectors(NumberedEnv(), ["force"])
 
 
 def test_a_stack_repeats_the_first_vector_of_an_episode() -> None:
-    env = wrap(Numbered(longest=30), state_stack=3)
+    env = wrap(NumberedEnv(max_steps=30), state_stack=3)
     observation, _ = env.reset(seed=3)
     number = observation["joints"][0]
     stacks = [observation["joints"].reshape(3, 3)[:, 0]]

@@ -30,10 +30,10 @@ from manyview.envs.views import StateVector
 from manyview.mem import MEMRepresentation, MEMRepresentationConfig
 from manyview.methods import BuildContext
 from manyview.methods.bonuses.mem import MEMBonusConfig, OwnEncoderConfig, build_mem_bonus
-from tests.support.batches import SHAPE
-from tests.support.state_vectors import VECTOR_SIZE, vector_batch
+from tests.support.batches import IMAGE_SHAPE
+from tests.support.state_vectors import VECTOR_SIZE, make_vector_batch
 
-BATCH = vector_batch()
+BATCH = make_vector_batch()
 ROWS, VIEWS = BATCH.mask.shape
 VALUES = torch.zeros(ROWS)
 
@@ -42,13 +42,13 @@ VALUES = torch.zeros(ROWS)
 def representation() -> MEMRepresentation:
     torch.manual_seed(0)
     names = [f"camera {index}" for index in range(VIEWS)]
-    return MEMRepresentation(names, SHAPE, MEMRepresentationConfig(trunk="small", latent_dim=8))
+    return MEMRepresentation(names, IMAGE_SHAPE, MEMRepresentationConfig(trunk="small", latent_dim=8))
 
 
 def make_context(representation: Any = None) -> BuildContext:
     return BuildContext(
         view_names=tuple(f"camera {index}" for index in range(VIEWS)),
-        image_shape=SHAPE,
+        image_shape=IMAGE_SHAPE,
         frame_stack=1,
         actions=ActionSpec(BATCH.action.shape[1], discrete=False),
         seed=0,

@@ -23,8 +23,8 @@ from manyview.envs import MASK, View
 from manyview.envs.views import Observation
 from manyview.methods.representations.pixel import PixelEncoder, PixelEncoderConfig
 from manyview.scale.sweep import read_sweep
-from tests.support.batches import SHAPE
-from tests.support.state_vectors import VECTOR_SIZE, vector_batch
+from tests.support.batches import IMAGE_SHAPE
+from tests.support.state_vectors import VECTOR_SIZE, make_vector_batch
 
 PENDULUM, HOPPER = SPACES["dmc/pendulum_swingup"], SPACES["dmc/hopper_stand"]
 SWEEP = Path(__file__).parents[3] / "experiments" / "coverage" / "bonuses.toml"
@@ -64,10 +64,10 @@ def test_coverage_grows_with_the_frames() -> None:
 
 
 def test_the_agent_learns_nothing_from_rewards() -> None:
-    batch, weights = vector_batch(), []
+    batch, weights = make_vector_batch(), []
     for reward in (0.0, 100.0):
         torch.manual_seed(0)
-        encoder = PixelEncoder(batch.mask.shape[1], SHAPE, PixelEncoderConfig(trunk="small", latent_dim=8))
+        encoder = PixelEncoder(batch.mask.shape[1], IMAGE_SHAPE, PixelEncoderConfig(trunk="small", latent_dim=8))
         config = UnrewardedSACConfig(hidden=8)
         agent = UnrewardedSAC(encoder, batch.action.shape[1], config, vector_size=VECTOR_SIZE)
         agent.update(batch._replace(reward_ext=torch.full_like(batch.reward_ext, reward)), 0)

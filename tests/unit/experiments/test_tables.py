@@ -26,7 +26,7 @@ from manyview.config.method import parse_method
 from manyview.config.presets import PARTS
 from manyview.report.curves import read_curve
 from manyview.report.runs import METRICS_FILE
-from tests.support.run_dirs import kept, record
+from tests.support.run_dirs import format_record, write_run_dir
 
 MANIFEST = {"views": ["side", "back"], "commit": "abc123"}
 
@@ -34,8 +34,8 @@ MANIFEST = {"views": ["side", "back"], "commit": "abc123"}
 def finished(path: Path, seed: int = 1, method: str = "drqv2+mem", *extra: str, **settings: Any) -> Path:
     for kind, name in zip(PARTS, parse_method(method), strict=True):
         settings[kind] = {"name": name, **settings.get(kind, {})}
-    run = kept(path, [0.0, 0.1, 1 / 3], seed=seed, method=method, manifest=MANIFEST, **settings)
-    episodes = [record("episode", 20 * n, **{"return": float(n % 2), "length": 5}) for n in range(1, 101)]
+    run = write_run_dir(path, [0.0, 0.1, 1 / 3], seed=seed, method=method, manifest=MANIFEST, **settings)
+    episodes = [format_record("episode", 20 * n, **{"return": float(n % 2), "length": 5}) for n in range(1, 101)]
     with (run / METRICS_FILE).open("a") as file:
         file.writelines([*episodes, *extra])
     return run
@@ -62,7 +62,7 @@ def test_training_episodes_are_those_of_the_plotted_curve(tmp_path: Path) -> Non
 
 
 def test_what_a_resume_played_again_counts_once(tmp_path: Path) -> None:
-    again = [record("resume", 1000), record("evaluation", 2000, **{"return": 7.0})]
+    again = [format_record("resume", 1000), format_record("evaluation", 2000, **{"return": 7.0})]
     run_dir = finished(tmp_path / "run", 1, "drqv2+mem", *again)
     append_run("study", run_dir, "default", results=tmp_path)
     (run,) = read_runs("study", results=tmp_path)
@@ -72,7 +72,7 @@ def test_what_a_resume_played_again_counts_once(tmp_path: Path) -> None:
 
 
 def test_named_training_metrics_and_final_values_are_kept(tmp_path: Path) -> None:
-    line = record("train", 30, loss=2.0, other=3.0, health="healthy: all", **{"std/side": 0.5})
+    line = format_record("train", 30, loss=2.0, other=3.0, health="healthy: all", **{"std/side": 0.5})
     run_dir = finished(tmp_path / "run", 1, "drqv2+mem", line)
     metrics = ("loss", "std", "healthy")
     append_run("study", run_dir, "default", train_metrics=metrics, final={"final_return": 4.0}, results=tmp_path)

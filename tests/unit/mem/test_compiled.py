@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyview.mem import MEM, Features
-from tests.support.mem import images, random_mask, small_mem
+from tests.support.mem import make_images, make_mem, make_random_mask
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ from tests.support.mem import images, random_mask, small_mem
     ],
 )
 def test_compiled_without_a_break_equals_eager(options: dict[str, Any]) -> None:
-    eager, compiled = small_mem(**options), small_mem(**options)
+    eager, compiled = make_mem(**options), make_mem(**options)
 
     def step(
         views: torch.Tensor, later: torch.Tensor, mask: torch.Tensor, mem: MEM
@@ -30,24 +30,24 @@ def test_compiled_without_a_break_equals_eager(options: dict[str, Any]) -> None:
 
     fast = torch.compile(step, fullgraph=True)
     for seed in range(2):
-        batch = images(16, seed=seed), images(16, seed=seed + 9), random_mask(16, seed=seed)
+        batch = make_images(16, seed=seed), make_images(16, seed=seed + 9), make_random_mask(16, seed=seed)
         for got, expected in zip(fast(*batch, compiled), step(*batch, eager), strict=True):
             torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_encode_exports_with_a_dynamic_batch() -> None:
-    mem = small_mem().eval()
+    mem = make_mem().eval()
     batch = torch.export.Dim("batch", min=1, max=1024)
-    program = torch.export.export(mem, (images(2), random_mask(2)), dynamic_shapes=({0: batch}, {0: batch}))
+    program = torch.export.export(mem, (make_images(2), make_random_mask(2)), dynamic_shapes=({0: batch}, {0: batch}))
     for size in (1, 2, 7):
-        views, mask = images(size, seed=size), random_mask(size, seed=size)
+        views, mask = make_images(size, seed=size), make_random_mask(size, seed=size)
         got: Features = program.module()(views, mask)
         torch.testing.assert_close(got.state, mem.encode(views, mask).state)
 
 
 def test_bf16_autocast_keeps_losses_distances_and_reward_in_float32() -> None:
-    mem = small_mem().eval()
-    views, later = images(256), images(256, seed=1)
+    mem = make_mem().eval()
+    views, later = make_images(256), make_images(256, seed=1)
     expected = mem.compute_reward(mem.encode(views))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         features = mem.encode(views)

@@ -13,7 +13,7 @@ from manyview.mem.regularizers import (
     temporal_contrast_loss,
     variance_floor_loss,
 )
-from tests.support.mem import images, random_features, small_mem
+from tests.support.mem import make_images, make_mem, make_random_features
 
 pytestmark = pytest.mark.quality("S5")
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.quality("S5")
 @pytest.mark.parametrize("options", [{}, {"entropy": "joint"}, {"reward_scale": "std", "distance_scale": "relative"}])
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_k_at_least_the_batch_gives_finite_rewards_and_gradients(batch: int, options: dict[str, Any]) -> None:
-    mem = small_mem(k=3, **options)
-    features = mem.encode(images(batch))
-    loss, _ = mem.compute_loss(features, mem.encode(images(batch, seed=1)))
+    mem = make_mem(k=3, **options)
+    features = mem.encode(make_images(batch))
+    loss, _ = mem.compute_loss(features, mem.encode(make_images(batch, seed=1)))
     loss.backward()
     assert loss.isfinite()
     assert all(p.grad.isfinite().all() for p in mem.encoder.trunk.parameters() if p.grad is not None)
@@ -31,13 +31,13 @@ def test_k_at_least_the_batch_gives_finite_rewards_and_gradients(batch: int, opt
 
 
 def test_one_row_alone_earns_exactly_nothing() -> None:
-    mem = small_mem()
-    assert mem.compute_reward(mem.encode(images(1))).tolist() == [0.0]
+    mem = make_mem()
+    assert mem.compute_reward(mem.encode(make_images(1))).tolist() == [0.0]
 
 
 def test_a_batch_of_duplicates_earns_exactly_nothing_and_has_finite_gradients() -> None:
-    mem = small_mem()
-    same = random_features(1, 4, 16)
+    mem = make_mem()
+    same = make_random_features(1, 4, 16)
     features = Features(*(t.expand(64, *t.shape[1:]).clone().requires_grad_(t.is_floating_point()) for t in same))
     assert mem.compute_reward(features).eq(0).all()
     loss, _ = mem.compute_loss(features, features)
@@ -48,8 +48,8 @@ def test_a_batch_of_duplicates_earns_exactly_nothing_and_has_finite_gradients() 
 
 
 def test_a_frozen_view_pays_exactly_nothing_while_the_others_pay() -> None:
-    mem = small_mem()
-    features = random_features(64, 4, 16)
+    mem = make_mem()
+    features = make_random_features(64, 4, 16)
     features.specific[:, 2] = features.specific[0, 2]
     health = mem.diagnose(features, beta=1.0)
     assert health.share["top"] == 0.0
@@ -57,7 +57,7 @@ def test_a_frozen_view_pays_exactly_nothing_while_the_others_pay() -> None:
 
 
 def test_a_frozen_camera_pays_exactly_nothing_through_the_encoder() -> None:
-    mem, views = small_mem(), images(96)
+    mem, views = make_mem(), make_images(96)
     views[:, 1] = views[0, 1]
     assert mem.diagnose(mem.encode(views), beta=1.0).share["side"] == 0.0
 

@@ -3,7 +3,7 @@ import torch
 
 from manyview.mem import Encoder, stack_views
 from manyview.nn.trunks import make_trunk
-from tests.support.mem import IMAGE, images, random_mask
+from tests.support.mem import IMAGE_SHAPE, make_images, make_random_mask
 
 
 def test_the_papers_network_has_39200_features_before_the_heads() -> None:
@@ -31,8 +31,8 @@ def test_the_small_trunk_sees_every_pixel_of_the_sizes_it_is_for(size: int) -> N
 
 
 def test_views_are_a_batch_of_images_each_seen_alone() -> None:
-    encoder = Encoder(4, IMAGE, latent_dim=8, trunk="small")
-    views = images(5)
+    encoder = Encoder(4, IMAGE_SHAPE, latent_dim=8, trunk="small")
+    views = make_images(5)
     shuffled = encoder(views[:, [2, 0, 3, 1]])
     straight = encoder(views)
     torch.testing.assert_close(shuffled.shared, straight.shared[:, [2, 0, 3, 1]])
@@ -40,19 +40,19 @@ def test_views_are_a_batch_of_images_each_seen_alone() -> None:
 
 
 def test_what_an_absent_camera_shows_does_not_matter() -> None:
-    encoder = Encoder(4, IMAGE, latent_dim=8, trunk="small")
-    views, mask = images(6), random_mask(6)
-    garbage = torch.where(mask[:, :, None, None, None], views, images(6, seed=1))
+    encoder = Encoder(4, IMAGE_SHAPE, latent_dim=8, trunk="small")
+    views, mask = make_images(6), make_random_mask(6)
+    garbage = torch.where(mask[:, :, None, None, None], views, make_images(6, seed=1))
     for got, expected in zip(encoder(garbage, mask), encoder(views, mask), strict=True):
         assert got.equal(expected)
 
 
 def test_a_learned_token_stands_in_the_state_for_an_absent_view() -> None:
-    encoder = Encoder(4, IMAGE, latent_dim=8, trunk="small")
+    encoder = Encoder(4, IMAGE_SHAPE, latent_dim=8, trunk="small")
     torch.nn.init.normal_(encoder.absent_token)
     mask = torch.ones(2, 4, dtype=torch.bool)
     mask[1, 2] = False
-    state = encoder(images(2), mask).state
+    state = encoder(make_images(2), mask).state
     assert state[1, 16:24].equal(encoder.absent_token[2])
     state.sum().backward()
     assert encoder.absent_token.grad is not None
@@ -64,31 +64,35 @@ def test_every_view_absent_is_a_clear_error() -> None:
     mask = torch.ones(3, 4, dtype=torch.bool)
     mask[1] = False
     with pytest.raises(ValueError, match="every view is absent in row 1"):
-        Encoder(4, IMAGE, trunk="small")(images(3), mask)
+        Encoder(4, IMAGE_SHAPE, trunk="small")(make_images(3), mask)
 
 
 @pytest.mark.parametrize(
     ("views", "error", "said"),
     [
-        (torch.zeros(2, 3, *IMAGE, dtype=torch.uint8), ValueError, r"\[B, 4, 3, 24, 24\], got \[2, 3, 3, 24, 24\]"),
+        (
+            torch.zeros(2, 3, *IMAGE_SHAPE, dtype=torch.uint8),
+            ValueError,
+            r"\[B, 4, 3, 24, 24\], got \[2, 3, 3, 24, 24\]",
+        ),
         (torch.zeros(2, 4, 24, 24, 3, dtype=torch.uint8), ValueError, r"got \[2, 4, 24, 24, 3\]"),
-        (torch.zeros(4, *IMAGE, dtype=torch.uint8), ValueError, r"got \[4, 3, 24, 24\]"),
-        (torch.zeros(2, 4, *IMAGE), TypeError, "expected uint8 images from 0 to 255, got torch.float32"),
+        (torch.zeros(4, *IMAGE_SHAPE, dtype=torch.uint8), ValueError, r"got \[4, 3, 24, 24\]"),
+        (torch.zeros(2, 4, *IMAGE_SHAPE), TypeError, "expected uint8 images from 0 to 255, got torch.float32"),
     ],
 )
 def test_wrong_images_are_refused(views: torch.Tensor, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        Encoder(4, IMAGE, trunk="small")(views)
+        Encoder(4, IMAGE_SHAPE, trunk="small")(views)
 
 
 @pytest.mark.parametrize("mask", [torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 4)])
 def test_a_wrong_mask_is_refused(mask: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"expected a bool mask \[B, V\] = \[2, 4\]"):
-        Encoder(4, IMAGE, trunk="small")(images(2), mask)
+        Encoder(4, IMAGE_SHAPE, trunk="small")(make_images(2), mask)
 
 
 def test_stack_views_orders_by_name_and_masks_what_is_missing() -> None:
-    side, front = images(2, 2).unbind(1)
+    side, front = make_images(2, 2).unbind(1)
     views, mask = stack_views({"side": side, "front": front}, ("front", "side", "wrist"))
     assert views[:, 0].equal(front)
     assert views[:, 1].equal(side)
@@ -96,13 +100,13 @@ def test_stack_views_orders_by_name_and_masks_what_is_missing() -> None:
 
 
 def test_the_mask_of_stack_views_may_be_changed_row_by_row() -> None:
-    _, mask = stack_views({"front": images(3, 1)[:, 0]}, ("front", "side"))
+    _, mask = stack_views({"front": make_images(3, 1)[:, 0]}, ("front", "side"))
     mask[2, 0] = False
     assert mask[:, 0].tolist() == [True, True, False]
 
 
 def test_stack_views_refuses_unknown_names_other_shapes_and_nothing() -> None:
-    image = images(2, 1)[:, 0]
+    image = make_images(2, 1)[:, 0]
     with pytest.raises(KeyError, match="frnt"):
         stack_views({"frnt": image}, ("front",))
     with pytest.raises(ValueError, match="one shape"):

@@ -6,31 +6,31 @@ import pytest
 import torch
 
 from manyview.mem.losses import MarginUnit, OtherViews, con_loss, discriminator_gradient, discriminator_loss
-from tests.support.mem import images, random_features, small_mem
+from tests.support.mem import make_images, make_mem, make_random_features
 
 pytestmark = pytest.mark.quality("S9")
 
 
 def test_the_reward_has_no_gradient() -> None:
-    mem = small_mem()
-    features = mem.encode(images(8))
+    mem = make_mem()
+    features = mem.encode(make_images(8))
     assert features.state.requires_grad
     assert not mem.compute_reward(features).requires_grad
 
 
 @pytest.mark.parametrize("adversary", ["uniform", "reversal"])
 def test_the_loss_trains_the_encoder_and_not_the_discriminator(adversary: str) -> None:
-    mem = small_mem(adversary=adversary)
-    loss, _ = mem.compute_loss(mem.encode(images(8)), mem.encode(images(8, seed=1)))
+    mem = make_mem(adversary=adversary)
+    loss, _ = mem.compute_loss(mem.encode(make_images(8)), mem.encode(make_images(8, seed=1)))
     loss.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in mem.encoder.trunk.parameters())
     assert all(p.grad is None for p in mem.discriminator.parameters())
 
 
 def test_the_discriminator_trains_itself_and_not_the_encoder() -> None:
-    mem = small_mem()
+    mem = make_mem()
     before = copy.deepcopy(mem.state_dict())
-    features = mem.encode(images(8))
+    features = mem.encode(make_images(8))
     mem.update_discriminator(features)
     assert all(p.grad is None for p in mem.encoder.parameters())
     changed = {name for name, value in mem.state_dict().items() if not value.equal(before[name])}
@@ -38,8 +38,8 @@ def test_the_discriminator_trains_itself_and_not_the_encoder() -> None:
 
 
 def test_the_update_of_the_discriminator_leaves_the_graph_for_the_joint_backward() -> None:
-    mem = small_mem()
-    features = mem.encode(images(8))
+    mem = make_mem()
+    features = mem.encode(make_images(8))
     loss, _ = mem.compute_loss(features, features.detach())
     mem.update_discriminator(features)
     (loss + features.state.pow(2).mean()).backward()
@@ -48,7 +48,7 @@ def test_the_update_of_the_discriminator_leaves_the_graph_for_the_joint_backward
 
 def test_gradient_reversal_is_what_the_option_says() -> None:
     """θ receives exactly the negative of the gradient that would help the discriminator."""
-    mem = small_mem(
+    mem = make_mem(
         adversary="reversal",
         diff_coef=0.0,
         con_coef=0.0,
@@ -57,7 +57,7 @@ def test_gradient_reversal_is_what_the_option_says() -> None:
         decorrelation_coef=0.0,
         temporal_coef=0.0,
     )
-    features = mem.encode(images(8))
+    features = mem.encode(make_images(8))
     loss, _ = mem.compute_loss(features)
     (reversed_gradient,) = torch.autograd.grad(loss, features.shared, retain_graph=True)
     labels = torch.arange(4).repeat(8)
@@ -68,8 +68,8 @@ def test_gradient_reversal_is_what_the_option_says() -> None:
 
 @pytest.mark.parametrize("temporal", ["closeness", "contrast"])
 def test_the_later_features_are_targets_and_take_no_gradient(temporal: str) -> None:
-    mem = small_mem(temporal=temporal, temporal_coef=1.0)
-    now, later = mem.encode(images(8)).detach(), mem.encode(images(8, seed=1))
+    mem = make_mem(temporal=temporal, temporal_coef=1.0)
+    now, later = mem.encode(make_images(8)).detach(), mem.encode(make_images(8, seed=1))
     loss, _ = mem.compute_loss(now, later)
     assert not loss.requires_grad
 
@@ -95,7 +95,7 @@ def test_the_discriminators_gradient_in_closed_form_equals_autograd() -> None:
 
 
 def test_a_step_of_the_discriminator_follows_its_gradient() -> None:
-    mem, features = small_mem(), random_features(32, 4, 16)
+    mem, features = make_mem(), make_random_features(32, 4, 16)
     weight, bias = (p.detach().clone().requires_grad_() for p in mem.discriminator.parameters())
     logits = torch.nn.functional.linear(features.shared, weight, bias)
     discriminator_loss(logits, features.mask).backward()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from manyview.mem import MEM
-from tests.support.mem import NAMES, images, small_mem
+from tests.support.mem import VIEW_NAMES, make_images, make_mem
 
 SUBSETS = [bits for bits in product([True, False], repeat=4) if any(bits)]
 
@@ -31,10 +31,10 @@ def without(mem: MEM, kept: list[int]) -> MEM:
     ids=["default", "options"],
 )
 def test_masking_a_view_equals_building_without_it(bits: tuple[bool, ...], options: dict[str, Any]) -> None:
-    mem = small_mem(**options)
+    mem = make_mem(**options)
     kept = [i for i, bit in enumerate(bits) if bit]
     smaller = without(mem, kept)
-    views, next_views = images(32), images(32, seed=1)
+    views, next_views = make_images(32), make_images(32, seed=1)
     mask = torch.tensor(bits).expand(32, 4)
     masked, masked_later = mem.encode(views, mask), mem.encode(next_views, mask)
     built, built_later = smaller.encode(views[:, kept]), smaller.encode(next_views[:, kept])
@@ -50,10 +50,10 @@ def test_masking_a_view_equals_building_without_it(bits: tuple[bool, ...], optio
 
 
 def test_rows_may_miss_different_views() -> None:
-    mem = small_mem()
+    mem = make_mem()
     mask = torch.tensor(SUBSETS).repeat(2, 1)
-    features = mem.encode(images(30), mask)
-    loss, _ = mem.compute_loss(features, mem.encode(images(30, seed=1), mask.flip(0)))
+    features = mem.encode(make_images(30), mask)
+    loss, _ = mem.compute_loss(features, mem.encode(make_images(30, seed=1), mask.flip(0)))
     loss.backward()
     assert loss.isfinite()
     assert all(p.grad is None or p.grad.isfinite().all() for p in mem.parameters())
@@ -62,9 +62,12 @@ def test_rows_may_miss_different_views() -> None:
 
 def test_a_camera_that_drops_out_does_not_look_like_a_discovery() -> None:
     """Joint entropy: the rows that lost a view are paid no more than the same rows with it."""
-    mem = small_mem(entropy="joint").eval()
+    mem = make_mem(entropy="joint").eval()
     torch.nn.init.normal_(mem.encoder.absent_token, std=10.0)
-    mask = torch.ones(64, len(NAMES), dtype=torch.bool)
+    mask = torch.ones(64, len(VIEW_NAMES), dtype=torch.bool)
     mask[:8, 2] = False
-    whole, dropped = mem.compute_reward(mem.encode(images(64))), mem.compute_reward(mem.encode(images(64), mask))
+    whole, dropped = (
+        mem.compute_reward(mem.encode(make_images(64))),
+        mem.compute_reward(mem.encode(make_images(64), mask)),
+    )
     assert dropped[:8].mean() <= whole[:8].mean()

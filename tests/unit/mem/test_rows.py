@@ -6,12 +6,12 @@ import torch
 from manyview.mem.losses import adv_loss
 from manyview.mem.reward import compute_distances, intrinsic_reward
 from manyview.nn.normalization import RunningMoments
-from tests.support.mem import images, random_features, random_mask, small_mem
+from tests.support.mem import make_images, make_mem, make_random_features, make_random_mask
 
 
 def test_every_row_is_averaged_over_the_views_it_has() -> None:
-    mask = random_mask(12)
-    features, distances = small_mem().encode(images(12), mask), torch.rand(12, 4)
+    mask = make_random_mask(12)
+    features, distances = make_mem().encode(make_images(12), mask), torch.rand(12, 4)
     reward, logits = intrinsic_reward(distances, mask), torch.randn(12, 4, 4)
     alone = []
     for row, seen in enumerate(mask):
@@ -23,24 +23,24 @@ def test_every_row_is_averaged_over_the_views_it_has() -> None:
 
 
 def test_time_ties_only_what_is_seen_now_and_later() -> None:
-    mem, mask = small_mem(), random_mask(12)
-    now, later = mem.encode(images(12)), mem.encode(images(12, seed=1), mask)
+    mem, mask = make_mem(), make_random_mask(12)
+    now, later = mem.encode(make_images(12)), mem.encode(make_images(12, seed=1), mask)
     _, metrics = mem.compute_loss(now, later)
     squared = (now.terms - later.terms).pow(2).mean(-1)[later.terms_mask]
     torch.testing.assert_close(metrics["temporal_loss"], squared.mean().detach())
 
 
 def test_relative_distances_are_in_units_of_their_mean() -> None:
-    features = random_features(64, 4, 16)
+    features = make_random_features(64, 4, 16)
     distances, mask = compute_distances(features)
     expected = intrinsic_reward(distances / distances.mean(0), mask)
-    torch.testing.assert_close(small_mem(distance_scale="relative").compute_reward(features), expected)
+    torch.testing.assert_close(make_mem(distance_scale="relative").compute_reward(features), expected)
 
 
 def test_a_std_remembers_earlier_batches() -> None:
-    mem = small_mem(reward_scale="std")
-    raw = [small_mem().compute_reward(random_features(64, 4, 16, seed=seed)) for seed in range(2)]
-    paid = [mem.compute_reward(random_features(64, 4, 16, seed=seed)) for seed in range(2)]
+    mem = make_mem(reward_scale="std")
+    raw = [make_mem().compute_reward(make_random_features(64, 4, 16, seed=seed)) for seed in range(2)]
+    paid = [mem.compute_reward(make_random_features(64, 4, 16, seed=seed)) for seed in range(2)]
     variance = (0.99 * raw[0].var(correction=0) + raw[1].var(correction=0)) / 1.99
     torch.testing.assert_close(paid[1], raw[1] / variance.sqrt())
 
@@ -53,6 +53,6 @@ def test_a_column_that_nobody_saw_keeps_its_moments() -> None:
 
 
 def test_the_discriminators_gradient_is_gone_after_its_step() -> None:
-    mem = small_mem()
-    mem.update_discriminator(mem.encode(images(8)))
+    mem = make_mem()
+    mem.update_discriminator(mem.encode(make_images(8)))
     assert all(parameter.grad is None for parameter in mem.discriminator.parameters())

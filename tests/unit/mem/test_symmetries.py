@@ -8,7 +8,7 @@ import torch
 from manyview.mem import Features, knn_distance, knn_entropy
 from manyview.mem.reward import compute_distances, intrinsic_reward
 from quality.plugin import Figure
-from tests.support.mem import random_features
+from tests.support.mem import make_random_features
 
 
 @pytest.mark.quality("S7")
@@ -64,14 +64,14 @@ def reward(features: Features) -> torch.Tensor:
 
 @pytest.mark.quality("S8")
 def test_the_order_of_views_is_irrelevant(figure: Figure) -> None:
-    features, order = random_features(200, 4, 64), [3, 1, 0, 2]
+    features, order = make_random_features(200, 4, 64), [3, 1, 0, 2]
     other = features._replace(shared=features.shared[:, order], specific=features.specific[:, order])
     figure(difference(reward(other), reward(features)))
 
 
 @pytest.mark.quality("S8")
 def test_one_view_is_the_single_view_formula(figure: Figure) -> None:
-    features = random_features(200, 1, 64)
+    features = make_random_features(200, 1, 64)
     specific = knn_distance(features.specific[:, 0][None], 3)[0]
     shared = knn_distance(features.shared[:, 0][None], 3)[0]
     figure(difference(reward(features), (specific.log1p() + shared.log1p()) / 2))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from manyview.methods import Bonus, BonusConfig, PixelEncoder, PixelEncoderConfig
 from manyview.nn.optim import make_adam, optimizer_step
-from tests.support.batches import ACTIONS, SHAPE, agent, batch
+from tests.support.batches import ACTION_SIZE, IMAGE_SHAPE, make_agent, make_batch
 
 
 class Recorder(Bonus):
@@ -27,9 +27,9 @@ class Recorder(Bonus):
 
 
 def update_with(**attributes: Any) -> tuple[Any, Recorder]:
-    learner, bonus = agent("sac", "none", encoder_tau=0.5), Recorder(**attributes)
+    learner, bonus = make_agent("sac", "none", encoder_tau=0.5), Recorder(**attributes)
     learner.bonus = bonus
-    learner.update(batch(), 0)
+    learner.update(make_batch(), 0)
     return learner, bonus
 
 
@@ -37,7 +37,7 @@ def test_a_bonus_that_states_nothing_gets_no_features_and_no_common_shift() -> N
     learner, bonus = update_with()
     assert bonus.given == [None]
     assert learner.shift_mode == "each"
-    assert bonus.update(batch()) == {}
+    assert bonus.update(make_batch()) == {}
 
 
 @pytest.mark.parametrize("source", ["online", "target"])
@@ -57,8 +57,8 @@ class WithDecoder(PixelEncoder):
     """A representation with a network that its own optimizer trains, to predict the action."""
 
     def __init__(self) -> None:
-        super().__init__(2, SHAPE, PixelEncoderConfig(trunk="tiny", latent_dim=8))
-        self.decoder = nn.Linear(self.state_dim, ACTIONS)
+        super().__init__(2, IMAGE_SHAPE, PixelEncoderConfig(trunk="tiny", latent_dim=8))
+        self.decoder = nn.Linear(self.state_dim, ACTION_SIZE)
         self.optimizer = make_adam(self.decoder.parameters(), lr=1e-2)
 
     def update(self, batch: Any, features: Any) -> dict[str, Tensor]:
@@ -69,7 +69,7 @@ class WithDecoder(PixelEncoder):
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
 def test_a_representation_updates_its_own_networks_once_per_update(kind: str) -> None:
-    learners = [agent(kind, "none") for _ in range(2)]
+    learners = [make_agent(kind, "none") for _ in range(2)]
     torch.manual_seed(0)
     representation = WithDecoder()
     for learner in learners:  # the same agent, with and without the hook
@@ -77,7 +77,7 @@ def test_a_representation_updates_its_own_networks_once_per_update(kind: str) ->
         learner.critic_optimizer = learner.make_critic_optimizer(learner.critic, 1e-3)
     plain: Any = learners[1].representation
     plain.update = lambda *_: {}
-    metrics = [learner.update(batch(), 0) for learner in learners]
+    metrics = [learner.update(make_batch(), 0) for learner in learners]
     trained: Any = learners[0].representation
     assert metrics[0].keys() - metrics[1].keys() == {"decoder_loss"}
     moved = trained.decoder.weight - representation.decoder.weight
@@ -88,7 +88,7 @@ def test_a_representation_updates_its_own_networks_once_per_update(kind: str) ->
 
 def test_a_reward_that_is_not_implemented_names_the_agents_that_fit() -> None:
     with pytest.raises(NotImplementedError, match="Bonus has no reward of replay batches: expected an on-policy agent"):
-        Bonus().compute(batch(), None, torch.zeros(16))
+        Bonus().compute(make_batch(), None, torch.zeros(16))
     rollout: Any = None
     with pytest.raises(NotImplementedError, match="Bonus has no reward of rollouts: expected an off-policy agent"):
         Bonus().compute_rollout(rollout, None, window=None)

@@ -9,7 +9,7 @@ import pytest
 from manyview.config.overrides import nest_overrides
 from manyview.report.curves import CurveGroup, compute_mean_curve, group_curves, read_curve
 from manyview.report.runs import METRICS_FILE, BrokenRunError
-from tests.support.run_dirs import kept, record
+from tests.support.run_dirs import format_record, write_run_dir
 
 
 def group_of(*paths: Path) -> CurveGroup:
@@ -19,28 +19,28 @@ def group_of(*paths: Path) -> CurveGroup:
 
 @pytest.mark.parametrize(("unit", "factor"), [("frames", 1), ("steps", 1 / 4), ("updates", 1 / 8), ("seconds", 0.01)])
 def test_a_curve_is_the_evaluations_over_any_unit(unit: str, factor: float, tmp_path: Path) -> None:
-    curve = read_curve(kept(tmp_path / "run", [1.0, 2.0, 4.0]), unit)  # type: ignore[arg-type]
+    curve = read_curve(write_run_dir(tmp_path / "run", [1.0, 2.0, 4.0]), unit)  # type: ignore[arg-type]
     assert curve.x.tolist() == [0, 1000 * factor, 2000 * factor]
     assert curve.returns.tolist() == [1.0, 2.0, 4.0]
 
 
 def test_of_a_point_that_was_evaluated_twice_the_later_counts(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [1.0, 2.0, 9.0], end=None)
+    path = write_run_dir(tmp_path / "run", [1.0, 2.0, 9.0], end=None)
     with (path / METRICS_FILE).open("a") as file:
         for frames, value in ((2000, 3.0), (3000, 4.0)):
-            file.write(record("evaluation", frames, **{"return": value}))
+            file.write(format_record("evaluation", frames, **{"return": value}))
     assert read_curve(path, "frames").returns.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_return_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [1.0], end=None)
+    path = write_run_dir(tmp_path / "run", [1.0], end=None)
     with (path / METRICS_FILE).open("a") as file:
-        file.write(record("evaluation", 1000, **{"return": None}))
+        file.write(format_record("evaluation", 1000, **{"return": None}))
     assert read_curve(path, "frames").returns.tolist() == [1.0]
 
 
 def test_a_run_without_records_is_broken_by_name(tmp_path: Path) -> None:
-    (kept(tmp_path / "run") / METRICS_FILE).unlink()
+    (write_run_dir(tmp_path / "run") / METRICS_FILE).unlink()
     with pytest.raises(BrokenRunError, match=r"run: metrics\.jsonl does not exist"):
         read_curve(tmp_path / "run", "frames")
 
@@ -48,7 +48,7 @@ def test_a_run_without_records_is_broken_by_name(tmp_path: Path) -> None:
 def test_runs_belong_together_by_task_and_method(tmp_path: Path) -> None:
     runs = [("dmc/a", "drqv2+mem", 2), ("dmc/a", "drqv2+none", 1), ("dmc/b", "drqv2+mem", 1), ("dmc/a", "drqv2+mem", 1)]
     for number, (task, method, seed) in enumerate(runs):
-        kept(tmp_path / str(number), [1.0], task=task, method=method, seed=seed)
+        write_run_dir(tmp_path / str(number), [1.0], task=task, method=method, seed=seed)
     groups = group_curves(read_curve(tmp_path / str(number), "frames") for number in range(len(runs)))
     assert [(group.task, group.label, group.seed_count_text) for group in groups] == [
         ("dmc/a", "drqv2+mem", "2 seeds"),
@@ -59,7 +59,7 @@ def test_runs_belong_together_by_task_and_method(tmp_path: Path) -> None:
 
 def test_other_settings_make_another_group_that_names_them(tmp_path: Path) -> None:
     for seed, entropy in ((1, "marginal"), (2, "marginal"), (3, "joint")):
-        kept(tmp_path / str(seed), [1.0], seed=seed, bonus={"beta0": 0.1, "k": 3, "entropy": entropy})
+        write_run_dir(tmp_path / str(seed), [1.0], seed=seed, bonus={"beta0": 0.1, "k": 3, "entropy": entropy})
     groups = group_curves(read_curve(tmp_path / str(seed), "frames") for seed in (1, 2, 3))
     assert [(group.label, group.seed_count_text) for group in groups] == [
         ("drqv2+mem, bonus.entropy joint", "1 seed"),
@@ -69,7 +69,7 @@ def test_other_settings_make_another_group_that_names_them(tmp_path: Path) -> No
 
 def test_paths_are_named_without_their_folders_and_stay_apart(tmp_path: Path) -> None:
     for seed, path in ((1, "/home/me/a/shown"), (2, "/home/me/b/shown"), (3, "/home/me/a/shown")):
-        kept(tmp_path / str(seed), [1.0], seed=seed, replay={"demonstrations": path})
+        write_run_dir(tmp_path / str(seed), [1.0], seed=seed, replay={"demonstrations": path})
     groups = group_curves(read_curve(tmp_path / str(seed), "frames") for seed in (1, 2, 3))
     assert [(group.label, group.seed_count_text) for group in groups] == [
         ("drqv2+mem, replay.demonstrations shown", "2 seeds"),
@@ -94,7 +94,7 @@ def test_paths_are_named_without_their_folders_and_stay_apart(tmp_path: Path) ->
 )
 def test_whatever_can_change_a_curve_makes_another_group(name: str, values: Any, tmp_path: Path) -> None:
     paths = [
-        kept(tmp_path / str(seed), [1.0], seed=seed, **nest_overrides([(name, value)]))
+        write_run_dir(tmp_path / str(seed), [1.0], seed=seed, **nest_overrides([(name, value)]))
         for seed, value in enumerate(values)
     ]
     groups = group_curves(read_curve(path, "frames") for path in paths)
@@ -102,14 +102,16 @@ def test_whatever_can_change_a_curve_makes_another_group(name: str, values: Any,
 
 
 def test_how_often_is_evaluated_changes_no_curve_of_training_episodes(tmp_path: Path) -> None:
-    paths = [kept(tmp_path / str(seed), [1.0], seed=seed, evaluation={"episodes": 5 * seed}) for seed in (0, 1)]
+    paths = [
+        write_run_dir(tmp_path / str(seed), [1.0], seed=seed, evaluation={"episodes": 5 * seed}) for seed in (0, 1)
+    ]
     assert len(group_curves(read_curve(path, "frames", "episodes") for path in paths)) == 1
     assert len(group_curves(read_curve(path, "frames") for path in paths)) == 2
 
 
 def test_rollouts_matter_to_ppo_and_a_replay_does_not(tmp_path: Path) -> None:
     for seed, steps in ((1, 64), (2, 64), (3, 256)):
-        kept(
+        write_run_dir(
             tmp_path / str(seed), [1.0], seed=seed, method="ppo+none", rollout={"steps": steps}, replay={"n_step": seed}
         )
     groups = group_curves(read_curve(tmp_path / str(seed), "frames") for seed in (1, 2, 3))
@@ -120,40 +122,42 @@ def test_rollouts_matter_to_ppo_and_a_replay_does_not(tmp_path: Path) -> None:
 
 
 def test_the_curve_on_test_levels_is_that_of_their_returns(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [1.0], end=None)  # the first has none
+    path = write_run_dir(tmp_path / "run", [1.0], end=None)  # the first has none
     with (path / METRICS_FILE).open("a") as file:
-        file.write(record("evaluation", 1000, **{"return": 7.0, "test_return": 3.0, "train_return": 5.0}))
+        file.write(format_record("evaluation", 1000, **{"return": 7.0, "test_return": 3.0, "train_return": 5.0}))
     curve = read_curve(path, "frames", "test_levels")
     assert (curve.x.tolist(), curve.returns.tolist()) == ([1000.0], [3.0])
     assert read_curve(path, "frames").returns.tolist() == [1.0, 7.0]
 
 
 def test_a_curve_of_episodes_has_the_mean_of_each_fiftieth_of_the_run(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [9.0], end=None)
+    path = write_run_dir(tmp_path / "run", [9.0], end=None)
     ended = [(1, 1.0), (100, 3.0), (101, 7.0), (5000, 5.0)]  # the first two within 5,000 / 50
     with (path / METRICS_FILE).open("a") as file:
-        file.writelines(record("episode", frames, **{"return": value}) for frames, value in ended)
+        file.writelines(format_record("episode", frames, **{"return": value}) for frames, value in ended)
     curve = read_curve(path, "frames", "episodes")
     assert (curve.x.tolist(), curve.returns.tolist()) == ([100.0, 200.0, 5000.0], [2.0, 7.0, 5.0])
     assert read_curve(path, "seconds", "episodes").x.tolist() == [1.0, 2.0, 50.0]
 
 
 def test_episodes_that_were_played_again_count_once(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [9.0], end=None)
+    path = write_run_dir(tmp_path / "run", [9.0], end=None)
     told = [("episode", 100, 1.0), ("episode", 150, 70.0), ("resume", 100, None), ("episode", 160, 3.0)]
     with (path / METRICS_FILE).open("a") as file:
-        file.writelines(record(kind, frames, **({"return": value} if value else {})) for kind, frames, value in told)
-        file.write(record("end", 200))
+        file.writelines(
+            format_record(kind, frames, **({"return": value} if value else {})) for kind, frames, value in told
+        )
+        file.write(format_record("end", 200))
     curve = read_curve(path, "frames", "episodes")
     assert (curve.x.tolist(), curve.returns.tolist()) == ([100.0, 160.0], [1.0, 3.0])
 
 
 def test_a_run_without_episodes_has_an_empty_curve_of_them(tmp_path: Path) -> None:
-    assert len(read_curve(kept(tmp_path / "run"), "frames", "episodes").x) == 0
+    assert len(read_curve(write_run_dir(tmp_path / "run"), "frames", "episodes").x) == 0
 
 
 def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -> None:
-    first = kept(
+    first = write_run_dir(
         tmp_path / "a",
         [1.0],
         method="drqv2+none",
@@ -162,7 +166,7 @@ def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -
         rollout={"envs": 8},
         logging={"every_steps": 1},
     )
-    second = kept(
+    second = write_run_dir(
         tmp_path / "b",
         [1.0],
         seed=2,
@@ -179,7 +183,9 @@ def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -
 
 def test_the_mean_goes_as_far_as_all_seeds_do(tmp_path: Path) -> None:
     rows = [[0.0, 3.0, 6.0, 9.0], [0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0]]
-    mean = compute_mean_curve(group_of(*(kept(tmp_path / str(seed), row, seed=seed) for seed, row in enumerate(rows))))
+    mean = compute_mean_curve(
+        group_of(*(write_run_dir(tmp_path / str(seed), row, seed=seed) for seed, row in enumerate(rows)))
+    )
     assert mean is not None
     assert mean.x.tolist() == [0, 1000, 2000]
     assert mean.returns.tolist() == [1.0, 2.0, 3.0]
@@ -189,7 +195,7 @@ def test_the_mean_goes_as_far_as_all_seeds_do(tmp_path: Path) -> None:
 
 def test_seeds_that_were_evaluated_at_other_times_are_met_between(tmp_path: Path) -> None:
     paths = [
-        kept(tmp_path / str(seed), [0.0, 10.0, 20.0], seed=seed, every_frames=every)
+        write_run_dir(tmp_path / str(seed), [0.0, 10.0, 20.0], seed=seed, every_frames=every)
         for seed, every in ((1, 1000), (2, 1000), (3, 500))
     ]
     mean = compute_mean_curve(group_of(*paths))
@@ -199,9 +205,12 @@ def test_seeds_that_were_evaluated_at_other_times_are_met_between(tmp_path: Path
 
 
 def test_two_seeds_have_no_mean(tmp_path: Path) -> None:
-    assert compute_mean_curve(group_of(*(kept(tmp_path / str(seed), [1.0, 2.0], seed=seed) for seed in (1, 2)))) is None
+    assert (
+        compute_mean_curve(group_of(*(write_run_dir(tmp_path / str(seed), [1.0, 2.0], seed=seed) for seed in (1, 2))))
+        is None
+    )
 
 
 def test_a_seed_that_is_there_twice_is_told(tmp_path: Path) -> None:
-    paths = [kept(tmp_path / str(number), [1.0], seed=seed) for number, seed in enumerate((1, 2, 1))]
+    paths = [write_run_dir(tmp_path / str(number), [1.0], seed=seed) for number, seed in enumerate((1, 2, 1))]
     assert group_of(*paths).duplicate_seeds == [1]

@@ -21,7 +21,7 @@ from manyview.report.comparison import (
 from manyview.report.material import find_videos, read_diagnostics, read_material
 from manyview.report.runs import METRICS_FILE, BrokenRunError
 from manyview.report.text_chart import BOTH, HEIGHT, MARKERS, WIDTH, draw_text_chart
-from tests.support.run_dirs import kept, record
+from tests.support.run_dirs import format_record, write_run_dir
 from tests.unit.report.test_page import material as make_material
 
 
@@ -31,12 +31,12 @@ def append(run: Path, *lines: str) -> None:
 
 
 def test_diagnostics_are_read_by_name(tmp_path: Path) -> None:
-    run = kept(tmp_path / "run")
+    run = write_run_dir(tmp_path / "run")
     append(
         run,
-        record("train", 100, **{"std/front": 0.5, "beta": 0.1, "critic_loss": 3.0, "health": "healthy: all"}),
-        record("evaluation", 150, beta=7.0, note="train"),
-        record("train", 200, **{"std/front": None, "beta": 0.2, "rank/front": "x"}),
+        format_record("train", 100, **{"std/front": 0.5, "beta": 0.1, "critic_loss": 3.0, "health": "healthy: all"}),
+        format_record("evaluation", 150, beta=7.0, note="train"),
+        format_record("train", 200, **{"std/front": None, "beta": 0.2, "rank/front": "x"}),
     )
     series = read_diagnostics(run)
     assert set(series) == {"std/front", "beta"}
@@ -45,14 +45,14 @@ def test_diagnostics_are_read_by_name(tmp_path: Path) -> None:
 
 
 def test_a_frame_that_was_reached_twice_has_its_later_value(tmp_path: Path) -> None:
-    run = kept(tmp_path / "run")
-    append(run, *(record("train", frames, beta=beta) for frames, beta in ((100, 1.0), (200, 2.0), (100, 3.0))))
+    run = write_run_dir(tmp_path / "run")
+    append(run, *(format_record("train", frames, beta=beta) for frames, beta in ((100, 1.0), (200, 2.0), (100, 3.0))))
     assert [part.tolist() for part in read_diagnostics(run)["beta"]] == [[100, 200], [3.0, 2.0]]
 
 
 def test_long_runs_are_thinned_evenly(tmp_path: Path) -> None:
-    run = kept(tmp_path / "run")
-    append(run, *(record("train", frames, beta=0.1) for frames in range(5000)))
+    run = write_run_dir(tmp_path / "run")
+    append(run, *(format_record("train", frames, beta=0.1) for frames in range(5000)))
     frames, _ = read_diagnostics(run)["beta"]
     assert material.MAX_RECORDS / 2 < len(frames) <= material.MAX_RECORDS
     assert len(set(np.diff(frames))) == 1
@@ -60,14 +60,16 @@ def test_long_runs_are_thinned_evenly(tmp_path: Path) -> None:
 
 
 def test_foreign_diagnostics_are_bounded(tmp_path: Path) -> None:
-    run = kept(tmp_path / "run")
-    append(run, record("train", 1, **{f"std/{number}": 1.0 for number in range(1000)}))
-    append(run, record("train", 2, **{"std/" + "x" * 200: 1.0}), '{"kind": "train", "frames": "soon", "beta": 1}\n')
+    run = write_run_dir(tmp_path / "run")
+    append(run, format_record("train", 1, **{f"std/{number}": 1.0 for number in range(1000)}))
+    append(
+        run, format_record("train", 2, **{"std/" + "x" * 200: 1.0}), '{"kind": "train", "frames": "soon", "beta": 1}\n'
+    )
     assert len(read_diagnostics(run)) == material.MAX_SERIES
 
 
 def test_videos_are_found_in_their_order(tmp_path: Path) -> None:
-    run = kept(tmp_path / "run")
+    run = write_run_dir(tmp_path / "run")
     (run / "videos").mkdir()
     for name in ("000000900.mp4", "000001000.mp4", "0.mp4", "x.mp4", "1.gif", "2.mp4.unfinished", "²3.mp4"):
         (run / "videos" / name).write_bytes(b"x")
@@ -75,7 +77,7 @@ def test_videos_are_found_in_their_order(tmp_path: Path) -> None:
 
 
 def test_videos_behind_links_and_pipes_are_left_out(tmp_path: Path) -> None:
-    run, other = kept(tmp_path / "run"), kept(tmp_path / "other")
+    run, other = write_run_dir(tmp_path / "run"), write_run_dir(tmp_path / "other")
     (other / "videos").mkdir()
     (other / "videos" / "1.mp4").write_bytes(b"x")
     (run / "videos").symlink_to(other / "videos")
@@ -90,7 +92,7 @@ def test_videos_behind_links_and_pipes_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_run_is_read_whole(tmp_path: Path) -> None:
-    run = kept(tmp_path / "run", [0.0, 3.0], seed=7, end="failed", manifest={"versions": {"torch": "2"}})
+    run = write_run_dir(tmp_path / "run", [0.0, 3.0], seed=7, end="failed", manifest={"versions": {"torch": "2"}})
     read = read_material(run, name="a/run")
     assert (read.name, read.state, read.last_return, read.seconds) == ("a/run", "failed", 3.0, 10.0)
     assert read.versions == {"torch": "2"}
@@ -100,12 +102,12 @@ def test_a_run_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_run_of_another_version_has_a_command_too(tmp_path: Path) -> None:
-    run = kept(tmp_path / "run", [1.0], env={"unknown": 1})
+    run = write_run_dir(tmp_path / "run", [1.0], env={"unknown": 1})
     assert read_material(run, name="run").command == "manyview train toy/identity_continuous --config config.json"
 
 
 def test_a_run_without_records_is_broken(tmp_path: Path) -> None:
-    run = kept(tmp_path / "run", [1.0])
+    run = write_run_dir(tmp_path / "run", [1.0])
     (run / METRICS_FILE).unlink()
     with pytest.raises(BrokenRunError, match=r"metrics\.jsonl does not exist"):
         read_material(run, name="run")
@@ -148,7 +150,7 @@ def test_camera_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_camera_figures_are_named_and_the_run_is_read(report: object, tmp_path: Path) -> None:
-    run = kept(tmp_path / "run", [1.0])
+    run = write_run_dir(tmp_path / "run", [1.0])
     (run / CAMERAS_FILE).write_text(json.dumps({"reports": [report]}))
     read = read_material(run, name="run")
     assert read.cameras == ()

@@ -22,7 +22,7 @@ from manyview.report.page.training import average_series, choose_videos
 from manyview.report.published_results import PublishedResult
 from manyview.report.ranking import group_runs
 from tests.support.pages import Page, check_page
-from tests.support.run_dirs import TASK, kept, record
+from tests.support.run_dirs import TASK, format_record, write_run_dir
 
 MP4 = b"\0\0\0\x18ftypmp42" + bytes(100)
 BREAKOUTS = [
@@ -77,7 +77,7 @@ def test_elements_escape_text_and_attributes() -> None:
     for text in BREAKOUTS:
         page = Page(make_element("p", text, title=text))
         assert page.tags == ["p"]
-        (value,) = page.values("p", "title")
+        (value,) = page.get_values("p", "title")
         assert "".join(page.texts) == value == "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -95,9 +95,9 @@ def test_long_text_is_cut_before_it_is_escaped() -> None:
 
 def test_tables_name_their_columns_and_rows() -> None:
     page = Page(make_table("what it is", ("a", "b"), [("x", 1)]))
-    assert page.values("th", "scope") == ["col", "col", "row"]
-    assert page.values("table", "aria-label") == ["what it is"]
-    assert page.values("div", "tabindex") == ["0"]
+    assert page.get_values("th", "scope") == ["col", "col", "row"]
+    assert page.get_values("table", "aria-label") == ["what it is"]
+    assert page.get_values("div", "tabindex") == ["0"]
     assert "open" not in make_details("more", "text")
     assert 'open=""' in make_details("more", "text", is_open=True)
 
@@ -124,10 +124,12 @@ def test_ticks_are_short() -> None:
 def test_lines_run_from_left_to_right_and_up() -> None:
     line = Line(style=0, x=np.array([0.0, 10.0]), y=np.array([0.0, 1.0]))
     page = Page(draw_chart([line], title="t", y_label="y"))
-    (path,) = [d for d, c in zip(page.values("path", "d"), page.values("path", "class"), strict=True) if "line" in c]
+    (path,) = [
+        d for d, c in zip(page.get_values("path", "d"), page.get_values("path", "class"), strict=True) if "line" in c
+    ]
     (x0, y0), (x1, y1) = [tuple(map(float, point.split())) for point in path[1:].split("L")]
     assert (x0, y0, x1, y1) == (52, 218, 448, 10)
-    assert page.values("svg", "role") == ["img"]
+    assert page.get_values("svg", "role") == ["img"]
     assert "t" in page.texts
 
 
@@ -151,7 +153,7 @@ def test_time_has_the_largest_unit_that_gives_two(longest: float, unit: str, las
 
 def test_thirty_six_lines_differ_by_color_or_dashes() -> None:
     legend = draw_legend([(number, str(number)) for number in range(36)])
-    assert len(set(Page(legend).values("path", "class"))) == 36
+    assert len(set(Page(legend).get_values("path", "class"))) == 36
     assert len(LIGHT_COLORS) == len(DARK_COLORS) == len(DASHES) == NUM_COLORS
 
 
@@ -252,7 +254,7 @@ def test_published_results_of_the_task_stand_beside() -> None:
     ]
     page = build([material([0.0, 1.0])], published=rows)
     assert "1 paper 100 2 (1 to 3) 3 1 a book 2 paper 900" in page.text
-    assert page.values("circle", "class").count("mark") == 1  # the other one is beyond the last frame
+    assert page.get_values("circle", "class").count("mark") == 1  # the other one is beyond the last frame
     assert "toy/other" not in page.text
 
 
@@ -305,7 +307,7 @@ def test_diagnostics_by_view_and_beta_are_drawn() -> None:
 )
 def test_first_middle_and_last_video_of_the_median_run_are_chosen(count: int, names: list[str], tmp_path: Path) -> None:
     for seed, value in ((1, 1.0), (2, 5.0), (3, 9.0)):
-        run = kept(tmp_path / f"{seed}", [0.0, value], seed=seed)
+        run = write_run_dir(tmp_path / f"{seed}", [0.0, value], seed=seed)
         (run / "videos").mkdir()
         for number in range(count):
             (run / "videos" / f"{number:09}.mp4").write_bytes(MP4)
@@ -319,7 +321,7 @@ def test_first_middle_and_last_video_of_the_median_run_are_chosen(count: int, na
 
 
 def make_filmed(path: Path, sizes: list[int]) -> RunMaterial:
-    run = kept(path, [0.0, 1.0])
+    run = write_run_dir(path, [0.0, 1.0])
     (run / "videos").mkdir()
     for number, size in enumerate(sizes):
         (run / "videos" / f"{number}.mp4").write_bytes(MP4 + bytes(size))
@@ -328,16 +330,16 @@ def make_filmed(path: Path, sizes: list[int]) -> RunMaterial:
 
 def test_videos_are_embedded_as_they_are(tmp_path: Path) -> None:
     page = build([make_filmed(tmp_path / "run", [0, 1, 2])])
-    sources = [base64.b64decode(value.split(",")[1]) for value in page.values("video", "src")]
+    sources = [base64.b64decode(value.split(",")[1]) for value in page.get_values("video", "src")]
     assert sources == [MP4 + bytes(size) for size in (0, 1, 2)]
-    assert all(TASK in label for label in page.values("video", "aria-label"))
+    assert all(TASK in label for label in page.get_values("video", "aria-label"))
 
 
 def test_videos_over_the_size_limit_are_left_out_and_named(tmp_path: Path) -> None:
     content = build_page([make_filmed(tmp_path / "run", [9_000_000, 6_000_000, 7_000_000])])
     assert len(content) <= MAX_PAGE_BYTES == 15_000_000
     page = check_page(content.decode())
-    (source,) = page.values("video", "src")
+    (source,) = page.get_values("video", "src")
     assert len(base64.b64decode(source.split(",")[1])) == len(MP4) + 7_000_000  # the last policy
     assert "Left out: run/videos/0.mp4, 0.mp4 is too large" in page.text
     assert "Left out: run/videos/1.mp4" in page.text
@@ -355,11 +357,11 @@ def test_text_of_a_run_stays_text(tmp_path: Path) -> None:
     for number, text in enumerate(BREAKOUTS):
         branches: dict[str, Any] = {"env": {text: text}}
         manifest = {"versions": {text: text}, "commit": text, "renderer": {text: [text]}}
-        run = kept(tmp_path / str(number), [0.0, 1.0], task=text, seed=number, manifest=manifest, **branches)
+        run = write_run_dir(tmp_path / str(number), [0.0, 1.0], task=text, seed=number, manifest=manifest, **branches)
         with (run / "metrics.jsonl").open("a") as file:
-            file.write(record("train", 2000, **{f"std/{text}": 1.0, f"share/{text}": 0.5, "beta": 0.1}))
-            file.write(record("train", 3000, **{f"std/{text}": 1.0, f"share/{text}": 0.5, "beta": 0.1}))
-            file.write(record("end", 3000, state="failed", reason=text))
+            file.write(format_record("train", 2000, **{f"std/{text}": 1.0, f"share/{text}": 0.5, "beta": 0.1}))
+            file.write(format_record("train", 3000, **{f"std/{text}": 1.0, f"share/{text}": 0.5, "beta": 0.1}))
+            file.write(format_record("end", 3000, state="failed", reason=text))
         figures = {"frames": 1, "subsets": [{"cameras": [text], "returns": [1.0]}], "shapley": {text: [1, 1, 1]}}
         (run / CAMERAS_FILE).write_text(json.dumps({"reports": [figures]}))
     runs = [read_material(path, name=f"{path.name}{BREAKOUTS[int(path.name)]}") for path in tmp_path.iterdir()]
@@ -374,7 +376,7 @@ def test_text_of_a_run_stays_text(tmp_path: Path) -> None:
 
 
 def test_paths_of_the_machine_are_not_shown(tmp_path: Path) -> None:
-    run = kept(
+    run = write_run_dir(
         tmp_path / "secret" / "run",
         [0.0, 1.0],
         schedule={"initial_run": "/home/me/first"},
@@ -382,7 +384,7 @@ def test_paths_of_the_machine_are_not_shown(tmp_path: Path) -> None:
         logging={"entity": "myaccount"},
         manifest={"host": "myhost", "pid": 4711, "environment": {"KEY": "value"}, "versions": {"torch": "2"}},
     )
-    other = kept(
+    other = write_run_dir(
         tmp_path / "secret" / "other",
         [0.0, 1.0],
         schedule={"initial_run": "/home/me/second"},

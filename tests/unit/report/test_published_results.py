@@ -10,7 +10,7 @@ import pytest
 from manyview.cli.main import main
 from manyview.envs.registration import list_tasks
 from manyview.report.published_results import read_published_results
-from tests.support.run_dirs import kept
+from tests.support.run_dirs import write_run_dir
 
 HOSTILE = pytest.mark.attack("a file of published figures that is deep, huge, infinite or no file is refused in a line")
 FILE = Path(__file__).parents[3] / "results" / "published.json"
@@ -86,7 +86,7 @@ def test_hostile_figures_are_refused_in_a_line(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "published.json").write_text(content)
-    run, out = kept(tmp_path / "run", [1.0]), tmp_path / "a.png"
+    run, out = write_run_dir(tmp_path / "run", [1.0]), tmp_path / "a.png"
     assert main(["plot", str(run), "--out", str(out), "--published", str(tmp_path / "published.json")]) == 2
     assert capsys.readouterr().err[:-1].isprintable()
     assert not out.exists()

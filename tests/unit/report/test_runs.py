@@ -28,14 +28,14 @@ from manyview.report.runs import (
     summarize_runs,
 )
 from manyview.training import RunDir, load_preset, run
-from tests.support.run_dirs import TASK, TINY, kept, record
+from tests.support.run_dirs import TASK, TINY_RUN, format_record, write_run_dir
 
 BEGIN_AND_WAIT = """
 import sys, time
 from pathlib import Path
 from manyview.training import RunDir
-from tests.support.run_dirs import kept
-lock = RunDir(kept(Path(sys.argv[1]), [3.0, 4.0], end=None)).lock()
+from tests.support.run_dirs import write_run_dir
+lock = RunDir(write_run_dir(Path(sys.argv[1]), [3.0, 4.0], end=None)).lock()
 print("begun", flush=True)
 time.sleep(600)
 """
@@ -60,7 +60,7 @@ def test_the_lock_has_the_name_that_runs_give_it(tmp_path: Path) -> None:
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run."""
     path = tmp_path_factory.mktemp("ended")
-    config = apply_overrides(load_preset("minute", task=TASK, method="drqv2+none", seed=5), TINY)
+    config = apply_overrides(load_preset("minute", task=TASK, method="drqv2+none", seed=5), TINY_RUN)
     run(config, RunDir(path))
     return path
 
@@ -105,7 +105,7 @@ CLOCK = pytest.mark.attack("a run whose lock is held is running, whatever its cl
 )
 def test_a_run_that_is_being_trained_is_running(changes: dict[str, Any], tmp_path: Path) -> None:
     """After the clock of a machine was set forward, all that runs seems to have begun before its process."""
-    path = kept(tmp_path / "run", [1.0], end=None, manifest=elsewhere(**changes))
+    path = write_run_dir(tmp_path / "run", [1.0], end=None, manifest=elsewhere(**changes))
     with RunDir(path).lock():
         assert summarize_run(path).state == "running"
     assert summarize_run(path).state == ("unknown" if "host" in changes else "killed")
@@ -135,7 +135,7 @@ def test_looking_at_a_run_does_not_keep_it_from_beginning(tmp_path: Path) -> Non
 
 
 def test_a_lock_that_cannot_be_probed_leaves_the_state_unknown(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [1.0], end=None)
+    path = write_run_dir(tmp_path / "run", [1.0], end=None)
     (path / LOCK_FILE).mkdir()
     found = summarize_run(path)
     assert (found.state, found.reason) == ("unknown", "the file lock cannot be read")
@@ -143,29 +143,32 @@ def test_a_lock_that_cannot_be_probed_leaves_the_state_unknown(tmp_path: Path) -
 
 def test_a_later_process_with_the_same_number_is_not_the_run(tmp_path: Path) -> None:
     long_ago = elsewhere(began="2001-01-01T00:00:00+00:00")
-    assert summarize_run(kept(tmp_path / "run", [1.0], end=None, manifest=long_ago)).state == "killed"
+    assert summarize_run(write_run_dir(tmp_path / "run", [1.0], end=None, manifest=long_ago)).state == "killed"
 
 
 def test_a_run_of_another_machine_that_wrote_no_end_is_unknown(tmp_path: Path) -> None:
-    found = summarize_run(kept(tmp_path / "run", [1.0], end=None, manifest=elsewhere(host="another")))
+    found = summarize_run(write_run_dir(tmp_path / "run", [1.0], end=None, manifest=elsewhere(host="another")))
     assert (found.state, found.reason) == ("unknown", "the run was on another")
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
 def test_a_run_that_wrote_its_end_has_that_state_wherever_it_ran(state: str, tmp_path: Path) -> None:
-    assert summarize_run(kept(tmp_path / "run", [1.0], end=state, manifest=elsewhere(host="another"))).state == state
+    assert (
+        summarize_run(write_run_dir(tmp_path / "run", [1.0], end=state, manifest=elsewhere(host="another"))).state
+        == state
+    )
 
 
 def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [1.0], end=None)
+    path = write_run_dir(tmp_path / "run", [1.0], end=None)
     with (path / METRICS_FILE).open("a") as file:
-        file.write(record("end", 1000, state="failed", reason="DivergedError('3 updates')"))
+        file.write(format_record("end", 1000, state="failed", reason="DivergedError('3 updates')"))
     found = summarize_run(path)
     assert (found.state, found.reason) == ("failed", "DivergedError('3 updates')")
 
 
 def test_a_run_that_has_written_nothing_yet_is_running_from_frame_0(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", end=None)
+    path = write_run_dir(tmp_path / "run", end=None)
     (path / METRICS_FILE).unlink()
     with RunDir(path).lock():
         found = summarize_run(path)
@@ -173,16 +176,16 @@ def test_a_run_that_has_written_nothing_yet_is_running_from_frame_0(tmp_path: Pa
 
 
 def test_the_age_is_that_of_the_last_record(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [1.0])
+    path = write_run_dir(tmp_path / "run", [1.0])
     os.utime(path / METRICS_FILE, (time() - 500, time() - 500))
     age_s = summarize_run(path).age_s
     assert age_s == pytest.approx(500, abs=60)
 
 
 def test_a_return_that_is_not_a_number_is_none(tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", end=None)
+    path = write_run_dir(tmp_path / "run", end=None)
     with (path / METRICS_FILE).open("a") as file:
-        file.write(record("evaluation", 0, **{"return": None}))
+        file.write(format_record("evaluation", 0, **{"return": None}))
     assert summarize_run(path).last_return is None
 
 
@@ -203,7 +206,7 @@ def test_a_return_that_is_not_a_number_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_run_says_what_is_broken(name: str, content: str | None, reason: str, tmp_path: Path) -> None:
-    path = kept(tmp_path / "run", [1.0])
+    path = write_run_dir(tmp_path / "run", [1.0])
     (path / name).unlink()
     if content is not None:
         (path / name).write_text(content)
@@ -216,15 +219,15 @@ def test_a_broken_run_says_what_is_broken(name: str, content: str | None, reason
 )
 @pytest.mark.quality("X5")
 def test_one_broken_run_does_not_hide_the_others(tmp_path: Path) -> None:
-    kept(tmp_path / "a", [1.0])
-    (kept(tmp_path / "b", [1.0]) / CONFIG_FILE).write_bytes(b"\xff\xfe")
-    kept(tmp_path / "c", [1.0])
+    write_run_dir(tmp_path / "a", [1.0])
+    (write_run_dir(tmp_path / "b", [1.0]) / CONFIG_FILE).write_bytes(b"\xff\xfe")
+    write_run_dir(tmp_path / "c", [1.0])
     assert [found.state for found in summarize_runs(tmp_path)] == ["finished", "broken", "finished"]
 
 
 def test_runs_are_found_at_any_depth_and_stand_by_their_numbers(tmp_path: Path) -> None:
     for name in ("task/method/seed10", "task/method/seed2", "other"):
-        kept(tmp_path / name)
+        write_run_dir(tmp_path / name)
     (tmp_path / "task" / "notes").mkdir()
     (tmp_path / "other" / "checkpoints" / "000000100").mkdir(parents=True)
     (tmp_path / "other" / "checkpoints" / "000000100" / CONFIG_FILE).write_text("{}")

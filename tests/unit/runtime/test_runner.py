@@ -78,7 +78,7 @@ def test_a_faulty_camera_is_masked_within_the_greatest_age_and_a_tick(camera: st
     faults: dict[str, Any] = {camera: {fault: 1.0}}
     session = Session(**faults)
     if fault == "hang":
-        session.clock.hangs[f"camera-{camera}"] = session.clock.now() + 1.0
+        session.clock.hang_times_s[f"camera-{camera}"] = session.clock.now() + 1.0
     summary = session.run(seconds=2.0)
     assert summary.reason == "finished"
     assert 1.0 <= session.find_masked_s(camera) <= 1.0 + MAX_AGE_S + PERIOD_S
@@ -94,7 +94,10 @@ def test_a_faulty_camera_is_masked_within_the_greatest_age_and_a_tick(camera: st
 def test_no_tick_sees_a_frame_that_is_too_old_or_frozen(fault: str) -> None:
     session = Session(front={fault: 0.5}, wrist={fault: 1.1})
     if fault == "hang":
-        session.clock.hangs = {"camera-front": session.clock.now() + 0.5, "camera-wrist": session.clock.now() + 1.1}
+        session.clock.hang_times_s = {
+            "camera-front": session.clock.now() + 0.5,
+            "camera-wrist": session.clock.now() + 1.1,
+        }
     assert session.run(seconds=3.0).reason == "no_view"
     session.assert_stopped()
     for tick in session.ticks:

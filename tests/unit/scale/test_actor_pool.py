@@ -11,7 +11,7 @@ from manyview.scale.actor_pool import ActorLost, ActorPool, Delivery
 from manyview.scale.chunk_collector import CollectStats
 from manyview.scale.replay_shard import InsertResult, sign_incarnation
 from manyview.training import factory
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 CHUNK = 10
 KEY = b"the key of a run"
@@ -65,7 +65,7 @@ def fleet_of(world: World, *, actors: int, shards: int = 1, **scale: Any) -> tup
         told.append((senders, steps_elsewhere))
 
     shard = SimpleNamespace(set_senders=SimpleNamespace(remote=expect))
-    config = short_run(scale={"actors": actors, "replay_shards": shards, "chunk_steps": CHUNK, **scale})
+    config = make_short_config(scale={"actors": actors, "replay_shards": shards, "chunk_steps": CHUNK, **scale})
     env = factory.make_env(config)
     shapes = factory.infer_shapes(config, env)
     env.close()

@@ -17,7 +17,7 @@ from manyview.methods import AGENTS, BONUSES, RE3, REPRESENTATIONS, PixelEncoder
 from manyview.methods.interfaces import BuildContext
 from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
 from manyview.training import RunConfig, factory
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 STEPS = 10
 
@@ -86,7 +86,7 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> tuple[RunConfig, factory.Shapes]
     AGENTS.register("buffer", BufferAgentConfig, data=("replay",))(BufferAgent)
     REPRESENTATIONS.register("buffer", BufferEncoderConfig)(BufferEncoder)
     BONUSES.register("buffer", BufferBonusConfig)(BufferBonus)
-    config = short_run(
+    config = make_short_config(
         "drqv2+pixel+re3",
         scale={"actors": 1, "chunk_steps": STEPS},
         schedule={"random_steps": 0},
@@ -160,7 +160,7 @@ def test_the_first_step_of_an_actor_has_features_of_the_first_weights(
     [("buffer", ["representation", "actor", "target_representation", "bonus"]), ("batch", ["representation", "actor"])],
 )
 def test_actors_get_the_parts_that_they_use_and_each_tensor_once(bonus: str, search: str, parts: list[str]) -> None:
-    config = short_run(f"drqv2+mem+{bonus}", bonus={"search": search}, agent={"encoder_tau": 0.5})
+    config = make_short_config(f"drqv2+mem+{bonus}", bonus={"search": search}, agent={"encoder_tau": 0.5})
     agent = factory.build_agent(config, infer_shapes(config))
     modules = [agent.get_submodule(part) for part in parts]
     used = {id(tensor): tensor for part in modules for tensor in (*part.parameters(), *part.buffers())}

@@ -22,8 +22,8 @@ from manyview.scale.learners import _broadcast_files
 from manyview.training import RunConfig, factory
 from manyview.training.checkpoint import deserialize_checkpoint, serialize_checkpoint
 from quality.plugin import Figure
-from tests.support.processes import ending
-from tests.support.runs import short_run
+from tests.support.processes import kill_on_exit
+from tests.support.runs import make_short_config
 
 UPDATES, ROWS = 4, 16
 METHODS = ("drqv2+none", "drqv2+mem", "drqv2+pixel+none")
@@ -37,8 +37,8 @@ EXACT: dict[str, Any] = {
 
 def config_of(method: str) -> RunConfig:
     if method == METHODS[2]:
-        return short_run(method, task="toy/told_goal_continuous", env={"state": ["goal", "clock"]}, **EXACT)
-    return short_run(method, **EXACT)
+        return make_short_config(method, task="toy/told_goal_continuous", env={"state": ["goal", "clock"]}, **EXACT)
+    return make_short_config(method, **EXACT)
 
 
 def agent_and_batches(config: RunConfig) -> tuple[OffPolicyAgent, list[Batch]]:
@@ -213,7 +213,7 @@ def test_sigterm_while_a_learner_hangs_leaves_soon_and_names_its_rank(
     tmp_path: Path, figure: Figure, *, leads: bool
 ) -> None:
     process = started(tmp_path)
-    with ending(process):
+    with kill_on_exit(process):
         stopped = stop_one(tmp_path, process, leads=leads)
         family = list(find_descendants(process.pid))
         assert stopped in family
@@ -231,7 +231,7 @@ def test_sigterm_while_a_learner_hangs_leaves_soon_and_names_its_rank(
         sleep(0.1)
     figure(seconds, "s from SIGTERM")
     again = started(tmp_path)
-    with ending(again):
+    with kill_on_exit(again):
         assert again.wait(timeout=300) == 0, (tmp_path / "said.log").read_text()
     assert "resumed with fresh actors" in (tmp_path / "said.log").read_text()
 
@@ -242,7 +242,7 @@ def test_sigterm_while_a_learner_hangs_leaves_soon_and_names_its_rank(
 @pytest.mark.xdist_group("ray")
 def test_a_group_goes_on_from_its_checkpoint_when_a_learner_hangs(tmp_path: Path) -> None:
     process = started(tmp_path)
-    with ending(process):
+    with kill_on_exit(process):
         stopped = stop_one(tmp_path, process, leads=False)
         assert process.wait(timeout=500) == 0, (tmp_path / "said.log").read_text()
     said = (tmp_path / "said.log").read_text()

@@ -22,8 +22,8 @@ from manyview.scale.replay_shard import MAX_FAIR_SHARES, Chunk, ReplayShard, sig
 from manyview.training import RunConfig, factory, load_preset
 from manyview.training.dry_run import estimate_run
 from manyview.utils.atomic_io import write_atomic
-from tests.support.damage import flip_a_bit
-from tests.support.runs import short_run
+from tests.support.file_corruption import flip_bit
+from tests.support.runs import make_short_config
 
 CHUNK = 10
 KEY = b"the key of a run"
@@ -33,7 +33,7 @@ MALICIOUS = "an actor that sends absurd values or floods gets nothing absurd in,
 
 
 def setting(**scale: Any) -> tuple[RunConfig, factory.Shapes]:
-    config = short_run(scale={"actors": 4, "chunk_steps": CHUNK, **scale}, replay={"capacity": 2000})
+    config = make_short_config(scale={"actors": 4, "chunk_steps": CHUNK, **scale}, replay={"capacity": 2000})
     env = factory.make_env(config)
     shapes = factory.infer_shapes(config, env)
     env.close()
@@ -365,7 +365,7 @@ def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
         twin.insert(parcel)
     twin.sample()
     assert compare_trees(twin.sample(), after.sample()) == []
-    flip_a_bit(next((tmp_path / "shard1").glob("*.segment")))
+    flip_bit(next((tmp_path / "shard1").glob("*.segment")))
     assert "checksum" in after.load(segments)
     for shard in (before, after, twin):
         shard.close()

@@ -12,14 +12,14 @@ from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.chunk_collector import ChunkCollector, get_policy_weights
 from manyview.scale.replay_shard import ReplayShard
 from manyview.training import RunConfig, factory
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 from tests.unit.scale.test_replay_shard import KEY, signed
 
 STEPS = 12
 
 
 def setting() -> tuple[RunConfig, factory.Shapes]:
-    config = short_run(
+    config = make_short_config(
         "drqv2+none",
         task="toy/told_goal_continuous",
         env={"state": ["goal", "clock"], "state_stack": 3},

@@ -240,7 +240,11 @@ def records(folder: Path, kind: str) -> list[dict[str, object]]:
 @pytest.mark.xdist_group("ray")
 def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> None:
     """One run crashes once, one always; the driver is killed in the middle and started again."""
-    tasks = ["toy/identity_continuous", "tests.support.crashing_envs:once", "tests.support.crashing_envs:always"]
+    tasks = [
+        "toy/identity_continuous",
+        "tests.support.crashing_envs:make_env_crashing_once",
+        "tests.support.crashing_envs:make_env_crashing_always",
+    ]
     file = written(tmp_path / "night.toml", f'tasks = {json.dumps(tasks)}\nmethods = ["drqv2+none"]\nretries = 1\n')
     whole, once, always = (tmp_path / "night" / re.sub("[:/]", "-", task) / "drqv2+none" / "seed1" for task in tasks)
     driver, deadline_s = started(tmp_path, file), monotonic() + 200
@@ -257,7 +261,7 @@ def test_a_sweep_survives_its_runs_and_its_runs_survive_it(tmp_path: Path) -> No
         assert records(folder, "resume"), "it was begun from scratch"
     assert not records(always, "end")
     (given_up,) = [line for line in said.splitlines() if "given up after 2 attempts" in line]
-    assert re.search(r"crashing_envs-always.*its process died; see night/.*seed1\.log", given_up)
-    assert re.search(r"crashing_envs-always.*crashed \(1\), will be resumed", said)
+    assert re.search(r"crashing_envs-make_env_crashing_always.*its process died; see night/.*seed1\.log", given_up)
+    assert re.search(r"crashing_envs-make_env_crashing_always.*crashed \(1\), will be resumed", said)
     assert "Last result" not in said  # Tune's own words
     assert len(list((tmp_path / "night").glob(".tune*"))) == 1  # of the driver that was killed

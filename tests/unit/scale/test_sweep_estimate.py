@@ -13,7 +13,7 @@ from manyview.scale import sweep_estimate
 from manyview.scale.sweep import PlannedRun
 from manyview.scale.sweep_estimate import GroupEstimate, estimate_groups, format_total
 from manyview.training import RunConfig, RunDir
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def plan(directory: Path, *methods: str, seeds: int = 3, device: str = "cpu") ->
     tasks = ("toy/hidden_goal_continuous", "toy/identity_continuous")
     return [
         PlannedRun(
-            short_run(method, task=task, seed=seed, compute={"device": device}),
+            make_short_config(method, task=task, seed=seed, compute={"device": device}),
             directory / task / method / f"seed{seed}",
         )
         for seed in range(1, seeds + 1)

@@ -9,7 +9,7 @@ import torch
 
 from manyview.training import checkpoint
 from manyview.training.off_policy import OffPolicyTrainer
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -17,8 +17,8 @@ from tests.support.runs import short_run
 def test_an_agent_comes_back_from_a_folder(tmp_path: Path, method: str, channels_last: bool) -> None:
     compute = {"channels_last": channels_last}
     trainer, other = (
-        OffPolicyTrainer(short_run(method, compute=compute)),
-        OffPolicyTrainer(short_run(method, seed=2, compute=compute)),
+        OffPolicyTrainer(make_short_config(method, compute=compute)),
+        OffPolicyTrainer(make_short_config(method, seed=2, compute=compute)),
     )
     for _ in range(40):
         trainer.advance()

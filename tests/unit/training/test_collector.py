@@ -14,12 +14,12 @@ from manyview.training import factory
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.preprocessing import to_tensors
 from manyview.utils.seeding import derive_seed
-from tests.support.checkpoints import twins
-from tests.support.runs import Watched, short_run
+from tests.support.checkpoints import train_and_resume
+from tests.support.runs import SeedRecorder, make_short_config
 
 
 def test_the_agent_acts_on_what_was_shown_last_and_learns_at_the_step_it_is_at() -> None:
-    trainer: Any = OffPolicyTrainer(short_run(schedule={"random_steps": 20, "seed_frames": 30}))
+    trainer: Any = OffPolicyTrainer(make_short_config(schedule={"random_steps": 20, "seed_frames": 30}))
     agent, replay = trainer.agent, trainer.replay
     shown: Any = []
     asked: Any = []
@@ -58,7 +58,7 @@ def doubled() -> gym.Env[Any, Any]:
 
 
 def test_frames_are_the_simulators_and_updates_wait_for_them() -> None:
-    trainer = OffPolicyTrainer(short_run(task=f"{__name__}:doubled"))
+    trainer = OffPolicyTrainer(make_short_config(task=f"{__name__}:doubled"))
     learned = [step for step in range(1, 31) if trainer.advance().metrics is not None]
     trainer.close()
     assert (trainer.counters.frames, trainer.counters.steps) == (60, 30)
@@ -69,7 +69,7 @@ def test_frames_are_the_simulators_and_updates_wait_for_them() -> None:
 def test_the_replay_has_what_was_paid_and_tells_a_clock_that_ran_out_from_a_world_that_ended(
     task: str, terminal: bool
 ) -> None:
-    trainer = OffPolicyTrainer(short_run(task=f"toy/{task}", schedule={"seed_frames": 100}))
+    trainer = OffPolicyTrainer(make_short_config(task=f"toy/{task}", schedule={"seed_frames": 100}))
     ended = [episode for _ in range(40) for episode in trainer.advance().episodes]
     trainer.close()
     steps = trainer.replay.steps[: trainer.replay.inserted - 1].reshape(4, 11)  # ten steps and what was seen last
@@ -80,17 +80,17 @@ def test_the_replay_has_what_was_paid_and_tells_a_clock_that_ran_out_from_a_worl
 
 
 def test_every_episode_begins_by_a_seed_of_its_own() -> None:
-    trainer = OffPolicyTrainer(short_run(schedule={"seed_frames": 100}))
-    trainer.collector.env = watched = Watched(trainer.env)
+    trainer = OffPolicyTrainer(make_short_config(schedule={"seed_frames": 100}))
+    trainer.collector.env = watched = SeedRecorder(trainer.env)
     for _ in range(40):
         trainer.advance()
     trainer.close()
-    assert watched.begun == [derive_seed(1, "episode", number) for number in range(1, 5)]
-    assert len(set(watched.begun)) == 4
+    assert watched.reset_seeds == [derive_seed(1, "episode", number) for number in range(1, 5)]
+    assert len(set(watched.reset_seeds)) == 4
 
 
 def test_random_actions_are_others_at_every_step_and_from_all_of_their_range() -> None:
-    trainer = OffPolicyTrainer(short_run(schedule={"random_steps": 60, "seed_frames": 100}))
+    trainer = OffPolicyTrainer(make_short_config(schedule={"random_steps": 60, "seed_frames": 100}))
     for _ in range(60):
         trainer.advance()
     trainer.close()
@@ -102,8 +102,8 @@ def test_random_actions_are_others_at_every_step_and_from_all_of_their_range() -
 
 
 def test_where_an_episode_cannot_be_restored_the_next_one_begins(tmp_path: Path) -> None:
-    config = short_run(task=f"{__name__}:doubled", replay={"capacity": 40})
-    trainer, twin = twins(config, tmp_path, after=25)
+    config = make_short_config(task=f"{__name__}:doubled", replay={"capacity": 40})
+    trainer, twin = train_and_resume(config, tmp_path, steps=25)
     env = factory.make_env(config)
     shown, _ = env.reset(seed=derive_seed(config.seed, "episode", trainer.counters.episodes))
     views, _ = to_tensors(shown, twin.shapes.views, twin.device)

@@ -9,7 +9,7 @@ import torch
 
 from manyview.training import RunConfig, make_trainer
 from manyview.training.loggers import to_floats
-from tests.support.runs import short_rollouts, short_run
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 OFF_POLICY = [
     f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "pixel+mem", "re3", "curl", "mad", "none")
@@ -32,13 +32,15 @@ def second_record(config: RunConfig) -> dict[str, float]:
 
 @pytest.mark.parametrize("method", OFF_POLICY)
 def test_nothing_is_made_on_another_device_than_the_agents(method: str) -> None:
-    assert second_record(short_run(method, replay={"n_step": 3}))
+    assert second_record(make_short_config(method, replay={"n_step": 3}))
 
 
 @pytest.mark.parametrize("neighbors", ["env", "pooled"])
 @pytest.mark.parametrize("method", ON_POLICY)
 def test_nor_with_ppo(method: str, neighbors: str) -> None:
-    assert second_record(short_rollouts(method, env={"augmented_view": "crop"}, agent={"neighbors": neighbors}))
+    assert second_record(
+        make_short_rollout_config(method, env={"augmented_view": "crop"}, agent={"neighbors": neighbors})
+    )
 
 
 def test_a_tensor_on_another_device_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,4 +49,4 @@ def test_a_tensor_on_another_device_would_be_seen(monkeypatch: pytest.MonkeyPatc
     appraise = PPO.compute_advantages
     monkeypatch.setattr(PPO, "compute_advantages", lambda *given: appraise(*given) | {"beta": torch.tensor(0.1)})
     with pytest.raises((RuntimeError, NotImplementedError)):
-        second_record(short_rollouts("ppo+none"))
+        second_record(make_short_rollout_config("ppo+none"))

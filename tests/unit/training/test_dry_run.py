@@ -15,7 +15,7 @@ from manyview.training.memory_estimate import estimate_rollout_state_bytes
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.on_policy import OnPolicyTrainer
 from manyview.training.run_dir import RunDir
-from tests.support.runs import short_rollouts, short_run
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 
 @pytest.mark.quality("E4")
@@ -31,7 +31,7 @@ from tests.support.runs import short_rollouts, short_run
 def test_the_planned_replay_and_parameters_are_those_of_the_run(
     method: str, bonus: dict[str, Any], feature_bytes: int
 ) -> None:
-    config = short_run(method, replay={"capacity": 3_000}, bonus=bonus)
+    config = make_short_config(method, replay={"capacity": 3_000}, bonus=bonus)
     planned, trainer = estimate_run(config), OffPolicyTrainer(config)
     assert planned.data_bytes == trainer.replay.nbytes
     features = trainer.replay.features
@@ -40,7 +40,7 @@ def test_the_planned_replay_and_parameters_are_those_of_the_run(
 
 
 def test_hours_follow_from_steps_updates_and_evaluations() -> None:
-    config = short_run(schedule={"frames": 1_000, "seed_frames": 100, "update_every_steps": 3})
+    config = make_short_config(schedule={"frames": 1_000, "seed_frames": 100, "update_every_steps": 3})
     planned = estimate_run(config)
     assert planned.updates == 300
     least = 1_000 * planned.step_s + 300 * planned.update_s
@@ -49,7 +49,7 @@ def test_hours_follow_from_steps_updates_and_evaluations() -> None:
 
 def test_planning_leaves_no_folder_for_the_replay(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("replay") / "inside"
-    estimate_run(short_run(replay={"directory": str(folder)}))
+    estimate_run(make_short_config(replay={"directory": str(folder)}))
     assert not folder.exists()
 
 
@@ -59,13 +59,13 @@ def test_the_memory_of_a_long_rollout_is_planned_though_a_short_one_is_tried(mon
         "estimate_update_bytes",
         lambda agent, config, shapes: estimate_rollout_state_bytes(agent, config, shapes),
     )
-    config = short_rollouts(rollout={"envs": 4, "steps": 20_000})
+    config = make_short_rollout_config(rollout={"envs": 4, "steps": 20_000})
     trained = OnPolicyTrainer(config)
     assert estimate_run(config).update_bytes == estimate_rollout_state_bytes(trained.agent, config, trained.shapes)
 
 
 def test_a_rollout_that_does_not_fit_will_be_refused() -> None:
-    planned = estimate_run(short_rollouts(rollout={"envs": 4, "steps": 8}))
+    planned = estimate_run(make_short_rollout_config(rollout={"envs": 4, "steps": 8}))
     assert find_obstacle(planned) is None
     too_large = replace(planned, data_bytes=10**15)
     obstacle = find_obstacle(too_large)
@@ -74,17 +74,17 @@ def test_a_rollout_that_does_not_fit_will_be_refused() -> None:
 
 
 def test_a_trial_of_many_environments_has_room_for_the_neighbours() -> None:
-    assert estimate_run(short_rollouts(rollout={"envs": 30, "steps": 10}, bonus={"k": 7})).step_s > 0
+    assert estimate_run(make_short_rollout_config(rollout={"envs": 30, "steps": 10}, bonus={"k": 7})).step_s > 0
 
 
 def test_without_evaluations_planning_makes_no_environment_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factory, "make_env", lambda *_, **__: pytest.fail("there is one robot"))
-    assert estimate_run(short_rollouts(evaluation={"episodes": 0})).evaluation_s == 0
+    assert estimate_run(make_short_rollout_config(evaluation={"episodes": 0})).evaluation_s == 0
 
 
 def time_search(monkeypatch: pytest.MonkeyPatch, *, steps: int, free_bytes: int, **changes: Any) -> tuple[float, int]:
     """Time a search that takes 1 µs per row it reads; return the time and the rows of the replay buffer."""
-    config = short_run("drqv2+re3", **changes)
+    config = make_short_config("drqv2+re3", **changes)
     lengths: list[int] = []
 
     def search(replay: ReplayBuffer, indices: Any, *_: object, horizon: int, **__: object) -> None:
@@ -124,7 +124,7 @@ def test_a_search_is_timed_in_a_replay_buffer_as_full_as_the_run_leaves_it(
 
 @pytest.mark.parametrize(("capacity", "seed_frames"), [(5_000, 10), (400, 10), (400, 600)])
 def test_the_duration_counts_the_search_of_every_update(capacity: int, seed_frames: int) -> None:
-    config = short_run(
+    config = make_short_config(
         "drqv2+re3",
         schedule={"frames": 1_000, "seed_frames": seed_frames, "update_every_steps": 1},
         replay={"capacity": capacity},
@@ -138,6 +138,6 @@ def test_the_duration_counts_the_search_of_every_update(capacity: int, seed_fram
 
 def test_the_estimate_shows_the_search_of_a_bonus_that_stores_features(tmp_path: Path) -> None:
     for method, is_shown in (("drqv2+re3", True), ("drqv2+mem", False)):
-        planned = estimate_run(short_run(method))
+        planned = estimate_run(make_short_config(method))
         assert (planned.search_s > 0) == is_shown
         assert any(line.startswith("search time") for line in format_estimate(planned, RunDir(tmp_path))) == is_shown

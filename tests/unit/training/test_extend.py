@@ -12,8 +12,8 @@ from manyview.training import RunConfig, RunDir, run
 from manyview.training.checkpoint import load_newest_checkpoint
 from manyview.training.resume import RunFinishedError, extend_run
 from manyview.training.runner import Runner
-from tests.support.runners import abandon, advance_to
-from tests.support.runs import short_rollouts, short_run
+from tests.support.runners import abandon_runner, advance_to
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 
 def with_length(config: RunConfig, frames: int) -> RunConfig:
@@ -24,7 +24,11 @@ def load_agent(run_dir: RunDir) -> Any:
     return load_newest_checkpoint(run_dir.checkpoints_dir)[1].state["agent"]
 
 
-@pytest.mark.parametrize("config", [short_run(), short_run("sac+re3"), short_rollouts()], ids=lambda run: run.method)
+@pytest.mark.parametrize(
+    "config",
+    [make_short_config(), make_short_config("sac+re3"), make_short_rollout_config()],
+    ids=lambda run: run.method,
+)
 def test_an_extended_run_is_the_one_that_had_this_length_from_the_start(tmp_path: Path, config: RunConfig) -> None:
     whole, folder, frames = RunDir(tmp_path / "whole"), RunDir(tmp_path / "run"), config.schedule.frames
     run(with_length(config, 2 * frames), whole)
@@ -38,13 +42,13 @@ def test_an_extended_run_is_the_one_that_had_this_length_from_the_start(tmp_path
 
 
 def test_a_run_that_is_killed_while_it_is_extended_goes_on(tmp_path: Path) -> None:
-    config, whole, folder = short_run(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
+    config, whole, folder = make_short_config(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(with_length(config, 120), whole)
     run(config, folder)
     extend_run(folder, 120)
     session = Runner(folder.read_config(), folder)
     advance_to(session, 75)
-    abandon(session)
+    abandon_runner(session)
     assert run(folder.read_config(), folder)
     assert compare_runs(whole, folder) == []
 
@@ -52,7 +56,7 @@ def test_a_run_that_is_killed_while_it_is_extended_goes_on(tmp_path: Path) -> No
 def test_a_kill_between_manifest_and_config_leaves_a_run_that_finishes_at_its_old_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, folder = short_run(), RunDir(tmp_path / "run")
+    config, folder = make_short_config(), RunDir(tmp_path / "run")
     run(config, folder)
 
     def die(*_: object) -> None:
@@ -68,25 +72,25 @@ def test_a_kill_between_manifest_and_config_leaves_a_run_that_finishes_at_its_ol
 
 
 def test_a_stopped_run_can_be_extended(tmp_path: Path) -> None:
-    config, whole, folder = short_run(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
+    config, whole, folder = make_short_config(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(with_length(config, 90), whole)
     session = Runner(config, folder)
     advance_to(session, 45)
-    abandon(session)
+    abandon_runner(session)
     assert run(extend_run(folder, 90), folder)
     assert compare_runs(whole, folder) == []
 
 
 def test_a_run_is_not_shortened(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
-    run(short_run(), folder)
+    run(make_short_config(), folder)
     with pytest.raises(ValueError, match="has a length of 60 frames: expected a new total above that, got 60"):
         extend_run(folder, 60)
     assert folder.is_finished
 
 
 def test_a_run_without_its_replay_buffer_is_not_extended(tmp_path: Path) -> None:
-    config, folder = short_run(logging={"keep_replay": False}), RunDir(tmp_path / "run")
+    config, folder = make_short_config(logging={"keep_replay": False}), RunDir(tmp_path / "run")
     run(config, folder)
     with pytest.raises(ValueError, match=r"removed its replay buffer: .* `manyview train \S+ --from"):
         extend_run(folder, 120)
@@ -96,7 +100,7 @@ def test_a_run_without_its_replay_buffer_is_not_extended(tmp_path: Path) -> None
 
 def test_a_run_that_another_process_trains_is_not_extended(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
-    run(short_run(), folder)
+    run(make_short_config(), folder)
     with folder.lock(), pytest.raises(FileExistsError, match="another process is training"):
         extend_run(folder, 120)
     assert folder.is_finished
@@ -104,11 +108,11 @@ def test_a_run_that_another_process_trains_is_not_extended(tmp_path: Path) -> No
 
 def test_another_length_is_named_as_what_it_is(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
-    run(short_run(), folder)
+    run(make_short_config(), folder)
     with pytest.raises(ValueError, match=r"schedule.frames was 60, now 90. Train on with `manyview extend`"):
-        run(with_length(short_run(), 90), folder)
+        run(with_length(make_short_config(), 90), folder)
     with pytest.raises(ValueError, match=r"schedule.frames was 60, now 30. Resume with the same settings"):
-        run(with_length(short_run(), 30), folder)
+        run(with_length(make_short_config(), 30), folder)
 
 
 def test_a_run_can_start_from_the_weights_of_another(tmp_path: Path) -> None:
@@ -116,10 +120,13 @@ def test_a_run_can_start_from_the_weights_of_another(tmp_path: Path) -> None:
     run(short_run(), first)
     config = short_run(seed=2, schedule={"initial_run": str(first.path)})
     session = Runner(config, second)
-    assert find_differences(session.trainer.agent.get_state(), load_agent(first)) == []
+    for state in (session.trainer.agent.get_state(), session.trainer.get_state()["agent"]):  # also what is saved
+        assert find_differences({**state, "generators": {}}, {**load_agent(first), "generators": {}}) == []
+        for name, generator in state["generators"].items():  # two seeds explore differently
+            assert not torch.equal(generator, load_agent(first)["generators"][name])
     assert session.trainer.counters.frames == 0
     advance_to(session, 45)
-    abandon(session)
+    abandon_runner(session)
     first.path.rename(tmp_path / "moved")
     assert run(config, second), "its own checkpoints are enough from then on"
 
@@ -133,13 +140,13 @@ def test_a_run_can_start_from_the_weights_of_another(tmp_path: Path) -> None:
 )
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     first, second = RunDir(tmp_path / "first"), RunDir(tmp_path / "second")
-    run(short_run(), first)
+    run(make_short_config(), first)
     with pytest.raises(ValueError, match=says):
-        Runner(short_run(schedule={"initial_run": str(first.path)}, **changes), second)
+        Runner(make_short_config(schedule={"initial_run": str(first.path)}, **changes), second)
     assert not second.has_run
 
 
 def test_weights_of_a_directory_without_a_run_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"schedule.initial_run: .*nowhere holds no run: expected config.json in it"):
-        Runner(short_run(schedule={"initial_run": str(tmp_path / "nowhere")}), RunDir(tmp_path / "second"))
+        Runner(make_short_config(schedule={"initial_run": str(tmp_path / "nowhere")}), RunDir(tmp_path / "second"))
     assert not (tmp_path / "second" / "config.json").exists()

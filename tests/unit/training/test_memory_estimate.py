@@ -9,7 +9,7 @@ from manyview.training.memory_estimate import reset_peak_memory
 from quality.plugin import Figure
 
 REPLAY = """
-from tests.support.runs import short_run as short
+from tests.support.runs import make_short_config as make_config
 
 changes = {
     "env": {"frame_stack": 3},
@@ -21,7 +21,7 @@ changes = {
 method, advances = "drqv2+mem", 1_602
 """
 ROLLOUTS = """
-from tests.support.runs import short_rollouts as short
+from tests.support.runs import make_short_rollout_config as make_config
 
 changes = {
     "rollout": {"envs": 16, "steps": 120},
@@ -38,7 +38,7 @@ changes["bonus"] = {{"trunk": "nature", "latent_dim": 1024, "hidden": 16}}
 CONFIG = """
 from manyview.config.overrides import apply_overrides
 
-config = apply_overrides(short(method, task="tests.support.large_envs:cameras"), changes)
+config = apply_overrides(make_config(method, task="tests.support.large_envs:make_large_image_env"), changes)
 """
 PREDICT = """
 from manyview.training.runner import make_trainer

@@ -21,8 +21,8 @@ from manyview.training.preprocessing import to_batched_tensors
 from manyview.training.runner import DivergedError, Runner
 from manyview.training.signals import StopRequest
 from manyview.utils.seeding import derive_seed
-from tests.support.runners import abandon, advance_to, opened, warnings_of
-from tests.support.runs import Watched, short_rollouts, short_run
+from tests.support.runners import abandon_runner, advance_to, open_runner, read_warnings
+from tests.support.runs import SeedRecorder, make_short_config, make_short_rollout_config
 
 STEPS_OF_A_ROLLOUT, FRAMES_OF_A_ROLLOUT = 5, 20
 
@@ -38,7 +38,7 @@ def kinds(folder: RunDir, kind: str) -> list[dict[str, Any]]:
 
 def test_a_rollout_holds_what_the_environments_did() -> None:
     """The same actions in environments with the same seeds give the same pictures, rewards and ends."""
-    config = short_rollouts(rollout={"steps": 25})
+    config = make_short_rollout_config(rollout={"steps": 25})
     trainer = OnPolicyTrainer(config)
     first = trainer.rollout.frames[0].clone()
     to_a_full_rollout(trainer)
@@ -62,7 +62,7 @@ def test_a_rollout_holds_what_the_environments_did() -> None:
 
 def test_where_the_clock_ran_out_the_last_state_is_valued_as_the_agent_would_have_seen_it() -> None:
     """Of the second rollout: a twin of the environments says what was seen last, and it is derived by this rollout."""
-    config = short_rollouts(rollout={"steps": 10}, env={"augmented_view": "crop"}, agent={"epochs": 1})
+    config = make_short_rollout_config(rollout={"steps": 10}, env={"augmented_view": "crop"}, agent={"epochs": 1})
     trainer = OnPolicyTrainer(config)
     twin = make_vector(config.task, 4)
     twin.reset(seed=derive_seed(config.seed, "episodes", 0))
@@ -90,12 +90,12 @@ def test_where_the_clock_ran_out_the_last_state_is_valued_as_the_agent_would_hav
 def test_beta_falls_by_the_unit_it_is_counted_in(tmp_path: Path, unit: str, elapsed: list[int]) -> None:
     folder = RunDir(tmp_path / "run")
     bonus = {"beta0": 0.5, "beta_decay": 0.1, "unit": unit}
-    assert run(short_rollouts(bonus=bonus, schedule={"frames": 60}), folder)
+    assert run(make_short_rollout_config(bonus=bonus, schedule={"frames": 60}), folder)
     assert [record["beta"] for record in kinds(folder, "train")] == pytest.approx([0.5 * 0.9**n for n in elapsed])
 
 
 def test_every_row_is_learned_from_once_an_epoch() -> None:
-    trainer = OnPolicyTrainer(short_rollouts())
+    trainer = OnPolicyTrainer(make_short_rollout_config())
     to_a_full_rollout(trainer)
     for epoch in range(2):
         rows = torch.cat(trainer._minibatches[3 * epoch : 3 * epoch + 3])
@@ -111,7 +111,7 @@ def test_every_row_is_learned_from_once_an_epoch() -> None:
 @pytest.mark.parametrize("method", ["ppo+mem", "ppo+re3", "ppo+ride", "ppo+none", "ppo+curl"])
 def test_every_method_runs_to_its_end(tmp_path: Path, method: str) -> None:
     folder = RunDir(tmp_path / "run")
-    assert run(short_rollouts(method), folder)
+    assert run(make_short_rollout_config(method), folder)
     (end,) = kinds(folder, "end")
     assert (end["frames"], end["updates"], end["state"]) == (120, 36, "finished")
     train = kinds(folder, "train")
@@ -121,19 +121,19 @@ def test_every_method_runs_to_its_end(tmp_path: Path, method: str) -> None:
 
 def test_numbers_as_actions_work_too(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
-    assert run(short_rollouts(task="toy/hidden_goal_continuous"), folder)
+    assert run(make_short_rollout_config(task="toy/hidden_goal_continuous"), folder)
 
 
 @pytest.mark.quality("D1")
 @pytest.mark.parametrize("method", ["ppo+mem", "ppo+ride"])
 @pytest.mark.parametrize("at", [24, 70, 100])
 def test_a_run_that_dies_anywhere_ends_as_if_it_had_not(tmp_path: Path, method: str, at: int) -> None:
-    config, whole, folder = short_rollouts(method), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
+    config, whole, folder = make_short_rollout_config(method), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
     session = Runner(config, folder)
     advance_to(session, at)
     session.advance()
-    abandon(session)
+    abandon_runner(session)
     assert run(config, folder)
     assert compare_runs(whole, folder) == []
 
@@ -141,9 +141,9 @@ def test_a_run_that_dies_anywhere_ends_as_if_it_had_not(tmp_path: Path, method: 
 @pytest.mark.quality("D6")
 @pytest.mark.parametrize("extra", [1, 3, 6, 8])
 def test_a_stop_in_the_middle_of_a_rollout_or_its_updates_keeps_the_edge_before(tmp_path: Path, extra: int) -> None:
-    config, whole, folder = short_rollouts(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
+    config, whole, folder = make_short_rollout_config(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
-    with opened(config, folder, at=40) as session:
+    with open_runner(config, folder, frames=40) as session:
         trainer: Any = session.trainer
         while not trainer.can_checkpoint:
             session.advance()
@@ -165,11 +165,11 @@ def test_a_stop_in_the_middle_of_a_rollout_or_its_updates_keeps_the_edge_before(
 
 @pytest.mark.quality("D3")
 def test_a_damaged_checkpoint_is_found_out_and_the_one_before_it_used(tmp_path: Path) -> None:
-    config, whole, folder = short_rollouts(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
+    config, whole, folder = make_short_rollout_config(), RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
     run(config, whole)
     session = Runner(config, folder)
     advance_to(session, 90)
-    abandon(session)
+    abandon_runner(session)
     damaged = checkpoint.list_checkpoints(folder.checkpoints_dir)[0] / "state.safetensors"
     content = damaged.read_bytes()
     for place in np.linspace(0, len(content) - 1, 200).astype(int):
@@ -178,7 +178,7 @@ def test_a_damaged_checkpoint_is_found_out_and_the_one_before_it_used(tmp_path: 
             checkpoint.load_checkpoint(damaged.parent)
     damaged.write_bytes(content[:-1])
     assert run(config, folder)
-    assert any("is not used" in text for text in warnings_of(folder))
+    assert any("is not used" in text for text in read_warnings(folder))
     tensors = [
         checkpoint.load_newest_checkpoint(run.checkpoints_dir)[1].state["agent"]["tensors"] for run in (whole, folder)
     ]
@@ -206,7 +206,9 @@ def poisoned() -> gym.Env[Any, Any]:
 
 @pytest.mark.quality("S1")
 def test_a_reward_that_is_no_number_is_refused_in_the_same_step_and_enters_nothing() -> None:
-    trainer = OnPolicyTrainer(short_rollouts(task="tests.unit.training.test_on_policy:poisoned", rollout={"steps": 12}))
+    trainer = OnPolicyTrainer(
+        make_short_rollout_config(task="tests.unit.training.test_on_policy:poisoned", rollout={"steps": 12})
+    )
     for _ in range(7):
         trainer.advance()
     before = trainer.rollout.reward_ext.clone()
@@ -242,8 +244,8 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
     poisoning(monkeypatch, range(first, first + 3))
     monkeypatch.setattr("manyview.training.checkpoint_manager.MAX_CHECKPOINTS", 9)
     folder = RunDir(tmp_path / "run")
-    assert run(short_rollouts(logging={"checkpoint_every_frames": 20}), folder)
-    texts = warnings_of(folder)
+    assert run(make_short_rollout_config(logging={"checkpoint_every_frames": 20}), folder)
+    texts = read_warnings(folder)
     assert len(texts) == 3
     assert texts[-1].endswith("back to the agent of 000000040")
     # The rest of that rollout was acted by an agent that is no more.
@@ -262,7 +264,7 @@ def test_bad_updates_are_left_out_and_three_bring_back_the_last_good_agent(
 def test_updates_that_stay_bad_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     poisoning(monkeypatch, range(14, 1000))
     with pytest.raises(DivergedError):
-        run(short_rollouts(), RunDir(tmp_path / "run"))
+        run(make_short_rollout_config(), RunDir(tmp_path / "run"))
 
 
 class Forgetful(gym.Wrapper[Any, Any, Any, Any]):
@@ -281,10 +283,13 @@ def forgetful() -> gym.Env[Any, Any]:
 
 
 def test_what_cannot_be_restored_goes_on_at_an_edge_with_fresh_episodes(tmp_path: Path) -> None:
-    config, folder = short_rollouts(task="tests.unit.training.test_on_policy:forgetful"), RunDir(tmp_path / "run")
+    config, folder = (
+        make_short_rollout_config(task="tests.unit.training.test_on_policy:forgetful"),
+        RunDir(tmp_path / "run"),
+    )
     session = Runner(config, folder)
     advance_to(session, 70)
-    abandon(session)
+    abandon_runner(session)
     manifest = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)[1].manifest
     assert manifest["resume_mode"] == "fresh episode"
     assert run(config, folder)
@@ -294,7 +299,7 @@ def test_what_cannot_be_restored_goes_on_at_an_edge_with_fresh_episodes(tmp_path
 
 
 def test_fresh_episodes_are_those_of_their_rollout_and_have_been_paid_nothing() -> None:
-    config = short_rollouts(task="tests.unit.training.test_on_policy:forgetful")
+    config = make_short_rollout_config(task="tests.unit.training.test_on_policy:forgetful")
     first, again = OnPolicyTrainer(config), OnPolicyTrainer(config)
     for _ in range(3):
         to_a_full_rollout(first)
@@ -317,7 +322,7 @@ def test_continuous_agents_say_who_takes_numbered_actions() -> None:
     from manyview.training.off_policy import OffPolicyTrainer
 
     with pytest.raises(ValueError, match="Use ppo for discrete actions"):
-        OffPolicyTrainer(short_run("drqv2+mem", task="toy/hidden_goal"))
+        OffPolicyTrainer(make_short_config("drqv2+mem", task="toy/hidden_goal"))
 
 
 @pytest.mark.parametrize(
@@ -325,7 +330,7 @@ def test_continuous_agents_say_who_takes_numbered_actions() -> None:
     [("ppo+ride", True), ("ppo+icm", True), ("ppo+pixel+mem", True), ("ppo+mem", False), ("ppo+rnd", False)],
 )
 def test_minibatches_hold_next_views_only_for_a_bonus_that_uses_them(method: str, has_next: bool) -> None:
-    trainer = OnPolicyTrainer(short_rollouts(method))
+    trainer = OnPolicyTrainer(make_short_rollout_config(method))
     while trainer.get_last_batch() is None:
         trainer.advance()
     batch = trainer._last_batch
@@ -337,7 +342,7 @@ def test_minibatches_hold_next_views_only_for_a_bonus_that_uses_them(method: str
 @pytest.mark.parametrize(("representation", "count"), [("mem", 1), ("pixel", 0), ("curl", 0)])
 def test_a_second_view_of_a_game_does_not_depend_on_the_bonus(representation: str, count: int) -> None:
     for bonus in filter(lambda name: "rollout" in BONUSES[name].data, BONUSES.list_names()):
-        config = short_rollouts(f"ppo+{representation}+{bonus}", task="procgen/bigfish")
+        config = make_short_rollout_config(f"ppo+{representation}+{bonus}", task="procgen/bigfish")
         views = factory.build_derived_views(config, [View("screen", 64, 64)])
         assert len(views.augmentations) == count, bonus
 
@@ -345,28 +350,28 @@ def test_a_second_view_of_a_game_does_not_depend_on_the_bonus(representation: st
 def test_a_view_that_cannot_be_made_is_refused_before_anything_runs() -> None:
     with pytest.raises(ValueError, match="grayscale needs RGB images of a single frame: expected 3 channels, got 9"):
         OnPolicyTrainer(
-            short_rollouts(
+            make_short_rollout_config(
                 "ppo+none",
-                task="tests.support.large_envs:cameras",
+                task="tests.support.large_envs:make_large_image_env",
                 env={"augmented_view": "grayscale", "frame_stack": 3},
             )
         )
 
 
 def test_mem_on_a_game_without_a_second_view_of_the_paper_asks_for_one() -> None:
-    config = short_rollouts("ppo+mem", task="procgen/maze")
+    config = make_short_rollout_config("ppo+mem", task="procgen/maze")
     with pytest.raises(ValueError, match="no second view for procgen/maze: MEM needs several views"):
         factory.build_derived_views(config, ())
     assert not factory.build_derived_views(
         apply_overrides(config, {"env": {"augmented_view": "none"}}), ()
     ).augmentations
-    assert not factory.build_derived_views(short_rollouts("ppo+none", task="procgen/maze"), ()).augmentations
+    assert not factory.build_derived_views(make_short_rollout_config("ppo+none", task="procgen/maze"), ()).augmentations
 
 
 def test_a_window_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:
     with pytest.raises(ValueError, match=r"agent\.window must be more than bonus\.k, got 3 and 3"):
-        short_rollouts("ppo+mem", agent={"neighbors": "pooled", "window": 3})
-    short_rollouts("ppo+none", agent={"neighbors": "pooled", "window": 3})
+        make_short_rollout_config("ppo+mem", agent={"neighbors": "pooled", "window": 3})
+    make_short_rollout_config("ppo+none", agent={"neighbors": "pooled", "window": 3})
 
 
 def test_more_environments_than_a_checkpoint_can_hold_are_refused_before_anything_runs(
@@ -374,17 +379,17 @@ def test_more_environments_than_a_checkpoint_can_hold_are_refused_before_anythin
 ) -> None:
     monkeypatch.setattr(checkpoint, "MAX_JSON_VALUES", 100)
     with pytest.raises(OSError, match=r"values of state\.json, .* Lower rollout\.envs"):
-        OnPolicyTrainer(short_rollouts(rollout={"envs": 100}))
+        OnPolicyTrainer(make_short_rollout_config(rollout={"envs": 100}))
 
 
 def test_a_rollout_without_room_for_the_neighbours_is_refused_before_anything_runs() -> None:
     with pytest.raises(ValueError, match=r"rollout\.steps must be more than bonus\.k, got 3 and 3: .*pooled searches"):
-        short_rollouts("ppo+mem", rollout={"steps": 3})
-    short_rollouts("ppo+mem", rollout={"steps": 4})
-    short_rollouts("ppo+none", rollout={"steps": 3})
-    short_rollouts("ppo+mem", rollout={"steps": 3}, agent={"neighbors": "pooled"})
+        make_short_rollout_config("ppo+mem", rollout={"steps": 3})
+    make_short_rollout_config("ppo+mem", rollout={"steps": 4})
+    make_short_rollout_config("ppo+none", rollout={"steps": 3})
+    make_short_rollout_config("ppo+mem", rollout={"steps": 3}, agent={"neighbors": "pooled"})
     with pytest.raises(ValueError, match=r"rollout\.envs times .* must be more than bonus\.k, got 3, 1 and 3"):
-        short_rollouts("ppo+re3", rollout={"envs": 3, "steps": 1}, agent={"neighbors": "pooled"})
+        make_short_rollout_config("ppo+re3", rollout={"envs": 3, "steps": 1}, agent={"neighbors": "pooled"})
 
 
 def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
@@ -397,7 +402,7 @@ def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
         return evaluate_policy(*given, seed=seed, **further)
 
     monkeypatch.setattr(evaluation_module, "evaluate_policy", remembered)
-    session = Runner(short_rollouts("ppo+none"), RunDir(tmp_path / "run"))
+    session = Runner(make_short_rollout_config("ppo+none"), RunDir(tmp_path / "run"))
     for kinds in (["all"], ["train", "test"]):
         session.evaluator.envs = dict.fromkeys(kinds, next(iter(session.evaluator.envs.values())))
         for frames in (20, 40):
@@ -409,17 +414,17 @@ def test_every_evaluation_on_levels_sees_others_and_elsewhere_the_same_starts(
 
 
 def test_episodes_in_sequence_begin_by_one_seed(tmp_path: Path) -> None:
-    session = Runner(short_rollouts("ppo+none"), RunDir(tmp_path / "run"))
-    trainer, env = session.trainer, Watched(next(iter(session.evaluator.envs.values())))
+    session = Runner(make_short_rollout_config("ppo+none"), RunDir(tmp_path / "run"))
+    trainer, env = session.trainer, SeedRecorder(next(iter(session.evaluator.envs.values())))
     for in_sequence in (False, True):
         evaluate_policy(trainer.agent, env, trainer.shapes, episodes=3, seed=7, step=0, sequential=in_sequence)
     session.close()
     seeds = [derive_seed(7, "evaluation", number) for number in range(3)]
-    assert env.begun == [*seeds, seeds[0], None, None]
+    assert env.reset_seeds == [*seeds, seeds[0], None, None]
 
 
 def test_a_film_for_each_hundredth_of_a_run_and_of_its_end(tmp_path: Path) -> None:
-    session = Runner(short_rollouts("ppo+none", evaluation={"video": True}), RunDir(tmp_path / "run"))
+    session = Runner(make_short_rollout_config("ppo+none", evaluation={"video": True}), RunDir(tmp_path / "run"))
     session.config = apply_overrides(session.config, {"schedule": {"frames": 10_000}})
     session.trainer.config = session.config
     session.run_dir.videos_dir.mkdir(exist_ok=True)

@@ -7,16 +7,16 @@ import pytest
 
 from benchmarks.run_comparison import compare_trees
 from manyview.training.resume import _list_commit_changes
-from tests.support.checkpoints import twins
-from tests.support.runs import short_run
+from tests.support.checkpoints import train_and_resume
+from tests.support.runs import make_short_config
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem", "drqv2+curl+re3"])
 def test_a_trainer_goes_on_from_its_checkpoint_to_the_bit(tmp_path: Path, method: str, prefetch: bool) -> None:
     """In mid-episode, with a replay that has wrapped."""
-    config = short_run(method, replay={"capacity": 40, "prefetch": prefetch})
-    trainer, twin = twins(config, tmp_path, after=57)
+    config = make_short_config(method, replay={"capacity": 40, "prefetch": prefetch})
+    trainer, twin = train_and_resume(config, tmp_path, steps=57)
     for _ in range(30):
         trainer.advance()
         twin.advance()

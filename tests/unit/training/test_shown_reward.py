@@ -11,7 +11,7 @@ from manyview.methods import get_rewarded_views
 from manyview.training import OffPolicyTrainer
 from manyview.training.evaluation import evaluate_policy
 from manyview.training.factory import make_env
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 K, STEPS = 3, 45
 NO_SHIFT = {"augmentation": "none", "augmentation_pixels": 0}  # the paid frames are then those that are shown
@@ -27,7 +27,7 @@ TARGET: dict[str, Any] = {
 
 def make_trainer(method: str, *, agent: dict[str, Any] | None = None, **bonus: Any) -> OffPolicyTrainer:
     """A trainer after a few updates."""
-    trainer = OffPolicyTrainer(short_run(method, replay=NO_SHIFT, agent=agent or {}, bonus=bonus))
+    trainer = OffPolicyTrainer(make_short_config(method, replay=NO_SHIFT, agent=agent or {}, bonus=bonus))
     while trainer.counters.steps < STEPS:
         trainer.advance()
     return trainer

@@ -14,8 +14,8 @@ from manyview.training.evaluation import evaluate_policy
 from manyview.training.preprocessing import prepare_observation, to_vectors
 from manyview.training.runner import make_trainer
 from manyview.utils.seeding import derive_seed
-from tests.support.checkpoints import twins
-from tests.support.runs import short_rollouts, short_run
+from tests.support.checkpoints import train_and_resume
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 STATE: dict[str, Any] = {"state": ["clock", "goal"], "state_stack": 2}
 TASK = "toy/told_goal_continuous"
@@ -24,7 +24,9 @@ TASK = "toy/told_goal_continuous"
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem", "drqv2+curl+re3"])
 def test_a_trainer_with_vectors_goes_on_from_its_checkpoint_to_the_bit(tmp_path: Path, method: str) -> None:
     """In mid-episode, with a replay that has wrapped."""
-    trainer, twin = twins(short_run(method, task=TASK, env=STATE, replay={"capacity": 40}), tmp_path, after=57)
+    trainer, twin = train_and_resume(
+        make_short_config(method, task=TASK, env=STATE, replay={"capacity": 40}), tmp_path, steps=57
+    )
     for _ in range(30):
         trainer.advance()
         twin.advance()
@@ -37,7 +39,7 @@ def test_a_trainer_with_vectors_goes_on_from_its_checkpoint_to_the_bit(tmp_path:
 
 
 def test_rollouts_with_vectors_go_on_from_their_state_to_the_bit() -> None:
-    config = short_rollouts("ppo+mem", task="toy/told_goal", env=STATE)
+    config = make_short_rollout_config("ppo+mem", task="toy/told_goal", env=STATE)
     trainer, twin = make_trainer(config), make_trainer(config)
     while trainer.counters.rollouts < 2:
         trainer.advance()
@@ -52,7 +54,7 @@ def test_rollouts_with_vectors_go_on_from_their_state_to_the_bit() -> None:
 
 def test_the_policy_sees_the_same_vectors_in_training_and_evaluation() -> None:
     """The replay buffer's stack of an episode is the evaluation environment's, by the order of `env.state`."""
-    config = short_run("drqv2+none", task=TASK, env=STATE)
+    config = make_short_config("drqv2+none", task=TASK, env=STATE)
     trainer, env = make_trainer(config), factory.make_env(config)
     shapes = trainer.shapes
     assert [vector.name for vector in shapes.state_vectors] == ["clock", "goal"]
@@ -73,7 +75,7 @@ def test_the_policy_sees_the_same_vectors_in_training_and_evaluation() -> None:
 
 
 def test_evaluations_freeze_the_statistics() -> None:
-    config = short_run("drqv2+none", task=TASK, env=STATE)
+    config = make_short_config("drqv2+none", task=TASK, env=STATE)
     trainer, env = make_trainer(config), factory.make_env(config)
     for _ in range(40):
         trainer.advance()
@@ -85,7 +87,7 @@ def test_evaluations_freeze_the_statistics() -> None:
 
 
 def test_tasks_have_no_vectors_by_default_and_list_them_for_unknown_names() -> None:
-    assert make_trainer(short_run("drqv2+none", task=TASK)).shapes.state_vectors == ()
+    assert make_trainer(make_short_config("drqv2+none", task=TASK)).shapes.state_vectors == ()
     with pytest.raises(
         ValueError, match=r"unknown state of toy/told_goal: expected each once of goal, clock, got joints"
     ):
@@ -100,11 +102,11 @@ def test_tasks_have_no_vectors_by_default_and_list_them_for_unknown_names() -> N
 
 def test_a_stack_of_no_vectors_is_refused() -> None:
     with pytest.raises(ValueError, match=r"env\.state_stack: expected 1 without state vectors, got 2"):
-        make_trainer(short_run("drqv2+none", task=TASK, env={"state_stack": 2}))
+        make_trainer(make_short_config("drqv2+none", task=TASK, env={"state_stack": 2}))
 
 
 def test_vectors_of_several_environments_are_rows() -> None:
-    config = short_rollouts("ppo+none", task="toy/told_goal", env={"state": ["goal", "clock"]})
+    config = make_short_rollout_config("ppo+none", task="toy/told_goal", env={"state": ["goal", "clock"]})
     trainer = make_trainer(config)
     observation, _ = trainer.env.reset(seed=0)
     vectors = to_vectors(observation, trainer.shapes, torch.device("cpu"))

@@ -17,7 +17,7 @@ from manyview.config.overrides import to_plain
 from manyview.report.metrics_file import read_records
 from manyview.training import RunDir, run
 from manyview.training.trackers import RunLabels, ServiceLogger, TrackioLogger, build_service_loggers
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 LABELS = {"project": "robots", "entity": "lab", "group": "pick", "tags": ["night", "two cameras"]}
 
@@ -77,7 +77,7 @@ def test_weights_and_biases_gets_labels_numbers_by_frames_and_videos(
         monkeypatch.delenv(name)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    config = short_run(logging={"wandb": True, **LABELS}, evaluation={"video": True})
+    config = make_short_config(logging={"wandb": True, **LABELS}, evaluation={"video": True})
     assert run(config, folder)
     said, history, metrics = read_wandb(folder)
     assert (said.project, said.entity, said.run_group) == ("robots", "lab", "pick")
@@ -96,7 +96,7 @@ def test_trackio_gets_labels_numbers_by_frames_and_videos(folder: RunDir, monkey
     pytest.importorskip("trackio")
     from trackio.sqlite_storage import SQLiteStorage
 
-    config = short_run(logging={"trackio": True, **LABELS}, evaluation={"video": True})
+    config = make_short_config(logging={"trackio": True, **LABELS}, evaluation={"video": True})
     assert run(config, folder)
     (name,) = SQLiteStorage.get_runs("robots")
     assert name.endswith(f"-run-{folder.read_manifest()['id']}")
@@ -116,7 +116,7 @@ def test_tensorboard_has_every_number_at_its_frames(folder: RunDir) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    assert run(short_run(logging={"tensorboard": True}), folder)
+    assert run(make_short_config(logging={"tensorboard": True}), folder)
     events = EventAccumulator(str(folder.tensorboard_dir), size_guidance={"scalars": 0})
     events.Reload()
     tags = set(events.Tags()["scalars"])
@@ -191,16 +191,16 @@ def test_a_slow_tracker_is_silent_and_the_run_is_not(folder: RunDir, monkeypatch
 
 
 def test_services_are_chosen_by_the_settings(folder: RunDir) -> None:
-    config = short_run(logging={"tensorboard": False})
+    config = make_short_config(logging={"tensorboard": False})
     assert build_service_loggers(config, folder, run_id="a", since_frames=None) == []
-    assert to_plain(short_run(logging=LABELS))["logging"]["group"] == "pick"
+    assert to_plain(make_short_config(logging=LABELS))["logging"]["group"] == "pick"
     with pytest.raises(ValueError, match=r"logging\.project: expected a name"):
-        short_run(logging={"project": ""})
+        make_short_config(logging={"project": ""})
 
 
 def test_without_trackio_the_error_names_the_extra(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trackio", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "manyview\[trackio\]"'):
         build_service_loggers(
-            short_run(logging={"trackio": True, "tensorboard": False}), folder, run_id="a", since_frames=None
+            make_short_config(logging={"trackio": True, "tensorboard": False}), folder, run_id="a", since_frames=None
         )

@@ -11,7 +11,7 @@ from manyview.envs import ViewWarning
 from manyview.training import factory
 from manyview.training.off_policy import OffPolicyTrainer
 from manyview.training.trainer import warn_of_large_views
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 METHODS = ["drqv2+mem", "drqv2+none", "drqv2+re3", "drqv2+curl", "drqv2+curl+re3", "sac+mem", "sac+none", "sac+re3"]
 
@@ -24,7 +24,7 @@ def played(trainer: OffPolicyTrainer, steps: int) -> OffPolicyTrainer:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_composition_trains_every_parameter_it_should(method: str) -> None:
-    trainer = OffPolicyTrainer(short_run(method))
+    trainer = OffPolicyTrainer(make_short_config(method))
     before = {name: tensor.clone() for name, tensor in trainer.agent.named_parameters()}
     played(trainer, 60)
     trainer.close()
@@ -40,8 +40,8 @@ def test_every_composition_trains_every_parameter_it_should(method: str) -> None
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seed_gives_the_same_run_again(method: str) -> None:
-    first, second = (played(OffPolicyTrainer(short_run(method)), 50) for _ in range(2))
-    other = played(OffPolicyTrainer(short_run(method, seed=2)), 50)
+    first, second = (played(OffPolicyTrainer(make_short_config(method)), 50) for _ in range(2))
+    other = played(OffPolicyTrainer(make_short_config(method, seed=2)), 50)
     assert first.agent.get_state()["tensors"].keys() == second.agent.get_state()["tensors"].keys()
     for name, tensor in first.agent.get_state()["tensors"].items():
         assert torch.equal(tensor, second.agent.get_state()["tensors"][name]), name
@@ -51,22 +51,22 @@ def test_a_seed_gives_the_same_run_again(method: str) -> None:
 
 
 def test_prefetch_changes_nothing() -> None:
-    plain = played(OffPolicyTrainer(short_run()), 60)
-    ahead = played(OffPolicyTrainer(short_run(replay={"prefetch": True})), 60)
+    plain = played(OffPolicyTrainer(make_short_config()), 60)
+    ahead = played(OffPolicyTrainer(make_short_config(replay={"prefetch": True})), 60)
     for name, tensor in plain.agent.get_state()["tensors"].items():
         assert torch.equal(tensor, ahead.agent.get_state()["tensors"][name]), name
     ahead.close()
 
 
 def test_updates_begin_after_the_seed_frames_and_keep_their_distance() -> None:
-    trainer = OffPolicyTrainer(short_run(schedule={"seed_frames": 30, "update_every_steps": 3}))
+    trainer = OffPolicyTrainer(make_short_config(schedule={"seed_frames": 30, "update_every_steps": 3}))
     due = [step for step in range(1, 61) if trainer.advance().metrics is not None]
     assert due == list(range(30, 61, 3))
 
 
 def test_the_first_actions_are_random_and_the_later_ones_the_policys() -> None:
-    one = played(OffPolicyTrainer(short_run("drqv2+mem")), 25)
-    two = played(OffPolicyTrainer(short_run("sac+none")), 25)
+    one = played(OffPolicyTrainer(make_short_config("drqv2+mem")), 25)
+    two = played(OffPolicyTrainer(make_short_config("sac+none")), 25)
     actions = [trainer.replay.steps["action"][: trainer.replay.inserted] for trainer in (one, two)]
     acted = one.replay.steps["acted"][: one.replay.inserted]
     random_part, policy_part = acted.nonzero()[0][:20], acted.nonzero()[0][20:]
@@ -75,7 +75,7 @@ def test_the_first_actions_are_random_and_the_later_ones_the_policys() -> None:
 
 
 def test_every_step_is_in_the_replay_once() -> None:
-    trainer = played(OffPolicyTrainer(short_run()), 60)
+    trainer = played(OffPolicyTrainer(make_short_config()), 60)
     assert int(trainer.replay.steps["acted"].sum()) == 60
     assert trainer.counters.frames == trainer.counters.steps == 60
     assert trainer.replay.inserted == 60 + trainer.counters.episodes
@@ -86,7 +86,7 @@ def test_every_step_is_in_the_replay_once() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
 def test_an_update_that_is_not_finite_is_skipped_and_counted(method: str, value: float) -> None:
     """Poison that the environment's boundary would have refused, put into the replay by hand."""
-    trainer = played(OffPolicyTrainer(short_run(method)), 40)
+    trainer = played(OffPolicyTrainer(make_short_config(method)), 40)
     before = trainer.agent.get_state()["tensors"]
     kept = trainer.replay.steps["reward"].copy()
     trainer.replay.steps["reward"] = value
@@ -103,7 +103,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(method: str, value:
 
 @pytest.mark.quality("S3")
 def test_a_gradient_that_is_not_finite_names_itself() -> None:
-    trainer = played(OffPolicyTrainer(short_run()), 40)
+    trainer = played(OffPolicyTrainer(make_short_config()), 40)
     trainer.replay.steps["reward"] = float("nan")
     with pytest.raises(NonFiniteError, match="non-finite gradient: norm nan"):
         trainer.agent.update(trainer.sampler.sample(), 1)
@@ -111,8 +111,8 @@ def test_a_gradient_that_is_not_finite_names_itself() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_agent_goes_on_from_its_state_bit_by_bit(method: str) -> None:
-    trainer = played(OffPolicyTrainer(short_run(method)), 45)
-    copy = OffPolicyTrainer(short_run(method, seed=2))
+    trainer = played(OffPolicyTrainer(make_short_config(method)), 45)
+    copy = OffPolicyTrainer(make_short_config(method, seed=2))
     copy.agent.load_state(trainer.agent.get_state())
     for number in range(3):
         batch = trainer.sampler.sample()
@@ -123,22 +123,22 @@ def test_an_agent_goes_on_from_its_state_bit_by_bit(method: str) -> None:
 
 
 def test_a_state_of_another_build_is_refused() -> None:
-    state = OffPolicyTrainer(short_run("drqv2+none")).agent.get_state()
+    state = OffPolicyTrainer(make_short_config("drqv2+none")).agent.get_state()
     with pytest.raises(ValueError, match=r"state does not fit this module: tensors: missing .*unexpected "):
-        OffPolicyTrainer(short_run("drqv2+mem")).agent.load_state(state)
-    wider = OffPolicyTrainer(short_run("drqv2+none", agent={"hidden": 17}))
+        OffPolicyTrainer(make_short_config("drqv2+mem")).agent.load_state(state)
+    wider = OffPolicyTrainer(make_short_config("drqv2+none", agent={"hidden": 17}))
     with pytest.raises(ValueError, match="state does not fit this module: actor"):
         wider.agent.load_state(state)
 
 
 def test_a_task_with_other_actions_is_refused() -> None:
     with pytest.raises(ValueError, match="drqv2 expected a Box with one dimension"):
-        OffPolicyTrainer(short_run(task="toy/identity"))
+        OffPolicyTrainer(make_short_config(task="toy/identity"))
 
 
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem"])
 def test_in_bfloat16_values_and_losses_stay_float32(method: str) -> None:
-    trainer = played(OffPolicyTrainer(short_run(method, compute={"precision": "bfloat16"})), 40)
+    trainer = played(OffPolicyTrainer(make_short_config(method, compute={"precision": "bfloat16"})), 40)
     state = torch.randn(64, trainer.agent.representation.state_dim)
     action = torch.rand(64, trainer.shapes.actions.size)
     with torch.autocast("cpu", torch.bfloat16):
@@ -152,7 +152,7 @@ def test_in_bfloat16_values_and_losses_stay_float32(method: str) -> None:
 
 def test_returns_and_batches_are_those_of_the_settings() -> None:
     replay = {"n_step": 3, "discount": 0.5, "batch_size": 64}
-    trainer = played(OffPolicyTrainer(short_run(replay=replay, schedule={"seed_frames": 100})), 40)
+    trainer = played(OffPolicyTrainer(make_short_config(replay=replay, schedule={"seed_frames": 100})), 40)
     batch = trainer.sampler.sample()
     trainer.close()
     assert set(batch.discount.tolist()) == {0.5, 0.25, 0.125}  # episodes end by the clock, and some windows with them
@@ -160,7 +160,7 @@ def test_returns_and_batches_are_those_of_the_settings() -> None:
 
 
 def test_a_seed_has_weights_noise_and_batches_of_its_own() -> None:
-    one, other = (OffPolicyTrainer(short_run(seed=seed)) for seed in (1, 2))
+    one, other = (OffPolicyTrainer(make_short_config(seed=seed)) for seed in (1, 2))
     for (name, ours), theirs in zip(one.agent.named_parameters(), other.agent.parameters(), strict=True):
         assert ours.unique().numel() == 1 or not torch.equal(ours, theirs), name  # biases begin with 0
         theirs.data.copy_(ours.data)
@@ -178,7 +178,7 @@ def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPa
     asked = {"views": ("a", "b"), "image_size": 30, "frame_stack": 4, "action_repeat": 5, "render_quality": "fast"}
     asked |= {"state": ("x",), "state_stack": 3}
     asked["render_scale"] = 2
-    config = short_run(task="dmc/walker_run", env=asked)
+    config = make_short_config(task="dmc/walker_run", env=asked)
     monkeypatch.setattr(factory, "make", lambda task, **options: (task, options))
     monkeypatch.setattr(factory, "make_vector", lambda task, count, *, threads, **options: (task, options))  # noqa: ARG005
     one: Any = factory.make_env(config)
@@ -193,7 +193,7 @@ def test_an_environment_is_made_as_the_settings_say(monkeypatch: pytest.MonkeyPa
 def test_a_trainer_builds_one_outline_of_its_agent(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, build = [], factory.build_agent_outline
     monkeypatch.setattr(factory, "build_agent_outline", lambda *args: calls.append(args) or build(*args))  # type: ignore[func-returns-value]
-    trainer = OffPolicyTrainer(short_run(method))
+    trainer = OffPolicyTrainer(make_short_config(method))
     trainer.close()
     assert len(calls) == 1
 

@@ -13,7 +13,7 @@ from manyview.cli.doctor import check_accelerator, check_threads, get_exit_statu
 from manyview.cli.doctor.machine import Finding, TorchInfo, inspect_machine
 from manyview.cli.doctor.packages import is_matching_version
 from manyview.utils.resources import parse_cpu_quota
-from tests.support.machines import CUDA, HEALTHY, only, with_versions
+from tests.support.machines import CUDA_TORCH, HEALTHY_MACHINE, change_versions, get_only_finding
 
 
 @pytest.fixture(autouse=True)
@@ -29,21 +29,23 @@ def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_healthy_machine_is_ok_in_every_row_and_needs_no_fix() -> None:
-    findings = run_checks(HEALTHY)
+    findings = run_checks(HEALTHY_MACHINE)
     assert {(finding.status, finding.fix) for finding in findings} == {("ok", None)}
     assert get_exit_status(findings) == 0
 
 
 def test_everything_that_is_not_ok_has_a_fix() -> None:
     bare = replace(
-        HEALTHY,
+        HEALTHY_MACHINE,
         versions={},
         environment={},
         libraries=frozenset(),
         torch=TorchInfo(threads=8, built_for="cpu"),
         nvidia=True,
     )
-    broken = replace(HEALTHY, render_test="crashed with SIGSEGV", qt_error="libGL.so.1: cannot open shared object file")
+    broken = replace(
+        HEALTHY_MACHINE, render_test="crashed with SIGSEGV", qt_error="libGL.so.1: cannot open shared object file"
+    )
     for machine in (bare, broken):
         findings = run_checks(machine)
         assert all(finding.fix for finding in findings if finding.status != "ok")
@@ -54,14 +56,20 @@ def test_everything_that_is_not_ok_has_a_fix() -> None:
 
 
 def test_more_torch_threads_than_cores_is_a_note_with_the_right_number() -> None:
-    finding = only(check_threads(replace(HEALTHY, cores=4, torch=TorchInfo(threads=64, built_for="cpu"))))
+    finding = get_only_finding(
+        check_threads(replace(HEALTHY_MACHINE, cores=4, torch=TorchInfo(threads=64, built_for="cpu")))
+    )
     assert (finding.status, finding.fix) == ("note", "export OMP_NUM_THREADS=4")
     assert finding.found == "64 torch threads on 4 cores, OMP_NUM_THREADS unset"
 
 
 def test_fewer_torch_threads_than_cores_is_a_choice_and_ok() -> None:
-    machine = replace(HEALTHY, torch=TorchInfo(threads=1, built_for="cpu"), environment={"OMP_NUM_THREADS": "1"})
-    assert only(check_threads(machine)) == Finding("threads", "ok", "1 torch thread on 2 cores, OMP_NUM_THREADS 1")
+    machine = replace(
+        HEALTHY_MACHINE, torch=TorchInfo(threads=1, built_for="cpu"), environment={"OMP_NUM_THREADS": "1"}
+    )
+    assert get_only_finding(check_threads(machine)) == Finding(
+        "threads", "ok", "1 torch thread on 2 cores, OMP_NUM_THREADS 1"
+    )
 
 
 @pytest.mark.parametrize(("cpu_max", "cores"), [("max 100000\n", None), ("200000 100000\n", 2), ("50000 100000", 1)])
@@ -73,8 +81,8 @@ def test_the_quota_of_a_container_counts_in_cores(cpu_max: str, cores: int | Non
 
 
 def test_a_torch_that_does_not_import_is_bad_and_shows_the_error() -> None:
-    machine = replace(HEALTHY, torch="OSError: libcudart.so.13: cannot open shared object file")
-    finding = only(check_accelerator(machine))
+    machine = replace(HEALTHY_MACHINE, torch="OSError: libcudart.so.13: cannot open shared object file")
+    finding = get_only_finding(check_accelerator(machine))
     assert (finding.check, finding.status) == ("import torch", "bad")
     assert "libcudart" in finding.found
     assert finding.fix is not None
@@ -82,36 +90,42 @@ def test_a_torch_that_does_not_import_is_bad_and_shows_the_error() -> None:
 
 
 def test_a_torch_that_is_not_installed_is_reported_once() -> None:
-    machine = replace(with_versions(torch=None), torch="ModuleNotFoundError: No module named 'torch'")
-    assert only([finding for finding in run_checks(machine) if finding.status == "bad"]).check == "core packages"
+    machine = replace(change_versions(torch=None), torch="ModuleNotFoundError: No module named 'torch'")
+    assert (
+        get_only_finding([finding for finding in run_checks(machine) if finding.status == "bad"]).check
+        == "core packages"
+    )
 
 
 def test_a_cpu_only_torch_beside_an_nvidia_device_is_bad() -> None:
-    finding = only(check_accelerator(replace(HEALTHY, nvidia=True)))
+    finding = get_only_finding(check_accelerator(replace(HEALTHY_MACHINE, nvidia=True)))
     assert (finding.status, finding.fix) == ("bad", "pip uninstall -y torch && pip install torch")
 
 
 def test_a_cuda_torch_that_finds_no_device_is_a_note() -> None:
-    finding = only(check_accelerator(replace(HEALTHY, nvidia=True, torch=CUDA)))
+    finding = get_only_finding(check_accelerator(replace(HEALTHY_MACHINE, nvidia=True, torch=CUDA_TORCH)))
     assert (finding.status, finding.fix) == ("note", "nvidia-smi")
 
 
 def test_a_device_hidden_on_purpose_is_ok() -> None:
-    machine = replace(HEALTHY, nvidia=True, torch=CUDA, environment={"CUDA_VISIBLE_DEVICES": ""})
-    assert only(check_accelerator(machine)).status == "ok"
+    machine = replace(HEALTHY_MACHINE, nvidia=True, torch=CUDA_TORCH, environment={"CUDA_VISIBLE_DEVICES": ""})
+    assert get_only_finding(check_accelerator(machine)).status == "ok"
 
 
 def test_an_accelerator_is_named() -> None:
-    machine = replace(HEALTHY, nvidia=True, torch=replace(CUDA, accelerator="2 x cuda NVIDIA L4"))
-    assert only(check_accelerator(machine)) == Finding(
+    machine = replace(HEALTHY_MACHINE, nvidia=True, torch=replace(CUDA_TORCH, accelerator="2 x cuda NVIDIA L4"))
+    assert get_only_finding(check_accelerator(machine)) == Finding(
         "accelerator", "ok", "2 x cuda NVIDIA L4, torch built for CUDA 13.0"
     )
 
 
 def test_a_cpu_says_whether_bf16_pays() -> None:
-    assert "bf16 is native (amx_bf16, avx512_bf16)" in only(check_accelerator(HEALTHY)).found
-    assert "is not faster" in only(check_accelerator(replace(HEALTHY, cpu_flags=frozenset({"avx2"})))).found
-    assert "unknown" in only(check_accelerator(replace(HEALTHY, cpu_flags=None))).found
+    assert "bf16 is native (amx_bf16, avx512_bf16)" in get_only_finding(check_accelerator(HEALTHY_MACHINE)).found
+    assert (
+        "is not faster"
+        in get_only_finding(check_accelerator(replace(HEALTHY_MACHINE, cpu_flags=frozenset({"avx2"})))).found
+    )
+    assert "unknown" in get_only_finding(check_accelerator(replace(HEALTHY_MACHINE, cpu_flags=None))).found
 
 
 # Output
@@ -122,13 +136,13 @@ def test_every_fix_is_one_unbroken_line_at_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     machines = (
-        HEALTHY,
-        with_versions(mujoco="4.0.0"),
-        replace(HEALTHY, versions={}, environment={}, libraries=frozenset()),
-        replace(HEALTHY, torch="OSError: " + "x" * 200),
-        replace(HEALTHY, nvidia=True, torch=CUDA),
+        HEALTHY_MACHINE,
+        change_versions(mujoco="4.0.0"),
+        replace(HEALTHY_MACHINE, versions={}, environment={}, libraries=frozenset()),
+        replace(HEALTHY_MACHINE, torch="OSError: " + "x" * 200),
+        replace(HEALTHY_MACHINE, nvidia=True, torch=CUDA_TORCH),
         replace(
-            HEALTHY,
+            HEALTHY_MACHINE,
             libraries=frozenset({"EGL"}),
             render_test="crashed with SIGSEGV",
             qt_error="libGL.so.1: " + "x" * 99,
@@ -186,6 +200,6 @@ def test_a_broken_torch_is_a_bad_row_and_not_a_traceback(tmp_path: Path) -> None
     assert shown.returncode == 1
     assert "Traceback" not in shown.stderr
     findings = [Finding(**finding) for finding in json.loads(shown.stdout)]
-    broken = only([finding for finding in findings if finding.check == "import torch"])
+    broken = get_only_finding([finding for finding in findings if finding.check == "import torch"])
     assert broken.status == "bad"
     assert broken.found == "OSError: libcudart.so.13: cannot open shared object file"

@@ -14,63 +14,65 @@ from manyview.cli.doctor.packages import (
     check_known_bad,
     is_matching_version,
 )
-from tests.support.machines import HEALTHY, only, with_versions
+from tests.support.machines import HEALTHY_MACHINE, change_versions, get_only_finding
 
 
 def test_a_missing_core_package_is_bad_and_the_fix_names_its_least_version() -> None:
-    finding = only(check_core_packages(with_versions(torch=None)))
+    finding = get_only_finding(check_core_packages(change_versions(torch=None)))
     assert (finding.status, finding.fix) == ("bad", 'pip install "torch>=2.10"')
     assert "needed: torch>=2.10" in finding.found
 
 
 def test_a_core_package_that_is_too_old_is_bad() -> None:
-    finding = only(check_core_packages(with_versions(torch="2.9.1+cu128", tyro="0.9.9")))
+    finding = get_only_finding(check_core_packages(change_versions(torch="2.9.1+cu128", tyro="0.9.9")))
     assert (finding.status, finding.fix) == ("bad", 'pip install "torch>=2.10" "tyro>=1.0"')
 
 
 def test_a_core_package_that_is_too_new_is_bad_and_the_fix_keeps_the_upper_bound() -> None:
-    machine = replace(with_versions(numpy="3.0.0"), required={"numpy": "<3,>=2", "rich": ""})
-    finding = only(check_core_packages(machine))
+    machine = replace(change_versions(numpy="3.0.0"), required={"numpy": "<3,>=2", "rich": ""})
+    finding = get_only_finding(check_core_packages(machine))
     assert (finding.status, finding.fix) == ("bad", 'pip install "numpy<3,>=2"')
 
 
 def test_numpy_is_named_when_there_and_not_missed_when_not() -> None:
-    assert "numpy 2.4.6" in only(check_core_packages(HEALTHY)).found
-    without = only(check_core_packages(with_versions(numpy=None)))
+    assert "numpy 2.4.6" in get_only_finding(check_core_packages(HEALTHY_MACHINE)).found
+    without = get_only_finding(check_core_packages(change_versions(numpy=None)))
     assert without.status == "ok"
     assert "numpy" not in without.found
 
 
 @pytest.mark.parametrize("extra", ["dmc", "procgen", "plots", "video"])
 def test_a_missing_optional_package_is_a_note_with_its_pip_line(extra: str) -> None:
-    package = next(iter(HEALTHY.extras[extra].required))
-    finding = only([f for f in check_extras(with_versions(**{package.replace("-", "_"): None})) if f.status != "ok"])
+    package = next(iter(HEALTHY_MACHINE.extras[extra].required))
+    finding = get_only_finding(
+        [f for f in check_extras(change_versions(**{package.replace("-", "_"): None})) if f.status != "ok"]
+    )
     assert (finding.check, finding.status) == (f"extra {extra}", "note")
     assert finding.fix == f'pip install "manyview[{extra}]"'
     assert finding.found.endswith(f"{package} not installed")
 
 
 def test_an_extra_without_its_part_is_a_note() -> None:
-    finding = only([f for f in check_extras(with_versions(imageio_ffmpeg=None)) if f.status != "ok"])
+    finding = get_only_finding([f for f in check_extras(change_versions(imageio_ffmpeg=None)) if f.status != "ok"])
     assert finding.found == "imageio 2.38.1, pillow 13.0.0; imageio-ffmpeg not installed"
 
 
 def test_an_extra_of_another_version_names_the_one_needed() -> None:
-    finding = only([f for f in check_extras(with_versions(matplotlib="3.8.1")) if f.status != "ok"])
+    finding = get_only_finding([f for f in check_extras(change_versions(matplotlib="3.8.1")) if f.status != "ok"])
     assert (finding.check, finding.fix) == ("extra plots", 'pip install "manyview[plots]"')
     assert finding.found == "matplotlib 3.8.1, pillow 13.0.0; needed: matplotlib>=3.9"
 
 
 def test_an_extra_in_conflict_with_an_installed_one_needs_another_environment() -> None:
     metaworld = Extra({"metaworld": "==3.1.1", "mujoco": "==3.3.0"})
-    machine = replace(HEALTHY, extras={**HEALTHY.extras, "metaworld": metaworld})
-    finding = only([f for f in check_extras(machine) if f.status != "ok"])
+    machine = replace(HEALTHY_MACHINE, extras={**HEALTHY_MACHINE.extras, "metaworld": metaworld})
+    finding = get_only_finding([f for f in check_extras(machine) if f.status != "ok"])
     needed = "mujoco 3.16.0; metaworld not installed; needed: mujoco==3.3.0"
     assert (finding.found, finding.fix) == (f"{needed}. Use another virtual environment for it", None)
 
 
 def test_an_extra_that_replaces_an_installed_version_says_so() -> None:
-    machine = replace(HEALTHY, extras={"rllib": Extra({"ray": ">=2.60"})})
+    machine = replace(HEALTHY_MACHINE, extras={"rllib": Extra({"ray": ">=2.60"})})
     (finding,) = check_extras(replace(machine, versions={"gymnasium": "1.4.0"}))
     assert finding.fix is None
     assert finding.found == (
@@ -87,8 +89,8 @@ def test_the_extras_are_those_of_the_metadata() -> None:
     lines = [f"{line}; extra == '{name}'" for name, wanted in declared.items() for line in wanted]
     extras = parse_extras([*project["dependencies"], *lines])
     assert list(extras) == [name for name in declared if name not in DEVELOPER_EXTRAS]
-    assert extras["dmc"] == HEALTHY.extras["dmc"]
-    assert extras["video"].required == HEALTHY.extras["video"].required
+    assert extras["dmc"] == HEALTHY_MACHINE.extras["dmc"]
+    assert extras["video"].required == HEALTHY_MACHINE.extras["video"].required
     assert "imageio-ffmpeg" in extras["video"].parts
     assert extras["hub"].required == {"huggingface_hub": ">=2.4,<3"}
     assert "matplotlib" not in parse_requirements([*project["dependencies"], *lines])
@@ -111,7 +113,9 @@ def test_requirement_lines_are_read(line: str, extra: str | None, parsed: dict[s
 
 
 def test_half_an_extra_says_which_half_is_missing() -> None:
-    finding = only([finding for finding in check_extras(with_versions(mujoco=None)) if finding.status != "ok"])
+    finding = get_only_finding(
+        [finding for finding in check_extras(change_versions(mujoco=None)) if finding.status != "ok"]
+    )
     assert finding.found == "dm-control 1.0.49; mujoco not installed"
 
 
@@ -119,32 +123,32 @@ def test_half_an_extra_says_which_half_is_missing() -> None:
 
 
 def test_mujoco_4_with_dm_control_is_bad_and_names_the_fix() -> None:
-    finding = only(check_known_bad(with_versions(mujoco="4.0.0")))
+    finding = get_only_finding(check_known_bad(change_versions(mujoco="4.0.0")))
     assert (finding.check, finding.status) == ("mujoco with dm-control", "bad")
     assert finding.found.startswith("mujoco 4.0.0 with dm-control 1.0.49: every suite.load fails")
     assert finding.fix == DMC_PIN == 'pip install "dm-control==1.0.49" "mujoco==3.16.0"'
 
 
 def test_mujoco_4_is_bad_with_any_dm_control_and_fine_without_one() -> None:
-    assert only(check_known_bad(with_versions(mujoco="4.1.0", dm_control="1.0.50"))).status == "bad"
-    assert only(check_known_bad(with_versions(mujoco="4.0.0", dm_control=None))).status == "ok"
+    assert get_only_finding(check_known_bad(change_versions(mujoco="4.1.0", dm_control="1.0.50"))).status == "bad"
+    assert get_only_finding(check_known_bad(change_versions(mujoco="4.0.0", dm_control=None))).status == "ok"
 
 
 @pytest.mark.parametrize("dm_control", ["1.0.50", "1.0.49", None])
 def test_mujoco_3_17_is_bad_whatever_is_beside_it(dm_control: str | None) -> None:
-    finding = only(check_known_bad(with_versions(mujoco="3.17.1", dm_control=dm_control)))
+    finding = get_only_finding(check_known_bad(change_versions(mujoco="3.17.1", dm_control=dm_control)))
     assert (finding.check, finding.status, finding.fix) == ("mujoco", "bad", DMC_PIN)
     assert "garbage images" in finding.found
 
 
 @pytest.mark.parametrize("mujoco", ["3.15.0", "3.18.0", "3.3.0"])
 def test_dm_control_1_0_49_is_bad_with_another_mujoco_than_3_16(mujoco: str) -> None:
-    finding = only(check_known_bad(with_versions(mujoco=mujoco)))
+    finding = get_only_finding(check_known_bad(change_versions(mujoco=mujoco)))
     assert (finding.check, finding.status, finding.fix) == ("mujoco with dm-control", "bad", DMC_PIN)
 
 
 def test_an_older_pair_that_belongs_together_is_not_called_bad() -> None:
-    assert only(check_known_bad(with_versions(mujoco="3.3.0", dm_control="1.0.28"))).status == "ok"
+    assert get_only_finding(check_known_bad(change_versions(mujoco="3.3.0", dm_control="1.0.28"))).status == "ok"
 
 
 @pytest.mark.parametrize(

@@ -9,55 +9,62 @@ import pytest
 from manyview.cli.doctor.machine import Finding, MachineInfo
 from manyview.cli.doctor.render_test import RenderTest, parse_render_output, render_in_subprocess
 from manyview.cli.doctor.rendering import check_qt, check_render_backend, check_render_driver, check_rendered_images
-from tests.support.machines import HEALTHY, only, with_versions
+from tests.support.machines import HEALTHY_MACHINE, change_versions, get_only_finding
 
 
 def test_no_display_and_no_mujoco_gl_comes_to_egl() -> None:
-    finding = only(check_render_backend(replace(HEALTHY, environment={})))
+    finding = get_only_finding(check_render_backend(replace(HEALTHY_MACHINE, environment={})))
     assert finding.status == "ok"
     assert finding.found.startswith("MUJOCO_GL unset, so egl, no display")
 
 
 @pytest.mark.parametrize("display", ["DISPLAY", "WAYLAND_DISPLAY"])
 def test_a_display_needs_no_setting(display: str) -> None:
-    assert only(check_render_backend(replace(HEALTHY, environment={display: ":0"}))).status == "ok"
+    assert get_only_finding(check_render_backend(replace(HEALTHY_MACHINE, environment={display: ":0"}))).status == "ok"
 
 
 @pytest.mark.parametrize("setting", ["glfw", "", "on", "off", "EGL", "vulkan"])
 def test_a_setting_that_cannot_draw_here_is_bad(setting: str) -> None:
-    finding = only(check_render_backend(replace(HEALTHY, environment={"MUJOCO_GL": setting})))
+    finding = get_only_finding(check_render_backend(replace(HEALTHY_MACHINE, environment={"MUJOCO_GL": setting})))
     assert (finding.status, finding.fix) == ("bad", "export MUJOCO_GL=egl")
 
 
 def test_where_nothing_renders_a_wrong_setting_is_a_note() -> None:
-    machine = replace(with_versions(mujoco=None, dm_control=None), environment={"MUJOCO_GL": "glfw"})
-    assert only(check_render_backend(machine)).status == "note"
+    machine = replace(change_versions(mujoco=None, dm_control=None), environment={"MUJOCO_GL": "glfw"})
+    assert get_only_finding(check_render_backend(machine)).status == "note"
 
 
 def test_egl_without_its_library_names_the_packages_to_install() -> None:
-    finding = only(check_render_backend(replace(HEALTHY, libraries=frozenset())))
+    finding = get_only_finding(check_render_backend(replace(HEALTHY_MACHINE, libraries=frozenset())))
     assert (finding.check, finding.status, finding.fix) == ("libEGL", "bad", "apt-get install libegl1 libgl1")
 
 
 def test_a_wrong_setting_and_no_library_gives_both_fixes() -> None:
-    findings = check_render_backend(replace(HEALTHY, environment={"MUJOCO_GL": "glfw"}, libraries=frozenset()))
+    findings = check_render_backend(replace(HEALTHY_MACHINE, environment={"MUJOCO_GL": "glfw"}, libraries=frozenset()))
     assert [finding.fix for finding in findings] == ["export MUJOCO_GL=egl", "apt-get install libegl1 libgl1"]
 
 
 def test_osmesa_is_advised_where_it_is_all_there_is() -> None:
-    finding = only(check_render_backend(replace(HEALTHY, environment={}, libraries=frozenset({"OSMesa"}))))
+    finding = get_only_finding(
+        check_render_backend(replace(HEALTHY_MACHINE, environment={}, libraries=frozenset({"OSMesa"})))
+    )
     assert finding.fix == "export MUJOCO_GL=osmesa"
 
 
 def test_osmesa_without_its_library_falls_back_to_egl() -> None:
-    machine = replace(HEALTHY, environment={"MUJOCO_GL": "osmesa"}, libraries=frozenset({"EGL"}))
-    assert only(check_render_backend(machine)).fix == "export MUJOCO_GL=egl"
-    assert only(check_render_backend(replace(machine, libraries=frozenset()))).fix == "apt-get install libosmesa6"
+    machine = replace(HEALTHY_MACHINE, environment={"MUJOCO_GL": "osmesa"}, libraries=frozenset({"EGL"}))
+    assert get_only_finding(check_render_backend(machine)).fix == "export MUJOCO_GL=egl"
+    assert (
+        get_only_finding(check_render_backend(replace(machine, libraries=frozenset()))).fix
+        == "apt-get install libosmesa6"
+    )
 
 
 def test_other_systems_need_no_setting() -> None:
     assert (
-        only(check_render_backend(replace(HEALTHY, system="Darwin", environment={}, libraries=frozenset()))).status
+        get_only_finding(
+            check_render_backend(replace(HEALTHY_MACHINE, system="Darwin", environment={}, libraries=frozenset()))
+        ).status
         == "ok"
     )
 
@@ -66,13 +73,13 @@ def test_other_systems_need_no_setting() -> None:
 
 
 def drew(**changed: Any) -> MachineInfo:
-    """HEALTHY with another drawing."""
-    assert isinstance(HEALTHY.render_test, RenderTest)
-    return replace(HEALTHY, render_test=replace(HEALTHY.render_test, **changed))
+    """HEALTHY_MACHINE with another drawing."""
+    assert isinstance(HEALTHY_MACHINE.render_test, RenderTest)
+    return replace(HEALTHY_MACHINE, render_test=replace(HEALTHY_MACHINE.render_test, **changed))
 
 
 def test_the_driver_its_kind_and_the_cost_of_a_view_are_named() -> None:
-    finding = only(check_render_driver(HEALTHY))
+    finding = get_only_finding(check_render_driver(HEALTHY_MACHINE))
     assert finding.status == "ok"
     assert finding.found == (
         "llvmpipe (LLVM 15.0.6, 256 bits) with egl, software; a view of 84 x 84 takes 40 ms, fast 0.7 ms"
@@ -91,47 +98,51 @@ def test_the_driver_its_kind_and_the_cost_of_a_view_are_named() -> None:
     ],
 )
 def test_drivers_are_told_apart(driver: str, kind: str) -> None:
-    assert f", {kind};" in only(check_render_driver(drew(driver=driver))).found
+    assert f", {kind};" in get_only_finding(check_render_driver(drew(driver=driver))).found
 
 
 def test_software_beside_an_nvidia_device_is_a_note() -> None:
-    finding = only(check_render_driver(replace(HEALTHY, nvidia=True)))
+    finding = get_only_finding(check_render_driver(replace(HEALTHY_MACHINE, nvidia=True)))
     assert (finding.status, finding.fix) == ("note", "ls /usr/share/glvnd/egl_vendor.d")
-    assert only(check_render_driver(replace(drew(driver="NVIDIA L4/PCIe/SSE2"), nvidia=True))).status == "ok"
+    assert (
+        get_only_finding(check_render_driver(replace(drew(driver="NVIDIA L4/PCIe/SSE2"), nvidia=True))).status == "ok"
+    )
 
 
 def test_a_flat_picture_is_bad() -> None:
-    finding = only(check_rendered_images(drew(contrast=0)))
+    finding = get_only_finding(check_rendered_images(drew(contrast=0)))
     assert (finding.status, finding.fix) == ("bad", "export MUJOCO_GL=osmesa")
     assert "single color" in finding.found
 
 
 def test_pictures_that_do_not_change_with_the_state_are_bad() -> None:
-    finding = only(check_rendered_images(drew(changed_fraction=0.0)))
+    finding = get_only_finding(check_rendered_images(drew(changed_fraction=0.0)))
     assert finding.status == "bad"
     assert "same image" in finding.found
 
 
 def test_a_crashing_driver_is_bad_and_another_one_is_advised() -> None:
-    crashed = replace(HEALTHY, render_test="crashed with SIGSEGV")
-    assert only(check_render_driver(crashed)) == Finding(
+    crashed = replace(HEALTHY_MACHINE, render_test="crashed with SIGSEGV")
+    assert get_only_finding(check_render_driver(crashed)) == Finding(
         "render driver", "bad", "crashed with SIGSEGV", "export MUJOCO_GL=osmesa"
     )
     only_egl = replace(crashed, libraries=frozenset({"EGL"}))
-    assert only(check_render_driver(only_egl)).fix == "apt-get install libegl-mesa0 libgl1-mesa-dri"
+    assert get_only_finding(check_render_driver(only_egl)).fix == "apt-get install libegl-mesa0 libgl1-mesa-dri"
     osmesa = replace(crashed, environment={"MUJOCO_GL": "osmesa"})
-    assert only(check_render_driver(osmesa)).fix == "export MUJOCO_GL=egl"
+    assert get_only_finding(check_render_driver(osmesa)).fix == "export MUJOCO_GL=egl"
     assert check_rendered_images(crashed) == []
 
 
 def test_a_cause_that_is_known_is_not_reported_twice() -> None:
     failed = "AttributeError: no attribute 'flex_vertedge'"
-    assert check_render_driver(replace(with_versions(mujoco="4.0.0"), render_test=failed)) == []
-    assert check_render_driver(replace(HEALTHY, environment={"MUJOCO_GL": "glfw"}, render_test="FatalError")) == []
+    assert check_render_driver(replace(change_versions(mujoco="4.0.0"), render_test=failed)) == []
+    assert (
+        check_render_driver(replace(HEALTHY_MACHINE, environment={"MUJOCO_GL": "glfw"}, render_test="FatalError")) == []
+    )
 
 
 def test_without_a_simulator_nothing_is_said_of_drawing() -> None:
-    machine = replace(with_versions(mujoco=None, dm_control=None), render_test=None)
+    machine = replace(change_versions(mujoco=None, dm_control=None), render_test=None)
     assert check_render_driver(machine) == check_rendered_images(machine) == []
 
 
@@ -139,9 +150,9 @@ def test_without_a_simulator_nothing_is_said_of_drawing() -> None:
 
 
 def test_what_another_process_draws_comes_back_as_it_was() -> None:
-    assert isinstance(HEALTHY.render_test, RenderTest)
-    output = f"a line of the simulator\n{json.dumps(asdict(HEALTHY.render_test))}\n"
-    assert parse_render_output(0, output, "a warning") == HEALTHY.render_test
+    assert isinstance(HEALTHY_MACHINE.render_test, RenderTest)
+    output = f"a line of the simulator\n{json.dumps(asdict(HEALTHY_MACHINE.render_test))}\n"
+    assert parse_render_output(0, output, "a warning") == HEALTHY_MACHINE.render_test
 
 
 def test_another_process_that_fails_is_quoted_by_its_last_line() -> None:
@@ -164,7 +175,7 @@ def test_this_machine_draws() -> None:
     assert drawn.backend in ("egl", "osmesa", "glfw")
     assert drawn.fast_ms > 0
     assert drawn.standard_ms > 0
-    assert only(check_rendered_images(replace(HEALTHY, render_test=drawn))).status == "ok"
+    assert get_only_finding(check_rendered_images(replace(HEALTHY_MACHINE, render_test=drawn))).status == "ok"
 
 
 @pytest.mark.simulator
@@ -179,7 +190,7 @@ def test_a_scene_that_cannot_be_drawn_is_an_error_in_words(monkeypatch: pytest.M
 
 
 def test_qt_that_loads_is_ok() -> None:
-    assert only(check_qt(HEALTHY)).status == "ok"
+    assert get_only_finding(check_qt(HEALTHY_MACHINE)).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -188,11 +199,11 @@ def test_qt_that_loads_is_ok() -> None:
 )
 def test_qt_that_does_not_load_names_the_package_it_lacks(library: str, fix: str) -> None:
     error = f"{library}: cannot open shared object file: No such file or directory"
-    finding = only(check_qt(replace(HEALTHY, qt_error=error)))
+    finding = get_only_finding(check_qt(replace(HEALTHY_MACHINE, qt_error=error)))
     assert (finding.status, finding.fix) == ("bad", fix)
     assert finding.found.startswith(error)
 
 
 def test_without_envpool_nothing_is_said_of_qt() -> None:
-    assert check_qt(with_versions(envpool=None)) == []
-    assert check_qt(replace(HEALTHY, system="Darwin")) == []
+    assert check_qt(change_versions(envpool=None)) == []
+    assert check_qt(replace(HEALTHY_MACHINE, system="Darwin")) == []

@@ -16,9 +16,9 @@ import pytest
 from manyview.data.lerobot.layout import DatasetError
 from manyview.data.lerobot.reader import LeRobotDataset
 from tests.support.lerobot import (
-    DATA,
-    EPISODES,
-    INFO,
+    DATA_FILE,
+    EPISODES_FILE,
+    INFO_FILE,
     draw_frame,
     edit_features,
     edit_info,
@@ -75,7 +75,7 @@ def test_every_row_and_image_is_that_of_its_episode(tmp_path: Path, codec: str) 
 
 def test_cameras_that_nobody_asks_for_are_not_decoded(folder: Path) -> None:
     shutil.rmtree(folder / "videos" / CAMERAS[1])
-    edit_table(folder / EPISODES, **{f"videos__{CAMERAS[1]}__chunk_index": [-1, -1, -1]})
+    edit_table(folder / EPISODES_FILE, **{f"videos__{CAMERAS[1]}__chunk_index": [-1, -1, -1]})
     assert len(read_all(folder, cameras=CAMERAS[:1])) == 3
 
 
@@ -88,7 +88,7 @@ def test_episodes_may_skip_frames_of_a_video_and_files_may_differ(folder: Path) 
     write_video(video.with_name("chunk-001") / "file-007.mp4", [draw_frame(2, frame, 0) for frame in range(3)])
     prefix = f"videos__{CAMERAS[0]}__"
     edit_table(
-        folder / EPISODES,
+        folder / EPISODES_FILE,
         **{
             f"{prefix}from_timestamp": [0.0, 0.7, 0.0],
             f"{prefix}chunk_index": [0, 0, 1],
@@ -101,16 +101,16 @@ def test_episodes_may_skip_frames_of_a_video_and_files_may_differ(folder: Path) 
 
 
 def test_episodes_come_in_order_whatever_the_order_of_their_rows(folder: Path) -> None:
-    table = pq.read_table(folder / EPISODES)
-    (folder / EPISODES).unlink()
-    pq.write_table(table.slice(2, 1), folder / EPISODES)
+    table = pq.read_table(folder / EPISODES_FILE)
+    (folder / EPISODES_FILE).unlink()
+    pq.write_table(table.slice(2, 1), folder / EPISODES_FILE)
     pq.write_table(table.slice(0, 2), folder / "meta/episodes/chunk-000/file-001.parquet")
     assert [columns["episode_index"][0] for columns, _ in read_all(folder)] == [0, 1, 2]
 
 
 def test_rows_of_episodes_may_have_any_order_in_a_file(folder: Path) -> None:
-    table = pq.read_table(folder / DATA)
-    pq.write_table(pa.concat_tables([table.slice(10, 3), table.slice(0, 10)]), folder / DATA)
+    table = pq.read_table(folder / DATA_FILE)
+    pq.write_table(pa.concat_tables([table.slice(10, 3), table.slice(0, 10)]), folder / DATA_FILE)
     assert [list(columns["index"]) for columns, _ in read_all(folder, columns=(*COLUMNS, "index"), cameras=())] == [
         [0, 1, 2, 3],
         [4, 5, 6, 7, 8, 9],
@@ -125,13 +125,13 @@ def link(path: Path) -> None:
 
 
 def rename_feature(folder: Path, name: str) -> None:
-    features = json.loads((folder / INFO).read_text())["features"]
+    features = json.loads((folder / INFO_FILE).read_text())["features"]
     edit_info(folder, features={**features, name: {"dtype": "video", "shape": [8, 8, 3], "names": None}})
 
 
 def pad_rows(folder: Path) -> None:
-    table = pq.read_table(folder / DATA)
-    pq.write_table(pa.concat_tables([table] * 9), folder / DATA)
+    table = pq.read_table(folder / DATA_FILE)
+    pq.write_table(pa.concat_tables([table] * 9), folder / DATA_FILE)
 
 
 class Opened:
@@ -144,20 +144,20 @@ class Opened:
 def store_objects(folder: Path) -> None:
     import pickle
 
-    edit_table(folder / DATA, action=[pickle.dumps(Opened())] * sum(LENGTHS))
+    edit_table(folder / DATA_FILE, action=[pickle.dumps(Opened())] * sum(LENGTHS))
 
 
 def rename_elements(folder: Path) -> None:
     """Lists whose elements have another name than those that LeRobot writes."""
     kind = pa.list_(pa.field("x", pa.float64()))
-    table = pq.read_table(folder / DATA).drop_columns("action")
+    table = pq.read_table(folder / DATA_FILE).drop_columns("action")
     table = table.append_column("action", pa.array([[0.0] * 10**5] * sum(LENGTHS), kind))
-    pq.write_table(table, folder / DATA, use_compliant_nested_type=False)
+    pq.write_table(table, folder / DATA_FILE, use_compliant_nested_type=False)
 
 
 def repeat_column(folder: Path) -> None:
-    table = pq.read_table(folder / DATA)
-    pq.write_table(table.append_column("action", table["action"]), folder / DATA)
+    table = pq.read_table(folder / DATA_FILE)
+    pq.write_table(table.append_column("action", table["action"]), folder / DATA_FILE)
 
 
 def hide_playlist(folder: Path) -> None:
@@ -178,9 +178,9 @@ def cut_video(folder: Path) -> None:
 
 
 SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no info": (lambda f: (f / INFO).unlink(), r"is not a LeRobot dataset: expected meta/info\.json"),
-    "not JSON": (lambda f: (f / INFO).write_text("{"), r"meta/info\.json: "),
-    "huge info": (lambda f: (f / INFO).write_text("[" * 10_000_000), "too large"),
+    "no info": (lambda f: (f / INFO_FILE).unlink(), r"is not a LeRobot dataset: expected meta/info\.json"),
+    "not JSON": (lambda f: (f / INFO_FILE).write_text("{"), r"meta/info\.json: "),
+    "huge info": (lambda f: (f / INFO_FILE).write_text("[" * 10_000_000), "too large"),
     "older version": (lambda f: edit_info(f, codebase_version="v2.1"), "unsupported codebase_version: expected v3.0"),
     "escape in version": (lambda f: edit_info(f, codebase_version="\x1b[2Jv3"), "unsupported codebase_version"),
     "path of data": (lambda f: edit_info(f, data_path="../../etc/{chunk_index}"), "unsupported data_path"),
@@ -208,46 +208,58 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: edit_features(f, observation__images__front={"dtype": "image", "shape": [32, 32, 3]}),
         "expected a video in color, got image",
     ),
-    "linked file": (lambda f: link(f / DATA), "is a symbolic link.*cp -rL"),
+    "linked file": (lambda f: link(f / DATA_FILE), "is a symbolic link.*cp -rL"),
     "linked folder": (lambda f: link(f / "data"), "is a symbolic link"),
     "pipe": (lambda f: os.mkfifo(f / "pipe"), "is a pipe or a device"),
     "code": (lambda f: (f / "loader.py").write_text("1"), r"loader\.py can hold code"),
     "pickled file": (lambda f: (f / "meta" / "stats.pkl").write_bytes(b"1"), r"stats\.pkl can hold code"),
     "pickled cells": (store_objects, "column action: expected numbers, got binary"),
-    "text cells": (lambda f: edit_table(f / DATA, action=["a"] * 13), "column action: expected numbers, got string"),
-    "another size": (lambda f: edit_table(f / DATA, action=[[0.0]] * 13), "column action is incomplete"),
+    "text cells": (
+        lambda f: edit_table(f / DATA_FILE, action=["a"] * 13),
+        "column action: expected numbers, got string",
+    ),
+    "another size": (lambda f: edit_table(f / DATA_FILE, action=[[0.0]] * 13), "column action is incomplete"),
     "uneven lists": (
-        lambda f: edit_table(f / DATA, action=[[0.0] * (1 + row % 3) for row in range(13)]),
+        lambda f: edit_table(f / DATA_FILE, action=[[0.0] * (1 + row % 3) for row in range(13)]),
         "column action is incomplete|too many values",
     ),
-    "huge lists": (lambda f: edit_table(f / DATA, action=[[0.0] * 10**5] * 13), "column action has too many values"),
+    "huge lists": (
+        lambda f: edit_table(f / DATA_FILE, action=[[0.0] * 10**5] * 13),
+        "column action has too many values",
+    ),
     "huge lists of another name": (rename_elements, "column action has too many values"),
     "column twice": (repeat_column, "has column action 2 times: expected once"),
-    "missing cells": (lambda f: edit_table(f / DATA, action=[None] + [[0.0, 0.0]] * 12), "column action is incomplete"),
+    "missing cells": (
+        lambda f: edit_table(f / DATA_FILE, action=[None] + [[0.0, 0.0]] * 12),
+        "column action is incomplete",
+    ),
     "missing column": (
         lambda f: edit_features(f, reward={"dtype": "float32", "shape": [1]}),
         "has column reward 0 times: expected once",
     ),
     "more rows": (pad_rows, "too many rows: expected at most 13"),
     "rows in another order": (
-        lambda f: edit_table(f / DATA, frame_index=list(range(12, -1, -1))),
+        lambda f: edit_table(f / DATA_FILE, frame_index=list(range(12, -1, -1))),
         "expected 4 rows in order",
     ),
-    "episode without rows": (lambda f: edit_table(f / DATA, episode_index=[0] * 13), "expected 4 rows in order"),
-    "not Parquet": (lambda f: (f / DATA).write_bytes(b"PAR1" * 9), "cannot be read"),
-    "cut Parquet": (lambda f: (f / DATA).write_bytes((f / DATA).read_bytes()[:-200]), "cannot be read"),
-    "no Parquet": (lambda f: (f / DATA).unlink(), "cannot be read: .*No such file"),
-    "no episodes": (lambda f: (f / EPISODES).unlink(), "no episodes"),
-    "episode twice": (lambda f: edit_table(f / EPISODES, episode_index=[0, 0, 1]), "episodes are incomplete"),
-    "negative length": (lambda f: edit_table(f / EPISODES, length=[-4, 14, 3]), "episode 0: invalid length"),
-    "length in fractions": (lambda f: edit_table(f / EPISODES, length=[4.5, 5.5, 3.0]), "expected whole numbers"),
+    "episode without rows": (lambda f: edit_table(f / DATA_FILE, episode_index=[0] * 13), "expected 4 rows in order"),
+    "not Parquet": (lambda f: (f / DATA_FILE).write_bytes(b"PAR1" * 9), "cannot be read"),
+    "cut Parquet": (lambda f: (f / DATA_FILE).write_bytes((f / DATA_FILE).read_bytes()[:-200]), "cannot be read"),
+    "no Parquet": (lambda f: (f / DATA_FILE).unlink(), "cannot be read: .*No such file"),
+    "no episodes": (lambda f: (f / EPISODES_FILE).unlink(), "no episodes"),
+    "episode twice": (lambda f: edit_table(f / EPISODES_FILE, episode_index=[0, 0, 1]), "episodes are incomplete"),
+    "negative length": (lambda f: edit_table(f / EPISODES_FILE, length=[-4, 14, 3]), "episode 0: invalid length"),
+    "length in fractions": (lambda f: edit_table(f / EPISODES_FILE, length=[4.5, 5.5, 3.0]), "expected whole numbers"),
     "file index elsewhere": (
-        lambda f: edit_table(f / EPISODES, data__file_index=[-1, 0, 0]),
+        lambda f: edit_table(f / EPISODES_FILE, data__file_index=[-1, 0, 0]),
         "invalid data/file_index",
     ),
-    "huge chunk": (lambda f: edit_table(f / EPISODES, data__chunk_index=[10**9, 0, 0]), "invalid data/chunk_index"),
+    "huge chunk": (
+        lambda f: edit_table(f / EPISODES_FILE, data__chunk_index=[10**9, 0, 0]),
+        "invalid data/chunk_index",
+    ),
     "start is no number": (
-        lambda f: edit_table(f / EPISODES, **{f"videos__{CAMERAS[0]}__from_timestamp": [float("nan"), 0.4, 1.0]}),
+        lambda f: edit_table(f / EPISODES_FILE, **{f"videos__{CAMERAS[0]}__from_timestamp": [float("nan"), 0.4, 1.0]}),
         "invalid start in the video",
     ),
     "no video": (lambda f: shutil.rmtree(f / "videos" / CAMERAS[0]), r"file-000\.mp4 is missing"),
@@ -275,13 +287,15 @@ def test_what_is_spoiled_is_refused_in_one_line(folder: Path, name: str) -> None
 def test_a_nested_column_with_the_path_of_a_feature_is_not_decompressed(folder: Path) -> None:
     expected = read_all(folder)
     noise = np.random.default_rng(0).random((sum(LENGTHS), 100))
-    edit_table(folder / DATA, observation=pa.array([{"state": row.tolist()} for row in noise]))
-    nested = pq.ParquetFile(folder / DATA).metadata.row_group(0).column(len(pq.read_schema(folder / DATA)) - 1)
+    edit_table(folder / DATA_FILE, observation=pa.array([{"state": row.tolist()} for row in noise]))
+    nested = (
+        pq.ParquetFile(folder / DATA_FILE).metadata.row_group(0).column(len(pq.read_schema(folder / DATA_FILE)) - 1)
+    )
     assert nested.path_in_schema.startswith("observation.state")
-    content = bytearray((folder / DATA).read_bytes())
+    content = bytearray((folder / DATA_FILE).read_bytes())
     start = nested.dictionary_page_offset
     content[start : start + nested.total_compressed_size] = bytes(nested.total_compressed_size)
-    (folder / DATA).write_bytes(content)  # reading this column would fail
+    (folder / DATA_FILE).write_bytes(content)  # reading this column would fail
     for (columns, _), (expected_columns, _) in zip(read_all(folder), expected, strict=True):
         for name, values in expected_columns.items():
             np.testing.assert_array_equal(columns[name], values)

@@ -17,15 +17,15 @@ from manyview.envs.metaworld.suite import CAMERAS
 from manyview.envs.rendering.mujoco import _GLRenderer
 from manyview.envs.testing import are_equal
 from manyview.envs.views import Image, State, ViewWarning
-from tests.support.metaworld import Expert, inside, small
+from tests.support.metaworld import ScriptedExpert, get_metaworld_env, make_small_env
 
 
 @pytest.mark.parametrize("name", ["reach", "drawer-open", "button-press-topdown", "pick-place"])
 def test_an_expert_succeeds_and_is_told_so(name: str) -> None:
-    env = small(name)
+    env = make_small_env(name)
     _, info = env.reset(seed=5)
     assert info["success"] is False
-    expert = Expert(name, env)
+    expert = ScriptedExpert(name, env)
     for _ in range(500):
         *_, truncated, info = env.step(expert.act())
         if info["success"] or truncated:
@@ -35,9 +35,9 @@ def test_an_expert_succeeds_and_is_told_so(name: str) -> None:
 
 
 def test_success_does_not_end_the_episode_and_500_frames_do() -> None:
-    env = small("reach", action_repeat=3)
+    env = make_small_env("reach", action_repeat=3)
     env.reset(seed=5)
-    expert, successes, steps, truncated = Expert("reach", env), 0, 0, False
+    expert, successes, steps, truncated = ScriptedExpert("reach", env), 0, 0, False
     while not truncated:
         _, _, terminated, truncated, info = env.step(expert.act())
         assert not terminated
@@ -49,23 +49,23 @@ def test_success_does_not_end_the_episode_and_500_frames_do() -> None:
 
 
 def test_a_repeated_action_is_paid_for_each_of_its_frames() -> None:
-    single, double = small("drawer-open"), small("drawer-open", action_repeat=2)
+    single, double = make_small_env("drawer-open"), make_small_env("drawer-open", action_repeat=2)
     single.reset(seed=0)
     double.reset(seed=0)
     action = np.array([0.1, 0.4, -0.5, 0], np.float32)
     for _ in range(5):
         first, second = float(single.step(action)[1]), float(single.step(action)[1])
         assert float(double.step(action)[1]) == first + second
-    assert np.array_equal(inside(single).get_physics_state(), inside(double).get_physics_state())
+    assert np.array_equal(get_metaworld_env(single).get_physics_state(), get_metaworld_env(double).get_physics_state())
     single.close()
     double.close()
 
 
 def drawn_again(env: Any, name: str) -> Image:
     """A view once more, after a full recomputation of everything that follows from the state."""
-    simulation = inside(env)._simulator
+    simulation = get_metaworld_env(env)._simulator
     mujoco.mj_forward(simulation.model, simulation.data)
-    picture = inside(env).render_views().images[name]
+    picture = get_metaworld_env(env).render_views().images[name]
     assert picture is not None
     return picture
 
@@ -81,9 +81,9 @@ def test_the_first_picture_shows_things_where_they_are(name: str) -> None:
 
 
 def test_the_cameras_that_hang_head_down_are_turned_and_no_others() -> None:
-    env = small("reach")
+    env = make_small_env("reach")
     env.reset(seed=0)
-    data = inside(env)._simulator.data
+    data = get_metaworld_env(env)._simulator.data
     upwards = {camera: data.camera(camera).xmat.reshape(3, 3)[2, 1] for camera in CAMERAS}
     assert {camera for camera, z in upwards.items() if z < -0.1} == set(UPSIDE_DOWN)
     env.close()
@@ -155,7 +155,7 @@ def test_cameras_have_names_and_numbers() -> None:
 def test_a_camera_that_fails_is_absent_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make("metaworld/reach", render_quality="fast")
     env.reset(seed=0)
-    base = inside(env)
+    base = get_metaworld_env(env)
     paint = _GLRenderer.render
 
     def one_eyed(self: _GLRenderer, model: Any, data: Any, camera: Any, shape: Any) -> Image:
@@ -186,12 +186,12 @@ def test_a_physics_error_is_a_truncation(value: float, tmp_path: Path, monkeypat
     env = make("metaworld/pick-place", render_quality="fast", frame_stack=1)
     env.reset(seed=0)
     last, *_ = env.step(np.ones(4, np.float32))
-    inside(env)._simulator.data.qvel[3] = value
+    get_metaworld_env(env)._simulator.data.qvel[3] = value
     observation, reward, terminated, truncated, info = env.step(np.ones(4, np.float32))
     assert (terminated, truncated, reward) == (False, True, 0.0)
     assert "diverged" in info["physics_error"]
     assert are_equal(observation, last)
-    assert inside(env).counts["physics_errors"] == 1
+    assert get_metaworld_env(env).counts["physics_errors"] == 1
     state = snapshot(env)
     first, _ = env.reset()
     env.step(np.ones(4, np.float32))
@@ -207,13 +207,13 @@ def _play_on(state: State, actions: list[Any], answer: Connection) -> None:
     for action in actions:
         observation, reward, *_ = env.step(action)
         seen.append((float(reward), *(observation[view.name].tobytes() for view in get_views(env))))
-    answer.send((seen, inside(env).get_physics_state()))
+    answer.send((seen, get_metaworld_env(env).get_physics_state()))
     env.close()
 
 
 def test_a_grasped_object_is_restored_exactly_in_another_process() -> None:
     env = make("metaworld/pick-place", render_quality="fast")
-    expert = Expert("pick-place", env)
+    expert = ScriptedExpert("pick-place", env)
     env.reset(seed=5)
     for _ in range(30):
         env.step(expert.act())
@@ -231,18 +231,18 @@ def test_a_grasped_object_is_restored_exactly_in_another_process() -> None:
     seen, physics = receive.recv()
     process.join(60)
     assert seen == expected
-    assert np.array_equal(physics, inside(env).get_physics_state())
+    assert np.array_equal(physics, get_metaworld_env(env).get_physics_state())
     env.close()
 
 
 def test_a_snapshot_that_does_not_fit_is_refused() -> None:
-    env = small("reach")
+    env = make_small_env("reach")
     with pytest.raises(NotRestorable, match="not been reset"):
         snapshot(env)
     env.reset(seed=0)
     env.step(np.ones(4, np.float32))
     state = snapshot(env.unwrapped)
-    other = small("push")
+    other = make_small_env("push")
     with pytest.raises(NotRestorable, match="metaworld/reach"):
         restore(other.unwrapped, state)
     with pytest.raises(NotRestorable, match="led to a different physics state"):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from manyview.envs import ContractError, Fault, make, restore, snapshot, wrap
-from tests.support.state_vectors import Numbered
+from tests.support.state_vectors import NumberedEnv
 
 ACTION = np.zeros(2, np.float32)
 
 
 def numbers(*faults: Fault, steps: int = 6, stack: int = 1) -> list[list[float]]:
     """The first joint of each observation, counted from the first observation, oldest of a stack first."""
-    env = wrap(Numbered(longest=60), faults=faults, state_stack=stack)
+    env = wrap(NumberedEnv(max_steps=60), faults=faults, state_stack=stack)
     observations = [env.reset(seed=3)[0], *(env.step(ACTION)[0] for _ in range(steps - 1))]
     joints = [observation["joints"].reshape(stack, 3)[:, 0] for observation in observations]
     return [(part - joints[0][0]).tolist() for part in joints]
@@ -33,8 +33,8 @@ def test_a_late_vector_comes_steps_after_it_was_measured() -> None:
 
 
 def test_other_vectors_and_views_stay_as_they_are() -> None:
-    env = wrap(Numbered(longest=60), faults=[Fault(view="joints", kind="frozen", lasts="episode", at_step=0)])
-    plain = wrap(Numbered(longest=60))
+    env = wrap(NumberedEnv(max_steps=60), faults=[Fault(view="joints", kind="frozen", lasts="episode", at_step=0)])
+    plain = wrap(NumberedEnv(max_steps=60))
     env.reset(seed=3)
     plain.reset(seed=3)
     observation, *_, info = env.step(ACTION)
@@ -46,7 +46,7 @@ def test_other_vectors_and_views_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("at_step", [0, 1])
 def test_a_vector_that_is_no_number_ends_the_run_with_its_name(at_step: int) -> None:
-    env = wrap(Numbered(), faults=[Fault(view="grip", kind="nan", at_step=at_step)])
+    env = wrap(NumberedEnv(), faults=[Fault(view="grip", kind="nan", at_step=at_step)])
     if at_step:
         env.reset(seed=3)
     with pytest.raises(ContractError, match="state vector 'grip': expected finite numbers"):
@@ -63,7 +63,7 @@ def test_a_vector_that_is_no_number_ends_the_run_with_its_name(at_step: int) -> 
 )
 def test_a_fault_that_does_not_fit_is_refused(fault: Fault, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        wrap(Numbered(), faults=[fault])
+        wrap(NumberedEnv(), faults=[fault])
 
 
 def test_faults_of_vectors_are_restored_in_mid_episode() -> None:

@@ -10,18 +10,18 @@ from manyview.data import Batch
 from manyview.methods import ICM, ICMConfig
 from manyview.training import make_trainer
 from manyview.utils.validation import SettingError
-from tests.support.batches import agent, batch
-from tests.support.dynamics import SIZES, build, compute_errors, draw_masked, in_float64
-from tests.support.runs import short_rollouts
+from tests.support.batches import make_agent, make_batch
+from tests.support.dynamics import MODEL_SIZES, build_bonus, compute_errors, copy_to_float64, make_masked_batch
+from tests.support.runs import make_short_rollout_config
 
 
 def make_icm(**changes: Any) -> ICM:
-    return build(ICM, ICMConfig(**SIZES, **changes))
+    return build_bonus(ICM, ICMConfig(**MODEL_SIZES, **changes))
 
 
 def test_the_bonus_is_the_log_of_the_forward_error_over_common_views() -> None:
-    icm, data = make_icm(error_scale=2.5), draw_masked()
-    errors, _ = compute_errors(in_float64(icm), data)
+    icm, data = make_icm(error_scale=2.5), make_masked_batch()
+    errors, _ = compute_errors(copy_to_float64(icm), data)
     expected = torch.tensor([math.log(1 + 2.5 * error) for error in errors.tolist()])
     assert (expected == 0).any(), "a row whose states have no view in common pays nothing"
     found = icm.compute(data, None, data.reward_ext)
@@ -30,7 +30,7 @@ def test_the_bonus_is_the_log_of_the_forward_error_over_common_views() -> None:
 
 
 def test_a_running_std_divides_the_bonus() -> None:
-    icm, data = make_icm(reward_scale="std"), batch(16)
+    icm, data = make_icm(reward_scale="std"), make_batch(16)
     raw = make_icm().compute(data, None, data.reward_ext)
     expected = raw / raw.std(correction=0)
     torch.testing.assert_close(icm.compute(data, None, data.reward_ext), expected, rtol=1e-4, atol=1e-4)
@@ -38,10 +38,10 @@ def test_a_running_std_divides_the_bonus() -> None:
 
 def test_encoder_and_both_models_take_adams_steps_on_both_errors() -> None:
     icm = make_icm(forward_coef=0.7, inverse_coef=1.3)
-    shadow = in_float64(icm)
-    adam = torch.optim.Adam(shadow.parameters(), lr=SIZES["lr"])
+    shadow = copy_to_float64(icm)
+    adam = torch.optim.Adam(shadow.parameters(), lr=MODEL_SIZES["lr"])
     for seed in range(3):
-        data = draw_masked(8, seed=seed)
+        data = make_masked_batch(8, seed=seed)
         forward, inverse = (errors.mean() for errors in compute_errors(shadow, data))
         adam.zero_grad()
         (0.7 * forward + 1.3 * inverse).backward()
@@ -56,7 +56,7 @@ def test_encoder_and_both_models_take_adams_steps_on_both_errors() -> None:
 
 
 def test_transitions_that_were_learned_pay_less_than_others() -> None:
-    icm, known, new = make_icm(inverse_coef=0.1), batch(8, seed=0), batch(8, seed=1)
+    icm, known, new = make_icm(inverse_coef=0.1), make_batch(8, seed=0), make_batch(8, seed=1)
     for _ in range(200):
         icm.update(known)
     paid, paid_new, paid_swapped = (
@@ -69,16 +69,16 @@ def test_transitions_that_were_learned_pay_less_than_others() -> None:
 
 @pytest.mark.parametrize("method", ["icm", "apt"])
 def test_the_policys_networks_are_untouched(method: str) -> None:
-    learner: Any = agent("sac", method, bonus_changes={"hidden": 16, "latent_dim": 4})
+    learner: Any = make_agent("sac", method, bonus_changes={"hidden": 16, "latent_dim": 4})
     before = [part.clone() for part in learner.representation.parameters()]
     for _ in range(3):
-        learner.update_bonus(batch())
+        learner.update_bonus(make_batch())
     assert all(map(torch.equal, before, learner.representation.parameters()))
     assert all(part.grad is None for part in (*learner.representation.parameters(), *learner.actor.parameters()))
 
 
 def test_a_rollout_pays_its_transitions_and_nothing_for_the_last_of_an_episode() -> None:
-    config = short_rollouts("ppo+icm", rollout={"steps": 40}, bonus={"reward_scale": "raw"})
+    config = make_short_rollout_config("ppo+icm", rollout={"steps": 40}, bonus={"reward_scale": "raw"})
     trainer: Any = make_trainer(config)
     while not trainer.num_pending_updates:
         trainer.advance()
@@ -93,7 +93,7 @@ def test_a_rollout_pays_its_transitions_and_nothing_for_the_last_of_an_episode()
         one_hot = torch.eye(icm.actions.size)[rollout.action[step, env]].unsqueeze(0)
         zeros = torch.zeros(1)
         data = Batch(views, mask, one_hot, zeros, zeros, next_views, next_mask, zeros.long(), zeros.long())
-        expected = 0.0 if done[step, env] else math.log1p(compute_errors(in_float64(icm), data)[0].item())
+        expected = 0.0 if done[step, env] else math.log1p(compute_errors(copy_to_float64(icm), data)[0].item())
         assert paid[step, env].item() == pytest.approx(expected, abs=1e-4)
     assert (paid[done] == 0).all()
     assert (paid[~done] > 0).all()
@@ -101,7 +101,7 @@ def test_a_rollout_pays_its_transitions_and_nothing_for_the_last_of_an_episode()
 
 
 def test_discrete_actions_are_predicted_by_cross_entropy() -> None:
-    trainer: Any = make_trainer(short_rollouts("ppo+icm"))
+    trainer: Any = make_trainer(make_short_rollout_config("ppo+icm"))
     while not trainer.num_pending_updates:
         trainer.advance()
     icm, data = trainer.agent.bonus, trainer.rollout.get_minibatch(torch.arange(12), with_next=True)

@@ -22,7 +22,7 @@ from manyview.methods import (
     PixelEncoder,
     PixelEncoderConfig,
 )
-from tests.support.batches import ACTIONS, SHAPE, VIEWS, agent, batch
+from tests.support.batches import ACTION_SIZE, IMAGE_SHAPE, VIEW_NAMES, make_agent, make_batch
 
 ROWS = 16
 SOME_VIEWS = torch.arange(2 * ROWS).view(ROWS, 2) % 5 > 0  # some views are absent, never both of a row
@@ -35,12 +35,12 @@ def make_bonus(*, encoder: dict[str, Any] | None = None, **settings: Any) -> MEM
     torch.manual_seed(0)
     own = OwnEncoderConfig(**{"trunk": "tiny", "latent_dim": 8, "lr": 1e-2, **(encoder or {})})
     context = BuildContext(
-        view_names=VIEWS,
-        image_shape=SHAPE,
+        view_names=VIEW_NAMES,
+        image_shape=IMAGE_SHAPE,
         frame_stack=1,
-        actions=ActionSpec(ACTIONS, discrete=False),
+        actions=ActionSpec(ACTION_SIZE, discrete=False),
         seed=0,
-        representation=PixelEncoder(len(VIEWS), SHAPE, PixelEncoderConfig(trunk="tiny", latent_dim=8)),
+        representation=PixelEncoder(len(VIEW_NAMES), IMAGE_SHAPE, PixelEncoderConfig(trunk="tiny", latent_dim=8)),
     )
     built: MEMBonus = BONUSES["mem"].build(MEMBonusConfig(encoder=own, **settings), context)
     return built
@@ -48,7 +48,7 @@ def make_bonus(*, encoder: dict[str, Any] | None = None, **settings: Any) -> MEM
 
 def make_batch(seed: int = 0) -> Batch:
     """Absent views and repeated transitions, other ones in s_t than in s_{t+n}."""
-    return batch(ROWS, seed=seed)._replace(
+    return make_batch(ROWS, seed=seed)._replace(
         mask=SOME_VIEWS,
         next_mask=SOME_VIEWS.flip(0),
         indices=torch.arange(ROWS) // 2,
@@ -95,7 +95,7 @@ def perturb(module: Any) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_reward_is_eq_9_on_features_of_its_own_encoder(state: str) -> None:
-    bonus, data = make_bonus(rewarded_state=state, k=2), make_batch()
+    bonus, data = make_bonus(rewarded_state=state, k=2), make_masked_batch()
     views, mask, indices = get_state(data, state)
     expected = compute_reward_by_loops(bonus.encode(views, mask), indices, k=2)
     found = bonus.compute(data, None, torch.zeros(ROWS))
@@ -108,8 +108,8 @@ def test_the_reward_is_eq_9_on_features_of_its_own_encoder(state: str) -> None:
 def test_computing_the_reward_builds_no_graph(state: str) -> None:
     bonus, graphs = make_bonus(rewarded_state=state), list[bool]()
     bonus.encoder.encoder.register_forward_hook(lambda _, __, features: graphs.append(features.state.requires_grad))
-    bonus.compute(make_batch(), None, torch.zeros(ROWS))
-    bonus.reward_states(make_batch().views, SOME_VIEWS)
+    bonus.compute(make_masked_batch(), None, torch.zeros(ROWS))
+    bonus.reward_states(make_masked_batch().views, SOME_VIEWS)
     assert graphs == [False, False]
 
 
@@ -121,9 +121,9 @@ def test_its_bank_and_scales_are_those_of_the_entropy_bonus() -> None:
         "entropy": "joint",
     }
     bonus = make_bonus(**settings)
-    entropy = EntropyBonus(len(VIEWS), 8, bonus.config)
+    entropy = EntropyBonus(len(VIEW_NAMES), 8, bonus.config)
     for seed in range(3):
-        data = make_batch(seed)
+        data = make_masked_batch(seed)
         expected = entropy.compute_reward(bonus.encode(data.views, data.mask), indices=data.indices)
         assert bonus.compute(data, None, torch.zeros(ROWS)).equal(expected)
     for ours, theirs in zip(bonus.entropy.buffers(), entropy.buffers(), strict=True):
@@ -131,7 +131,7 @@ def test_its_bank_and_scales_are_those_of_the_entropy_bonus() -> None:
 
 
 def test_the_next_state_is_paid_as_if_it_were_the_current_one() -> None:
-    current, following, data = make_bonus(), make_bonus(rewarded_state="next"), make_batch()
+    current, following, data = make_bonus(), make_bonus(rewarded_state="next"), make_masked_batch()
     moved = data._replace(views=data.next_views, mask=data.next_mask, indices=data.next_indices)
     found = following.compute(data, None, torch.zeros(ROWS))
     assert found.equal(current.compute(moved, None, torch.zeros(ROWS)))
@@ -139,7 +139,7 @@ def test_the_next_state_is_paid_as_if_it_were_the_current_one() -> None:
 
 
 def test_states_of_an_evaluation_are_paid_without_changing_anything() -> None:
-    bonus, data = make_bonus(bank=24, reward_scale="std"), make_batch()
+    bonus, data = make_bonus(bank=24, reward_scale="std"), make_masked_batch()
     bonus.compute(data, None, torch.zeros(ROWS))
     before = deepcopy(bonus.state_dict())
     found = bonus.reward_states(data.next_views, data.next_mask)
@@ -176,14 +176,14 @@ def test_an_update_moves_its_encoder_by_adam_on_l_total_and_then_the_discriminat
     discriminator = AdamByHand(list(expected.discriminator.parameters()), lr=2e-2)
     start = get_parameters(bonus.encoder.encoder)
     for seed in range(3):
-        data = make_batch(seed)
+        data = make_masked_batch(seed)
         features = expected.encode(data.views, data.mask)
         later = expected.encode(data.next_views, data.next_mask).detach()
         loss, _ = expected.compute_loss(features, later if temporal_coef else None)
         gradients = torch.autograd.grad(loss, encoder.parameters, allow_unused=True)
         # A guess among the views that are present in the row.
         logits = expected.discriminator(features.shared.detach()).masked_fill(~data.mask.unsqueeze(1), -torch.inf)
-        view = torch.arange(len(VIEWS)).expand(ROWS, -1)
+        view = torch.arange(len(VIEW_NAMES)).expand(ROWS, -1)
         guesses = F.cross_entropy(logits[data.mask], view[data.mask])
         metrics = bonus.update(data)
         torch.testing.assert_close(metrics["bonus_mem_loss"], loss.detach())
@@ -199,16 +199,16 @@ def test_an_update_moves_its_encoder_by_adam_on_l_total_and_then_the_discriminat
 
 
 def test_an_update_lowers_l_total() -> None:
-    bonus, data = make_bonus(), make_batch()
+    bonus, data = make_bonus(), make_masked_batch()
     losses = [float(bonus.update(data)["bonus_mem_loss"]) for _ in range(15)]
     assert losses[-1] < losses[0] - 0.1
 
 
 def test_an_update_leaves_bank_and_scales_alone() -> None:
     bonus = make_bonus(bank=24, reward_scale="std", distance_scale="relative")
-    bonus.compute(make_batch(), None, torch.zeros(ROWS))
+    bonus.compute(make_masked_batch(), None, torch.zeros(ROWS))
     before = deepcopy(bonus.entropy.state_dict())
-    bonus.update(make_batch(1))
+    bonus.update(make_masked_batch(1))
     assert all(tensor.equal(before[name]) for name, tensor in bonus.entropy.state_dict().items())
 
 
@@ -230,7 +230,7 @@ def make_minibatch(data: Batch, has_next: Tensor) -> Minibatch:
 
 
 def test_rows_of_a_rollout_without_a_next_step_have_no_temporal_loss() -> None:
-    data, has_next = make_batch(), torch.arange(ROWS) % 3 > 0
+    data, has_next = make_masked_batch(), torch.arange(ROWS) % 3 > 0
     other = data._replace(next_views=torch.where(has_next.view(-1, 1, 1, 1, 1), data.next_views, data.views.flip(0)))
     found = []
     for each, follows in ((data, has_next), (other, has_next), (data, has_next.logical_not())):
@@ -243,20 +243,20 @@ def test_rows_of_a_rollout_without_a_next_step_have_no_temporal_loss() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_agents_losses_do_not_reach_the_bonus_encoder(kind: str) -> None:
-    learner = agent(kind, "pixel+mem")
+    learner = make_agent(kind, "pixel+mem")
     bonus: Any = learner.bonus
     bonus.update, before = lambda _: {}, get_parameters(bonus.encoder)
     for step in range(3):
-        learner.update(make_batch(step), step)
+        learner.update(make_masked_batch(step), step)
     assert_all_equal(before, bonus.encoder)
     assert all(parameter.grad is None for parameter in bonus.encoder.parameters())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_agent_does_and_is_paid_does_not_move_the_bonus_encoder(kind: str) -> None:
-    one, other = (agent(kind, "pixel+mem") for _ in range(2))
+    one, other = (make_agent(kind, "pixel+mem") for _ in range(2))
     for step in range(3):
-        data = make_batch(step)
+        data = make_masked_batch(step)
         one.update(data, step)
         other.update(data._replace(reward_ext=5 - data.reward_ext, action=-data.action), step)
     for learner in (one, other):
@@ -268,14 +268,14 @@ def test_what_the_agent_does_and_is_paid_does_not_move_the_bonus_encoder(kind: s
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bonus_losses_do_not_reach_the_policy(kind: str) -> None:
     """Without weight the bonus changes nothing of the agent, whether its encoder learns or not."""
-    learns, rests = (agent(kind, "pixel+mem") for _ in range(2))
+    learns, rests = (make_agent(kind, "pixel+mem") for _ in range(2))
     resting: Any = rests.bonus
     resting.update = lambda _: {}
     for learner in (learns, rests):
         learner.beta = lambda _: 0.0
     for step in range(3):
         for learner in (learns, rests):
-            learner.update(make_batch(step), step)
+            learner.update(make_masked_batch(step), step)
     for part in ("representation", "actor", "critic"):
         assert_all_equal(get_parameters(getattr(learns, part)), getattr(rests, part))
     assert not all(map(torch.equal, get_parameters(learns.bonus), resting.parameters()))
@@ -283,10 +283,10 @@ def test_the_bonus_losses_do_not_reach_the_policy(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_weight_reaches_the_critic(kind: str) -> None:
-    one, other = (agent(kind, "pixel+mem") for _ in range(2))
+    one, other = (make_agent(kind, "pixel+mem") for _ in range(2))
     other.beta = lambda _: 5.0
     for learner in (one, other):
-        learner.update(make_batch(), 0)
+        learner.update(make_masked_batch(), 0)
     assert not all(map(torch.equal, one.critic.parameters(), other.critic.parameters()))
 
 
@@ -299,12 +299,12 @@ def compute_agent_bonus(learner: Any, data: Batch) -> Tensor:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("frames", ["augmented", "clean"])
 def test_a_shared_encoder_is_the_policys_and_pays_the_chosen_state(kind: str, state: str, frames: Any) -> None:
-    learner: Any = agent(
+    learner: Any = make_agent(
         kind, "mem", reward_frames=frames, shift_pixels=0, bonus_changes={"rewarded_state": state}, encoder_tau=0.5
     )
     assert learner.bonus.encoder is learner.representation
     perturb(learner.target_representation)
-    data = make_batch()
+    data = make_masked_batch()
     views, mask, indices = get_state(data, state)
     expected = compute_reward_by_loops(learner.representation.encode(views, mask), indices, k=3)
     torch.testing.assert_close(compute_agent_bonus(learner, data).double(), expected, rtol=1e-4, atol=1e-5)
@@ -314,9 +314,11 @@ def test_a_shared_encoder_is_the_policys_and_pays_the_chosen_state(kind: str, st
 @pytest.mark.parametrize("state", STATES)
 def test_a_target_encoder_pays_by_the_slow_features(kind: str, state: str) -> None:
     changes = {"target_encoder": True, "rewarded_state": state}
-    learner: Any = agent(kind, "mem", reward_frames="augmented", shift_pixels=0, bonus_changes=changes, encoder_tau=0.5)
+    learner: Any = make_agent(
+        kind, "mem", reward_frames="augmented", shift_pixels=0, bonus_changes=changes, encoder_tau=0.5
+    )
     perturb(learner.target_representation)
-    data = make_batch()
+    data = make_masked_batch()
     views, mask, indices = get_state(data, state)
     slow, online = (
         compute_reward_by_loops(encoder.encode(views, mask), indices, k=3)
@@ -328,9 +330,9 @@ def test_a_target_encoder_pays_by_the_slow_features(kind: str, state: str) -> No
 
 
 def test_a_shared_encoder_is_not_updated_by_the_bonus() -> None:
-    learner: Any = agent("drqv2", "mem")
+    learner: Any = make_agent("drqv2", "mem")
     before = get_parameters(learner.representation)
-    assert learner.bonus.update(make_batch()) == {}
+    assert learner.bonus.update(make_masked_batch()) == {}
     assert_all_equal(before, learner.representation)
     assert learner.bonus.optimizer is None
 
@@ -350,7 +352,7 @@ def test_a_shared_encoder_is_not_updated_by_the_bonus() -> None:
 def test_the_agents_features_are_used_where_frames_and_encoder_are_its_own(
     settings: dict[str, Any], source: str | None, stored_source: str | None
 ) -> None:
-    encoder = MEMRepresentation(VIEWS, SHAPE, MEMRepresentationConfig(trunk="tiny", latent_dim=8))
+    encoder = MEMRepresentation(VIEW_NAMES, IMAGE_SHAPE, MEMRepresentationConfig(trunk="tiny", latent_dim=8))
     bonus = MEMBonus(encoder, MEMBonusConfig(**settings))
     assert bonus.feature_source == source
     assert bonus.stored_feature_source == stored_source
@@ -361,14 +363,14 @@ def test_the_agents_features_are_used_where_frames_and_encoder_are_its_own(
 @pytest.mark.parametrize(("coef", "is_own"), [*product((0.0, 0.1), (True, False))])
 def test_next_views_are_used_by_the_temporal_loss_of_an_own_encoder_alone(coef: float, is_own: bool) -> None:
     own = OwnEncoderConfig(trunk="tiny", latent_dim=8, temporal_coef=coef)
-    bonus = MEMBonus(MEMRepresentation(VIEWS, SHAPE, own), MEMBonusConfig(encoder=own if is_own else None))
+    bonus = MEMBonus(MEMRepresentation(VIEW_NAMES, IMAGE_SHAPE, own), MEMBonusConfig(encoder=own if is_own else None))
     assert bonus.uses_next_views == (is_own and coef > 0)
 
 
 def test_a_search_of_the_buffer_needs_the_samplers_distances() -> None:
-    learner: Any = agent("sac", "mem", bonus_changes={"search": "buffer"})
+    learner: Any = make_agent("sac", "mem", bonus_changes={"search": "buffer"})
     with pytest.raises(ValueError, match="batch without neighbor_distances: expected a sampler"):
-        learner.update(make_batch(), 0)
+        learner.update(make_masked_batch(), 0)
 
 
 def test_it_gets_an_encoder_of_its_own_unless_the_representation_is_mems() -> None:
@@ -381,12 +383,12 @@ def test_it_gets_an_encoder_of_its_own_unless_the_representation_is_mems() -> No
 
 def test_without_an_encoder_to_share_it_cannot_be_built() -> None:
     context = BuildContext(
-        view_names=VIEWS,
-        image_shape=SHAPE,
+        view_names=VIEW_NAMES,
+        image_shape=IMAGE_SHAPE,
         frame_stack=1,
-        actions=ActionSpec(ACTIONS, discrete=False),
+        actions=ActionSpec(ACTION_SIZE, discrete=False),
         seed=0,
-        representation=PixelEncoder(2, SHAPE, PixelEncoderConfig(trunk="tiny")),
+        representation=PixelEncoder(2, IMAGE_SHAPE, PixelEncoderConfig(trunk="tiny")),
     )
     with pytest.raises(
         ValueError, match=r"bonus\.encoder: expected settings, got None, which needs representation=mem"
@@ -406,8 +408,8 @@ def test_a_rollout_is_paid_by_its_own_encoder(window: int | None) -> None:
     rollout = RolloutBuffer(
         num_steps=steps,
         num_envs=envs,
-        image_shape=SHAPE,
-        num_cameras=len(VIEWS),
+        image_shape=IMAGE_SHAPE,
+        num_cameras=len(VIEW_NAMES),
         action_shape=(),
         action_dtype=torch.int64,
         derived_views=DerivedViews(seed=0),
@@ -432,5 +434,5 @@ def test_a_rollout_is_paid_by_its_own_encoder(window: int | None) -> None:
 def test_the_reward_stays_float32_where_the_encoder_computes_in_less() -> None:
     bonus = make_bonus()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert bonus.compute(make_batch(), None, torch.zeros(ROWS)).dtype == torch.float32
-        assert all(value.dtype == torch.float32 for value in bonus.update(make_batch()).values())
+        assert bonus.compute(make_masked_batch(), None, torch.zeros(ROWS)).dtype == torch.float32
+        assert all(value.dtype == torch.float32 for value in bonus.update(make_masked_batch()).values())

@@ -11,7 +11,7 @@ from manyview.training import factory
 from manyview.training.evaluation import evaluate_policy
 from manyview.training.runner import make_trainer
 from manyview.utils.validation import SettingError
-from tests.support.runs import short_rollouts, short_run
+from tests.support.runs import make_short_config, make_short_rollout_config
 
 STATE: dict[str, Any] = {"env": {"state": ["goal", "clock"]}}
 INCLUDED: dict[str, Any] = {**STATE, "bonus": {"include_state": True, "k": 2}}
@@ -27,7 +27,7 @@ def kth_distances(rows: np.ndarray[Any, Any], k: int) -> list[float]:
 
 @pytest.mark.parametrize("method", ["drqv2+mem", "drqv2+pixel+mem"])
 def test_the_vector_is_one_more_term_of_the_mean(method: str) -> None:
-    trainer: Any = make_trainer(short_run(method, task="toy/told_goal_continuous", **INCLUDED))
+    trainer: Any = make_trainer(make_short_config(method, task="toy/told_goal_continuous", **INCLUDED))
     while trainer.counters.updates < 2:
         trainer.advance()
     bonus, batch = trainer.agent.bonus, trainer.last_batch
@@ -55,7 +55,7 @@ def test_the_vector_is_one_more_term_of_the_mean(method: str) -> None:
 
 
 def test_rollouts_pay_for_vectors_within_each_environment() -> None:
-    trainer: Any = make_trainer(short_rollouts("ppo+mem", task="toy/told_goal", **INCLUDED))
+    trainer: Any = make_trainer(make_short_rollout_config("ppo+mem", task="toy/told_goal", **INCLUDED))
     while not trainer.rollout.is_full:
         trainer.advance()
     bonus, rollout = trainer.agent.bonus, trainer.rollout
@@ -72,7 +72,7 @@ def test_rollouts_pay_for_vectors_within_each_environment() -> None:
 
 
 def test_evaluations_and_diagnostics_use_the_vectors_and_change_nothing() -> None:
-    trainer: Any = make_trainer(short_run("drqv2+mem", task="toy/told_goal_continuous", **INCLUDED))
+    trainer: Any = make_trainer(make_short_config("drqv2+mem", task="toy/told_goal_continuous", **INCLUDED))
     while trainer.counters.updates < 3:
         trainer.advance()
     env, before = factory.make_env(trainer.config), trainer.agent.get_state()
@@ -88,7 +88,7 @@ def test_evaluations_and_diagnostics_use_the_vectors_and_change_nothing() -> Non
 
 
 def test_without_the_option_the_bonus_does_not_see_the_vectors() -> None:
-    trainer: Any = make_trainer(short_run("drqv2+mem", task="toy/told_goal_continuous", **STATE))
+    trainer: Any = make_trainer(make_short_config("drqv2+mem", task="toy/told_goal_continuous", **STATE))
     assert trainer.agent.bonus.vector_normalizer is None
     assert not any("normalizer" in name for name in trainer.agent.bonus.state_dict())
     trainer.close()
@@ -102,4 +102,4 @@ def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any]) -> None:
 
 def test_an_observation_without_vectors_is_refused() -> None:
     with pytest.raises(ValueError, match=r"bonus.include_state: expected state vectors, got none. Set env.state"):
-        make_trainer(short_run("drqv2+mem", bonus={"include_state": True}))
+        make_trainer(make_short_config("drqv2+mem", bonus={"include_state": True}))

@@ -10,13 +10,13 @@ from torch import nn
 from manyview.methods import RE3, RE3Config
 from manyview.methods.bonuses.stored_search import StoredNeighborSearch
 from manyview.training import OffPolicyTrainer
-from tests.support.runs import short_run
+from tests.support.runs import make_short_config
 
 K = 12  # a toy shows few different pictures: the nearest are equal
 
 
 def make_trainer(**bonus: Any) -> OffPolicyTrainer:
-    return OffPolicyTrainer(short_run("drqv2+re3", bonus={"k": K, "reward_scale": "std", **bonus}))
+    return OffPolicyTrainer(make_short_config("drqv2+re3", bonus={"k": K, "reward_scale": "std", **bonus}))
 
 
 def embed(re3: RE3, frames: torch.Tensor) -> torch.Tensor:

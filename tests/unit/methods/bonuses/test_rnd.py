@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from manyview.methods import RND, RNDConfig
-from tests.support.batches import SHAPE, batch
+from tests.support.batches import IMAGE_SHAPE, make_batch
 
 CONFIG = RNDConfig(trunk="tiny", latent_dim=6, hidden=16, lr=1e-3)
 
 
 def make_rnd(**changes: object) -> RND:
     torch.manual_seed(0)
-    return RND(2, SHAPE, RNDConfig(**{**vars(CONFIG), **changes}))
+    return RND(2, IMAGE_SHAPE, RNDConfig(**{**vars(CONFIG), **changes}))
 
 
 def compute_errors(rnd: RND, views: Tensor, mask: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -32,13 +32,13 @@ def compute_errors(rnd: RND, views: Tensor, mask: Tensor, mean: Tensor, std: Ten
 
 
 def pixel_statistics(*views: Tensor) -> tuple[Tensor, Tensor]:
-    pixels = torch.cat([part.double().movedim(2, -1).reshape(-1, SHAPE[0]) for part in views])
+    pixels = torch.cat([part.double().movedim(2, -1).reshape(-1, IMAGE_SHAPE[0]) for part in views])
     return pixels.mean(0), pixels.std(0, correction=0)
 
 
 def test_the_bonus_is_the_error_over_the_running_std() -> None:
     rnd, past = make_rnd(), []
-    batches = [batch(8, seed=seed) for seed in range(3)]
+    batches = [make_batch(8, seed=seed) for seed in range(3)]
     batches[1].mask[:4, 0] = False
     seen = []
     for data in batches:
@@ -51,7 +51,7 @@ def test_the_bonus_is_the_error_over_the_running_std() -> None:
 
 
 def test_the_next_state_is_rewarded_if_set() -> None:
-    rnd, data = make_rnd(rewarded_state="next", reward_scale="raw"), batch(8)
+    rnd, data = make_rnd(rewarded_state="next", reward_scale="raw"), make_batch(8)
     mean, std = pixel_statistics(data.next_views)
     expected = compute_errors(rnd, data.next_views, data.next_mask, mean, std).detach()
     torch.testing.assert_close(rnd.compute(data, None, data.reward_ext), expected.float(), rtol=1e-3, atol=1e-4)
@@ -63,7 +63,7 @@ def test_the_predictor_takes_adams_steps_and_nothing_else_moves() -> None:
     target = {name: part.clone() for name, part in rnd.target.named_parameters()}
     adam = torch.optim.Adam(predictor.parameters(), lr=CONFIG.lr)
     for seed in range(3):
-        data = batch(8, seed=seed)
+        data = make_batch(8, seed=seed)
         seen.append(data.views)
         mean, std = pixel_statistics(*seen)
         shadow = deepcopy(rnd).double()
@@ -88,7 +88,7 @@ def _loss(rnd: RND, views: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def test_what_was_seen_often_pays_less() -> None:
-    rnd, known, new = make_rnd(reward_scale="raw"), batch(8, seed=0), batch(8, seed=1)
+    rnd, known, new = make_rnd(reward_scale="raw"), make_batch(8, seed=0), make_batch(8, seed=1)
     before = rnd.compute(known, None, known.reward_ext).mean()
     rnd.eval()
     for _ in range(200):
@@ -98,12 +98,12 @@ def test_what_was_seen_often_pays_less() -> None:
 
 
 def test_r_hat_has_no_gradient() -> None:
-    data = batch(8)
+    data = make_batch(8)
     assert not make_rnd().compute(data, None, data.reward_ext).requires_grad
 
 
 def test_pixels_far_from_those_seen_are_clipped() -> None:
-    rnd, dark, bright = make_rnd(reward_scale="raw"), batch(8, seed=0), batch(8, seed=1)
+    rnd, dark, bright = make_rnd(reward_scale="raw"), make_batch(8, seed=0), make_batch(8, seed=1)
     dark = dark._replace(views=dark.views // 32)
     rnd.compute(dark, None, dark.reward_ext)
     rnd.eval()
@@ -114,7 +114,7 @@ def test_pixels_far_from_those_seen_are_clipped() -> None:
 
 def test_the_predictor_learns_the_states_that_are_rewarded() -> None:
     """Otherwise the last state of an episode, never s_t, would pay for ever."""
-    rnd, data = make_rnd(rewarded_state="next", reward_scale="raw"), batch(8)
+    rnd, data = make_rnd(rewarded_state="next", reward_scale="raw"), make_batch(8)
     before = rnd.compute(data, None, data.reward_ext).mean()
     rnd.eval()
     for _ in range(200):
@@ -124,7 +124,7 @@ def test_the_predictor_learns_the_states_that_are_rewarded() -> None:
 
 def test_a_batch_without_the_chosen_view_changes_no_statistics() -> None:
     torch.manual_seed(0)
-    rnd, data = RND(2, SHAPE, CONFIG, view_indices=[1]), batch(8)
+    rnd, data = RND(2, IMAGE_SHAPE, CONFIG, view_indices=[1]), make_batch(8)
     rnd.compute(data, None, data.reward_ext)
     mean = rnd.pixel_moments.mean.clone()
     data.mask[:, 1] = False
@@ -133,7 +133,7 @@ def test_a_batch_without_the_chosen_view_changes_no_statistics() -> None:
 
 
 def test_rewarding_the_states_of_an_evaluation_changes_nothing() -> None:
-    rnd, data = make_rnd(), batch(8)
+    rnd, data = make_rnd(), make_batch(8)
     before = {name: part.clone() for name, part in rnd.state_dict().items()}
     assert rnd.reward_states(data.views, data.mask).isfinite().all()
     assert all(torch.equal(part, before[name]) for name, part in rnd.state_dict().items())

@@ -22,7 +22,14 @@ from manyview.scale import ray_runtime
 from manyview.scale.batch_loader import BatchLoader
 from manyview.scale.replay_shard import ReplayShard
 from manyview.training import factory
-from tests.support.replay import Noise, ProjectPixels, equal_batches, experience, live, replay_for
+from tests.support.replay import (
+    NoiseEnv,
+    PixelProjection,
+    are_batches_equal,
+    make_replay_buffer,
+    play_steps,
+    record_steps,
+)
 from tests.unit.data.test_replay_buffer import ALL_GONE, FAULTS
 from tests.unit.scale.test_replay_shard import KEY, Here, parcels, setting, written
 
@@ -30,9 +37,9 @@ STACK, N_STEP = 3, 3
 
 
 def make_filled(*, capacity: int = 100, steps: int = 220, shape: FeatureShape = (4, 5)) -> ReplayBuffer:
-    env = wrap(Noise(), faults=FAULTS + ALL_GONE, frame_stack=STACK)
-    replay = replay_for(env, capacity=capacity, frame_stack=STACK, feature_shape=shape)
-    live(env, replay, steps=steps)
+    env = wrap(NoiseEnv(), faults=FAULTS + ALL_GONE, frame_stack=STACK)
+    replay = make_replay_buffer(env, capacity=capacity, frame_stack=STACK, feature_shape=shape)
+    record_steps(env, replay, steps=steps)
     return replay
 
 
@@ -133,7 +140,7 @@ def test_blocks_of_the_ring_are_searched_once_each_without_copies(monkeypatch: p
     assert all(np.shares_memory(block.features, replay.features) for block in rows if replay.features is not None)
     batch = make_sampler(replay, StoredNeighborSearch(groups=1, k=2)).sample()
     monkeypatch.undo()
-    assert equal_batches(batch, make_sampler(replay, StoredNeighborSearch(groups=1, k=2)).sample())
+    assert are_batches_equal(batch, make_sampler(replay, StoredNeighborSearch(groups=1, k=2)).sample())
 
 
 @pytest.mark.parametrize(("clusters", "spread"), [(1, 1e-5), (1, 1e-3), (1, 1.0), (8, 3e-3), (8, 1e-2), (8, 1.0)])
@@ -159,10 +166,10 @@ def test_too_few_neighbors_repeat_the_farthest_and_none_gives_zero() -> None:
 
 def iter_batches(*, prefetch: bool, capacity: int, pauses: list[int]) -> Iterator[Batch]:
     """Yield a batch after every so many steps, from a ring that wraps."""
-    env = wrap(Noise())
-    replay = replay_for(env, capacity=capacity, frame_stack=STACK, feature_shape=(1, 4))
+    env = wrap(NoiseEnv())
+    replay = make_replay_buffer(env, capacity=capacity, frame_stack=STACK, feature_shape=(1, 4))
     env.action_space.seed(0)
-    steps = experience(env, steps=10**6)
+    steps = play_steps(env, steps=10**6)
     sampler = make_sampler(replay, StoredNeighborSearch(groups=1, k=3), prefetch=prefetch)
     for pause in [40, *pauses]:
         for _ in range(pause):
@@ -180,7 +187,7 @@ def test_making_batches_ahead_does_not_change_their_neighbors(capacity: int) -> 
     pauses = np.random.default_rng(capacity).choice([0, 1, 1, 2, 3, 8, 40], size=60).tolist()
     ahead = iter_batches(prefetch=True, capacity=capacity, pauses=pauses)
     in_time = iter_batches(prefetch=False, capacity=capacity, pauses=pauses)
-    assert all(equal_batches(one, other) for one, other in zip(ahead, in_time, strict=True))
+    assert all(are_batches_equal(one, other) for one, other in zip(ahead, in_time, strict=True))
 
 
 def test_steps_after_the_horizon_are_not_neighbors() -> None:
@@ -188,7 +195,7 @@ def test_steps_after_the_horizon_are_not_neighbors() -> None:
     replay = make_filled(steps=60)
     indices, horizon, search = np.arange(10, 30), replay.inserted, StoredNeighborSearch(groups=1, k=3)
     before = search(replay, indices, indices, horizon=horizon)
-    live(wrap(Noise(), frame_stack=STACK), replay, steps=1)
+    record_steps(wrap(NoiseEnv(), frame_stack=STACK), replay, steps=1)
     assert replay.features is not None
     replay.features[horizon - 1 :] = replay.features[15]  # as near as can be
     replay.steps["mask"][horizon - 1 :] = True
@@ -199,9 +206,9 @@ def test_steps_after_the_horizon_are_not_neighbors() -> None:
 
 
 def test_an_observation_that_a_split_stores_again_counts_once() -> None:
-    env = wrap(Noise(longest=1000), frame_stack=STACK)
-    pieces, whole = (replay_for(env, capacity=200, frame_stack=STACK, feature_shape=(1, 5)) for _ in range(2))
-    for action, reward, terminated, observation, _ in experience(wrap(Noise(longest=1000)), steps=60):
+    env = wrap(NoiseEnv(max_steps=1000), frame_stack=STACK)
+    pieces, whole = (make_replay_buffer(env, capacity=200, frame_stack=STACK, feature_shape=(1, 5)) for _ in range(2))
+    for action, reward, terminated, observation, _ in play_steps(wrap(NoiseEnv(max_steps=1000)), steps=60):
         for replay in (pieces, whole):
             if action is None:
                 replay.start_episode(observation)
@@ -232,7 +239,7 @@ def use_features(monkeypatch: pytest.MonkeyPatch) -> None:
             frame_stack=shapes.frame_stack,
             feature_shape=shape,
         )
-        replay.feature_fn = ProjectPixels(shape)
+        replay.feature_fn = PixelProjection(shape)
         return replay
 
     def build_sampler(config: Any, replay: ReplayBuffer, bonus: Any) -> Sampler:  # noqa: ARG001
@@ -273,7 +280,7 @@ def test_a_search_for_nothing_is_refused() -> None:
 
 
 def test_a_search_without_features_is_refused() -> None:
-    replay = replay_for(wrap(Noise(), frame_stack=STACK), capacity=100, frame_stack=STACK)
-    live(wrap(Noise(), frame_stack=STACK), replay, steps=40)
+    replay = make_replay_buffer(wrap(NoiseEnv(), frame_stack=STACK), capacity=100, frame_stack=STACK)
+    record_steps(wrap(NoiseEnv(), frame_stack=STACK), replay, steps=40)
     with pytest.raises(ValueError, match="expected a replay buffer with a feature_shape, got one without"):
         make_sampler(replay, StoredNeighborSearch(groups=1, k=3)).sample()

@@ -12,7 +12,7 @@ from manyview.methods import BONUSES, Bonus, BonusConfig, BuildContext, PixelEnc
 from manyview.methods.bonuses.mem import MEMBonusConfig
 from manyview.methods.bonuses.update_proportion import BonusUpdateConfig, take_proportion
 from manyview.utils.validation import SettingError
-from tests.support.batches import ACTIONS, SHAPE, VIEWS, batch
+from tests.support.batches import ACTION_SIZE, IMAGE_SHAPE, VIEW_NAMES, make_batch
 
 ROWS = 16
 NAMES = ("mem", "rnd", "icm", "apt", "ride", "vcse")
@@ -22,12 +22,12 @@ POLICY_ENCODER = PixelEncoderConfig(trunk="tiny", latent_dim=8)
 def make_bonus(name: str, proportion: float) -> Bonus:
     torch.manual_seed(0)
     context = BuildContext(
-        view_names=VIEWS,
-        image_shape=SHAPE,
+        view_names=VIEW_NAMES,
+        image_shape=IMAGE_SHAPE,
         frame_stack=1,
-        actions=ActionSpec(ACTIONS, discrete=False),
+        actions=ActionSpec(ACTION_SIZE, discrete=False),
         seed=0,
-        representation=PixelEncoder(len(VIEWS), SHAPE, POLICY_ENCODER),
+        representation=PixelEncoder(len(VIEW_NAMES), IMAGE_SHAPE, POLICY_ENCODER),
     )
     config: BonusConfig = BONUSES[name].config().fit_representation(POLICY_ENCODER)
     small: dict[str, Any] = {"trunk": "tiny", "latent_dim": 8, "lr": 0.01, "update_proportion": proportion}
@@ -44,7 +44,9 @@ def make_minibatch(data: Batch) -> Minibatch:
     zeros = torch.zeros(len(data.mask))
     return Minibatch(
         *(data.views, data.mask, data.action, zeros, zeros, zeros, zeros),
-        next_features=PixelEncoder(len(VIEWS), SHAPE, POLICY_ENCODER).encode(data.next_views, data.next_mask),
+        next_features=PixelEncoder(len(VIEW_NAMES), IMAGE_SHAPE, POLICY_ENCODER).encode(
+            data.next_views, data.next_mask
+        ),
         next_views=data.next_views,
         next_mask=data.next_mask,
         has_next=data.indices % 3 > 0,
@@ -62,7 +64,7 @@ def test_every_bonus_with_networks_of_its_own_is_listed() -> None:
 def test_a_quarter_is_an_update_by_every_fourth_row(name: str, kind: str) -> None:
     part, whole, other = make_bonus(name, 0.25), make_bonus(name, 1.0), make_bonus(name, 1.0)
     for seed in range(3):
-        data, quarter = batch(ROWS, seed=seed), batch(ROWS, seed=seed).map(lambda tensor: tensor[::4])
+        data, quarter = make_batch(ROWS, seed=seed), make_batch(ROWS, seed=seed).map(lambda tensor: tensor[::4])
         for bonus, rows in ((part, data), (whole, quarter), (other, data)):
             bonus.update(rows if kind == "replay" else make_minibatch(rows))
     states = [torch.cat([each.flatten().double() for each in bonus.state_dict().values()]) for bonus in (part, whole)]
@@ -72,16 +74,16 @@ def test_a_quarter_is_an_update_by_every_fourth_row(name: str, kind: str) -> Non
 
 @pytest.mark.parametrize("proportion", [0.5, 0.25, 0.3])
 def test_the_rows_come_evenly_from_all_parts_of_a_batch(proportion: float) -> None:
-    taken = take_proportion(batch(64), proportion)
-    assert taken.views.equal(batch(64).views[taken.indices])
+    taken = take_proportion(make_batch(64), proportion)
+    assert taken.views.equal(make_batch(64).views[taken.indices])
     assert torch.bincount(taken.indices // 16, minlength=4).tolist() == pytest.approx([16 * proportion] * 4, abs=1)
 
 
 def test_the_reward_covers_all_rows_and_an_update_learns_from_at_least_one() -> None:
     bonus = make_bonus("mem", 0.01)
-    assert len(bonus.compute(batch(ROWS), None, torch.zeros(ROWS)).unique()) > ROWS / 2
+    assert len(bonus.compute(make_batch(ROWS), None, torch.zeros(ROWS)).unique()) > ROWS / 2
     before = torch.cat([parameter.detach().flatten() for parameter in bonus.parameters()])
-    bonus.update(batch(ROWS))
+    bonus.update(make_batch(ROWS))
     assert not before.equal(torch.cat([parameter.detach().flatten() for parameter in bonus.parameters()]))
 
 

@@ -11,19 +11,26 @@ from torch import Tensor
 from manyview.methods import VCSE, HasCritic, VCSEConfig
 from manyview.methods.bonuses.vcse import compute_conditional_entropy
 from manyview.training import make_trainer
-from tests.support.batches import agent, batch
-from tests.support.dynamics import SIZES, build, draw_masked, embed, in_float64, measure
-from tests.support.runs import short_run
+from tests.support.batches import make_agent, make_batch
+from tests.support.dynamics import (
+    MODEL_SIZES,
+    build_bonus,
+    compute_distance,
+    copy_to_float64,
+    embed_views,
+    make_masked_batch,
+)
+from tests.support.runs import make_short_config
 
 STATE_DIM = 16
 
 
 def make_vcse(**changes: Any) -> VCSE:
-    return build(VCSE, VCSEConfig(**SIZES, **{"k": 4, **changes}), state_dim=STATE_DIM)
+    return build_bonus(VCSE, VCSEConfig(**MODEL_SIZES, **{"k": 4, **changes}), state_dim=STATE_DIM)
 
 
-def make_agent(kind: str, **changes: Any) -> Any:
-    return agent(kind, "vcse", bonus_changes={**SIZES, "k": 4, **changes})
+def make_vcse_agent(kind: str, **changes: Any) -> Any:
+    return make_agent(kind, "vcse", bonus_changes={**MODEL_SIZES, "k": 4, **changes})
 
 
 def record(part: Any, name: str) -> list[tuple[Any, ...]]:
@@ -50,7 +57,7 @@ def estimate(points: Tensor, mask: Tensor, values: Tensor, k: int) -> list[float
     standard, rows, terms = [(value - mean) / std for value in values.tolist()], range(len(values)), []
     for row in rows:
         value_gaps = [abs(standard[row] - standard[other]) for other in rows]
-        gaps = [max(measure(points, mask, row, other), value_gaps[other]) for other in rows]
+        gaps = [max(compute_distance(points, mask, row, other), value_gaps[other]) for other in rows]
         epsilon = sorted(gaps)[k - 1]
         count = sum(gap < epsilon for gap in value_gaps)
         dim = points.shape[2] * int(mask[row].sum())
@@ -60,9 +67,9 @@ def estimate(points: Tensor, mask: Tensor, values: Tensor, k: int) -> list[float
 
 @pytest.mark.parametrize("state", ["current", "next"])
 def test_the_bonus_is_the_estimate_of_the_paper(state: str) -> None:
-    vcse, data = make_vcse(rewarded_state=state), draw_masked()
+    vcse, data = make_vcse(rewarded_state=state), make_masked_batch()
     views, mask = (data.views, data.mask) if state == "current" else (data.next_views, data.next_mask)
-    points = embed(in_float64(vcse), views, mask).detach()
+    points = embed_views(copy_to_float64(vcse), views, mask).detach()
     for spread in (0.1, 30.0):
         values = spread * torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         found = vcse.compute(data, None, values.float())
@@ -72,7 +79,7 @@ def test_the_bonus_is_the_estimate_of_the_paper(state: str) -> None:
 
 
 def test_of_two_equal_states_the_one_with_a_rare_value_pays_more() -> None:
-    vcse, data = make_vcse(), batch(16)
+    vcse, data = make_vcse(), make_batch(16)
     views, values = data.views[:1].expand_as(data.views).clone(), torch.zeros(16)
     values[7] = 1.0
     features = vcse.encode(views, data.mask)
@@ -81,14 +88,14 @@ def test_of_two_equal_states_the_one_with_a_rare_value_pays_more() -> None:
 
 
 def test_values_are_standardized() -> None:
-    vcse, data = make_vcse(), batch(16)
+    vcse, data = make_vcse(), make_batch(16)
     values = torch.randn(16, generator=torch.Generator().manual_seed(0))
     first, second = (vcse.compute(data, None, each) for each in (values, 50 * values - 700))
     torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-3)
 
 
 def test_rows_without_a_view_and_equal_rows_pay_a_finite_amount() -> None:
-    vcse, data = make_vcse(), batch(8)
+    vcse, data = make_vcse(), make_batch(8)
     data.mask[2] = False
     views = data.views[:1].expand_as(data.views)
     assert vcse.compute(data._replace(views=views), None, torch.zeros(8)).isfinite().all()
@@ -98,7 +105,7 @@ def test_rows_without_a_view_and_equal_rows_pay_a_finite_amount() -> None:
 def test_the_critics_learn_the_tasks_reward_by_adams_steps() -> None:
     vcse, rng = make_vcse(critic_tau=0.3), torch.Generator().manual_seed(0)
     critic, target_critic = deepcopy(vcse.critic).double(), deepcopy(vcse.target_critic).double()
-    adam = torch.optim.Adam(critic.parameters(), lr=SIZES["lr"])
+    adam = torch.optim.Adam(critic.parameters(), lr=MODEL_SIZES["lr"])
     models = [part.clone() for part in (*vcse.encoder.parameters(), *vcse.forward_model.parameters())]
 
     def value(twins: Any, head: Any, state: Tensor, action: Tensor) -> Tensor:
@@ -112,7 +119,7 @@ def test_the_critics_learn_the_tasks_reward_by_adams_steps() -> None:
         return joined.squeeze(0)
 
     for seed in range(3):
-        data = batch(8, seed=seed)
+        data = make_batch(8, seed=seed)
         state, next_state = torch.randn(2, 8, STATE_DIM, generator=rng)
         next_action = torch.rand(8, 2, generator=rng) * 2 - 1
         loss = torch.zeros((), dtype=torch.float64)
@@ -141,7 +148,7 @@ def test_the_critics_learn_the_tasks_reward_by_adams_steps() -> None:
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
 @pytest.mark.parametrize("state", ["current", "next"])
 def test_v_is_the_smaller_value_of_the_greedy_action_in_the_rewarded_state(kind: str, state: str) -> None:
-    learner, data = make_agent(kind, rewarded_state=state), batch()
+    learner, data = make_vcse_agent(kind, rewarded_state=state), make_batch()
     bonus: Any = learner.bonus
     assert isinstance(learner.bonus, HasCritic)
     encoded, given = learner.encode_batch(data), record(bonus, "compute")
@@ -158,7 +165,7 @@ def test_v_is_the_smaller_value_of_the_greedy_action_in_the_rewarded_state(kind:
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
 def test_no_intrinsic_reward_reaches_its_critics(kind: str) -> None:
-    learner, data = make_agent(kind), batch()
+    learner, data = make_vcse_agent(kind), make_batch()
     data = data._replace(discount=torch.zeros_like(data.discount))
     learner.beta = lambda _: 1e6
     given = record(learner.bonus, "update_critic")
@@ -174,7 +181,7 @@ def test_no_intrinsic_reward_reaches_its_critics(kind: str) -> None:
 
 
 def test_its_updates_leave_the_policy_untouched() -> None:
-    learner, data = make_agent("sac"), batch()
+    learner, data = make_vcse_agent("sac"), make_batch()
     encoded = learner.encode_batch(data)
     networks = [learner.representation, learner.actor, learner.critic, learner.target_critic]
     before = [part.clone() for network in networks for part in network.parameters()]
@@ -191,6 +198,6 @@ def test_its_updates_leave_the_policy_untouched() -> None:
 
 def test_a_run_that_it_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="got ppo"):
-        short_run("ppo+vcse", task="toy/hidden_goal")
+        make_short_config("ppo+vcse", task="toy/hidden_goal")
     with pytest.raises(ValueError, match=r"bonus\.k: expected at most replay\.batch_size=8, got 12"):
-        make_trainer(short_run("sac+vcse", bonus={"k": 12}))
+        make_trainer(make_short_config("sac+vcse", bonus={"k": 12}))

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from manyview.methods import CURL, CURLConfig
-from tests.support.batches import agent, batch
+from tests.support.batches import make_agent, make_batch
 
 IMAGE = (3, 20, 20)
 
@@ -28,10 +28,10 @@ def test_the_loss_is_naming_ones_own_key_among_the_batchs() -> None:
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
 def test_the_key_encoder_follows_the_encoder_after_each_update(kind: str) -> None:
-    learner = agent(kind, "curl")
+    learner = make_agent(kind, "curl")
     curl: Any = learner.representation
     before = [parameter.clone() for parameter in curl.key_encoder.parameters()]
-    learner.update(batch(), 0)
+    learner.update(make_batch(), 0)
     moved = False
     for old, new, online in zip(before, curl.key_encoder.parameters(), curl.encoder.parameters(), strict=True):
         torch.testing.assert_close(new, old + 0.05 * (online - old))

@@ -22,7 +22,7 @@ from manyview.methods.representations.drac import ARMS
 from manyview.nn.module_state import get_module_state, load_module_state
 from manyview.training import factory, make_trainer
 from manyview.training.on_policy import OnPolicyTrainer
-from tests.support.runs import short_rollouts
+from tests.support.runs import make_short_rollout_config
 
 ROWS, ACTIONS = 12, 3
 
@@ -210,7 +210,7 @@ def test_the_bandit_is_that_of_a_float64_loop(coef: float, window: int) -> None:
 
 def test_a_rollout_rewards_the_augmentation_of_the_updates_before_it() -> None:
     """Over thirty rollouts of a run: reward of the last choice, new choice, then the updates by it."""
-    config = short_rollouts(
+    config = make_short_rollout_config(
         "ppo+ucb_drac",
         schedule={"frames": 240},
         rollout={"envs": 2, "steps": 4},

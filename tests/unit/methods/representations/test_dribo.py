@@ -25,7 +25,7 @@ from manyview.methods.representations.dribo import (
 from manyview.nn.optim import optimizer_step
 from manyview.nn.rssm import DiagonalGaussian
 from manyview.utils.seeding import make_rng
-from tests.support.batches import batch as make_transitions
+from tests.support.batches import make_batch as make_transitions
 
 IMAGE, ACTIONS = (3, 20, 20), 2
 SMALL = DRIBOConfig(

@@ -13,7 +13,7 @@ from manyview.agents.encoded_batch import TrainingInputs
 from manyview.config.overrides import apply_overrides
 from manyview.methods import MAD, MADConfig
 from manyview.training import make_config
-from tests.support.batches import ACTIONS, SHAPE, agent, batch
+from tests.support.batches import ACTION_SIZE, IMAGE_SHAPE, make_agent, make_batch
 
 ROWS, WEIGHT, STD = 6, 0.2, 0.3
 SEEN = torch.arange(2 * ROWS).view(ROWS, 2) % 3 > 0  # both views, or one of them
@@ -27,7 +27,7 @@ def draw_noise(like: Tensor) -> Tensor:
 
 def make_learner(kind: str, **changes: Any) -> Any:
     """Return an agent that does not move: its gradients can be compared after an update."""
-    learner: Any = agent(kind, "mad", shift_pixels=0, **changes)
+    learner: Any = make_agent(kind, "mad", shift_pixels=0, **changes)
     learner.sample_noise = draw_noise
     for target in (learner.target_critic, learner.target_representation):
         for parameter in target.parameters():
@@ -84,7 +84,7 @@ class Reference:
     @torch.no_grad()
     def compute_target(self, row: int) -> Tensor:
         learner, views = self.learner, self.data.next_views[row]
-        noise = draw_noise(torch.empty(ROWS, ACTIONS).double())[row]
+        noise = draw_noise(torch.empty(ROWS, ACTION_SIZE).double())[row]
         online, target = (
             self.encode(views, [0, 1], encoder) for encoder in (learner.representation, learner.target_representation)
         )
@@ -106,7 +106,7 @@ class Reference:
 
     def compute_actor_loss(self, saturation_coef: float) -> tuple[Tensor, Tensor]:
         """Return the actor's loss and the mean log-probability."""
-        noise = draw_noise(torch.empty(3 * ROWS, ACTIONS).double()).view(3, ROWS, ACTIONS)
+        noise = draw_noise(torch.empty(3 * ROWS, ACTION_SIZE).double()).view(3, ROWS, ACTION_SIZE)
         total = mean_log_prob = torch.zeros(()).double()
         for row in range(ROWS):
             state, singles, present = self.list_states(row)
@@ -136,7 +136,7 @@ def test_critics_actor_and_temperature_learn_from_all_and_from_single_views(kind
     options = {"encoder_tau": 0.05} | (
         {"saturation_coef": 0.5, "std_start": STD, "std_end": STD} if kind == "drqv2" else {}
     )
-    learner, data = make_learner(kind, **options), batch(ROWS)._replace(mask=SEEN)
+    learner, data = make_learner(kind, **options), make_batch(ROWS)._replace(mask=SEEN)
     learner.actor[-1].bias.data[0] = 2.5
     reference, targets = Reference(learner, data), list[Tensor]()
     learner.update_target_stats = targets.append
@@ -157,26 +157,26 @@ def test_critics_actor_and_temperature_learn_from_all_and_from_single_views(kind
     assert_gradients(learner.actor, actor_loss, reference.learner.actor)
     if kind == "sac":
         assert metrics["entropy"].item() == pytest.approx(-log_prob.item(), rel=1e-4)
-        assert learner.log_temperature.grad.item() == pytest.approx(-0.1 * (log_prob.item() - ACTIONS), rel=1e-4)
+        assert learner.log_temperature.grad.item() == pytest.approx(-0.1 * (log_prob.item() - ACTION_SIZE), rel=1e-4)
 
 
 @KINDS
 @pytest.mark.parametrize("view", [0, 1])
 def test_one_camera_alone_acts_on_the_state_it_was_trained_on(kind: str, view: int) -> None:
-    learner, data = make_learner(kind), batch(ROWS)
+    learner, data = make_learner(kind), make_batch(ROWS)
     mask = F.one_hot(torch.tensor([view]), 2).bool().expand(ROWS, 2)
     features = learner.representation.encode(data.views, data.mask)
     states, weights = learner.representation.encode_single_views(features)
     torch.testing.assert_close(learner.representation.encode(data.views, mask).state, states[view])
     torch.testing.assert_close(weights, torch.full((2, ROWS), WEIGHT / 2))
     action = learner.act(data.views, mask, step=0, explore=False)
-    torch.testing.assert_close(action, learner.actor(states[view])[:, :ACTIONS].tanh())
+    torch.testing.assert_close(action, learner.actor(states[view])[:, :ACTION_SIZE].tanh())
     assert not torch.allclose(action, learner.act(data.views, data.mask, step=0, explore=False))
 
 
 @KINDS
 def test_without_single_views_the_losses_are_those_of_all_views(kind: str) -> None:
-    learner, data = make_learner(kind), batch(ROWS)
+    learner, data = make_learner(kind), make_batch(ROWS)
     learner.representation.config = MADConfig(single_view_weight=0.0)
     alone = make_learner(kind)
     alone.get_training_inputs = lambda features: TrainingInputs(features.state)
@@ -186,8 +186,8 @@ def test_without_single_views_the_losses_are_those_of_all_views(kind: str) -> No
 
 
 def test_the_state_without_a_projection_is_the_sum_of_the_convolutions() -> None:
-    encoder = MAD(SHAPE, MADConfig(trunk="tiny", projection=False))
-    views = batch(ROWS).views
+    encoder = MAD(IMAGE_SHAPE, MADConfig(trunk="tiny", projection=False))
+    views = make_batch(ROWS).views
     features = encoder.encode(views)
     expected = sum(encoder.trunk(views[:, view].float() / 255 - 0.5) for view in range(2))
     torch.testing.assert_close(features.state, expected)
