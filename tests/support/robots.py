@@ -24,7 +24,7 @@ class RobotEnv(gym.Env[dict[str, NDArray[Any]], NDArray[Any]]):
     """Robot with two noise cameras; `last_action` is the last commanded action."""
 
     def __init__(self) -> None:
-        self.metadata = {"render_modes": [], "render_fps": 20}
+        self.metadata = {"render_modes": [], "control_hz": 20}
         images = spaces.Box(0, 255, CAMERA_SHAPE, np.uint8)
         self.observation_space: Any = spaces.Dict({"front": images, "wrist": images})
         self.action_space: Any = spaces.Box(np.array(ACTION_LOW, np.float32), np.array(ACTION_HIGH, np.float32))

@@ -20,10 +20,11 @@ from manyview.envs import make
 from manyview.envs.custom import call_user_function
 from manyview.envs.registration import find_task
 from manyview.envs.views import Observation
-from manyview.runtime import OnStale, PolicyLike, PolicyRunner, RobotLike, RunnerOptions, RunnerSummary
+from manyview.runtime import ActionBounds, OnStale, PolicyLike, PolicyRunner, RobotLike, RunnerOptions, RunnerSummary
 from manyview.utils.text import print_line
 
 DEFAULT_RATE_HZ = 50.0
+"""Rate of a simulated robot."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -53,7 +54,11 @@ def run(
     ] = (),
     rate_hz: Annotated[
         float | None,
-        arg(metavar="HZ", help="Actions per second.", help_behavior_hint="(default: as in training, or 50)"),
+        arg(
+            metavar="HZ",
+            help="Actions per second.",
+            help_behavior_hint='(default: metadata["control_hz"] of the training environment, 50 in simulation)',
+        ),
     ] = None,
     seconds: Annotated[
         float | None, arg(metavar="S", help="Length of the run.", help_behavior_hint="(default: until Ctrl-C)")
@@ -94,7 +99,12 @@ def run(
     with exit_on_error():
         loaded: PolicyLike = manyview.load(policy)
         if rate_hz is None:
-            rate_hz = getattr(loaded.spec, "control_hz", None) or DEFAULT_RATE_HZ
+            rate_hz = getattr(loaded.spec, "control_hz", None) or (DEFAULT_RATE_HZ if robot is None else None)
+        if rate_hz is None:
+            return report_error(
+                "the policy does not know its control rate: expected --rate-hz HZ, the actions per second of its "
+                'training. Set metadata["control_hz"] of the training environment to store it in the policy'
+            )
         options: RunnerOptions = {
             "rate_hz": rate_hz,
             "on_stale": on_stale,
@@ -183,7 +193,7 @@ def make_simulated_robot(
         vectors=[vector.name for vector in policy.spec.vectors],
         rate_hz=rate_hz,
         faults=[CameraFault.parse(text) for text in faults],
-        convert_action=getattr(actions, "normalize", None),
+        bounds=actions if isinstance(actions, ActionBounds) else None,
     )
 
 

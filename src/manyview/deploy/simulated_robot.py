@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from manyview.envs.views import MASK, Image, Observation, get_views
 from manyview.runtime.protocols import CapturedFrame
 from manyview.runtime.runner_options import check_above_zero
+from manyview.runtime.spec import ActionBounds
 
 CameraFaultKind = Literal["freeze", "lag", "die", "hang"]
 FAULT = re.compile(r"(?P<camera>[^:]+):(?P<kind>\w+)@(?P<start>\d+(\.\d+)?)s?(-(?P<end>\d+(\.\d+)?)s?)?")
@@ -62,7 +63,7 @@ class SimulatedRobot:
         rate_hz: Steps per second.
         camera_hz: Images per second of each camera.
         faults: Faults of the cameras.
-        convert_action: Function that turns an action of the policy into one of the environment.
+        bounds: Units of the policy's actions, if the environment takes them in [-1, 1]; None if both are the same.
         seed: Seed of the first episode and of the sensor noise.
 
     """
@@ -76,7 +77,7 @@ class SimulatedRobot:
         rate_hz: float = 50.0,
         camera_hz: float = 30.0,
         faults: Sequence[CameraFault] = (),
-        convert_action: Callable[[NDArray[Any]], Any] | None = None,
+        bounds: ActionBounds | None = None,
         seed: int = 0,
     ) -> None:
         check_above_zero(rate_hz=rate_hz, camera_hz=camera_hz)
@@ -84,7 +85,7 @@ class SimulatedRobot:
             if fault.camera not in cameras:
                 raise ValueError(f"unknown camera in a fault: expected one of {list(cameras)}, got {fault.camera!r}")
         self._make_env, self._period_s, self._seed = make_env, 1.0 / rate_hz, seed
-        self._convert_action = convert_action or (lambda action: action)
+        self._bounds = bounds
         self._action: Any = None
         self._error: BaseException | None = None
         self._ready, self._stopped = threading.Event(), threading.Event()
@@ -96,6 +97,7 @@ class SimulatedRobot:
         self.observed_s = -inf
         self.mask_columns: dict[str, int] = {}
         self.safe_action: Any = None
+        """Action at which the robot stands still, in the policy's units."""
         self._thread = threading.Thread(target=self._simulate, name="simulated-robot", daemon=True)
         self._thread.start()
         if not self._ready.wait(READY_TIMEOUT_S):
@@ -115,7 +117,7 @@ class SimulatedRobot:
         """Set the action of the next steps."""
         self._raise_error()
         self.first_action_s = min(self.first_action_s, time.monotonic())
-        self._action = self._convert_action(action)
+        self._action = action if self._bounds is None else self._bounds.normalize(action)
 
     def close(self) -> None:
         """Stop the simulation and release hanging cameras."""
@@ -147,8 +149,8 @@ class SimulatedRobot:
 
     def _step_until_stopped(self, env: gym.Env[Observation, Any]) -> None:
         self.mask_columns = {view.name: column for column, view in enumerate(get_views(env))}
-        self.safe_action = _choose_safe_action(env.action_space)
-        self._action = self.safe_action
+        self._action = _choose_idle_action(env.action_space)
+        self.safe_action = self._action if self._bounds is None else self._bounds.denormalize(self._action)
         observation, _ = env.reset(seed=self._seed)
         next_s = time.monotonic()
         while not self._stopped.is_set():
@@ -204,7 +206,7 @@ class SimulatedCamera:
         return image
 
 
-def _choose_safe_action(space: spaces.Space[Any]) -> Any:
+def _choose_idle_action(space: spaces.Space[Any]) -> Any:
     """Return zeros for continuous actions, or the first discrete action."""
     if isinstance(space, spaces.Discrete):
         return int(space.start)

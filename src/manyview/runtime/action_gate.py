@@ -21,8 +21,8 @@ class GateClosedError(RuntimeError):
 class ActionGate:
     """Sends actions to the robot.
 
-    Between `start` and `close` a watchdog runs in the background. If no action is sent for `timeout_s`, it sends the
-    safe action itself and closes the gate.
+    From `start` until the safe action is sent, or `close`, a watchdog runs in the background. If no action is sent for
+    `timeout_s`, it sends the safe action itself and closes the gate.
     """
 
     def __init__(
@@ -83,6 +83,8 @@ class ActionGate:
         if now - self._last_sent_s <= self._timeout_s or not self._lock.acquire(blocking=False):
             return self._timeout_s / 4
         try:
+            if self.is_stopped:
+                return None  # the run has ended: whoever moves the robot now must not be interrupted
             self.is_tripped = True
         finally:
             self._lock.release()

@@ -1,6 +1,7 @@
 """Limits of the actions that reach a robot, in the environment's units."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -42,21 +43,39 @@ class ActionLimits:
         """Return an action clipped to the bounds, then to the greatest change from `previous` within a period."""
         if self.low is None and self.high is None and self.max_change_per_s is None:
             return action
-        limited = action.astype(np.float64).clip(*self._get_bounds())
+        low, high = self._get_bounds()
+        limited = action.astype(np.float64).clip(low, high)
         if self.max_change_per_s is not None:
             change = np.asarray(self.max_change_per_s, np.float64) * period_s
             limited = limited.clip(previous - change, previous + change)
-        result: NDArray[Any] = limited.astype(action.dtype)
+        # Rounding to the action's type could pass a bound by one bit.
+        result: NDArray[Any] = limited.astype(action.dtype).clip(
+            _round_toward(np.inf, low, action.dtype), _round_toward(-np.inf, high, action.dtype)
+        )
         return result
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the limits as JSON values."""
-        return {
-            name: None if value is None else np.asarray(value, np.float64).tolist()
-            for name, value in vars(self).items()
-        }
+        """Return the limits as JSON values; None for an element without a limit."""
+        limits: dict[str, ArrayLike | None] = vars(self)
+        return {name: None if limit is None else _to_plain(limit) for name, limit in limits.items()}
 
     def _get_bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         low = -np.inf if self.low is None else self.low
         high = np.inf if self.high is None else self.high
         return np.asarray(low, np.float64), np.asarray(high, np.float64)
+
+
+def _round_toward(target: float, values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return `values` in `dtype`, each at most one step nearer to `target`, positive or negative infinity."""
+    rounded = values.astype(dtype)
+    passed = rounded < values if target > 0 else rounded > values
+    nearer: NDArray[Any] = np.where(passed, np.nextafter(rounded, dtype.type(target)), rounded)
+    return nearer
+
+
+def _to_plain(limit: ArrayLike) -> Any:
+    """Return a limit as numbers for JSON, which has no infinity: None stands for it."""
+    values = np.asarray(limit, np.float64).tolist()
+    if isinstance(values, list):
+        return [value if isfinite(value) else None for value in values]
+    return values if isfinite(values) else None

@@ -56,8 +56,8 @@ class InputBuilder:
         if all(frames[name] is None for name in names):
             self._stacks[robot] = {}  # no stack spans a missing frame
             raise ValueError(
-                f"no view of robot {robot} is present: expected at least one of {', '.join(names)}. Stop the robot, or "
-                "repeat its last action, until a camera is back"
+                f"no view of robot {robot} is present: expected at least one of {', '.join(names)}. No action was "
+                "computed, for any robot of a batch. Stop the robot, or repeat its last action, until a camera is back"
             )
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from math import inf
 from typing import Generic, TypeVar
 
 from .clock import SYSTEM_CLOCK, Clock
@@ -21,9 +22,9 @@ T = TypeVar("T")
 class LatestFrame(Generic[T]):
     """Calls `read` repeatedly in the background and keeps its newest result.
 
-    `discard_stale` drops the results so far; `wait_for_frame` waits for the next one. A failed read is a result too,
-    and so is None; `newest` skips both. The reads of a camera start at least `interval_s` apart. `release` is called
-    after the last read, in the thread of the reads.
+    `wait_for_frame` waits for a read that is new enough. A failed read is a result too, and so is None; `newest` skips
+    both. The reads of a camera start at least `interval_s` apart. `release` is called after the last read, in the
+    thread of the reads.
     """
 
     def __init__(
@@ -37,7 +38,6 @@ class LatestFrame(Generic[T]):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._slot: _Slot[T] = _Slot()
-        self._num_discarded = 0
         reader = _Reader(read, self._slot, interval_s, retry_interval_s, clock)
         self._worker = clock.start_worker(name, reader.read_once, release)
         weakref.finalize(self, self._worker.stop)  # in case it is never closed
@@ -52,20 +52,16 @@ class LatestFrame(Generic[T]):
         """Exception of the newest read; None if it did not fail."""
         return self._slot.fatal_error or self._slot.error
 
-    def discard_stale(self) -> None:
-        """Drop all results so far."""
-        self._num_discarded = self._slot.num_results
+    def wait_for_frame(self, *, since_s: float, until_s: float) -> T | None:
+        """Return the newest result of a read that started at or after `since_s`, waiting until `until_s` for it.
 
-    def wait_for_frame(self, *, until_s: float) -> T | None:
-        """Return the newest result, waiting until `until_s` of `time.monotonic` for it.
-
-        Raises `TimeoutError` if there is none by then, and the exception of a failed read.
+        Both are times of the clock. Raises `TimeoutError` if there is none by then, and the exception of a failed read.
         """
         slot = self._slot
         with slot.condition:
             timeout_s = max(0.0, until_s - time.monotonic())
             has_result = slot.condition.wait_for(
-                lambda: slot.num_results > self._num_discarded or slot.fatal_error, timeout=timeout_s
+                lambda: slot.started_s >= since_s or slot.fatal_error, timeout=timeout_s
             )
             result, error = slot.result, slot.error
         if slot.fatal_error is not None:
@@ -94,16 +90,17 @@ class _Slot(Generic[T]):
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
-        self.num_results = 0
+        self.started_s = -inf
+        """Start of the newest read that has ended."""
         self.result: T | None = None
         self.newest: T | None = None
         self.error: Exception | None = None
         self.fatal_error: BaseException | None = None
         """Interrupt or exit raised in the thread; not a camera failure."""
 
-    def put(self, result: T | None, error: Exception | None = None) -> None:
+    def put(self, result: T | None, error: Exception | None = None, *, started_s: float) -> None:
         with self.condition:
-            self.num_results, self.result, self.error = self.num_results + 1, result, error
+            self.started_s, self.result, self.error = started_s, result, error
             self.newest = self.newest if result is None else result
             self.condition.notify_all()
 
@@ -128,13 +125,13 @@ class _Reader(Generic[T]):
         try:
             result = self._read()
         except Exception as error:  # raised by wait_for_frame
-            self._slot.put(None, error)
+            self._slot.put(None, error, started_s=start_s)
             return self._retry_interval_s
         except BaseException as error:
             self._slot.fatal_error = error
-            self._slot.put(None)
+            self._slot.put(None, started_s=start_s)
             return None
-        self._slot.put(result)
+        self._slot.put(result, started_s=start_s)
         if result is None:
             return self._retry_interval_s
         return max(READ_INTERVAL_S, self._interval_s - (self._clock.now() - start_s))

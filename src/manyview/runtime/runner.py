@@ -35,6 +35,9 @@ from .runner_summary import RunnerSummary
 from .trace import Tick, TraceWriter, describe_start
 
 NO_LIMITS = ActionLimits()
+MAX_READ_INTERVAL_S = 0.01
+"""Longest interval between the reads of a camera. A driver queues some images and then drops the new ones: read more
+slowly than the camera captures, it returns images that are several intervals old."""
 SWITCH_INTERVAL_S = 0.0005
 """Python's switch interval during a run: with its 5 ms, four cameras can hold the interpreter for a whole tick."""
 
@@ -204,7 +207,7 @@ class PolicyRunner:
 
     def _start(self) -> None:
         """Open the cameras and try the policy; nothing moves before both work."""
-        self._observer.start(interval_s=self._period_s / 2)
+        self._observer.start(interval_s=min(self._period_s / 2, MAX_READ_INTERVAL_S))
         missing = self._observer.wait_for_frames(self._start_timeout_s)
         if missing and (self._on_stale != "mask" or len(missing) == len(self._observer.feeds)):
             raise RuntimeError(

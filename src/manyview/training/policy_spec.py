@@ -21,7 +21,7 @@ def build_policy_spec(shapes: Shapes, env: Any) -> PolicySpec:
     """
     metadata = env.metadata
     sizes = metadata.get("resize_sizes") or ()
-    control_hz = metadata.get("control_hz", metadata.get("render_fps"))
+    control_hz = metadata.get("control_hz")  # not `render_fps`, which is the rate of videos
     return PolicySpec(
         views=tuple(
             ViewSpec(view.name, *view.shape, metadata.get("camera_sizes", {}).get(view.name)) for view in shapes.cameras

@@ -126,10 +126,17 @@ def test_a_stop_by_a_rule_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFix
         (["--task", "toy/hidden_goal"], "invalid action of the policy"),
         (["--store-frames"], "--store-frames needs --trace"),
         (["--robot", "a:b", "--task", TASK], "--task and --fault are for the simulated robot"),
-        (["--robot", "robot_of_test"], "invalid function: expected module:function, got 'robot_of_test'"),
-        (["--robot", "robot_of_test:nothing"], "has no function 'nothing'"),
-        (["--robot", "robot_of_test:make_robot"], "wrong arguments of robot_of_test:make_robot"),
-        (["--robot", "robot_of_test:make_nothing"], "returned no robot: expected an object with cameras"),
+        (
+            ["--rate-hz", "50", "--robot", "robot_of_test"],
+            "invalid function: expected module:function, got 'robot_of_test'",
+        ),
+        (["--rate-hz", "50", "--robot", "robot_of_test:nothing"], "has no function 'nothing'"),
+        (["--rate-hz", "50", "--robot", "robot_of_test:make_robot"], "wrong arguments of robot_of_test:make_robot"),
+        (["--robot", "robot_of_test:make_nothing"], "the policy does not know its control rate: expected --rate-hz HZ"),
+        (
+            ["--rate-hz", "50", "--robot", "robot_of_test:make_nothing"],
+            "returned no robot: expected an object with cameras",
+        ),
         (["--task", TASK, "--trace", "/no/such/place"], "/no/such/place"),
     ],
 )
@@ -165,7 +172,10 @@ def test_a_robot_of_a_module_runs(
     (tmp_path / "robot_of_module.py").write_text(ROBOT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(manyview, "load", lambda _: ThreeNumbers(make_spec()), raising=False)
-    assert main(["run", ".", "--robot", "robot_of_module:make_robot?log=log.txt", "--seconds", "0.5"]) == 0
+    assert (
+        main(["run", ".", "--robot", "robot_of_module:make_robot?log=log.txt", "--rate-hz", "50", "--seconds", "0.5"])
+        == 0
+    )
     capsys.readouterr()
     lines = (tmp_path / "log.txt").read_text().splitlines()
     assert len(lines) > 15
@@ -181,7 +191,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts backg
 from manyview.cli.main import main
 from tests.unit.cli.test_run import ThreeNumbers, make_spec
 manyview.load = lambda _: ThreeNumbers(make_spec())
-sys.exit(main(["run", ".", "--robot", "robot_of_script:make_robot?log=log.txt"]))
+sys.exit(main(["run", ".", "--robot", "robot_of_script:make_robot?log=log.txt", "--rate-hz", "50"]))
 """
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import manyview
 from manyview.deploy.simulated_robot import CameraFault, SimulatedRobot
+from manyview.runtime import ActionBounds
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "simulated_robot.py"
 TASK = "toy/hidden_goal_continuous"
@@ -43,6 +44,17 @@ def test_the_robot_moves_in_real_time_whether_it_is_asked_or_not() -> None:
     robot.close()
     assert 30 < rate_hz < 110
     assert robot.first_action_s == inf
+
+
+def test_the_safe_action_stands_still_in_the_units_of_the_policy() -> None:
+    bounds = ActionBounds(low=(10.0, -2.0), high=(20.0, 4.0))
+    robot = make_robot(bounds=bounds)
+    idle = robot._action
+    robot.send_action(robot.safe_action)
+    sent = robot._action
+    robot.close()
+    np.testing.assert_allclose(robot.safe_action, [15.0, 1.0])
+    np.testing.assert_allclose(sent, idle, atol=1e-6)
 
 
 def test_images_differ_by_noise_and_have_their_time_of_capture() -> None:

@@ -497,18 +497,19 @@ def slow() -> Iterator[SlowCamera]:
 
 
 class Robot(Arm):
-    """Its step lets the slow camera take so many pictures, and waits until they are there."""
+    """In each step the slow camera takes some pictures, the first by a read that started before, and time passes."""
 
     def __init__(self, camera: SlowCamera) -> None:
         super().__init__()
         self._camera = camera
-        self.pictures = 1
+        self.pictures, self.step_s = 2, 0.0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         wanted = self._camera.number + self.pictures
         self._camera.let(self.pictures)
         while self._camera.number < wanted:
             time.sleep(0.001)
+        time.sleep(self.step_s)
         return super().step(action)
 
     def close(self) -> None:
@@ -526,18 +527,18 @@ def late(camera: SlowCamera, *, deadline_s: float) -> MultiView:
 
 def test_a_camera_with_a_deadline_shows_its_newest_picture(slow: SlowCamera) -> None:
     env = late(slow, deadline_s=10.0)
-    slow.let()
-    assert env.reset(seed=0)[0]["slow"].max() == 1
+    slow.let(2)
+    assert env.reset(seed=0)[0]["slow"].max() == 2
     env.unwrapped.pictures = 3  # type: ignore[attr-defined]
     observation = env.step(np.zeros(2, np.float32))[0]
     assert observation[MASK].tolist() == [1, 1]
-    assert observation["slow"].max() in (3, 4)  # the fourth picture may just not have been handed over
+    assert observation["slow"].max() in (4, 5)  # the fifth picture may just not have been handed over
     env.close()
 
 
 def test_a_camera_that_misses_its_deadline_is_absent_and_the_robot_goes_on(slow: SlowCamera) -> None:
     env = late(slow, deadline_s=0.02)
-    slow.let()
+    slow.let(2)
     env.reset(seed=0)
     env.unwrapped.pictures = 0  # type: ignore[attr-defined]
     with pytest.warns(ViewWarning, match=r"view 'slow' is absent \(TimeoutError: no new image within 0.02 s\)"):
@@ -549,13 +550,29 @@ def test_a_camera_that_misses_its_deadline_is_absent_and_the_robot_goes_on(slow:
 
 def test_a_picture_from_before_the_step_is_not_new(slow: SlowCamera) -> None:
     env = late(slow, deadline_s=0.05)
-    slow.let()
+    slow.let(2)
     env.reset(seed=0)
     slow.let()  # while the agent thinks
-    eye: Any = env._readers["slow"]
-    while eye._latest_frame._slot.num_results < 2:
+    reader: Any = env._readers["slow"]
+    while reader._latest_frame.newest.max() < 3:
         time.sleep(0.001)
     env.unwrapped.pictures = 0  # type: ignore[attr-defined]
+    with pytest.warns(ViewWarning, match="no new image"):
+        assert env.step(np.zeros(2, np.float32))[0][MASK].tolist() == [0, 1]
+    env.close()
+
+
+@pytest.mark.parametrize(("pictures", "step_s"), [(1, 0.0), (2, 0.2)])
+def test_a_picture_that_may_not_show_the_end_of_the_step_is_not_new(
+    slow: SlowCamera, pictures: int, step_s: float
+) -> None:
+    """Its read started before the step, or more than the deadline before the end of a long one."""
+    env = late(slow, deadline_s=0.05)
+    slow.let(2)
+    env.reset(seed=0)
+    robot: Any = env.unwrapped
+    robot.pictures, robot.step_s = pictures, step_s
+    time.sleep(0.05)  # the next read has started
     with pytest.warns(ViewWarning, match="no new image"):
         assert env.step(np.zeros(2, np.float32))[0][MASK].tolist() == [0, 1]
     env.close()
@@ -597,7 +614,7 @@ def test_the_shape_of_a_camera_with_a_deadline_is_seen_from_its_first_picture() 
 def test_closing_leaves_no_thread_behind(slow: SlowCamera) -> None:
     before = threading.active_count()
     env = late(slow, deadline_s=0.01)
-    slow.let()
+    slow.let(2)
     env.reset(seed=0)
     assert threading.active_count() == before + 1
     env.close()

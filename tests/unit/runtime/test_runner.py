@@ -315,6 +315,35 @@ def test_the_watchdog_leaves_a_slow_but_regular_loop_alone() -> None:
 VECTOR_SPEC = FakeSpec(vectors=(FakeVector("joints", 2),))
 
 
+def test_nothing_is_sent_after_a_run_has_ended() -> None:
+    """Whoever moves the robot now must not be interrupted by the watchdog."""
+    session = Session(watchdog_s=0.5)
+    with session.runner as runner:
+        runner.run(0.2)
+        num_sent = len(session.sent)
+        session.clock.sleep(5.0)
+    session.assert_stopped()
+    assert len(session.sent) == num_sent
+
+
+@pytest.mark.parametrize("rate_hz", [1.0, 5.0, 200.0])
+def test_cameras_are_read_often_also_at_low_rates(rate_hz: float) -> None:
+    """A driver that queues images would return old ones."""
+    clock, reads_s = VirtualClock(), list[float]()
+
+    def read() -> NDArray[np.uint8]:
+        reads_s.append(clock.now())
+        return np.full((8, 8, 3), len(reads_s) % 251, np.uint8)
+
+    cameras: dict[str, Any] = {"front": read, "wrist": FakeCamera(clock)}
+    runner = PolicyRunner(
+        FakePolicy(), cameras=cameras, send_action=lambda _: None, safe_action=SAFE, rate_hz=rate_hz, clock=clock
+    )
+    with runner:
+        runner.run(2.0)
+    assert np.diff(reads_s).max() <= min(0.01, 0.5 / rate_hz) + 1e-9
+
+
 def test_state_vectors_reach_the_policy() -> None:
     session = Session(spec=VECTOR_SPEC, vectors={"joints": lambda: [1, 2.5]})
     session.run(seconds=0.1)

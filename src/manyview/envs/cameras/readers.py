@@ -137,8 +137,10 @@ class ThreadedReader(CameraReader):
     def __init__(
         self, read: Callable[[], Any], shape: ImageShape | None, deadline_s: float, *, env_name: str, name: str
     ) -> None:
-        self._latest_frame, self._deadline_s = LatestFrame(partial(_read_copy, read)), deadline_s
-        first = partial(self._latest_frame.wait_for_frame, until_s=time.monotonic() + FIRST_IMAGE_TIMEOUT_S)
+        self._step_start_s, self._deadline_s = time.monotonic(), deadline_s
+        self._latest_frame = LatestFrame(partial(_read_copy, read))
+        until_s = self._step_start_s + FIRST_IMAGE_TIMEOUT_S
+        first = partial(self._latest_frame.wait_for_frame, since_s=self._step_start_s, until_s=until_s)
         try:
             self.shape = shape or _infer_shape(first, env_name, name)
         except BaseException:
@@ -146,11 +148,13 @@ class ThreadedReader(CameraReader):
             raise
 
     def discard_stale(self) -> None:
-        self._latest_frame.discard_stale()
+        self._step_start_s = time.monotonic()
 
     def read(self, observation: Any, *, start_s: float) -> Any:  # noqa: ARG002
+        # A step may last long: an image from its start would not show its end.
+        since_s = max(self._step_start_s, start_s - self._deadline_s)
         try:
-            return self._latest_frame.wait_for_frame(until_s=start_s + self._deadline_s)
+            return self._latest_frame.wait_for_frame(since_s=since_s, until_s=start_s + self._deadline_s)
         except TimeoutError:
             raise TimeoutError(f"no new image within {self._deadline_s} s") from None
 

@@ -70,8 +70,9 @@ class Camera(ImageFormat):
     """A function that returns an image, and returns None or raises if it has none.
 
     The function takes no argument or the environment. With a deadline it is called repeatedly in a background thread,
-    and the view is its newest image. If `deadline_s` after the environment's step no image is newer than the start of
-    that step, the view is absent. So a slow or hanging camera delays the robot by at most its deadline.
+    and the view is its newest image. An image counts if its read started after the environment's step did, and at most
+    `deadline_s` before the step's end. If there is none `deadline_s` after the step, the view is absent. So a slow or
+    hanging camera delays the robot by at most its deadline. Give it two intervals between images, or more.
     """
 
     read: Callable[..., Any]
