@@ -55,6 +55,8 @@ class Agent(nn.Module):
     recurrent state of the environments that `act` is called for; reset it where an episode starts.
     """
 
+    episode_buffers: ClassVar[tuple[str, ...]] = ("memory.",)
+    """Prefixes of the buffers that belong to running episodes."""
     supports_state_vectors: ClassVar[bool] = False
     """True if the class acts and learns on state vectors. Each class declares it for itself: a subclass may act or
     learn without them, and runs with state vectors refuse it unless it declares otherwise."""
@@ -140,6 +142,11 @@ class Agent(nn.Module):
             raise ValueError(f"unexpected state vectors: expected none for this agent, got {list(vectors.shape)}")
         return state
 
+    @property
+    def has_vector_stats(self) -> bool:
+        """True if the statistics that normalize state vectors hold any data."""
+        return self.vector_encoder is not None and int(self.vector_encoder.normalizer.count) > 0
+
     def update_vector_stats(self, vectors: Tensor | None) -> None:
         """Add training data [..., D] to the statistics that normalize state vectors; nothing without any."""
         if self.vector_encoder is not None and vectors is not None:
@@ -203,6 +210,18 @@ class Agent(nn.Module):
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore a state of `get_state`. Raises ValueError if it does not fit this agent."""
         load_module_state(self, state)
+
+    def load_learned_state(self, state: dict[str, Any]) -> None:
+        """Take over what another run's agent has learned, but not its running episodes and random generators.
+
+        Raises ValueError if the state does not fit this agent.
+        """
+        own = self.get_state()
+        tensors = {
+            name: own["tensors"].get(name, tensor) if name.startswith(self.episode_buffers) else tensor
+            for name, tensor in state["tensors"].items()
+        }
+        self.load_state({**state, "tensors": tensors, "generators": own["generators"]})
 
     def rollback(self, state: dict[str, Any]) -> None:
         """Restore an earlier `state` during a run, while the environments continue their episodes."""

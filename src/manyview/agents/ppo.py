@@ -72,6 +72,7 @@ class PPO(OnPolicyAgent):
     """Policy and value function on the representation's state, trained on rollouts."""
 
     config: PPOConfig
+    episode_buffers = (*OnPolicyAgent.episode_buffers, "reward_normalizer.returns", "bonus_returns.returns")
     supports_state_vectors = True
 
     def __init__(

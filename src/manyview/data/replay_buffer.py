@@ -266,18 +266,24 @@ class ReplayBuffer:
         for name, value in fields.items():
             self.steps[name][slot] = value
         if self.features is not None:  # before the outcome: an error must not leave an action without its next step
-            self.features[slot] = self._compute_features()
+            self.features[slot] = self._compute_features(self.inserted)
         for name, value in outcome.items():
             self.steps[name][newest] = value
         self.steps["acted"][slot] = False
         self.inserted += 1
 
-    def _compute_features(self) -> NDArray[np.float32]:
-        """Return the features [G, P] of the step that is being written."""
+    def recompute_newest_features(self) -> None:
+        """Replace the features of the newest step after `feature_fn` has changed; nothing without features."""
+        if self.features is not None:
+            newest = self.inserted - 1
+            self.features[newest % self.capacity] = self._compute_features(newest)
+
+    def _compute_features(self, index: int) -> NDArray[np.float32]:
+        """Return the features [G, P] of a step, which may be the one that is being written."""
         if self.features is None or self.feature_fn is None:
             raise RuntimeError("feature_fn is missing: expected a function, got None. Set it before the first step.")
         _, groups, size = self.features.shape
-        return validate_features(self.feature_fn(*self.stack_frames(np.array([self.inserted]))), (groups, size))
+        return validate_features(self.feature_fn(*self.stack_frames(np.array([index]))), (groups, size))
 
     def allocate_stacks(self, batch_size: int) -> NDArray[np.uint8]:
         """Allocate the output of `stack_frames`, [V, B, S, C, H, W] with S frames per stack."""

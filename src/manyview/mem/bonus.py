@@ -15,6 +15,9 @@ from manyview.mem.reward import (
 )
 from manyview.nn.normalization import RunningMoments, make_reward_moments
 
+FIRST_SUBSTITUTE = -(2**62)
+"""Index of the first row without replay indices. Bank rows have -1 without an index, demonstrations -2 and below."""
+
 
 class EntropyBonus(nn.Module):
     """k-NN entropy of the features of V views, as a reward of each row.
@@ -92,9 +95,9 @@ class EntropyBonus(nn.Module):
     @staticmethod
     def _make_reference(bank: FeatureBank, features: Features, indices: Tensor | None) -> tuple[Tensor, ReferenceSet]:
         """Return the batch's row indices and the set to search: batch and bank."""
-        # Without replay indices, rows get unique ones from -2 down; bank rows without an index have -1.
-        row_indices = -2 - torch.arange(len(features.mask), device=features.mask.device) if indices is None else indices
-        return row_indices, bank.make_reference(features, row_indices)
+        if indices is None:
+            indices = FIRST_SUBSTITUTE - torch.arange(len(features.mask), device=features.mask.device)
+        return indices, bank.make_reference(features, indices)
 
     @torch.no_grad()
     def reward_distances(self, distances: Tensor, mask: Tensor) -> Tensor:

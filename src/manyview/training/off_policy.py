@@ -67,9 +67,12 @@ class ReplayTrainer(Trainer):
 
     @property
     def should_update(self) -> bool:
-        """True if an update is due after the current agent step."""
-        schedule = self.config.schedule
-        return self.counters.frames >= schedule.seed_frames and self.counters.steps % schedule.update_every_steps == 0
+        """True if an update is due after the current agent step, and the steps fill a window of the sampler."""
+        config, counters = self.config, self.counters
+        num_steps = config.replay.n_step if config.sequence_length is None else config.sequence_length - 1
+        if counters.frames < config.schedule.seed_frames or counters.steps < num_steps:
+            return False
+        return counters.steps % config.schedule.update_every_steps == 0
 
     def train_on_batch(self, batch: Batch) -> dict[str, Tensor] | None:
         """Run lines 10 to 15; return the metrics, or None if the update was skipped."""
@@ -121,6 +124,10 @@ class OffPolicyTrainer(ReplayTrainer):
         """Run lines 4 to 15: one agent step, and an update if it is due."""
         episodes = self.collector.step()
         return AdvanceResult(self.update() if self.should_update else None, episodes)
+
+    def load_agent(self, state: dict[str, Any]) -> None:
+        super().load_agent(state)
+        self.replay.recompute_newest_features()  # the first observation was stored before
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of the run without the final steps of the replay buffer, which the segment log holds."""

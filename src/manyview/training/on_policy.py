@@ -71,6 +71,8 @@ class OnPolicyTrainer(Trainer):
         """Metrics of the rollout and of its last update."""
         self._minibatches: list[Tensor] = []
         """Row indices of the remaining minibatches of this rollout."""
+        self._updates_stats_first = True
+        """Whether this rollout is the first in the statistics of state vectors, and was added before its updates."""
         self._start_episodes()
         self._checkpoint_state = self._capture_state()
         # Fail now, not at the first save, if the state of so many environments is too large.
@@ -121,6 +123,10 @@ class OnPolicyTrainer(Trainer):
             self._start_episodes()
         else:
             self._start_rollout(restore_all(self.env, state["env"]))
+        self._checkpoint_state = self._capture_state()
+
+    def load_agent(self, state: dict[str, Any]) -> None:
+        super().load_agent(state)
         self._checkpoint_state = self._capture_state()
 
     def get_last_batch(self) -> Minibatch | None:
@@ -186,7 +192,8 @@ class OnPolicyTrainer(Trainer):
             _, _, value, features = self.agent.act_and_value(*self.rollout.get_observation(), step=self.counters.steps)
             self.rollout.finish(value, features if self.agent.stores_features else None)
             self._metrics = self.agent.compute_advantages(self.rollout, self.counters.count(self.config.beta_unit))
-        if self.counters.rollouts == 0:
+        self._updates_stats_first = not self.agent.has_vector_stats
+        if self._updates_stats_first:
             self._update_vector_stats()
         rows = self.config.rollout.envs * self.config.rollout.steps
         # Nearly equal minibatches: a small remainder would get a full optimizer step.
@@ -205,7 +212,7 @@ class OnPolicyTrainer(Trainer):
         self._metrics |= self.run_update(lambda: self.agent.update(batch)) or {}
         if self._minibatches:
             return None
-        if self.counters.rollouts > 0:
+        if not self._updates_stats_first:
             self._update_vector_stats()
         self._start_next_rollout()
         return self._metrics

@@ -208,7 +208,7 @@ def load_initial_agent(trainer: Trainer, run_path: Path) -> None:
     _check_initial_run(run_path)
     directory, loaded = checkpoint.load_newest_checkpoint(RunDir(run_path).checkpoints_dir)
     try:
-        trainer.agent.load_state(loaded.state["agent"])
+        trainer.load_agent(loaded.state["agent"])
     except Exception as error:  # another method, task or version, or an untrusted source wrote it
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(

@@ -121,6 +121,10 @@ class Trainer(ABC):
     def load_state(self, state: dict[str, Any], fill_replay: Callable[[], None]) -> None:
         """Restore a state; `fill_replay` loads what the segment log holds."""
 
+    def load_agent(self, state: dict[str, Any]) -> None:
+        """Start from the agent of another run; call it before the first `advance`."""
+        self.agent.load_learned_state(state)
+
     def open_log(self, directory: Path, writer: AsyncWriter) -> ReplayLog:  # noqa: ARG002
         """Open the segment log of the steps that checkpoints refer to; on-policy there is none."""
         return NullLog()

@@ -12,9 +12,14 @@ from manyview.training.loggers import to_floats
 from tests.support.runs import make_short_config, make_short_rollout_config
 
 OFF_POLICY = [
-    f"{agent}+{method}" for agent in ("drqv2", "sac") for method in ("mem", "pixel+mem", "re3", "curl", "mad", "none")
+    f"{agent}+{method}"
+    for agent in ("drqv2", "sac")
+    for method in ("mem", "pixel+mem", "re3", "rnd", "icm", "apt", "vcse", "curl", "mad", "none")
+] + ["sac+dribo"]
+ON_POLICY = [
+    f"ppo+{method}"
+    for method in ("mem", "pixel+mem", "re3", "rnd", "ride", "icm", "apt", "curl", "drac", "ucb_drac", "none")
 ]
-ON_POLICY = [f"ppo+{method}" for method in ("mem", "pixel+mem", "re3", "ride", "curl", "ucb_drac", "none")]
 
 
 def second_record(config: RunConfig) -> dict[str, float]:

@@ -1,10 +1,13 @@
 """Runs that live on: extended, and started from the weights of another."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from benchmarks.run_comparison import compare_runs
 from manyview.nn.module_state import find_differences
@@ -115,10 +118,11 @@ def test_another_length_is_named_as_what_it_is(tmp_path: Path) -> None:
         run(with_length(make_short_config(), 30), folder)
 
 
-def test_a_run_can_start_from_the_weights_of_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make_config", [make_short_config, make_short_rollout_config])
+def test_a_run_can_start_from_the_weights_of_another(tmp_path: Path, make_config: Callable[..., RunConfig]) -> None:
     first, second = RunDir(tmp_path / "first"), RunDir(tmp_path / "second")
-    run(short_run(), first)
-    config = short_run(seed=2, schedule={"initial_run": str(first.path)})
+    run(make_config(), first)
+    config = make_config(seed=2, schedule={"initial_run": str(first.path)})
     session = Runner(config, second)
     for state in (session.trainer.agent.get_state(), session.trainer.get_state()["agent"]):  # also what is saved
         assert find_differences({**state, "generators": {}}, {**load_agent(first), "generators": {}}) == []
@@ -129,6 +133,31 @@ def test_a_run_can_start_from_the_weights_of_another(tmp_path: Path) -> None:
     abandon_runner(session)
     first.path.rename(tmp_path / "moved")
     assert run(config, second), "its own checkpoints are enough from then on"
+
+
+def test_running_returns_and_their_number_are_not_those_of_the_other_run(tmp_path: Path) -> None:
+    first, second = RunDir(tmp_path / "first"), RunDir(tmp_path / "second")
+    run(make_short_rollout_config("ppo+mem", agent={"normalize_rewards": True}), first)
+    changes: dict[str, Any] = {"agent": {"normalize_rewards": True}, "rollout": {"envs": 3}}
+    config = make_short_rollout_config("ppo+mem", schedule={"initial_run": str(first.path)}, **changes)
+    with Runner(config, second) as session:
+        tensors = session.trainer.get_state()["agent"]["tensors"]
+    assert tensors["bonus_returns.returns"].tolist() == tensors["reward_normalizer.returns"].tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("method", ["sac+re3", "sac+dribo"])
+def test_the_first_observation_is_that_of_the_loaded_agent(tmp_path: Path, method: str) -> None:
+    """RE3 stores its features; DRIBO's memory starts at zero."""
+    first, second = RunDir(tmp_path / "first"), RunDir(tmp_path / "second")
+    run(make_short_config(method), first)
+    with Runner(make_short_config(method, seed=2, schedule={"initial_run": str(first.path)}), second) as session:
+        trainer: Any = session.trainer
+        assert all((buffer == 0).all() for buffer in trainer.agent.memory.buffers())
+        replay = trainer.replay
+        if replay.features is not None:
+            np.testing.assert_array_equal(
+                replay.features[0], trainer.collector._compute_features(*replay.stack_frames(np.array([0])))[0]
+            )
 
 
 @pytest.mark.parametrize(

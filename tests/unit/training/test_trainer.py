@@ -64,6 +64,21 @@ def test_updates_begin_after_the_seed_frames_and_keep_their_distance() -> None:
     assert due == list(range(30, 61, 3))
 
 
+@pytest.mark.parametrize(("method", "num_steps"), [("sac+none", 3), ("sac+dribo", 4)])
+def test_the_first_update_waits_for_a_window_of_steps(method: str, num_steps: int) -> None:
+    """`seed_frames=0` suits a run that starts from the weights of another."""
+    changes: dict[str, Any] = {"representation": {"sequence_length": 5}} if "dribo" in method else {}
+    schedule = {"seed_frames": 0, "random_steps": 0, "update_every_steps": 1}
+    config = make_short_config(method, schedule=schedule, replay={"n_step": 3, "batch_size": 20}, **changes)
+    trainer = OffPolicyTrainer(config)
+    updates = []
+    for _ in range(num_steps):
+        trainer.advance()
+        updates.append(trainer.counters.updates)
+    trainer.close()
+    assert updates == [0] * (num_steps - 1) + [1]
+
+
 def test_the_first_actions_are_random_and_the_later_ones_the_policys() -> None:
     one = played(OffPolicyTrainer(make_short_config("drqv2+mem")), 25)
     two = played(OffPolicyTrainer(make_short_config("sac+none")), 25)

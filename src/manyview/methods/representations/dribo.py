@@ -214,7 +214,7 @@ class DRIBO(nn.Module):
             "dribo_loss": info_nce,
             "dribo_symmetric_kl": symmetric_kl,
             "dribo_balanced_kl": balanced_kl,
-            "dribo_kl_weight": torch.tensor(kl_weight),
+            "dribo_kl_weight": info_nce.new_tensor(kl_weight),
             # PAPER: D45. Once; in the authors' code two optimizers step on the same gradient.
             "dribo_grad_norm": optimizer_step(loss, self.optimizer),
         }

@@ -46,7 +46,17 @@ def make_bonus(*, encoder: dict[str, Any] | None = None, **settings: Any) -> MEM
     return built
 
 
-def make_batch(seed: int = 0) -> Batch:
+def test_an_evaluation_finds_demonstrated_rows_in_the_bank() -> None:
+    """Their indices are negative, as are those of rows without an index."""
+    torch.manual_seed(0)
+    mem = MEMRepresentation(VIEW_NAMES, IMAGE_SHAPE, MEMRepresentationConfig(trunk="tiny", latent_dim=8))
+    entropy = EntropyBonus(len(VIEW_NAMES), 8, MEMBonusConfig(bank=32, k=1))
+    features = mem.encode(make_batch(8).views).detach()
+    entropy.compute_reward(features, indices=-2 - torch.arange(8))
+    assert entropy.evaluate_reward(features)[0].tolist() == [0.0] * 8
+
+
+def make_masked_batch(seed: int = 0) -> Batch:
     """Absent views and repeated transitions, other ones in s_t than in s_{t+n}."""
     return make_batch(ROWS, seed=seed)._replace(
         mask=SOME_VIEWS,
