@@ -6,7 +6,7 @@ python -m experiments.readme_table
 from collections.abc import Iterable, Iterator
 
 from experiments import composition
-from experiments.bonus.comparisons import SEEDS
+from experiments.bonus import comparisons as bonus_study
 from experiments.deep_sea import read_attempts
 from experiments.privileged import MEM, NONE, RE3, UNTRAINED
 from experiments.tables import TableRun, format_table, read_runs
@@ -16,6 +16,8 @@ DEEP_SEA = {"DrQ-v2": "drqv2", "SAC": "sac", "PPO": "ppo"}
 """Agents of the small sea."""
 CONTROL = {"Ball in Cup, SAC": "dmc/ball_in_cup_catch"}
 """Control tasks of the study `base`, without a bonus."""
+FROM_IMAGES = (bonus_study.MEM, bonus_study.RE3, bonus_study.NONE)
+"""Arms of the study `bonus`."""
 
 
 def list_rows() -> Iterator[tuple[str, ...]]:
@@ -28,17 +30,20 @@ def list_rows() -> Iterator[tuple[str, ...]]:
         name = f"Deep Sea, {title}: solved seeds of {len(composition.SEEDS)}"
         yield name, f"{marginal} `marginal`, {joint} `joint`", str(re3), str(none)
     on_state = _read_counted_runs("privileged")
-    name = f"Pendulum Swingup, SAC on the state: final return of {SEEDS} seeds"
+    name = f"Pendulum Swingup, SAC on the state: final return of {bonus_study.SEEDS} seeds"
     yield name, *(_list_returns(run for run in on_state if run.method == method) for method in (MEM, RE3, NONE))
     untrained = _list_returns(run for run in on_state if run.method == UNTRAINED)
     yield "the same, encoder of the bonus untrained", untrained, "", ""
+    from_images = [[run for run in _read_counted_runs("bonus") if run.method == name] for name in FROM_IMAGES]
+    name = f"Pendulum Swingup, SAC from images: final return of {len(from_images[0])} seeds"
+    yield name, *map(_list_returns, from_images)
     for name, task in CONTROL.items():
         seeds = [run for run in _read_counted_runs("base") if run.task == task]
         yield f"{name}: final return of {len(seeds)} seeds", "", "", _list_returns(seeds)
 
 
 def _read_counted_runs(study: str) -> list[TableRun]:
-    return [run for run in read_runs(study) if not run.variant and run.seed <= SEEDS]
+    return [run for run in read_runs(study) if not run.variant and run.seed <= bonus_study.SEEDS]
 
 
 def _list_returns(runs: Iterable[TableRun]) -> str:

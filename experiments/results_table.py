@@ -1,6 +1,7 @@
 """Print the tables of docs/research from the tables of the studies and the published results beside them.
 
 python -m experiments.results_table base              # SAC on one core
+python -m experiments.results_table state             # SAC on the state
 python -m experiments.results_table bonus             # SAC from images, with a bonus of the cameras
 python -m experiments.results_table privileged        # SAC on the state, with a bonus of the cameras
 python -m experiments.results_table dmc               # earlier, on control tasks; diagnostics: of its runs with MEM
@@ -57,7 +58,7 @@ SCORES_HEAD = (
 )
 
 
-def list_scores(study: str, variants: Collection[str] = ("",)) -> Lines:
+def list_scores(study: str, variants: Collection[str] = ("",), *, with_published: bool = True) -> Lines:
     """Yield a line for each task, method and variant of a study's counted seeds, published methods last."""
     cells: dict[str, dict[str, list[TableRun]]] = {}
     for run in sorted(read_runs(study), key=lambda run: run.seed):
@@ -77,8 +78,9 @@ def list_scores(study: str, variants: Collection[str] = ("",)) -> Lines:
                 _format_rewarded(seeds, frames=frames),
                 f"{np.median([run.minutes for run in seeds]):.0f}",
             )
-        for line in _list_published(task, frames=frames):
-            yield *line, ""
+        if with_published:
+            for line in _list_published(task, frames=frames):
+                yield *line, ""
 
 
 def _list_published(task: str, *, frames: float) -> Lines:
@@ -280,7 +282,12 @@ def list_game_trials() -> Lines:
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Lines]]] = {
     "base": (SCORES_HEAD, partial(list_scores, "base")),
     "bonus": (SCORES_HEAD, partial(list_scores, "bonus")),
-    privileged.STUDY: (SCORES_HEAD, partial(list_scores, privileged.STUDY, ("", privileged.TEMPERATURE))),
+    # Published policies see images.
+    "state": (SCORES_HEAD, partial(list_scores, "state", with_published=False)),
+    privileged.STUDY: (
+        SCORES_HEAD,
+        partial(list_scores, privileged.STUDY, ("", privileged.TEMPERATURE), with_published=False),
+    ),
     "dmc": (HEAD, list_control),
     "diagnostics": (DIAGNOSTICS_HEAD, list_diagnostics),
     "dmc_ablation": (ABLATION_HEAD, list_ablation),

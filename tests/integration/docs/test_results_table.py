@@ -10,7 +10,7 @@ from experiments.tables import format_table, read_runs
 ROOT = Path(__file__).parents[3]
 RESULTS_PAGE, EARLIER_PAGE = (ROOT / "docs" / "research" / name for name in ("results.md", "earlier.md"))
 EARLIER = ("dmc", "diagnostics", "dmc_ablation", "procgen", "procgen_training")
-SHOWN = ("base", "bonus", "privileged")
+SHOWN = ("base", "state", "bonus", "privileged")
 
 
 @pytest.mark.parametrize("name", SHOWN)
