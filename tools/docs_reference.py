@@ -84,6 +84,13 @@ PRESET_TABLES = (
         unused=("rollout.", "env.augmented_view"),
     ),
     PresetTable(
+        region="presets-deep-sea",
+        presets=("deep_sea",),
+        task="toy/deep_sea_continuous",
+        method="sac+pixel+mem",
+        unused=("rollout.", "env.augmented_view"),
+    ),
+    PresetTable(
         region="presets-dribo",
         presets=("paper/dmc/dribo",),
         task="dmc/cheetah_run",

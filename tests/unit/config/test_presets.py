@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from experiments import composition
 from manyview.config.presets import BUILT_IN_PRESETS, choose_preset, list_presets, read_preset
 from manyview.envs import View, get_views, list_tasks, make
 from manyview.methods import BONUSES, RE3, BonusConfig, register_bonus
@@ -239,8 +240,20 @@ def test_without_an_accelerator_nobody_gets_the_paper_by_accident() -> None:
     assert choose_preset("my_robot:make", "sac+mem", accelerator=True) == "cpu"
 
 
+@pytest.mark.parametrize(
+    ("method", "arm"),
+    [("pixel+mem", "own mem marginal"), ("mem", "mem marginal"), ("re3", "re3"), ("rnd", "rnd"), ("none", "none")],
+)
+def test_the_preset_of_deep_sea_has_the_settings_of_its_study(method: str, arm: str) -> None:
+    """The README quotes the study's solved seeds for this preset."""
+    studied = composition.make_config(composition.Arm("sac", arm, 10), seed=3)
+    preset = load_preset("minute,deep_sea", task="toy/deep_sea_continuous", method=f"sac+{method}", seed=3)
+    common = {"evaluation": studied.evaluation, "compute": studied.compute, "preset": ""}
+    assert replace(preset, **common) == replace(studied, **common)
+
+
 def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ValueError, match=r"unknown preset 'gpu': expected one of cpu, drqv2, minute, paper/dmc/dribo"):
+    with pytest.raises(ValueError, match=r"unknown preset 'gpu': expected one of cpu, deep_sea, drqv2, minute"):
         load_preset("gpu", task=TASK, method="drqv2+mem", seed=1)
 
 
