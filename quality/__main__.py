@@ -97,7 +97,7 @@ def run_bounded(
 def main(root: Path = Path(__file__).parents[1]) -> int:
     parser = argparse.ArgumentParser(prog="python -m quality", description=__doc__)
     parser.add_argument("ids", nargs="*", metavar="ID", help="rows to run (default: all)")
-    parser.add_argument("--tier", choices=["P", "N"], help="only rows of this tier")
+    parser.add_argument("--tier", choices=["P", "N"], help="only rows of this tier: P in the gate, N longer")
     parser.add_argument("--list", action="store_true", help="list the rows without running them")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
     args = parser.parse_args()

@@ -111,8 +111,10 @@ def print_report(rollout: PolicyRollout, training_return: float | None) -> None:
     if rollout.levels is not None:
         print(f"levels       {rollout.levels}")
     print(f"return       {format_mean(returns)}")
-    print(f"             min {min(returns):.1f}, max {max(returns):.1f}, over {format_count(len(returns), 'episode')}")
+    print(
+        f"             min {min(returns):z.1f}, max {max(returns):z.1f}, over {format_count(len(returns), 'episode')}"
+    )
     if cut := rollout.evaluation.cut:
         limit = rollout.config.evaluation.max_steps
         print(f"cut          {format_count(cut, 'episode')} after {limit:,} steps (evaluation.max_steps of the run)")
-    print(f"in training  {'no evaluation' if training_return is None else f'{training_return:.1f}, last evaluation'}")
+    print(f"in training  {'no evaluation' if training_return is None else f'{training_return:z.1f}, last evaluation'}")

@@ -118,7 +118,7 @@ def format_outcome(run_dir: RunDir, summary: RunSummary) -> Iterator[str]:
         curve = read_curve(run_dir.path, "frames")
         if len(curve.x):
             best = curve.returns.argmax()
-            yield f"return {curve.returns[-1]:.1f}, best {curve.returns[best]:.1f} at {curve.x[best]:,.0f} frames"
+            yield f"return {curve.returns[-1]:z.1f}, best {curve.returns[best]:z.1f} at {curve.x[best]:,.0f} frames"
     if (video := run_dir.find_last_video()) is not None:
         yield f"video {quote(str(video))}"
     if summary.state == "finished":

@@ -15,7 +15,7 @@ from manyview.report.runs import BrokenRunError
 from manyview.training import RunConfig, RunDir
 from manyview.training.loggers import Logger
 from manyview.training.resume import RESUME_MODES
-from manyview.utils.text import print_line, sanitize_text
+from manyview.utils.text import format_count, print_line, sanitize_text
 
 LINE_INTERVAL_S = 30.0
 """Minimum time between two plain lines about training."""
@@ -130,9 +130,9 @@ class PlainDisplay:
         elif kind == "evaluation":
             returns = record["returns"]
             self._print(
-                f"{self._format_frames()}  return {record['return']:.1f} ({len(returns)} episodes, "
-                f"{min(returns):.1f} to "
-                f"{max(returns):.1f}){format_test_return(record)}"
+                f"{self._format_frames()}  return {record['return']:z.1f} ({format_count(len(returns), 'episode')}, "
+                f"{min(returns):z.1f} to "
+                f"{max(returns):z.1f}){format_test_return(record)}"
             )
         elif kind == "warning":
             self._print(f"{self._format_frames()}  warning: {record['text']}")
@@ -246,7 +246,7 @@ def read_returns(run_dir: RunDir) -> list[float]:
 
 def format_test_return(evaluation: Mapping[str, Any]) -> str:
     """Format the return on test levels, for tasks that train on a part of their levels."""
-    return f"  on test levels {evaluation['test_return']:.1f}" if "test_return" in evaluation else ""
+    return f"  on test levels {evaluation['test_return']:z.1f}" if "test_return" in evaluation else ""
 
 
 def draw_sparkline(values: list[float]) -> str:

@@ -143,11 +143,11 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 def format_mean(values: Sequence[float]) -> str:
     """Format a mean as `812.4, 95 % interval 790.1 to 833.0`, or a single value alone."""
-    mean = f"{np.mean(values):.1f}"
+    mean = f"{np.mean(values):z.1f}"
     if len(values) < 2:
         return mean
     low, high = bootstrap_interval(values)
-    return f"{mean}, 95 % interval {low:.1f} to {high:.1f}"
+    return f"{mean}, 95 % interval {low:z.1f} to {high:z.1f}"
 
 
 def _bootstrap(statistic: Callable[..., FloatArray], tables: Sequence[FloatArray], seed: int) -> Interval:
