@@ -18,14 +18,14 @@ PHRASES = re.compile(
 
 
 def iter_texts(file: Path) -> Iterator[tuple[int, str]]:
-    """Line and text of every docstring, attribute docstrings included."""
+    """Yield the line and text of every docstring, attribute docstrings included."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
 
 
 def iter_messages(file: Path) -> Iterator[tuple[int, str]]:
-    """Line and text of every string in a `raise`."""
+    """Yield the line and text of every string in a `raise`."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Raise):
             for part in ast.walk(node):
@@ -39,11 +39,11 @@ def test_docstrings_say_what_a_thing_does_from_the_first_word(file: Path) -> Non
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_docstrings_and_errors_avoid_the_phrases_that_say_little(file: Path) -> None:
+def test_docstrings_and_errors_avoid_vague_phrases(file: Path) -> None:
     texts = [*iter_texts(file), *iter_messages(file)]
     assert [f"{line}: {text[:80]}" for line, text in texts if PHRASES.search(text)] == []
 
 
 @pytest.mark.parametrize("text", ["Whether it is due.", "Of the run.", "What is kept."])
-def test_what_is_banned_is_recognized(text: str) -> None:
+def test_banned_openers_are_recognized(text: str) -> None:
     assert OPENERS.match(text)

@@ -19,17 +19,17 @@ def test_a_notebook_has_no_outputs_and_plain_python_cells(notebook: Path) -> Non
     assert len({cell["id"] for cell in cells}) == len(cells)
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
         assert (cell["outputs"], cell["execution_count"]) == ([], None)
-    compile(read_code(notebook), notebook.name, "exec")  # a magic command of Jupyter is no Python
+    compile(read_code(notebook), notebook.name, "exec")  # fails for magic commands of Jupyter
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(notebook: Path) -> None:
-    done = run_notebook(notebook)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning" not in done.stderr.lower()
+    result = run_notebook(notebook)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "warning" not in result.stderr.lower()
 
 
-def test_all_three_are_there() -> None:
+def test_the_three_notebooks_exist() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["own_cameras", "quickstart", "reading_a_run"]
 
 
@@ -41,6 +41,6 @@ def test_a_failing_cell_fails_the_notebook(
     notebook.write_text(json.dumps({"cells": cells}))
     monkeypatch.setattr("sys.argv", ["run_notebook", str(notebook)])
     assert main() == 1
-    shown = capsys.readouterr().out
-    assert "broken.ipynb: FAILED" in shown
-    assert "AssertionError" in shown
+    output = capsys.readouterr().out
+    assert "broken.ipynb: FAILED" in output
+    assert "AssertionError" in output

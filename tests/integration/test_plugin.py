@@ -16,13 +16,13 @@ from manyview.training import RunDir
 from tests.support.processes import kill_on_exit
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "plugin"
-TRAIN = [
+TRAIN_ARGUMENTS = [
     *("train", "example/corridor", "--method", "sac+autoencoder+surprise", "--preset", "minute", "--set"),
     *("schedule.frames=150", "schedule.random_steps=20", "schedule.seed_frames=30", "replay.batch_size=8"),
     *("evaluation.every_frames=75", "evaluation.episodes=1", "evaluation.video=false", "logging.tensorboard=false"),
     *("logging.checkpoint_every_frames=20", "logging.keep_replay=true", "agent.hidden=16", "bonus.hidden=16", "--out"),
 ]
-LAZY = """
+LAZY_IMPORT_CODE = """
 import sys, manyview, manyview.training, manyview.cli.train
 from manyview.envs.registration import list_suites, find_task
 from manyview.methods import BONUSES
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which the package is installed; builds nothing in the checkout."""
+    """Return a directory with the installed package, built outside the checkout."""
     site = tmp_path_factory.mktemp("site")
     source = tmp_path_factory.mktemp("source") / "plugin"
     shutil.copytree(PLUGIN, source)
@@ -47,80 +47,85 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def start(arguments: list[str], site: Path | None) -> "subprocess.Popen[bytes]":
+def start_python(arguments: list[str], site: Path | None) -> "subprocess.Popen[bytes]":
+    """Start Python with the packages in `site`."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     if site is not None:
         env["PYTHONPATH"] = str(site)
     return subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
 
 
-def run(*arguments: str, site: Path | None) -> tuple[int, str, str]:
-    with start([*arguments], site) as process, kill_on_exit(process):
+def run_python(*arguments: str, site: Path | None) -> tuple[int, str, str]:
+    """Run Python with the packages in `site`; return status, stdout and stderr."""
+    with start_python([*arguments], site) as process, kill_on_exit(process):
         out, err = process.communicate(timeout=300)
     return process.returncode, out.decode(), err.decode()
 
 
-def manyview(*arguments: str, site: Path | None) -> tuple[int, str, str]:
-    return run("-m", "manyview", *arguments, site=site)
+def run_manyview(*arguments: str, site: Path | None) -> tuple[int, str, str]:
+    return run_python("-m", "manyview", *arguments, site=site)
 
 
 @pytest.fixture(scope="module")
-def whole(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uninterrupted run."""
+def reference_dir(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the path of an uninterrupted run."""
     path = tmp_path_factory.mktemp("runs") / "whole"
-    status, _, err = manyview(*TRAIN, str(path), site=site)
+    status, _, err = run_manyview(*TRAIN_ARGUMENTS, str(path), site=site)
     assert status == 0, err
     return path
 
 
-def test_a_killed_run_of_the_package_resumes_bit_for_bit(site: Path, whole: Path, tmp_path: Path) -> None:
-    killed = RunDir(tmp_path / "killed")
-    with start(["-m", "manyview", *TRAIN, str(killed.path)], site) as process, kill_on_exit(process):
+def test_a_killed_run_of_the_package_resumes_bit_for_bit(site: Path, reference_dir: Path, tmp_path: Path) -> None:
+    killed_run = RunDir(tmp_path / "killed")
+    with (
+        start_python(["-m", "manyview", *TRAIN_ARGUMENTS, str(killed_run.path)], site) as process,
+        kill_on_exit(process),
+    ):
         deadline = monotonic() + 200
-        while not list(killed.checkpoints_dir.glob("*")) and monotonic() < deadline:
+        while not list(killed_run.checkpoints_dir.glob("*")) and monotonic() < deadline:
             sleep(0.02)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=30)
     assert process.returncode == -signal.SIGKILL, "the run had ended before the kill"
-    assert not killed.is_finished
-    status, _, err = manyview(*TRAIN, str(killed.path), site=site)
+    assert not killed_run.is_finished
+    status, _, err = run_manyview(*TRAIN_ARGUMENTS, str(killed_run.path), site=site)
     assert status == 0, err
-    assert compare_runs(RunDir(whole), killed) == []
-    config, manifest = (json.loads(file.read_text()) for file in (killed.config_file, killed.manifest_file))
+    assert compare_runs(RunDir(reference_dir), killed_run) == []
+    config, manifest = (json.loads(file.read_text()) for file in (killed_run.config_file, killed_run.manifest_file))
     assert config["bonus"]["name"] == "surprise"
     assert manifest["versions"]["manyview-example"] == "0.1.0"
 
 
-def test_a_run_of_the_package_is_evaluated(site: Path, whole: Path) -> None:
-    status, out, err = manyview("evaluate", str(whole), "--episodes", "2", "--json", site=site)
+def test_a_run_of_the_package_is_evaluated(site: Path, reference_dir: Path) -> None:
+    status, out, err = run_manyview("evaluate", str(reference_dir), "--episodes", "2", "--json", site=site)
     assert status == 0, err
     assert len(json.loads(out)["returns"]) == 2
 
 
-def test_a_run_is_refused_by_name_where_the_package_is_missing(whole: Path) -> None:
-    status, _, err = manyview("evaluate", str(whole), site=None)
+def test_a_run_is_refused_by_name_where_the_package_is_missing(reference_dir: Path) -> None:
+    status, _, err = run_manyview("evaluate", str(reference_dir), site=None)
     assert status == 2
     assert "unknown representation 'autoencoder'" in err
     assert "Install the package that provides it" in err
-    status, out, err = manyview("runs", str(whole.parent), site=None)
+    status, out, err = run_manyview("runs", str(reference_dir.parent), site=None)
     assert (status, "sac+autoencoder+surprise" in out) == (0, True), err
 
 
-def test_tasks_and_sweeps_know_the_package(site: Path, tmp_path: Path) -> None:
-    status, out, err = manyview("tasks", "--suite", "example", "--json", site=site)
+def test_tasks_and_sweeps_include_the_package(site: Path, tmp_path: Path) -> None:
+    status, out, err = run_manyview("tasks", "--suite", "example", "--json", site=site)
     assert (status, [task["id"] for task in json.loads(out)]) == (0, ["example/corridor"]), err
     sweep = tmp_path / "sweep.toml"
     sweep.write_text(
         'tasks = ["example/corridor"]\nmethods = ["sac+surprise", "ppo+autoencoder+mem"]\nseeds = [1, 2]\n'
         f'out = "{tmp_path / "runs"}"\n'
     )
-    status, out, err = manyview("sweep", str(sweep), "--dry-run", site=site)
+    status, out, err = run_manyview("sweep", str(sweep), "--dry-run", site=site)
     assert status == 0, err
     assert out.startswith("4 runs in ")
 
 
 def test_the_package_is_imported_only_when_its_parts_are_used(site: Path) -> None:
-    status, _, err = run("-c", LAZY, site=site)
+    status, _, err = run_python("-c", LAZY_IMPORT_CODE, site=site)
     assert status == 0, err
 
 
@@ -129,13 +134,13 @@ def test_a_broken_package_is_named(tmp_path: Path) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[manyview.suites]\nbroken = broken_suite:SUITE\n")
-    status, _, err = manyview("tasks", site=tmp_path)
+    status, _, err = run_manyview("tasks", site=tmp_path)
     assert status == 2
     assert "manyview.suites 'broken' (broken_suite:SUITE) of package broken-package cannot be loaded" in err
-    status, _, err = manyview("tasks", "--suite", "toy", site=tmp_path)
+    status, _, err = run_manyview("tasks", "--suite", "toy", site=tmp_path)
     assert status == 0, err
 
 
 def test_the_contracts_of_the_package_pass(site: Path) -> None:
-    status, out, _ = run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN / "tests"), site=site)
+    status, out, _ = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN / "tests"), site=site)
     assert status == 0, out

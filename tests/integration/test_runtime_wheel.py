@@ -19,8 +19,8 @@ from tests.support.runs import make_short_config
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "packages" / "manyview-runtime"
-OBSERVATIONS = 1_000
-ACT = """
+NUM_OBSERVATIONS = 1_000
+ACT_CODE = """
 import sys
 from importlib.abc import MetaPathFinder
 
@@ -51,17 +51,18 @@ print(worst)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked wheel, built without network and without an environment of its own."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = f"from hatchling.build import build_wheel; build_wheel({str(folder)!r})"
+    """Return the unpacked wheel, built without network access or build isolation."""
+    directory = tmp_path_factory.mktemp("wheel")
+    build = f"from hatchling.build import build_wheel; build_wheel({str(directory)!r})"
     subprocess.run([sys.executable, "-c", build], cwd=PROJECT, check=True, capture_output=True, timeout=300)
-    (path,) = folder.glob("manyview_runtime-*.whl")
+    (path,) = directory.glob("manyview_runtime-*.whl")
     with zipfile.ZipFile(path) as archive:
-        archive.extractall(folder / "unpacked")
-    return folder / "unpacked"
+        archive.extractall(directory / "unpacked")
+    return directory / "unpacked"
 
 
-def train(name: str, path: Path) -> Path:
+def train_run(name: str, path: Path) -> Path:
+    """Train a short run and return its path."""
     if name == "robot":
         return train_robot(path)
     run(make_short_config("sac+dribo", replay={"batch_size": 32}, representation={"cameras": "all"}), RunDir(path))
@@ -71,23 +72,23 @@ def train(name: str, path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["robot", "recurrent"])
 def test_the_robot_acts_as_the_run_with_every_subset_of_cameras(name: str, wheel: Path, tmp_path: Path) -> None:
-    path = train(name, tmp_path / "run")
+    path = train_run(name, tmp_path / "run")
     export_policy(path, tmp_path / "export")
     policy, rng = manyview.load(path), np.random.default_rng(0)
-    frames = {view.name: rng.integers(0, 256, (OBSERVATIONS, *view.shape), np.uint8) for view in policy.spec.views}
+    frames = {view.name: rng.integers(0, 256, (NUM_OBSERVATIONS, *view.shape), np.uint8) for view in policy.spec.views}
     subsets, actions = list_view_subsets(list(frames)), []
     for subset in subsets:
         policy.reset()
-        actions.append([policy.act({name: frames[name][step] for name in subset}) for step in range(OBSERVATIONS)])
+        actions.append([policy.act({name: frames[name][step] for name in subset}) for step in range(NUM_OBSERVATIONS)])
     arrays: dict[str, Any] = {**frames, "actions": np.array(actions)}
     arrays["subsets"] = np.array([[name in subset for name in frames] for subset in subsets])
     np.savez(tmp_path / "inputs.npz", **arrays)
-    assert np.ptp(arrays["actions"], axis=1).min() > 1e-3  # the policy reacts to what it sees
-    command = [sys.executable, "-c", ACT, str(wheel), str(tmp_path / "export"), str(tmp_path / "inputs.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    assert np.ptp(arrays["actions"], axis=1).min() > 1e-3  # the policy depends on its observations
+    command = [sys.executable, "-c", ACT_CODE, str(wheel), str(tmp_path / "export"), str(tmp_path / "inputs.npz")]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
+    assert result.returncode == 0, result.stderr
     half_range = 1.0 if name == "recurrent" else 5.0
-    assert float(done.stdout) <= 1e-5 * half_range
+    assert float(result.stdout) <= 1e-5 * half_range
 
 
 def test_the_wheel_has_the_modules_of_the_runtime_and_needs_no_torch(wheel: Path) -> None:
@@ -100,6 +101,6 @@ def test_the_wheel_has_the_modules_of_the_runtime_and_needs_no_torch(wheel: Path
 
 def test_both_packages_have_one_version() -> None:
     versions = {
-        tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"] for folder in (ROOT, PROJECT)
+        tomllib.loads((directory / "pyproject.toml").read_text())["project"]["version"] for directory in (ROOT, PROJECT)
     }
     assert len(versions) == 1

@@ -1,4 +1,4 @@
-"""Rules about the repository itself."""
+"""Rules of the source tree: imports, paper marks, forbidden calls and file lengths."""
 
 import ast
 import re
@@ -36,75 +36,82 @@ LAYERS = [
     "utils",
     "runtime",
 ]
-# The framework user installs `mem` for itself: torch, and nothing of ours that needs more.
+# Users of other frameworks import `mem` alone, so it needs torch and no package that needs more.
 ISOLATED: dict[str, set[str]] = {"mem": {"nn", "utils"}, "nn": {"utils"}, "runtime": set()}
-RELATIVE = PACKAGE / "runtime"
-"""Shipped under a second name too, so its imports of itself are relative."""
-RUNTIME_MODULES = {file.stem for file in RELATIVE.glob("*.py")}
+RUNTIME_PACKAGE = PACKAGE / "runtime"
+"""Also shipped under a second name, so its internal imports are relative."""
+RUNTIME_MODULES = {file.stem for file in RUNTIME_PACKAGE.glob("*.py")}
 
 
-def imports(path: Path) -> set[str]:
-    found = set()
+def list_imports(path: Path) -> set[str]:
+    """Return the modules that a file imports, and the names that it imports from them."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == (path.parent == RELATIVE and node.module in RUNTIME_MODULES), f"{path}: {node.module}"
+            assert node.level == (path.parent == RUNTIME_PACKAGE and node.module in RUNTIME_MODULES), (
+                f"{path}: {node.module}"
+            )
             prefix = "manyview.runtime." if node.level else ""
-            found |= {f"{prefix}{node.module}"} | {f"{prefix}{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {f"{prefix}{node.module}"} | {f"{prefix}{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
-def layers_imported(path: Path) -> set[str]:
-    return {name.split(".")[1] for name in imports(path) if name.startswith("manyview.")} & set(LAYERS)
+def list_imported_layers(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in list_imports(path) if name.startswith("manyview.")} & set(LAYERS)
 
 
-def layer_files(layer: str) -> list[Path]:
+def list_layer_files(layer: str) -> list[Path]:
     return sorted((PACKAGE / layer).rglob("*.py"))
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_imports_between_layers_run_downwards(layer: str) -> None:
     allowed = ISOLATED.get(layer, set(LAYERS[LAYERS.index(layer) :])) | {layer}
-    wrong = {str(f.relative_to(ROOT)): layers_imported(f) - allowed for f in layer_files(layer)}
-    assert not {file: layers for file, layers in wrong.items() if layers}
+    violations = {str(f.relative_to(ROOT)): list_imported_layers(f) - allowed for f in list_layer_files(layer)}
+    assert not {file: layers for file, layers in violations.items() if layers}
 
 
 def test_every_layer_is_a_declared_one() -> None:
-    there = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert there <= set(LAYERS)
+    packages = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert packages <= set(LAYERS)
 
 
 def test_mem_imports_torch_and_nothing_else_that_has_to_be_installed() -> None:
-    outside = {name.split(".")[0] for file in layer_files("mem") for name in imports(file)}
-    assert outside <= sys.stdlib_module_names | {"torch", "manyview"}
+    packages = {name.split(".")[0] for file in list_layer_files("mem") for name in list_imports(file)}
+    assert packages <= sys.stdlib_module_names | {"torch", "manyview"}
 
 
 def test_the_runtime_needs_numpy_and_in_one_module_onnxruntime() -> None:
-    outside = {file.name: {name.split(".")[0] for name in imports(file)} for file in layer_files("runtime")}
-    assert set.union(*outside.values()) <= sys.stdlib_module_names | {"numpy", "onnxruntime", "manyview"}
-    assert [name for name, packages in outside.items() if "onnxruntime" in packages] == ["onnx_policy.py"]
+    packages_by_file = {
+        file.name: {name.split(".")[0] for name in list_imports(file)} for file in list_layer_files("runtime")
+    }
+    assert set.union(*packages_by_file.values()) <= sys.stdlib_module_names | {"numpy", "onnxruntime", "manyview"}
+    assert [name for name, packages in packages_by_file.items() if "onnxruntime" in packages] == ["onnx_policy.py"]
 
 
 def test_envs_never_import_torch() -> None:
-    assert not [file for file in layer_files("envs") if any(name.split(".")[0] == "torch" for name in imports(file))]
+    assert not [
+        file for file in list_layer_files("envs") if any(name.split(".")[0] == "torch" for name in list_imports(file))
+    ]
 
 
-def paper_marks() -> dict[str, list[str]]:
-    """Every `PAPER:` mark in the package, by the decision it names; a mark that names none is under ''."""
+def collect_paper_marks() -> dict[str, list[str]]:
+    """Return the places of all `PAPER:` marks by decision; '' has those without one."""
     marks: dict[str, list[str]] = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         for number, line in enumerate(file.read_text().splitlines(), 1):
             if "PAPER:" in line:
-                named = re.search(r"PAPER: (D\d+)\.", line)
-                marks.setdefault(named[1] if named else "", []).append(f"{file.relative_to(ROOT)}:{number}")
+                match = re.search(r"PAPER: (D\d+)\.", line)
+                marks.setdefault(match[1] if match else "", []).append(f"{file.relative_to(ROOT)}:{number}")
     return marks
 
 
 def test_every_paper_mark_names_a_decision_that_exists() -> None:
     entries = re.findall(r"^## (D\d+)\.", DECISIONS.read_text(), flags=re.M)
     assert len(entries) == len(set(entries))
-    marks = paper_marks()
+    marks = collect_paper_marks()
     assert marks, "the package has no mark at all"
     assert "" not in marks, f"marks without a decision: {marks.get('')}"
     assert set(marks) <= set(entries), f"no entry for {set(marks) - set(entries)}"
@@ -119,13 +126,13 @@ FORBIDDEN = re.compile(
     r"pickle|\btorch\.load\b|\byaml\b|\b(dill|joblib|marshal|shelve|jsonpickle)\b"
     r"|(?<![\w.])(eval|exec|compile)\(|\b__import__\b|\bweights_only\b|_object_list\b|\b(all_)?gather_object\b"
 )
-"""Whatever makes objects or code of bytes."""
+"""Modules and calls that make objects or code from bytes."""
 
 
 @pytest.mark.quality("X2")
 def test_shipped_code_never_unpickles() -> None:
-    found = [str(f.relative_to(ROOT)) for f in PACKAGE.rglob("*.py") if FORBIDDEN.search(f.read_text())]
-    assert not found
+    files = [str(f.relative_to(ROOT)) for f in PACKAGE.rglob("*.py") if FORBIDDEN.search(f.read_text())]
+    assert not files
 
 
 @pytest.mark.quality("X2")
@@ -144,23 +151,23 @@ def test_shipped_code_never_unpickles() -> None:
         "distributed.all_gather_object(found, said)",
     ],
 )
-def test_what_would_unpickle_is_seen(line: str) -> None:
+def test_unpickling_code_is_recognized(line: str) -> None:
     assert FORBIDDEN.search(line)
 
 
-def module_imports() -> dict[str, set[str]]:
-    """Imports between modules of the package, also those inside functions."""
+def build_import_graph() -> dict[str, set[str]]:
+    """Return the imports between modules of the package, also those inside functions."""
     modules = {
         ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
         for file in PACKAGE.rglob("*.py")
     }
-    return {name: (imports(file) & modules.keys()) - {name} for name, file in modules.items()}
+    return {name: (list_imports(file) & modules.keys()) - {name} for name, file in modules.items()}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {name: targets for name, targets in module_imports().items() if not is_package(name)}
-    while ends := {name for name, targets in graph.items() if not targets & graph.keys()}:
-        graph = {name: targets for name, targets in graph.items() if name not in ends}
+    graph = {name: targets for name, targets in build_import_graph().items() if not is_package(name)}
+    while leaves := {name for name, targets in graph.items() if not targets & graph.keys()}:
+        graph = {name: targets for name, targets in graph.items() if name not in leaves}
     assert not graph, f"in or above a circle: {sorted(graph)}"
 
 
@@ -173,7 +180,7 @@ def test_no_module_is_over_350_lines(file: Path) -> None:
     assert len(file.read_text().splitlines()) <= 350
 
 
-def test_the_way_from_the_command_to_the_update_is_the_one_in_the_docs(
+def test_the_documented_call_path_to_the_update_is_the_real_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -190,6 +197,6 @@ def test_the_way_from_the_command_to_the_update_is_the_one_in_the_docs(
     changes = ["schedule.frames=40", "schedule.seed_frames=30", "evaluation.episodes=0"]
     assert main(["train", "toy/hidden_goal_continuous", "--preset", "minute", "--set", *changes]) == 0
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
-    (listed,) = re.findall(r"```text\n(cli/main\.py.*?)```", page, flags=re.S)
-    assert paths[-1] == [line.split()[0] for line in listed.splitlines()]
+    (listing,) = re.findall(r"```text\n(cli/main\.py.*?)```", page, flags=re.S)
+    assert paths[-1] == [line.split()[0] for line in listing.splitlines()]
     assert len(paths[-1]) <= 12

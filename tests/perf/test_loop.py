@@ -1,3 +1,5 @@
+"""QUALITY P10: the training loop relative to its bare parts."""
+
 import pytest
 
 from benchmarks.loop import make_loop_config, measure_ratio

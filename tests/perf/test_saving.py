@@ -1,4 +1,4 @@
-"""QUALITY P7 and P11: what it takes to keep a run."""
+"""QUALITY P7 and P11: size of the segment log, and waits of the learner for checkpoints."""
 
 from statistics import median
 
@@ -16,7 +16,7 @@ STEPS = 256
 @pytest.mark.quality("P7")
 @pytest.mark.parametrize("task", ["cheetah_run", "pendulum_swingup"])
 def test_a_step_in_the_log_is_small(task: str, figure: Figure) -> None:
-    """The two tasks of five whose pictures change most."""
+    """Of five tasks, these two have the images that change most."""
     figure(compute_log_kb_per_step(record_replay(task, steps=STEPS), steps=STEPS), "kB in the log")
 
 

@@ -1,4 +1,4 @@
-"""QUALITY P13: updates at small image sizes. Ratios of CPU time taken in turns."""
+"""QUALITY P13: updates at small image sizes. Ratios of CPU times measured in turns."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from tests.support.timing import measure_minimum
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """CPU seconds of several threads would be added up."""
+    """Use one thread, as the CPU seconds of several threads would add up."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -26,7 +26,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.timing
 @pytest.mark.usefixtures("one_thread")
 def test_an_update_at_24_pixels_costs_little_more_than_its_networks(figure: Figure) -> None:
-    """With the trunk for images of 16 to 32 pixels. `BareSAC` says what the other side leaves out."""
+    """The trunk is for images of 16 to 32 pixels. `BareSAC` lists what the baseline leaves out."""
     trunk: Trunk = "area"
     update = Update("sac+mem", pixels=24, batch_size=256, views=3, trunk=trunk)
     figure(measure_minimum(lambda: measure_ratio(update, BareSAC(update), rounds=7), stop_at=1.25))

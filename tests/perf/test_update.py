@@ -1,4 +1,4 @@
-"""QUALITY P rows. Ratios of medians taken in turns; absolute times would measure the machine."""
+"""QUALITY P1 to P5 and P12. Ratios of times measured in turns: absolute times depend on the machine."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from tests.support.timing import MAX_ATTEMPTS, measure_minimum
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """CPU seconds of several threads would be added up."""
+    """Use one thread, as the CPU seconds of several threads would add up."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -35,7 +35,7 @@ def test_flops_of_an_update_with_three_views(figure: Figure) -> None:
 @pytest.mark.timing
 @pytest.mark.usefixtures("one_thread")
 def test_an_update_costs_little_more_than_its_convolutions_and_linear_layers(figure: Figure) -> None:
-    """`BareNetworks` says what the other side does and what it leaves out."""
+    """`BareNetworks` lists what the baseline does and what it leaves out."""
     update = MEMUpdate(views=3, batch=128)
     bare = BareNetworks(update)
     figure(measure_minimum(lambda: measure_ratio(update, bare, rounds=5), stop_at=1.08))
@@ -50,12 +50,12 @@ def test_views_cost_in_proportion(figure: Figure) -> None:
     updates = [MEMUpdate(views=n, batch=32) for n in counts]
     for _ in range(MAX_ATTEMPTS):
         seconds = time_alternating(*updates, rounds=4, clock=time.process_time)
-        straightness = float(np.corrcoef(counts, seconds)[0, 1] ** 2)
-        if straightness >= 0.99:
-            break  # otherwise something else may have been running
+        r_squared = float(np.corrcoef(counts, seconds)[0, 1] ** 2)
+        if r_squared >= 0.99:
+            break  # otherwise another process may have slowed the machine
     per_view, fixed = np.polyfit(counts, seconds, 1)
-    figure((fixed + 3 * per_view) / (fixed + per_view))  # from the line: five timings instead of two
-    figure(straightness, "R2")
+    figure((fixed + 3 * per_view) / (fixed + per_view))  # the fit uses five timings instead of two
+    figure(r_squared, "R2")
 
 
 @pytest.mark.quality("P4")
@@ -75,14 +75,14 @@ def test_the_reward_is_nearly_free(figure: Figure) -> None:
     update = MEMUpdate(views=3, batch=256)
     with torch.no_grad():
         features = update.mem.encode(update.batch.views)
-    reward = lambda: update.bonus.entropy.compute_reward(features, indices=update.batch.indices)  # noqa: E731
-    figure(measure_ratio(reward, update, rounds=3))
+    compute_reward = lambda: update.bonus.entropy.compute_reward(features, indices=update.batch.indices)  # noqa: E731
+    figure(measure_ratio(compute_reward, update, rounds=3))
 
 
 @pytest.mark.quality("P12")
 @pytest.mark.timing
 def test_importing_manyview_costs_no_more_than_torch(figure: Figure) -> None:
-    """In one process, torch first: two processes differ by more than what is measured."""
+    """One process imports torch first: times of two processes differ too much."""
     code = (
         "import time; start = time.perf_counter(); import torch; between = time.perf_counter(); import manyview.mem\n"
         "print((time.perf_counter() - start) / (between - start))"

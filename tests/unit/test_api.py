@@ -63,15 +63,15 @@ def test_five_lines_train_evaluate_and_act(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_the_command_and_the_call_train_the_same_run(tmp_path: Path) -> None:
-    called, typed = tmp_path / "called", tmp_path / "typed"
+    call_dir, command_dir = tmp_path / "called", tmp_path / "typed"
     task, method = "toy/hidden_goal_continuous", "sac+mem"
     manyview.train(
-        task, method=method, preset="minute", frames=40, device="cpu", settings=SETTINGS, out=called, progress=False
+        task, method=method, preset="minute", frames=40, device="cpu", settings=SETTINGS, out=call_dir, progress=False
     )
     assignments = [f"{name}={str(value).lower()}" for name, value in SETTINGS.items()]
-    options = ["--method", method, "--preset", "minute", "--frames", "40", "--device", "cpu", "--out", str(typed)]
+    options = ["--method", method, "--preset", "minute", "--frames", "40", "--device", "cpu", "--out", str(command_dir)]
     assert main(["train", task, *options, "--set", *assignments]) == 0
-    assert compare_runs(RunDir(called), RunDir(typed)) == []
+    assert compare_runs(RunDir(call_dir), RunDir(command_dir)) == []
 
 
 class TestCallbacks:
@@ -85,14 +85,14 @@ class TestCallbacks:
         assert evaluations == [record for record in records if record["kind"] == "evaluation"] != []
 
     def test_true_stops_the_run_and_resume_finishes_it_bit_for_bit(self, tmp_path: Path) -> None:
-        whole = train_short(tmp_path / "whole")
+        uninterrupted = train_short(tmp_path / "whole")
         run = train_short(tmp_path / "run", on_evaluation=lambda record: np.int64(record["frames"]) >= 20)
         assert run.summary.state == "stopped"
         assert 20 <= (run.summary.frames or 0) < run.config.schedule.frames
         resumed = manyview.resume(run.path, progress=False)
         assert resumed.is_finished
-        differences = compare_runs(RunDir(whole.path), RunDir(run.path))
-        assert [text for text in differences if not text.startswith("checkpoints")] == []  # there is one of the stop
+        differences = compare_runs(RunDir(uninterrupted.path), RunDir(run.path))
+        assert [text for text in differences if not text.startswith("checkpoints")] == []  # the stop saved one more
 
     def test_other_values_do_not_stop_the_run(self, tmp_path: Path) -> None:
         assert train_short(tmp_path / "run", on_record=lambda record: record).is_finished
@@ -126,7 +126,7 @@ class TestStops:
     def test_a_signal_saves_the_run_and_ends_the_script(
         self, tmp_path: Path, number: signal.Signals, error: type[BaseException]
     ) -> None:
-        def send(record: Mapping[str, Any]) -> None:
+        def send_signal(record: Mapping[str, Any]) -> None:
             if record["frames"] >= 20:
                 os.kill(os.getpid(), number)
 
@@ -134,7 +134,7 @@ class TestStops:
         previous = signal.signal(number, signal.default_int_handler)
         try:
             with pytest.raises(error):
-                train_short(tmp_path / "run", on_evaluation=send)
+                train_short(tmp_path / "run", on_evaluation=send_signal)
         finally:
             signal.signal(number, previous)
         assert manyview.Run(tmp_path / "run").summary.state == "stopped"
@@ -152,12 +152,12 @@ class TestStops:
 def test_resume_with_more_frames_extends_the_run(tmp_path: Path) -> None:
     config: RunConfig = make_short_config()
     frames = 2 * config.schedule.frames
-    whole = manyview.train(
+    long_run = manyview.train(
         config=replace(config, schedule=replace(config.schedule, frames=frames)), out=tmp_path / "whole", progress=False
     )
     run = train_short(tmp_path / "run")
     assert manyview.resume(run.path, frames=frames, progress=False).config.schedule.frames == frames
-    assert compare_runs(RunDir(whole.path), RunDir(run.path)) == []
+    assert compare_runs(RunDir(long_run.path), RunDir(run.path)) == []
     with pytest.raises(ValueError, match="expected a new total above that"):
         manyview.resume(run.path, frames=frames - 1)
 

@@ -33,7 +33,7 @@ def test_each_section_lists_the_pages_of_its_directory() -> None:
 
 
 def test_every_page_is_listed_once() -> None:
-    listed = [page for pages in parse_toctrees().values() for page in pages]
+    listed_pages = [page for pages in parse_toctrees().values() for page in pages]
     sources = (path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
     pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in sources} - {"index"}
-    assert sorted(listed) == sorted(pages)
+    assert sorted(listed_pages) == sorted(pages)

@@ -20,24 +20,25 @@ def read_rows(table: PresetTable) -> dict[str, dict[str, Any]]:
     lines = PAGE.read_text().splitlines()
     head = lines.index(f"<!-- generated: {table.region} -->") + 1
     columns = [cell.strip(" `") for cell in lines[head].strip("|").split("|")][1:]
-    shown: dict[str, dict[str, Any]] = {column: {} for column in columns}
+    rows: dict[str, dict[str, Any]] = {column: {} for column in columns}
     for line in lines[head + 2 :]:
         if not line.startswith("|"):
             break
         names, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         for column, cell in zip(columns, cells, strict=True):
-            shown[column] |= dict.fromkeys(re.findall("`([^`]+)`", names), read_cell(cell or cells[0]))
-    return shown
+            rows[column] |= dict.fromkeys(re.findall("`([^`]+)`", names), read_cell(cell or cells[0]))
+    return rows
 
 
 def read_cell(cell: str) -> Any:
+    """Return the value of a non-empty cell."""
     if cell[0].isdigit():
         return json.loads(cell.replace(",", ""))
     return json.loads(cell) if cell[0] == "[" or cell in ("true", "false", "null") else cell
 
 
 def load_settings(table: PresetTable, preset: str) -> dict[str, Any]:
-    """Return the settings of a run by their dotted names, those of no effect left out."""
+    """Return the settings of a run by dotted name, without those that have no effect."""
     if preset == "default":
         config = make_config(table.task, method=table.method)
     else:
@@ -52,9 +53,9 @@ def test_every_preset_is_in_a_table() -> None:
 
 @each_table
 def test_the_table_shows_the_values_of_every_preset(table: PresetTable) -> None:
-    shown = read_rows(table)
-    assert list(shown) == ["default", *table.presets]
-    for preset, values in shown.items():
+    rows = read_rows(table)
+    assert list(rows) == ["default", *table.presets]
+    for preset, values in rows.items():
         settings = load_settings(table, preset)
         assert values == {name: settings.get(name, "no such setting") for name in values}, preset
 
@@ -62,5 +63,5 @@ def test_the_table_shows_the_values_of_every_preset(table: PresetTable) -> None:
 @each_table
 def test_every_setting_that_a_preset_changes_is_in_the_table(table: PresetTable) -> None:
     default, *presets = (load_settings(table, preset) for preset in ("default", *table.presets))
-    changed = {name for name in default if any(preset[name] != default[name] for preset in presets)}
-    assert changed == set(read_rows(table)["default"])
+    changed_settings = {name for name in default if any(preset[name] != default[name] for preset in presets)}
+    assert changed_settings == set(read_rows(table)["default"])

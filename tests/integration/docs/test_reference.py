@@ -41,17 +41,17 @@ NOT_SETTINGS = {
     "suite",
 }
 """First parts of dotted names in the pages that are modules, objects and files."""
-METHODS_OF_AGENTS = {f"agent.{name}" for name in ("act", "act_and_value", "beta", "compute_advantages", "update")}
+AGENT_METHODS = {f"agent.{name}" for name in ("act", "act_and_value", "beta", "compute_advantages", "update")}
 
 
 def list_settings() -> set[str]:
     """Return the settings of all parts and groups."""
     groups = {"bonus.encoder": OwnEncoderConfig(), "": RunConfig(task="toy/identity_continuous")}
     parts = [(kind, registry[name].config()) for kind, registry in REGISTRIES.items() for name in registry.list_names()]
-    named = (
+    names = (
         f"{group}.{name}".strip(".") for group, part in (*parts, *groups.items()) for name, _ in flatten(to_plain(part))
     )
-    return {name for name in named if not name.endswith(".name")}
+    return {name for name in names if not name.endswith(".name")}
 
 
 SETTINGS = list_settings()
@@ -79,9 +79,9 @@ def test_every_setting_has_a_row() -> None:
 
 @pytest.mark.parametrize("page", sorted(REFERENCE.rglob("*.md")), ids=lambda page: page.name)
 def test_settings_that_a_page_names_exist(page: Path) -> None:
-    named = set(re.findall(r"`([a-z][a-z0-9]*\.[a-z][a-z0-9_]+)(?:=[^`]*)?`", page.read_text()))
-    named -= METHODS_OF_AGENTS
-    assert {name for name in named if name.split(".")[0] not in NOT_SETTINGS} <= SETTINGS
+    names = set(re.findall(r"`([a-z][a-z0-9]*\.[a-z][a-z0-9_]+)(?:=[^`]*)?`", page.read_text()))
+    names -= AGENT_METHODS
+    assert {name for name in names if name.split(".")[0] not in NOT_SETTINGS} <= SETTINGS
 
 
 def test_every_part_has_a_section() -> None:
@@ -89,8 +89,8 @@ def test_every_part_has_a_section() -> None:
     assert headings == [f"{kind}={name}" for kind, registry in REGISTRIES.items() for name in registry.list_names()]
 
 
-def test_a_new_part_appears_by_itself() -> None:
-    """With the settings that all parts share once, unless it has other defaults for them."""
+def test_a_registered_part_gets_a_section() -> None:
+    """Settings that all parts share appear once, unless the part has other defaults."""
 
     @dataclass(frozen=True, kw_only=True)
     class NoveltyConfig(BonusConfig):
@@ -103,14 +103,19 @@ def test_a_new_part_appears_by_itself() -> None:
 
     registry = Registry("bonus", "manyview.no_entry_points")
     registry.register("novelty", NoveltyConfig)(lambda config, context: None)  # noqa: ARG005
-    shared, own = render_parts("bonus", registry).split("\n\n#### bonus=novelty\n\nSettings of novelty.\n\n")
-    rows = {text: re.findall(r"^\| `([^`]+)` \| .* \| `?([^`|]*)`? \| ", text, flags=re.M) for text in (shared, own)}
-    assert ("bonus.beta0", "0.05") in rows[shared]
-    assert ("bonus.beta_decay", "0.00001") in rows[shared]
-    assert dict(rows[own])["bonus.beta0"] == "0.3"
+    shared_section, part_section = render_parts("bonus", registry).split(
+        "\n\n#### bonus=novelty\n\nSettings of novelty.\n\n"
+    )
+    rows = {
+        text: re.findall(r"^\| `([^`]+)` \| .* \| `?([^`|]*)`? \| ", text, flags=re.M)
+        for text in (shared_section, part_section)
+    }
+    assert ("bonus.beta0", "0.05") in rows[shared_section]
+    assert ("bonus.beta_decay", "0.00001") in rows[shared_section]
+    assert dict(rows[part_section])["bonus.beta0"] == "0.3"
     encoder = {f"bonus.encoder.{name}" for name in ("latent_dim", "trunk", "projection")}
-    assert dict(rows[own]).keys() == {"bonus.beta0", "bonus.radius"} | encoder
-    assert "bonus.beta_decay" not in own
+    assert dict(rows[part_section]).keys() == {"bonus.beta0", "bonus.radius"} | encoder
+    assert "bonus.beta_decay" not in part_section
 
 
 def test_field_docs_include_those_of_base_classes() -> None:
@@ -135,5 +140,5 @@ def test_the_run_directory_page_names_the_checkpoint_format_and_every_resume_mod
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(manyview\.[a-z]+)\.__all__`", PUBLIC_API))))
 def test_the_stable_names_of_a_package_are_in_the_python_api(name: str) -> None:
     page = (REFERENCE / "python_api.md").read_text()
-    exported = [export for export in import_module(name).__all__ if not export.endswith("Config")]
-    assert [export for export in exported if not re.search(rf"\b{export}\b", page)] == []
+    public_names = [export for export in import_module(name).__all__ if not export.endswith("Config")]
+    assert [export for export in public_names if not re.search(rf"\b{export}\b", page)] == []

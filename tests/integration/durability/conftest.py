@@ -1,3 +1,5 @@
+"""Launchers of child processes."""
+
 from collections.abc import Iterator
 
 import pytest
@@ -7,12 +9,13 @@ from benchmarks.launcher import Launcher
 
 @pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
-    with Launcher() as found:
-        yield found
+    """Yield the launcher of the test session."""
+    with Launcher() as instance:
+        yield instance
 
 
 @pytest.fixture(scope="session")
 def other_launcher() -> Iterator[Launcher]:
-    """Strings have other hashes here, so that sets have another order."""
-    with Launcher() as found:
-        yield found
+    """Yield a second launcher; its string hashes, and so the order of its sets, differ."""
+    with Launcher() as instance:
+        yield instance

@@ -1,4 +1,4 @@
-"""Other versions, threads or number types than those a run began with: never silently."""
+"""Resuming with other versions, threads or number types needs `--accept-changes`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +16,18 @@ CONFIG = make_quick_config()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunDir:
-    """Of a run that was killed."""
-    found = RunDir(tmp_path / "run")
-    session = Runner(CONFIG, found)
-    advance_to(session, 45)
-    abandon_runner(session)
-    return found
+def run_dir(tmp_path: Path) -> RunDir:
+    """Return the run directory of a killed run."""
+    killed_run = RunDir(tmp_path / "run")
+    runner = Runner(CONFIG, killed_run)
+    advance_to(runner, 45)
+    abandon_runner(runner)
+    return killed_run
 
 
-def train(folder: RunDir, *options: str) -> int:
-    """The same command again."""
-    return main(["train", CONFIG.task, "--config", str(folder.config_file), "--out", str(folder.path), *options])
+def train(run_dir: RunDir, *options: str) -> int:
+    """Repeat the command of the run and return its exit status."""
+    return main(["train", CONFIG.task, "--config", str(run_dir.config_file), "--out", str(run_dir.path), *options])
 
 
 CHANGES: dict[str, tuple[list[str], str]] = {
@@ -39,47 +39,52 @@ CHANGES: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.quality("D8")
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_has_changed_is_said_refused_and_accepted_only_aloud(
+def test_a_change_is_rejected_unless_it_is_accepted(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if change == "version":
-        real = manifest._find_version
-        monkeypatch.setattr(manifest, "_find_version", lambda name: "2.0.0-other" if name == "torch" else real(name))
-    folder = RunDir(tmp_path / "run")
-    session = Runner(CONFIG, folder)
-    advance_to(session, 45)
-    abandon_runner(session)
+        find_version = manifest._find_version
+        monkeypatch.setattr(
+            manifest, "_find_version", lambda name: "2.0.0-other" if name == "torch" else find_version(name)
+        )
+    run_dir = RunDir(tmp_path / "run")
+    runner = Runner(CONFIG, run_dir)
+    advance_to(runner, 45)
+    abandon_runner(runner)
     monkeypatch.undo()
 
-    options, says = CHANGES[change]
-    before = contents(folder)
-    assert train(folder, *options) == 2
-    said = capsys.readouterr().err
-    assert says in said
-    assert "--accept-changes" in said
-    assert contents(folder) == before, "nothing is touched"
+    options, message = CHANGES[change]
+    before = read_files(run_dir)
+    assert train(run_dir, *options) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "--accept-changes" in error
+    assert read_files(run_dir) == before, "nothing is touched"
 
-    assert train(folder, *options, "--accept-changes") == 0
+    assert train(run_dir, *options, "--accept-changes") == 0
     assert "resumed on other versions or another machine than before, so not bit for bit" in capsys.readouterr().out
-    assert folder.is_finished
-    assert folder.read_manifest()["resumed_at"] == {"frames": 40, "resume_mode": "changed"}
-    told = [record["resume_mode"] for record in read_records(folder.metrics_file) if record["kind"] == "resume"]
-    assert told == ["changed"]
+    assert run_dir.is_finished
+    assert run_dir.read_manifest()["resumed_at"] == {"frames": 40, "resume_mode": "changed"}
+    resume_modes = [
+        record["resume_mode"] for record in read_records(run_dir.metrics_file) if record["kind"] == "resume"
+    ]
+    assert resume_modes == ["changed"]
 
 
-def contents(folder: RunDir) -> dict[str, Any]:
-    return {str(path): path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+def read_files(run_dir: RunDir) -> dict[str, Any]:
+    """Return the contents of all files of a run."""
+    return {str(path): path.read_bytes() for path in run_dir.path.rglob("*") if path.is_file()}
 
 
 @pytest.mark.quality("D8")
-def test_a_change_that_was_accepted_stays_in_the_manifest(folder: RunDir) -> None:
-    other = replace(CONFIG, compute=replace(CONFIG.compute, precision="bfloat16"))
-    session = Runner(other, folder, accept_changes=True)
-    advance_to(session, 60)
-    abandon_runner(session)
-    session = Runner(other, folder)
-    session.run()
-    session.close()
-    manifest = folder.read_manifest()
+def test_a_change_that_was_accepted_stays_in_the_manifest(run_dir: RunDir) -> None:
+    changed_config = replace(CONFIG, compute=replace(CONFIG.compute, precision="bfloat16"))
+    runner = Runner(changed_config, run_dir, accept_changes=True)
+    advance_to(runner, 60)
+    abandon_runner(runner)
+    runner = Runner(changed_config, run_dir)
+    runner.run()
+    runner.close()
+    manifest = run_dir.read_manifest()
     assert manifest["resumed_at"]["resume_mode"] == "strict"
     assert [process.get("resumed_at", {}).get("resume_mode") for process in manifest["earlier"]] == [None, "changed"]

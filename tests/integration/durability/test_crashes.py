@@ -1,4 +1,4 @@
-"""A crash at every single file operation of a run that is resumed, goes on, and is saved."""
+"""Crashes at every file operation of a run that resumes, trains and saves."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,91 +16,95 @@ from manyview.training.runner import Runner
 from tests.support.runners import SimulatedCrash, abandon_runner, advance_to, make_quick_config, simulate_crash
 
 CONFIG = make_quick_config()
-KILLED_AT, SAVED_AT = 45, 40
+KILL_FRAME, CHECKPOINT_FRAME = 45, 40
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A run that was killed once, and what it does after that."""
+class KilledRun:
+    """Killed run, its uninterrupted reference, and the file operations after its resume."""
 
-    whole: RunDir
-    folder: Path
+    reference: RunDir
+    path: Path
     operations: list[Operation]
 
-    def fresh_copy(self, folder: Path) -> RunDir:
-        copytree(self.folder, folder)
-        return RunDir(folder)
+    def copy_to(self, path: Path) -> RunDir:
+        copytree(self.path, path)
+        return RunDir(path)
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
-    folder = tmp_path_factory.mktemp("crashes")
-    whole, killed = RunDir(folder / "whole"), RunDir(folder / "killed")
-    run(CONFIG, whole)
-    session = Runner(CONFIG, killed)
-    advance_to(session, KILLED_AT)
-    abandon_runner(session)
+def killed_run(tmp_path_factory: pytest.TempPathFactory) -> KilledRun:
+    """Return a run that was killed between two checkpoints."""
+    directory = tmp_path_factory.mktemp("crashes")
+    reference, run_dir = RunDir(directory / "whole"), RunDir(directory / "killed")
+    run(CONFIG, reference)
+    runner = Runner(CONFIG, run_dir)
+    advance_to(runner, KILL_FRAME)
+    abandon_runner(runner)
     operations: list[Operation] = []
-    copy = Begun(whole, killed.path, operations).fresh_copy(folder / "copy")
+    copy = KilledRun(reference, run_dir.path, operations).copy_to(directory / "copy")
     with intercept_operations([copy.path], lambda operation: operations.append(operation)):
         run(CONFIG, copy)
-    return Begun(whole, killed.path, operations)
+    return KilledRun(reference, run_dir.path, operations)
 
 
-def crashed(folder: RunDir, number: int, *, torn: bool) -> None:
-    """Resume the run and let it die of its file operation of this number."""
+def crash_at(run_dir: RunDir, number: int, *, torn: bool) -> None:
+    """Resume the run and crash it at the file operation with this number."""
     numbers = count()
-    dies: Callable[[Operation], bool] = lambda _: next(numbers) == number  # noqa: E731
-    with simulate_crash(folder.path, dies, torn=torn), pytest.raises(SimulatedCrash):
-        die_in(Runner(CONFIG, folder))
+    should_crash: Callable[[Operation], bool] = lambda _: next(numbers) == number  # noqa: E731
+    with simulate_crash(run_dir.path, should_crash, torn=torn), pytest.raises(SimulatedCrash):
+        run_and_abandon(Runner(CONFIG, run_dir))
 
 
-def die_in(session: Runner) -> None:
+def run_and_abandon(runner: Runner) -> None:
+    """Run to the end or to an error, without closing the runner."""
     try:
-        session.run()
+        runner.run()
     finally:
-        abandon_runner(session)
+        abandon_runner(runner)
 
 
 @pytest.mark.attack("A crash at every file operation of a resume and a save leaves a checkpoint to resume from")
 @pytest.mark.quality("D2")
 @pytest.mark.long
-def test_after_a_crash_at_any_file_operation_there_is_a_checkpoint_to_go_on_from(begun: Begun, tmp_path: Path) -> None:
-    names = {operation.name for operation in begun.operations}
+def test_a_crash_at_any_file_operation_leaves_a_checkpoint_to_resume_from(
+    killed_run: KilledRun, tmp_path: Path
+) -> None:
+    names = {operation.name for operation in killed_run.operations}
     assert names >= {"create", "open", "write", "pwrite", "fsync", "rename", "mkdir", "unlink", "rmdir"}
-    wrong = {}
-    for number, operation in enumerate(begun.operations):
+    failures = {}
+    for number, operation in enumerate(killed_run.operations):
         for torn in {False, operation.name in WRITES}:
-            folder = begun.fresh_copy(tmp_path / f"{number}{torn}")
-            crashed(folder, number, torn=torn)
-            at = f"{number} {operation.name} {operation.path.name}{' torn' if torn else ''}"
-            newest, _ = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)
-            if int(newest.name) < SAVED_AT:
-                wrong[at] = [f"goes on from {newest.name}"]
-            if not folder.is_finished:
-                run(CONFIG, folder)
-            if found := compare_runs(begun.whole, folder):
-                wrong[at] = found
-    assert wrong == {}
+            run_dir = killed_run.copy_to(tmp_path / f"{number}{torn}")
+            crash_at(run_dir, number, torn=torn)
+            label = f"{number} {operation.name} {operation.path.name}{' torn' if torn else ''}"
+            newest, _ = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
+            if int(newest.name) < CHECKPOINT_FRAME:
+                failures[label] = [f"goes on from {newest.name}"]
+            if not run_dir.is_finished:
+                run(CONFIG, run_dir)
+            if differences := compare_runs(killed_run.reference, run_dir):
+                failures[label] = differences
+    assert failures == {}
 
 
 @pytest.mark.quality("D2")
-def test_an_older_checkpoint_that_becomes_unreadable_does_not_end_a_run(begun: Begun, tmp_path: Path) -> None:
-    folder = begun.fresh_copy(tmp_path / "copy")
-    session = Runner(CONFIG, folder)
-    (folder.checkpoints_dir / "000000020" / "manifest.json").write_bytes(b"\0")
+def test_an_older_checkpoint_that_becomes_unreadable_does_not_end_a_run(killed_run: KilledRun, tmp_path: Path) -> None:
+    run_dir = killed_run.copy_to(tmp_path / "copy")
+    runner = Runner(CONFIG, run_dir)
+    (run_dir.checkpoints_dir / "000000020" / "manifest.json").write_bytes(b"\0")
     try:
-        assert session.run()
+        assert runner.run()
     finally:
-        session.close()
-    assert [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)] == ["000000060", "000000040"]
+        runner.close()
+    assert [path.name for path in checkpoint.list_checkpoints(run_dir.checkpoints_dir)] == ["000000060", "000000040"]
 
 
-def test_a_crash_that_is_not_survived_would_be_found(begun: Begun, tmp_path: Path) -> None:
-    """The test above could not fail otherwise: here the checkpoint is gone that it went on from."""
-    folder = begun.fresh_copy(tmp_path / "copy")
-    (folder.checkpoints_dir / checkpoint.format_checkpoint_name(SAVED_AT) / "SHA256SUMS").unlink()
+def test_a_lost_checkpoint_is_found(killed_run: KilledRun, tmp_path: Path) -> None:
+    """Without it, the run falls back to an older one, so the test of crashes can fail."""
+    run_dir = killed_run.copy_to(tmp_path / "copy")
+    (run_dir.checkpoints_dir / checkpoint.format_checkpoint_name(CHECKPOINT_FRAME) / "SHA256SUMS").unlink()
     with suppress(SimulatedCrash):
-        crashed(folder, len(begun.operations) // 2, torn=False)
-    newest, _ = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)
-    assert int(newest.name) < SAVED_AT
+        crash_at(run_dir, len(killed_run.operations) // 2, torn=False)
+    newest, _ = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
+    assert int(newest.name) < CHECKPOINT_FRAME

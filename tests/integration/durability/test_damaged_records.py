@@ -1,4 +1,4 @@
-"""Records that somebody cut, removed or changed: said in a record, and no reason not to train on."""
+"""Damaged metrics files and manifests are reported in a record, and the run resumes."""
 
 import json
 from collections.abc import Callable
@@ -14,47 +14,49 @@ from manyview.training.runner import Runner
 from tests.support.runners import abandon_runner, advance_to, make_quick_config, read_warnings
 
 CONFIG = make_quick_config()
-HOLDS = pytest.mark.attack("Records or a manifest that were cut, removed or changed are told of, and the run goes on")
+DAMAGED_RECORDS = pytest.mark.attack(
+    "Records or a manifest that were cut, removed or changed are told of, and the run goes on"
+)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunDir:
-    """A run that was killed."""
-    session = Runner(CONFIG, RunDir(tmp_path / "run"))
-    advance_to(session, 45)
-    abandon_runner(session)
-    return session.run_dir
+def run_dir(tmp_path: Path) -> RunDir:
+    """Return the run directory of a killed run."""
+    runner = Runner(CONFIG, RunDir(tmp_path / "run"))
+    advance_to(runner, 45)
+    abandon_runner(runner)
+    return runner.run_dir
 
 
-def flip(path: Path, place: int) -> None:
+def flip_bit(path: Path, position: int) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[position] ^= 1
     path.write_bytes(content)
 
 
-HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
+CORRUPTIONS: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut within a line": (lambda path: path.write_bytes(path.read_bytes()[:100]), "was cut off: expected at least"),
     "removed": (lambda path: path.unlink(), "was cut off: expected at least"),
-    "a flipped bit": (lambda path: flip(path, 20), "was changed: its first"),
+    "a flipped bit": (lambda path: flip_bit(path, 20), "was changed: its first"),
 }
 
 
-@HOLDS
+@DAMAGED_RECORDS
 @pytest.mark.quality("D3")
-@pytest.mark.parametrize("harm", HARMS)
-def test_damaged_records_are_told_of_and_the_next_ones_are_whole(folder: RunDir, harm: str) -> None:
-    damage, says = HARMS[harm]
-    damage(folder.metrics_file)
-    run(CONFIG, folder)
-    assert any(text.startswith(f"metrics.jsonl {says}") for text in read_warnings(folder)), read_warnings(folder)
-    lines = folder.metrics_file.read_bytes().splitlines()
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_damaged_records_are_reported_and_later_ones_are_complete(run_dir: RunDir, corruption: str) -> None:
+    corrupt, message = CORRUPTIONS[corruption]
+    corrupt(run_dir.metrics_file)
+    run(CONFIG, run_dir)
+    assert any(text.startswith(f"metrics.jsonl {message}") for text in read_warnings(run_dir)), read_warnings(run_dir)
+    lines = run_dir.metrics_file.read_bytes().splitlines()
     assert sum(b'"resume"' in line for line in lines) == 1
-    after = next(place for place, line in enumerate(lines) if b'"resume"' in line)
-    assert all(json.loads(line)["kind"] for line in lines[after:]), "none is glued to what was cut"
-    assert list(read_records(folder.metrics_file))[-1]["state"] == "finished"
+    resume_line = next(number for number, line in enumerate(lines) if b'"resume"' in line)
+    assert all(json.loads(line)["kind"] for line in lines[resume_line:]), "none is glued to what was cut"
+    assert list(read_records(run_dir.metrics_file))[-1]["state"] == "finished"
 
 
-@HOLDS
+@DAMAGED_RECORDS
 @pytest.mark.quality("D3")
 @pytest.mark.parametrize(
     ("first", "later"),
@@ -65,8 +67,10 @@ def test_damaged_records_are_told_of_and_the_next_ones_are_whole(folder: RunDir,
     ],
     ids=["lines", "partial line", "nothing later"],
 )
-def test_nothing_is_cut_off_from_a_file_that_is_not_the_checkpoints(tmp_path: Path, first: bytes, later: bytes) -> None:
-    """Its later bytes may be records of another run, which nobody writes again."""
+def test_a_metrics_file_that_differs_from_the_checkpoint_is_not_truncated(
+    tmp_path: Path, first: bytes, later: bytes
+) -> None:
+    """Its later bytes may be records of another run, which no resume writes again."""
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(first + later)
     logger = JsonLinesLogger(path, keep_bytes=len(first), sha256=sha256(b"other records").hexdigest())
@@ -90,18 +94,18 @@ def test_records_after_a_checkpoint_are_cut_off_if_the_others_are_whole(tmp_path
 
 
 @pytest.mark.quality("D3")
-def test_whole_records_are_not_warned_of(folder: RunDir) -> None:
-    run(CONFIG, folder)
-    assert read_warnings(folder) == []
+def test_intact_records_give_no_warning(run_dir: RunDir) -> None:
+    run(CONFIG, run_dir)
+    assert read_warnings(run_dir) == []
 
 
-@HOLDS
+@DAMAGED_RECORDS
 @pytest.mark.quality("D3")
-def test_a_missing_manifest_is_rebuilt_from_the_checkpoint(folder: RunDir) -> None:
-    before = folder.read_manifest()
-    folder.manifest_file.unlink()
-    run(CONFIG, folder)
-    after = folder.read_manifest()
+def test_a_missing_manifest_is_rebuilt_from_the_checkpoint(run_dir: RunDir) -> None:
+    before = run_dir.read_manifest()
+    run_dir.manifest_file.unlink()
+    run(CONFIG, run_dir)
+    after = run_dir.read_manifest()
     assert after["id"] == before["id"]
     assert after["earlier"][0]["started"] == before["started"]
-    assert "manifest.json was missing: rebuilt from checkpoint 000000040" in read_warnings(folder)
+    assert "manifest.json was missing: rebuilt from checkpoint 000000040" in read_warnings(run_dir)

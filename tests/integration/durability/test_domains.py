@@ -1,4 +1,4 @@
-"""Environments in mid-episode, through the trainer: other domains, other states."""
+"""Trainers on several domains of dm_control resume in mid-episode."""
 
 from pathlib import Path
 
@@ -14,18 +14,18 @@ TASKS = ("ball_in_cup_catch", "cheetah_run", "finger_turn_hard", "hopper_hop", "
 @pytest.mark.simulator
 @pytest.mark.quality("D7")
 @pytest.mark.parametrize("task", TASKS)
-def test_an_episode_goes_on_exactly_for_200_steps(task: str, tmp_path: Path) -> None:
+def test_a_resumed_episode_is_identical_for_200_steps(task: str, tmp_path: Path) -> None:
     config = make_short_config(
         task=f"dmc/{task}",
         env={"image_size": 16, "action_repeat": 2},
         schedule={"frames": 10_000, "random_steps": 10_000, "seed_frames": 10_000},
         replay={"capacity": 300},
     )
-    trainer, twin = train_and_resume(config, tmp_path, steps=30)
+    trainer, resumed = train_and_resume(config, tmp_path, steps=30)
     for _ in range(200):
         trainer.advance()
-        twin.advance()
-        assert compare_trees(trainer.replay.get_observation(), twin.replay.get_observation()) == []
-    assert compare_trees(trainer.get_state(), twin.get_state()) == []
-    for each in (trainer, twin):
-        each.close()
+        resumed.advance()
+        assert compare_trees(trainer.replay.get_observation(), resumed.replay.get_observation()) == []
+    assert compare_trees(trainer.get_state(), resumed.get_state()) == []
+    for open_trainer in (trainer, resumed):
+        open_trainer.close()

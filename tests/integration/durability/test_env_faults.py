@@ -1,4 +1,4 @@
-"""Physics that breaks and cameras that fail while a run with MEM is trained: it ends, and its records say what was."""
+"""Runs with MEM finish despite physics errors and failing cameras, and record them."""
 
 import math
 from pathlib import Path
@@ -16,16 +16,16 @@ from manyview.training import RunDir, factory, run
 from manyview.training.runner import Runner
 from tests.support.runners import abandon_runner, advance_to, read_warnings
 from tests.support.runs import make_short_config
-from tests.unit.training.test_runner import poisoning
+from tests.unit.training.test_runner import inject_nan_rewards
 
-# Cameras that are broken on purpose are also warned of; tests/unit/envs/wrappers/test_sanity.py has that.
+# tests/unit/envs/wrappers/test_sanity.py tests the warnings about broken cameras.
 pytestmark = pytest.mark.filterwarnings("ignore::manyview.envs.ViewWarning")
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
-def of_kind(folder: RunDir, kind: str) -> list[dict[str, Any]]:
-    return [record for record in read_records(folder.metrics_file) if record["kind"] == kind]
+def list_records(run_dir: RunDir, kind: str) -> list[dict[str, Any]]:
+    return [record for record in read_records(run_dir.metrics_file) if record["kind"] == kind]
 
 
 @pytest.mark.quality("S4")
@@ -35,24 +35,24 @@ def test_a_run_with_a_broken_camera_ends_with_a_finite_bonus(
 ) -> None:
     faults = [Fault(view="row", kind=kind, lasts="episode", probability=0.1)]
     monkeypatch.setattr(factory, "make", lambda task, **options: make(task, **{**options, "faults": faults}))
-    folder = RunDir(tmp_path / "run")
-    assert run(make_short_config(), folder)
-    train = of_kind(folder, "train")
-    assert train
-    assert all(math.isfinite(record["reward_int"]) and record["finite"] == 1 for record in train)
-    present = [record["present/row"] for record in train]
-    absent = sum(record.get("absent", {}).get("row", 0) for record in of_kind(folder, "episode"))
+    run_dir = RunDir(tmp_path / "run")
+    assert run(make_short_config(), run_dir)
+    train_records = list_records(run_dir, "train")
+    assert train_records
+    assert all(math.isfinite(record["reward_int"]) and record["finite"] == 1 for record in train_records)
+    present = [record["present/row"] for record in train_records]
+    absent = sum(record.get("absent", {}).get("row", 0) for record in list_records(run_dir, "episode"))
     assert (min(present) < 1, absent > 0) == (kind == "gone", kind == "gone")
 
 
 @pytest.mark.quality("L5")
 @pytest.mark.simulator
-def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
+def test_a_run_finishes_despite_physics_errors_and_a_failing_camera(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     breakage = Breakage(np.random.default_rng(0))
-    for place in breakage.patches:
-        monkeypatch.setattr(*place)
+    for patch in breakage.patches:
+        monkeypatch.setattr(*patch)
     steps, repeat = 1500, 2
     config = make_short_config(
         task="dmc/cheetah_run",
@@ -61,25 +61,25 @@ def test_a_run_ends_through_physics_errors_and_a_camera_that_fails(
         evaluation={"every_frames": steps * repeat, "episodes": 1},
         logging={"checkpoint_every_frames": steps},
     )
-    folder = RunDir(tmp_path / "run")
-    assert run(config, folder)
-    episodes = of_kind(folder, "episode")
+    run_dir = RunDir(tmp_path / "run")
+    assert run(config, run_dir)
+    episodes = list_records(run_dir, "episode")
     assert 0 < sum("physics_error" in record for record in episodes) <= breakage.physics_errors
     assert sum(record.get("absent", {}).get("side", 0) for record in episodes) > 0
-    assert all(math.isfinite(record["reward_int"]) for record in of_kind(folder, "train"))
+    assert all(math.isfinite(record["reward_int"]) for record in list_records(run_dir, "train"))
 
 
 @pytest.mark.quality("S3")
-def test_bad_updates_after_a_resume_lead_back_to_the_same_checkpoint(
+def test_bad_updates_after_a_resume_roll_back_to_the_same_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = make_short_config(logging={"keep_replay": True})
-    poisoning(monkeypatch, range(40, 43))
-    whole, folder = RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
-    run(config, whole)
-    session = Runner(config, folder)
-    advance_to(session, 42)
-    abandon_runner(session)
-    run(config, folder)
-    assert read_warnings(folder)[-1].endswith("back to the agent of 000000030")
-    assert compare_runs(whole, folder) == []
+    inject_nan_rewards(monkeypatch, range(40, 43))
+    reference, run_dir = RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
+    run(config, reference)
+    runner = Runner(config, run_dir)
+    advance_to(runner, 42)
+    abandon_runner(runner)
+    run(config, run_dir)
+    assert read_warnings(run_dir)[-1].endswith("back to the agent of 000000030")
+    assert compare_runs(reference, run_dir) == []

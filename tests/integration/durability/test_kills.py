@@ -1,4 +1,4 @@
-"""Killed by SIGKILL at random moments, a third of them inside a save; the same command again, until it has finished."""
+"""Runs killed at random moments, a third of them inside a save, finish by the same command."""
 
 from pathlib import Path
 from random import Random
@@ -11,7 +11,7 @@ from benchmarks.run_comparison import compare_runs
 from manyview.training import RunDir
 
 KILLS = 5
-"""Of each case: twenty-five in all. `python -m benchmarks.kills` makes two hundred."""
+"""Kills of each case, 25 in total; `python -m benchmarks.kills` makes 200."""
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -31,33 +31,33 @@ MARKS = {
         for case in CASES
     ],
 )
-def test_killed_runs_end_as_if_nothing_had_happened(
+def test_killed_runs_end_like_uninterrupted_ones(
     case: Case, tmp_path: Path, launcher: Launcher, other_launcher: Launcher
 ) -> None:
-    whole = run_reference(case, tmp_path / "whole", other_launcher)
+    reference = run_reference(case, tmp_path / "whole", other_launcher)
     random = Random(case.method)  # noqa: S311
-    kills = inside_a_save = 0
+    kills = kills_in_saves = 0
     while kills < KILLS:
-        folder = tmp_path / f"killed{kills}"
-        died, in_saves = run_with_kills(whole, folder, launcher, random, kills=KILLS - kills)
-        kills, inside_a_save = kills + died, inside_a_save + in_saves
-        assert compare_runs(whole.run_dir, RunDir(folder)) == []
-    assert inside_a_save >= KILLS // 3
+        path = tmp_path / f"killed{kills}"
+        new_kills, new_kills_in_saves = run_with_kills(reference, path, launcher, random, kills=KILLS - kills)
+        kills, kills_in_saves = kills + new_kills, kills_in_saves + new_kills_in_saves
+        assert compare_runs(reference.run_dir, RunDir(path)) == []
+    assert kills_in_saves >= KILLS // 3
 
 
 @pytest.mark.quality("D1")
 def test_the_real_command_gives_the_same_as_one_that_is_forked(tmp_path: Path, launcher: Launcher) -> None:
     case = CASES[0]
-    whole = run_reference(case, tmp_path / "forked", launcher)
-    assert compare_runs(whole.run_dir, run_by_command_line(case, tmp_path / "command")) == []
+    reference = run_reference(case, tmp_path / "forked", launcher)
+    assert compare_runs(reference.run_dir, run_by_command_line(case, tmp_path / "command")) == []
 
 
 def test_a_difference_is_found(tmp_path: Path, launcher: Launcher) -> None:
-    """The comparison above could not fail otherwise."""
-    one, other = (
+    """Runs with different seeds differ, so the comparison can fail."""
+    first, second = (
         run_reference(Case(CASES[0].task, CASES[0].method, seed), tmp_path / str(seed), launcher).run_dir
         for seed in (1, 2)
     )
-    found = "\n".join(compare_runs(one, other))
+    differences = "\n".join(compare_runs(first, second))
     for part in ("agent/tensors", "agent/optimizers", "agent/generators", "env/", "replay: /steps/action", "record /"):
-        assert part in found
+        assert part in differences

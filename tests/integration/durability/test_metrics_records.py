@@ -1,4 +1,4 @@
-"""A record a line, however many threads have to do with the file."""
+"""The metrics file has one record per line, whatever threads do with it."""
 
 import json
 import sys
@@ -10,36 +10,36 @@ import pytest
 
 from manyview.training.loggers import JsonLinesLogger
 
-RECORDS = 3_000
+NUM_RECORDS = 3_000
 
 
 @pytest.fixture
-def hurried() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
+def frequent_thread_switches() -> Iterator[None]:
+    """Switch threads as often as possible."""
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
-    sys.setswitchinterval(before)
+    sys.setswitchinterval(interval)
 
 
-@pytest.mark.usefixtures("hurried")
+@pytest.mark.usefixtures("frequent_thread_switches")
 def test_a_checkpoint_that_flushes_meanwhile_loses_no_record(tmp_path: Path) -> None:
-    lines = JsonLinesLogger(tmp_path / "metrics.jsonl")
-    over: list[bool] = []
+    logger = JsonLinesLogger(tmp_path / "metrics.jsonl")
+    stop_flags: list[bool] = []
 
     def flush() -> None:
-        while not over:
-            lines.flush()
+        while not stop_flags:
+            logger.flush()
 
     thread = Thread(target=flush)
     thread.start()
     expected = 0
-    for number in range(RECORDS):
-        lines.record({"number": number})
+    for number in range(NUM_RECORDS):
+        logger.record({"number": number})
         expected += len(json.dumps({"number": number})) + 1
-        assert lines.size == expected
-    over.append(True)
+        assert logger.size == expected
+    stop_flags.append(True)
     thread.join(60)
-    lines.close()
-    told = [json.loads(line)["number"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert told == list(range(RECORDS))
+    logger.close()
+    numbers = [json.loads(line)["number"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert numbers == list(range(NUM_RECORDS))

@@ -1,4 +1,4 @@
-"""A trainer that is killed leaves nothing behind that somebody would have to clean up."""
+"""A killed trainer leaves no process, shared memory or unexpected file behind."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ from benchmarks.run_comparison import find_leftovers
 from manyview.training import RunDir
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
-OF_A_RUN = {"config.json", "manifest.json", "metrics.jsonl", "lock", "checkpoints", "replay", "videos"}
+RUN_FILES = {"config.json", "manifest.json", "metrics.jsonl", "lock", "checkpoints", "replay", "videos"}
 
 pytestmark = pytest.mark.xdist_group("processes")
 
 
 def is_gone(group: int) -> bool:
-    """Whether no process of the group is left."""
+    """Return whether the process group has no process."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -27,17 +27,18 @@ def is_gone(group: int) -> bool:
     return False
 
 
-def is_soon_gone(group: int, *, within_s: float = 5) -> bool:
-    end_s = monotonic() + within_s
-    while not is_gone(group) and monotonic() < end_s:
+def wait_until_gone(group: int, *, timeout_s: float = 5) -> bool:
+    """Wait for the end of a process group; return whether it ended in time."""
+    deadline_s = monotonic() + timeout_s
+    while not is_gone(group) and monotonic() < deadline_s:
         sleep(0.01)
     return is_gone(group)
 
 
-def started(folder: RunDir, launcher: Launcher) -> ChildProcess:
-    film = ["--set", "evaluation.video=true", "logging.keep_replay=false"]
-    command = [*CASES[0].command(folder.path), *film]
-    return launcher.start(Request(command, output=f"{folder.path}.said", watched_dirs=[]))
+def start_run(run_dir: RunDir, launcher: Launcher) -> ChildProcess:
+    settings = ["--set", "evaluation.video=true", "logging.keep_replay=false"]
+    command = [*CASES[0].command(run_dir.path), *settings]
+    return launcher.start(Request(command, output=f"{run_dir.path}.said", watched_dirs=[]))
 
 
 @pytest.mark.slow
@@ -46,29 +47,29 @@ def started(folder: RunDir, launcher: Launcher) -> ChildProcess:
 @pytest.mark.parametrize("moment", ["training", "a video is written"])
 def test_a_killed_trainer_leaves_nothing_behind(tmp_path: Path, launcher: Launcher, moment: str) -> None:
     pytest.importorskip("imageio_ffmpeg")
-    folder, shared = RunDir(tmp_path / "run"), set(SHARED_MEMORY.iterdir())
-    running = started(folder, launcher)
+    run_dir, shared_memory = RunDir(tmp_path / "run"), set(SHARED_MEMORY.iterdir())
+    child = start_run(run_dir, launcher)
     if moment == "training":
-        running.wait_for(lambda: (folder.checkpoints_dir / "000000045").exists())
+        child.wait_for(lambda: (run_dir.checkpoints_dir / "000000045").exists())
     else:
-        running.wait_for(lambda: folder.videos_dir.exists() and any(folder.videos_dir.iterdir()))
-    running.send(signal.SIGKILL)
-    assert running.wait().was_killed
-    assert is_soon_gone(running.pid)
-    assert set(SHARED_MEMORY.iterdir()) <= shared
-    ended = started(folder, launcher).wait()
-    assert ended.status == 0, ended.output
-    assert find_leftovers(folder) == []
-    assert {path.name for path in folder.path.iterdir()} <= OF_A_RUN
-    assert not folder.replay_dir.exists() or not any(folder.replay_dir.iterdir())
+        child.wait_for(lambda: run_dir.videos_dir.exists() and any(run_dir.videos_dir.iterdir()))
+    child.send(signal.SIGKILL)
+    assert child.wait().was_killed
+    assert wait_until_gone(child.pid)
+    assert set(SHARED_MEMORY.iterdir()) <= shared_memory
+    result = start_run(run_dir, launcher).wait()
+    assert result.status == 0, result.output
+    assert find_leftovers(run_dir) == []
+    assert {path.name for path in run_dir.path.iterdir()} <= RUN_FILES
+    assert not run_dir.replay_dir.exists() or not any(run_dir.replay_dir.iterdir())
 
 
 @pytest.mark.quality("L4")
-def test_what_a_kill_at_the_very_end_left_goes_with_the_next_command(tmp_path: Path, launcher: Launcher) -> None:
-    """Between the mark that a run has finished, and the removal of its replay."""
-    folder = RunDir(tmp_path / "run")
-    assert started(folder, launcher).wait().status == 0
-    folder.replay_dir.mkdir(exist_ok=True)
-    (folder.replay_dir / "000000000000-000000000015.segment").write_bytes(b"left")
-    assert "has finished" in started(folder, launcher).wait().output
-    assert not folder.replay_dir.exists()
+def test_the_next_command_removes_what_a_kill_at_the_end_left(tmp_path: Path, launcher: Launcher) -> None:
+    """The kill comes between the end record and the removal of the replay segments."""
+    run_dir = RunDir(tmp_path / "run")
+    assert start_run(run_dir, launcher).wait().status == 0
+    run_dir.replay_dir.mkdir(exist_ok=True)
+    (run_dir.replay_dir / "000000000000-000000000015.segment").write_bytes(b"left")
+    assert "has finished" in start_run(run_dir, launcher).wait().output
+    assert not run_dir.replay_dir.exists()

@@ -1,4 +1,4 @@
-"""The power fails at random file operations: what was not flushed is gone, and the run ends as if it had not."""
+"""Power losses at random file operations lose unflushed writes, and the run ends unchanged."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,93 +14,96 @@ from manyview.training import RunDir, checkpoint, run
 from tests.support.runners import make_quick_config
 
 CONFIG = make_quick_config()
-WITHIN = Path("new") / "folders" / "run"
-"""Of a disk: their names must be flushed too."""
-ALL, FEW = 25, 3
+RUN_PATH = Path("new") / "folders" / "run"
+"""Path of the run on a disk; the names of its parent directories must be flushed too."""
+NUM_LOSSES, NUM_LOSSES_FAST = 25, 3
 
-HOLDS = pytest.mark.attack("A power loss at any moment costs no checkpoint, and the run ends bit-identical")
+POWER_LOSS = pytest.mark.attack("A power loss at any moment costs no checkpoint, and the run ends bit-identical")
 
 
 @dataclass(frozen=True)
-class Undisturbed:
-    folder: RunDir
+class ReferenceRun:
+    run_dir: RunDir
     operations: int
     """File operations of the run."""
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> ReferenceRun:
     disk = tmp_path_factory.mktemp("disk")
     operations: list[Operation] = []
     with intercept_operations([disk], lambda operation: operations.append(operation)):
         run(CONFIG, RunDir(disk))
-    return Undisturbed(RunDir(disk), len(operations))
+    return ReferenceRun(RunDir(disk), len(operations))
 
 
-def cut_power(undisturbed: Undisturbed, folder: Path, times: int, luck: Random | None) -> dict[str, list[str]]:
-    """Run, cut the power `times` times and go on after each; what is not as in an undisturbed run, by operation."""
-    # One in each equal part of the run, and one when all is done.
-    random, part = Random(times), undisturbed.operations / (times - 1)  # noqa: S311
-    moments = {int((number + random.random()) * part) for number in range(times - 1)}
-    disk, images = folder / "disk", folder / "images"
+def cut_power(reference: ReferenceRun, directory: Path, num_losses: int, luck: Random | None) -> dict[str, list[str]]:
+    """Run with power losses, resume after each, and return the differences by operation.
+
+    With `luck`, a random part of the unflushed writes survives.
+    """
+    # One in each equal part of the run, and one at its end.
+    random, interval = Random(num_losses), reference.operations / (num_losses - 1)  # noqa: S311
+    moments = {int((number + random.random()) * interval) for number in range(num_losses - 1)}
+    disk, copies = directory / "disk", directory / "images"
     disk.mkdir()
-    images.mkdir()
-    with power_losses(disk, moments, images, luck):
+    copies.mkdir()
+    with power_losses(disk, moments, copies, luck):
         run(CONFIG, RunDir(disk))
-    wrong = {}
-    for image in sorted(images.iterdir(), key=lambda path: int(path.name)):
-        left = RunDir(image)
-        if left.is_finished:
-            assert summarize_run(left.path).state == "finished"
+    failures = {}
+    for copy in sorted(copies.iterdir(), key=lambda path: int(path.name)):
+        run_dir = RunDir(copy)
+        if run_dir.is_finished:
+            assert summarize_run(run_dir.path).state == "finished"
         else:
-            run(CONFIG, left)
-        if found := compare_runs(undisturbed.folder, left):
-            wrong[image.name] = found
-    assert len(list(images.iterdir())) == times
-    return wrong
+            run(CONFIG, run_dir)
+        if differences := compare_runs(reference.run_dir, run_dir):
+            failures[copy.name] = differences
+    assert len(list(copies.iterdir())) == num_losses
+    return failures
 
 
-@HOLDS
+@POWER_LOSS
 @pytest.mark.quality("D2")
-def test_a_power_loss_at_a_few_operations_changes_nothing(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    assert cut_power(undisturbed, tmp_path, FEW, luck=None) == {}
+def test_a_power_loss_at_a_few_operations_changes_nothing(reference: ReferenceRun, tmp_path: Path) -> None:
+    assert cut_power(reference, tmp_path, NUM_LOSSES_FAST, luck=None) == {}
 
 
-@HOLDS
+@POWER_LOSS
 @pytest.mark.long
 @pytest.mark.quality("D2")
-@pytest.mark.parametrize("lucky", [False, True], ids=["nothing unflushed survives", "some of it survives"])
-def test_a_power_loss_at_any_operation_changes_nothing(undisturbed: Undisturbed, tmp_path: Path, lucky: bool) -> None:
-    assert cut_power(undisturbed, tmp_path, ALL, Random(1) if lucky else None) == {}  # noqa: S311
+@pytest.mark.parametrize("is_lucky", [False, True], ids=["nothing unflushed survives", "some of it survives"])
+def test_a_power_loss_at_any_operation_changes_nothing(reference: ReferenceRun, tmp_path: Path, is_lucky: bool) -> None:
+    assert cut_power(reference, tmp_path, NUM_LOSSES, Random(1) if is_lucky else None) == {}  # noqa: S311
 
 
-@HOLDS
+@POWER_LOSS
 @pytest.mark.quality("D2")
-def test_at_each_checkpoint_all_before_it_and_the_names_above_it_are_on_the_disk(tmp_path: Path) -> None:
-    """A run that starts over would end the same: here it must not have to."""
-    root, lost = tmp_path / "disk", []
+def test_existing_checkpoints_survive_a_power_loss_during_the_next_save(tmp_path: Path) -> None:
+    """A run that restarts would also end unchanged, so the tests above do not show it."""
+    root, losses = tmp_path / "disk", []
     root.mkdir()
-    disk, folder = Disk(root), RunDir(root / WITHIN)
+    disk, run_dir = Disk(root), RunDir(root / RUN_PATH)
 
-    def meet(operation: Operation) -> None:
+    def handle(operation: Operation) -> None:
         if operation.name == "rename" and checkpoint.NAME_PATTERN.fullmatch(operation.path.stem):
-            written = [path.name for path in checkpoint.list_checkpoints(folder.checkpoints_dir)]
-            disk.write_to(image := tmp_path / f"{operation.path.stem}", None)
-            left = [path.name for path in checkpoint.list_checkpoints(RunDir(image / WITHIN).checkpoints_dir)]
-            if not set(written) <= set(left):
-                lost.append((operation.path.name, written, left))
+            existing = [path.name for path in checkpoint.list_checkpoints(run_dir.checkpoints_dir)]
+            disk.write_to(copy := tmp_path / f"{operation.path.stem}", None)
+            surviving = [path.name for path in checkpoint.list_checkpoints(RunDir(copy / RUN_PATH).checkpoints_dir)]
+            if not set(existing) <= set(surviving):
+                losses.append((operation.path.name, existing, surviving))
         if operation.name == "fsync":
             disk.fsync(operation.path)
 
-    with intercept_operations([root], meet):
-        run(CONFIG, folder)
+    with intercept_operations([root], handle):
+        run(CONFIG, run_dir)
     disk.close()
-    assert lost == []
+    assert losses == []
     assert (tmp_path / "000000060").exists()
 
 
-def test_what_is_not_flushed_is_lost(tmp_path: Path) -> None:
-    """The tests above could not fail otherwise."""
+def test_unflushed_writes_are_lost(tmp_path: Path) -> None:
+    """The simulated disk loses writes, so the tests above can fail."""
     root = tmp_path / "disk"
     (root / "folder").mkdir(parents=True)
     (root / "file").write_text("old")

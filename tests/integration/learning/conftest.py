@@ -1,7 +1,9 @@
+"""Thread settings of the learning tests."""
+
 import pytest
 import torch
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    torch.set_num_threads(1)  # the same result on any machine, and two of these tests on two cores
+    torch.set_num_threads(1)  # results do not depend on the machine, and two tests fit on two cores

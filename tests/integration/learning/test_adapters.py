@@ -1,4 +1,4 @@
-"""The agents of other frameworks learn the toys with MEM, by the bars of C2 and C3, and their examples run."""
+"""Agents of other frameworks learn the toy tasks with MEM (bars of C2 and C3), and their examples run."""
 
 import subprocess
 import sys
@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def run_example(name: str, *arguments: str) -> str:
+    """Run an example and return its output."""
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
 
@@ -24,8 +25,8 @@ def test_an_example_has_at_most_80_lines(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_example_of_stable_baselines_finds_the_goal() -> None:
-    printed = run_example("sb3_mem.py")
-    assert int(printed.split(" at ")[1].split("%")[0]) >= 90
+    output = run_example("sb3_mem.py")
+    assert int(output.split(" at ")[1].split("%")[0]) >= 90
 
 
 @pytest.mark.slow
@@ -36,17 +37,17 @@ def test_the_example_of_torchrl_finds_the_treasure() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("agent", ["ppo", "sac"])
 @pytest.mark.parametrize("task", ["identity", "hidden_goal"])
-def test_stable_baselines_learns_the_toys_with_mem(task: str, agent: str) -> None:
+def test_stable_baselines_learns_the_toy_tasks_with_mem(task: str, agent: str) -> None:
     success = train(task, agent)
     print(f"{agent} on {task}: {success:.3f}")
     assert success >= 0.9
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("agent", "most_without"), [("sb3 ppo", 1), ("torchrl ppo", 2)])
-def test_the_bonus_solves_the_deep_sea(agent: str, most_without: int) -> None:
-    """A few seeds of `python -m experiments.adapters`, as it recorded them."""
+@pytest.mark.parametrize(("agent", "max_without_bonus"), [("sb3 ppo", 1), ("torchrl ppo", 2)])
+def test_the_bonus_solves_the_deep_sea(agent: str, max_without_bonus: int) -> None:
+    """The seeds are a few of those that `python -m experiments.adapters` recorded."""
     with_bonus = [run(agent, "mem", seed).solved_at_frame for seed in range(1, 5)]
-    without = [run(agent, "none", seed).solved_at_frame for seed in range(1, 5)]
+    without_bonus = [run(agent, "none", seed).solved_at_frame for seed in range(1, 5)]
     assert sum(frame is not None for frame in with_bonus) >= 3
-    assert sum(frame is not None for frame in without) <= most_without
+    assert sum(frame is not None for frame in without_bonus) <= max_without_bonus

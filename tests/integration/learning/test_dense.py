@@ -1,4 +1,4 @@
-"""QUALITY C4: where every step is paid, a bonus for exploring does no harm."""
+"""QUALITY C4: the bonus costs nothing on tasks with dense rewards."""
 
 import pytest
 
@@ -17,5 +17,5 @@ CASES = [
 @pytest.mark.parametrize(("agent", "task", "frames"), CASES)
 def test_the_bonus_costs_nothing_on_a_dense_task(agent: str, task: str, frames: int, figure: Figure) -> None:
     with_bonus = train_and_evaluate(task, f"{agent}+mem", frames=frames)
-    without = train_and_evaluate(task, f"{agent}+mem", frames=frames, changes={"bonus": {"beta0": 0.0}})
-    figure(with_bonus / without)
+    without_bonus = train_and_evaluate(task, f"{agent}+mem", frames=frames, changes={"bonus": {"beta0": 0.0}})
+    figure(with_bonus / without_bonus)

@@ -1,6 +1,6 @@
-"""PPO learns from augmented images, also with those that show another goal.
+"""PPO learns from augmented images, also from those that show another goal.
 
-Every seed of every choice, as a table: `python -m tests.integration.learning.test_drac`.
+`python -m tests.integration.learning.test_drac` prints a table of all choices and seeds.
 """
 
 import sys
@@ -19,6 +19,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def score_choice(choice: str, *, frames: int = FRAMES, seed: int = 1, **settings: Any) -> float:
+    """Train with a choice and return the mean evaluation reward per step."""
     method, changes = CHOICES[choice]
     return train_and_evaluate(TASK, method, frames=frames, changes={"representation": changes | settings}, seed=seed)
 

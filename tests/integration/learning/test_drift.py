@@ -11,8 +11,8 @@ from manyview.mem import MEMRepresentation, MEMRepresentationConfig
 from manyview.methods import MEMBonus, MEMBonusConfig
 from quality.plugin import Figure
 
-ROWS, BANK, ACTIONS = 128, 2_048, 6  # batch and bank of the preset `cpu`
-UPDATES, FIRST, EVERY = 400, 150, 50
+BATCH_SIZE, BANK_SIZE, ACTION_SIZE = 128, 2_048, 6  # batch and bank of the preset `cpu`
+NUM_UPDATES, FIRST_UPDATE, UPDATE_INTERVAL = 400, 150, 50
 
 
 def make_agent(recording: Recording, *, encoder_tau: float) -> SAC:
@@ -21,42 +21,44 @@ def make_agent(recording: Recording, *, encoder_tau: float) -> SAC:
     config = MEMRepresentationConfig(trunk="small", latent_dim=32)
     mem = MEMRepresentation(VIEWS, recording.image_shape, config)
     bonus_config = MEMBonusConfig(
-        bank=BANK, entropy="joint", reward_scale="centered", target_encoder=encoder_tau < 1, beta0=0.6
+        bank=BANK_SIZE, entropy="joint", reward_scale="centered", target_encoder=encoder_tau < 1, beta0=0.6
     )
     bonus = MEMBonus(mem, bonus_config)
     agent_config = SACConfig(hidden=256, lr=3e-4, encoder_tau=encoder_tau)
-    return SAC(mem, ACTIONS, agent_config, bonus=bonus, beta=bonus_config, augmentation=ImageAugmentation("shift", 2))
+    return SAC(
+        mem, ACTION_SIZE, agent_config, bonus=bonus, beta=bonus_config, augmentation=ImageAugmentation("shift", 2)
+    )
 
 
 def make_batch(recording: Recording, generator: torch.Generator) -> Batch:
-    """Return recorded states with random actions, rewarded by the change of the first physical quantity."""
-    rows = recording.sample(ROWS, generator)
-    mask = torch.ones(ROWS, len(VIEWS), dtype=torch.bool)
+    """Return recorded states with random actions; the reward is the change of the first state variable."""
+    indices = recording.sample(BATCH_SIZE, generator)
+    mask = torch.ones(BATCH_SIZE, len(VIEWS), dtype=torch.bool)
     return Batch(
-        views=recording.stack_frames(rows),
+        views=recording.stack_frames(indices),
         mask=mask,
-        action=2 * torch.rand(ROWS, ACTIONS, generator=generator) - 1,
-        reward_ext=(recording.state[rows + 1, 0] - recording.state[rows, 0]).float(),
-        discount=torch.full((ROWS,), 0.99),
-        next_views=recording.stack_frames(rows + 1),
+        action=2 * torch.rand(BATCH_SIZE, ACTION_SIZE, generator=generator) - 1,
+        reward_ext=(recording.state[indices + 1, 0] - recording.state[indices, 0]).float(),
+        discount=torch.full((BATCH_SIZE,), 0.99),
+        next_views=recording.stack_frames(indices + 1),
         next_mask=mask,
-        indices=rows,
-        next_indices=rows + 1,
+        indices=indices,
+        next_indices=indices + 1,
     )
 
 
 def measure_drift(*, encoder_tau: float) -> list[float]:
-    """Return the drift over the bank's age at every `EVERY`-th update from `FIRST` on."""
+    """Return the drift over the bank's age, every `UPDATE_INTERVAL` updates from `FIRST_UPDATE`."""
     recording, generator = Recording.load("cheetah_run"), torch.Generator().manual_seed(0)
     agent, drifts = make_agent(recording, encoder_tau=encoder_tau), []
     meter = agent.drift_meter
     assert meter is not None
-    for update in range(1, UPDATES + 1):
+    for update in range(1, NUM_UPDATES + 1):
         batch = make_batch(recording, generator)
-        if (update - 1 + meter.compute_age(ROWS)) % EVERY == 0:
+        if (update - 1 + meter.compute_age(BATCH_SIZE)) % UPDATE_INTERVAL == 0:
             meter.store_encoder()
         agent.update(batch, update)
-        if update >= FIRST and update % EVERY == 0:
+        if update >= FIRST_UPDATE and update % UPDATE_INTERVAL == 0:
             drifts.append(agent.compute_meters(batch)["drift"].item())
     return drifts
 

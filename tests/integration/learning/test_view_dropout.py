@@ -24,10 +24,10 @@ def score_cameras(method: str, task: str, *, frames: int, dropout: float, seed: 
         trainer.advance()
     env, step = factory.make_env(config), trainer.counters.steps
     for name, absent in {"both": (), "column": ("row",), "row": ("column",)}.items():
-        played = evaluate_policy(
+        evaluation = evaluate_policy(
             trainer.agent, env, trainer.shapes, episodes=EPISODES, seed=0, step=step, absent_views=absent
         )
-        scores[name] = sum(played.returns) / sum(played.steps)
+        scores[name] = sum(evaluation.returns) / sum(evaluation.steps)
     env.close()
     trainer.close()
     return scores
@@ -40,10 +40,10 @@ def score_cameras(method: str, task: str, *, frames: int, dropout: float, seed: 
 )
 def test_each_camera_alone_reaches_its_bound(method: str, task: str, frames: int, figure: Figure) -> None:
     with_dropout = score_cameras(method, task, frames=frames, dropout=0.3)
-    without = score_cameras(method, task, frames=frames, dropout=0.0)
+    without_dropout = score_cameras(method, task, frames=frames, dropout=0.0)
     for name in ("column", "row"):
         figure(with_dropout[name] / BOUND, f"of the bound of {name}")
-        assert with_dropout[name] >= 0.9 * BOUND, (with_dropout, without)
+        assert with_dropout[name] >= 0.9 * BOUND, (with_dropout, without_dropout)
     assert with_dropout["both"] >= 0.9
 
 

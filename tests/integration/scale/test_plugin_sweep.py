@@ -32,7 +32,7 @@ SETTINGS: dict[str, object] = {
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the package, which has everything else from this one."""
+    """Return the interpreter of a new environment that adds the package to this one."""
     path = tmp_path_factory.mktemp("environment")
     venv.create(path, with_pip=False, symlinks=True)
     (packages,) = path.glob("lib/python*/site-packages")
@@ -41,12 +41,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source") / "plugin"
     shutil.copytree(PLUGIN, source)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    run(path / "bin" / "python", "-m", "pip", "install", *options, str(source))
+    run_python(path / "bin" / "python", "-m", "pip", "install", *options, str(source))
     assert (packages / "manyview_example").is_dir()
     return path / "bin" / "python"
 
 
-def run(python: Path, *arguments: str) -> str:
+def run_python(python: Path, *arguments: str) -> str:
     """Return the output of a command, in which only the environment has the package."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     process = subprocess.run(
@@ -69,20 +69,20 @@ def test_a_sweep_trains_every_run_of_the_package_and_its_results_are_reported(py
         f'tasks = ["example/corridor"]\nmethods = {json.dumps(METHODS)}\nseeds = {json.dumps(SEEDS)}\n'
         f'preset = "minute"\nout = "{out}"\n[set]\n{settings}'
     )
-    run(python, "-m", "manyview", "sweep", str(file))
+    run_python(python, "-m", "manyview", "sweep", str(file))
     names = [(method, seed) for method in METHODS for seed in SEEDS]
     run_dirs = [out / "example-corridor" / method / f"seed{seed}" for method, seed in names]
     for path in run_dirs:
         manifest = RunDir(path).read_manifest()
         assert "finished" in manifest
         assert manifest["versions"]["manyview-example"] == "0.1.0"
-    rows = json.loads(run(python, "-m", "manyview", "runs", str(out), "--json"))
+    rows = json.loads(run_python(python, "-m", "manyview", "runs", str(out), "--json"))
     assert sorted((row["method"], row["seed"]) for row in rows) == names
     assert all(row["state"] == "finished" and row["last_return"] is not None for row in rows)
-    run(python, "-m", "manyview", "plot", str(out), "--out", str(tmp_path / "curves.png"))
+    run_python(python, "-m", "manyview", "plot", str(out), "--out", str(tmp_path / "curves.png"))
     assert (tmp_path / "curves.png").stat().st_size
     metrics = [(path / "metrics.jsonl").read_bytes() for path in run_dirs]
-    run(python, "-m", "manyview", "sweep", str(file))  # nothing is left to train
+    run_python(python, "-m", "manyview", "sweep", str(file))  # nothing is left to train
     assert [(path / "metrics.jsonl").read_bytes() for path in run_dirs] == metrics
 
 
@@ -93,5 +93,5 @@ def format_setting(name: str) -> str:
 def test_actors_and_shards_find_the_package(python: Path, tmp_path: Path) -> None:
     settings = [f"{name}={json.dumps(value)}" for name, value in SETTINGS.items()]
     options = ["--method", METHODS[1], "--preset", "minute", "--actors", "2", "--out", str(tmp_path / "run"), "--set"]
-    run(python, "-m", "manyview", "train", "example/corridor", *options, *settings, "scale.chunk_steps=10")
+    run_python(python, "-m", "manyview", "train", "example/corridor", *options, *settings, "scale.chunk_steps=10")
     assert RunDir(tmp_path / "run").is_finished

@@ -1,4 +1,4 @@
-"""The CPUs that a run is checked for are those that its processes reserve in Ray."""
+"""The number of CPUs that a run is checked for is what its processes reserve in Ray."""
 
 from time import monotonic, sleep
 
@@ -19,12 +19,12 @@ def test_actors_standby_and_shards_reserve_what_is_counted() -> None:
     )
     assert count_cpus(config, spares=1) == 2 + 1 + 2
     with connect(None, cpus=count_cpus(config, spares=1) + 1):
-        trainer, deadline_s, reserved = ActorLearnerTrainer(config), monotonic() + 120, 0.0
-        total = ray.cluster_resources()["CPU"]
-        while reserved < 5 and monotonic() < deadline_s:
+        trainer, deadline_s, reserved_cpus = ActorLearnerTrainer(config), monotonic() + 120, 0.0
+        total_cpus = ray.cluster_resources()["CPU"]
+        while reserved_cpus < 5 and monotonic() < deadline_s:
             trainer.advance()
-            reserved = total - ray.available_resources().get("CPU", 0.0)
+            reserved_cpus = total_cpus - ray.available_resources().get("CPU", 0.0)
         sleep(1.0)
-        assert total - ray.available_resources().get("CPU", 0.0) == reserved == 5
+        assert total_cpus - ray.available_resources().get("CPU", 0.0) == reserved_cpus == 5
         assert trainer.counters.steps
         trainer.close()

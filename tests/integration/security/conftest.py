@@ -1,3 +1,5 @@
+"""An intact run and copies for tests to corrupt."""
+
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,15 +11,16 @@ from tests.support.corrupted_run import CorruptedRun, make_config, make_run
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CorruptedRun]:
-    """The run that copies are made of; nobody harms it."""
-    folder = RunDir(tmp_path_factory.mktemp("victim") / "run")
-    make_run(folder)
+def intact_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CorruptedRun]:
+    """Yield the run that tests copy; none may change it."""
+    run_dir = RunDir(tmp_path_factory.mktemp("victim") / "run")
+    make_run(run_dir)
     trainer = OffPolicyTrainer(make_config())
-    yield CorruptedRun(folder, trainer)
+    yield CorruptedRun(run_dir, trainer)
     trainer.close()
 
 
 @pytest.fixture
-def victim(whole: CorruptedRun, tmp_path: Path) -> CorruptedRun:
-    return whole.copy_to(tmp_path / "run")
+def corrupted_run(intact_run: CorruptedRun, tmp_path: Path) -> CorruptedRun:
+    """Return a copy of the intact run that the test may corrupt."""
+    return intact_run.copy_to(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Bad people: checkpoints that were made to do harm are refused, and the run goes on from the one before."""
+"""Hostile checkpoints are rejected, and the run resumes from the previous one."""
 
 import json
 import os
@@ -19,31 +19,34 @@ from tests.support.corrupted_run import CorruptedRun
 from tests.support.hostile_checkpoints import ATTACKS, EXECUTED_FILE, edit_json, make_nested_object, set_value
 
 MB = 2**20
-HANGS_S = 120
-"""In time of the wall: so long only waits for something that never comes."""
+TIMEOUT_S = 120
+"""Wall time after which a call counts as hanging."""
 
 
-def memory_bytes(what: str) -> int:
+def read_memory_bytes(field: str) -> int:
+    """Return a field of this process's memory status, such as `VmRSS`."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 @contextmanager
-def hang_refused() -> Iterator[None]:
-    def hangs(*_: Any) -> None:
+def fail_if_hanging() -> Iterator[None]:
+    """Raise an AssertionError in a call that takes longer than `TIMEOUT_S`."""
+
+    def fail(*_: Any) -> None:
         raise AssertionError("it hangs")
 
-    before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(HANGS_S)
+    handler = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(TIMEOUT_S)
     try:
         yield
     finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
 
 
-def outside(run: Path) -> dict[str, tuple[int, int]]:
-    """Everything beside the run, as far as a change would show."""
+def list_outside_files(run: Path) -> dict[str, tuple[int, int]]:
+    """Return the sizes and modification times of the files outside the run."""
     return {
         str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in run.parent.rglob("*")
@@ -57,25 +60,27 @@ def outside(run: Path) -> dict[str, tuple[int, int]]:
 @pytest.mark.quality("X1")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
-    victim: CorruptedRun, attack: str, figure: Figure
+    corrupted_run: CorruptedRun, attack: str, figure: Figure
 ) -> None:
-    newest, older = victim.newest_checkpoint, victim.previous_checkpoint
-    ATTACKS[attack](victim)
-    files = sum(path.stat().st_size for path in (*newest.iterdir(), *victim.segment_files) if path.is_file())
-    beside = outside(victim.run_dir.path)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before, began_s = memory_bytes("VmRSS"), process_time()
-    with hang_refused():
-        resumed = victim.resume()
-    figure(process_time() - began_s, "seconds")
-    figure((memory_bytes("VmHWM") - before - files) / MB, "MB above the file")
-    assert resumed is not None
-    assert resumed.checkpoint_dir == older
-    assert len(resumed.rejected) == 1
-    assert resumed.rejected[0].isprintable()
+    newest, previous = corrupted_run.newest_checkpoint, corrupted_run.previous_checkpoint
+    ATTACKS[attack](corrupted_run)
+    file_bytes = sum(
+        path.stat().st_size for path in (*newest.iterdir(), *corrupted_run.segment_files) if path.is_file()
+    )
+    outside_files = list_outside_files(corrupted_run.run_dir.path)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    before, start_s = read_memory_bytes("VmRSS"), process_time()
+    with fail_if_hanging():
+        resume_info = corrupted_run.resume()
+    figure(process_time() - start_s, "seconds")
+    figure((read_memory_bytes("VmHWM") - before - file_bytes) / MB, "MB above the file")
+    assert resume_info is not None
+    assert resume_info.checkpoint_dir == previous
+    assert len(resume_info.rejected) == 1
+    assert resume_info.rejected[0].isprintable()
     assert not os.path.lexists(newest)
-    assert not (victim.run_dir.path / EXECUTED_FILE).exists()
-    assert outside(victim.run_dir.path) == beside
+    assert not (corrupted_run.run_dir.path / EXECUTED_FILE).exists()
+    assert list_outside_files(corrupted_run.run_dir.path) == outside_files
 
 
 @pytest.mark.attack(
@@ -85,46 +90,47 @@ def test_a_hostile_checkpoint_is_refused_and_the_one_before_is_used(
 @pytest.mark.parametrize(
     "versions", [dict.fromkeys(map(str, range(50_000)), 0), make_nested_object(200)], ids=["many", "deep"]
 )
-def test_versions_without_end_are_told_in_a_line(victim: CorruptedRun, versions: Any) -> None:
-    """As with any other versions, the user decides."""
-    set_value(checkpoint.MANIFEST_FILE, "versions", versions)(victim)
-    with hang_refused(), pytest.raises(MachineChangedError) as refused:
-        victim.resume()
-    assert len(str(refused.value)) < 1000
+def test_oversized_versions_give_a_short_error(corrupted_run: CorruptedRun, versions: Any) -> None:
+    """As with any change of versions, the user may accept them."""
+    set_value(checkpoint.MANIFEST_FILE, "versions", versions)(corrupted_run)
+    with fail_if_hanging(), pytest.raises(MachineChangedError) as error:
+        corrupted_run.resume()
+    assert len(str(error.value)) < 1000
 
 
-def places(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def iter_paths(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all values in nested dictionaries."""
     if isinstance(tree, dict):
         for name, value in tree.items():
             yield (*path, name)
-            yield from places(value, (*path, name))
+            yield from iter_paths(value, (*path, name))
 
 
-WRONG: list[Any] = [None, "x", -1, 10**30, float("nan"), float("inf"), 0.5, True, [], {}, [[1]], {"": {}}]
-SAMPLES = 120
+INVALID_VALUES: list[Any] = [None, "x", -1, 10**30, float("nan"), float("inf"), 0.5, True, [], {}, [[1]], {"": {}}]
+NUM_SAMPLES = 120
 
 
 @pytest.mark.quality("X1")
-def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(whole: CorruptedRun, tmp_path: Path) -> None:
-    """Also: a checkpoint that was taken half is no trap for the one before."""
-    tree = json.loads((whole.newest_checkpoint / checkpoint.VALUES_FILE).read_bytes())
-    every, rng = list(places(tree)), np.random.default_rng(0)
-    accepted = []
-    for sample in range(SAMPLES):
-        path, value = every[rng.integers(len(every))], WRONG[rng.integers(len(WRONG))]
-        victim = whole.copy_to(tmp_path / str(sample))
+def test_an_invalid_value_anywhere_is_rejected_or_harmless(intact_run: CorruptedRun, tmp_path: Path) -> None:
+    """A partly loaded checkpoint does not harm the load of the previous one."""
+    tree = json.loads((intact_run.newest_checkpoint / checkpoint.VALUES_FILE).read_bytes())
+    paths, rng = list(iter_paths(tree)), np.random.default_rng(0)
+    accepted_changes = []
+    for sample in range(NUM_SAMPLES):
+        path, value = paths[rng.integers(len(paths))], INVALID_VALUES[rng.integers(len(INVALID_VALUES))]
+        corrupted_run = intact_run.copy_to(tmp_path / str(sample))
 
         def change(tree: Any, path: tuple[str, ...] = path, value: Any = value) -> None:
             for name in path[:-1]:
                 tree = tree[name]
             tree[path[-1]] = value
 
-        edit_json(victim, checkpoint.VALUES_FILE, change)
-        resumed = victim.resume()
-        assert resumed is not None, path
-        if not resumed.rejected:
-            accepted.append((path, value))
-        if not resumed.rejected or sample % 10 == 0:
+        edit_json(corrupted_run, checkpoint.VALUES_FILE, change)
+        resume_info = corrupted_run.resume()
+        assert resume_info is not None, path
+        if not resume_info.rejected:
+            accepted_changes.append((path, value))
+        if not resume_info.rejected or sample % 10 == 0:
             for _ in range(3):
-                victim.trainer.advance()
-    assert len(accepted) < SAMPLES / 4, accepted
+                corrupted_run.trainer.advance()
+    assert len(accepted_changes) < NUM_SAMPLES / 4, accepted_changes

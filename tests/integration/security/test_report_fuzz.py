@@ -1,4 +1,4 @@
-"""Generated run folders: whatever their files hold, each is a row, and what can be drawn is drawn."""
+"""Run directories with fuzzed files are listed as rows, and readable ones are plotted."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from manyview.cli.main import main
 from manyview.report.runs import CONFIG_FILE, MANIFEST_FILE, METRICS_FILE
 from tests.support.run_dirs import write_run_dir
 
-RUNS = 150
+NUM_RUNS = 150
 NAMES = [
     "task",
     "method",
@@ -48,31 +48,34 @@ VALUES: list[Any] = [
 ]
 
 
-def any_value(rng: random.Random, depth: int = 3) -> Any:
+def draw_value(rng: random.Random, depth: int = 3) -> Any:
+    """Return a random JSON value, nested at most `depth` deep."""
     kind = rng.random()
     if depth and kind < 0.15:
-        return {rng.choice(NAMES): any_value(rng, depth - 1) for _ in range(3)}
+        return {rng.choice(NAMES): draw_value(rng, depth - 1) for _ in range(3)}
     if depth and kind < 0.25:
-        return [any_value(rng, depth - 1) for _ in range(3)]
+        return [draw_value(rng, depth - 1) for _ in range(3)]
     return rng.choice(VALUES)
 
 
 def mutate(rng: random.Random, content: bytes) -> bytes:
-    """Change values of JSON, or its bytes."""
+    """Change random values or bytes of a file with lines of JSON."""
     lines = content.split(b"\n")
     for _ in range(rng.randint(1, 4)):
-        place = rng.randrange(len(lines))
+        index = rng.randrange(len(lines))
         try:
-            value = json.loads(lines[place])
+            value = json.loads(lines[index])
         except ValueError:
             value = {}
         if rng.random() < 0.8 and isinstance(value, dict):
-            value[rng.choice([*value, *NAMES])] = any_value(rng)
-            lines[place] = json.dumps(value).encode()
+            value[rng.choice([*value, *NAMES])] = draw_value(rng)
+            lines[index] = json.dumps(value).encode()
         else:
-            at = rng.randrange(len(lines[place]) + 1)
-            lines[place] = lines[place][:at] + rng.randbytes(rng.randint(0, 3)) + lines[place][at + rng.randint(0, 3) :]
-        lines.insert(rng.randrange(len(lines)), lines[place])
+            offset = rng.randrange(len(lines[index]) + 1)
+            lines[index] = (
+                lines[index][:offset] + rng.randbytes(rng.randint(0, 3)) + lines[index][offset + rng.randint(0, 3) :]
+            )
+        lines.insert(rng.randrange(len(lines)), lines[index])
     return b"\n".join(lines)
 
 
@@ -83,7 +86,7 @@ def mutate(rng: random.Random, content: bytes) -> bytes:
 @pytest.mark.quality("X5", "X6")
 def test_generated_runs_are_listed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng, runs = random.Random(0), tmp_path / "runs"  # noqa: S311
-    for number in range(RUNS):
+    for number in range(NUM_RUNS):
         path = write_run_dir(
             runs / str(number), [1.0, 2.0, 3.0], seed=number, end=rng.choice(["finished", "failed", None])
         )
@@ -91,15 +94,15 @@ def test_generated_runs_are_listed_and_drawn(tmp_path: Path, capsys: pytest.Capt
             (path / name).write_bytes(mutate(rng, (path / name).read_bytes()))
     write_run_dir(runs / "whole", [1.0], task="toy/whole")
     assert main(["runs", str(runs)]) == 0
-    listed = capsys.readouterr()
-    assert listed.err == ""
-    assert all(line.isprintable() for line in listed.out.split("\n"))
-    rows = [line for line in listed.out.splitlines()[1:] if not line.startswith("    ")]
-    assert len(rows) == RUNS + 1
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert all(line.isprintable() for line in captured.out.split("\n"))
+    rows = [line for line in captured.out.splitlines()[1:] if not line.startswith("    ")]
+    assert len(rows) == NUM_RUNS + 1
     assert main(["runs", str(runs), "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == RUNS + 1
-    for of in ("evaluations", "episodes"):
-        assert main(["plot", str(runs), "--out", str(tmp_path / "curves.png"), "--of", of]) in (0, 2)
-        drawn = capsys.readouterr()
-        assert all(line.isprintable() for line in (drawn.out + drawn.err).split("\n"))
-        assert of == "episodes" or "toy/whole, drqv2+mem, 1 seed: 1.0 after 0 frames" in drawn.out
+    assert len(json.loads(capsys.readouterr().out)) == NUM_RUNS + 1
+    for kind in ("evaluations", "episodes"):
+        assert main(["plot", str(runs), "--out", str(tmp_path / "curves.png"), "--of", kind]) in (0, 2)
+        plot_output = capsys.readouterr()
+        assert all(line.isprintable() for line in (plot_output.out + plot_output.err).split("\n"))
+        assert kind == "episodes" or "toy/whole, drqv2+mem, 1 seed: 1.0 after 0 frames" in plot_output.out

@@ -1,4 +1,4 @@
-"""Snapshots of a simulator that were made to do harm."""
+"""Hostile snapshots of a simulator are rejected."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -16,36 +16,37 @@ Env = gym.Env[Observation, Any]
 
 @pytest.fixture(scope="module")
 def env() -> Iterator[Env]:
-    made = manyview.make("dmc/ball_in_cup_catch", image_size=16)
-    made.reset(seed=0)
-    made.step(np.zeros(2, np.float32))
-    yield made
-    made.close()
+    """Yield an environment after its first step."""
+    instance = manyview.make("dmc/ball_in_cup_catch", image_size=16)
+    instance.reset(seed=0)
+    instance.step(np.zeros(2, np.float32))
+    yield instance
+    instance.close()
 
 
-def simulated(state: Any) -> Any:
-    """The part of a snapshot that is the simulator's."""
+def get_simulator_state(state: Any) -> Any:
+    """Return the simulator's part of a snapshot."""
     while "actions" not in state:
         state = state["env"]
     return state
 
 
-HARMS: dict[str, Any] = {
-    "a generator behind its memory": lambda own: own["rng_at_reset"]["state"].update(pos=10**9),  # numpy crashes
-    "a million actions": lambda own: own.update(actions=np.zeros((10**6, 2), np.float32)),
-    "actions of another shape": lambda own: own.update(actions=np.zeros((1, 3), np.float32)),
-    "actions that are not numbers": lambda own: own.update(actions=np.full((1, 2), np.nan, np.float32)),
-    "counts of something else": lambda own: own.update(counts={"x": 1}),
+CORRUPTIONS: dict[str, Any] = {
+    "a generator behind its memory": lambda state: state["rng_at_reset"]["state"].update(pos=10**9),  # crashes numpy
+    "a million actions": lambda state: state.update(actions=np.zeros((10**6, 2), np.float32)),
+    "actions of another shape": lambda state: state.update(actions=np.zeros((1, 3), np.float32)),
+    "actions that are not numbers": lambda state: state.update(actions=np.full((1, 2), np.nan, np.float32)),
+    "counts of something else": lambda state: state.update(counts={"x": 1}),
 }
 
 
 @pytest.mark.quality("X1")
 @pytest.mark.simulator
-@pytest.mark.parametrize("harm", HARMS)
-def test_a_hostile_snapshot_is_refused_and_the_true_one_still_fits(env: Env, harm: str) -> None:
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_a_hostile_snapshot_is_refused_and_the_true_one_still_fits(env: Env, corruption: str) -> None:
     state = snapshot(env)
-    hostile = deepcopy(state)
-    HARMS[harm](simulated(hostile))
+    hostile_state = deepcopy(state)
+    CORRUPTIONS[corruption](get_simulator_state(hostile_state))
     with pytest.raises((NotRestorable, ValueError)):
-        restore(env, hostile)
+        restore(env, hostile_state)
     restore(env, state)

@@ -1,4 +1,4 @@
-"""Files beside a run, or where the command is given: none is executed but the user's own task and what that imports."""
+"""Files beside a run or in the working directory are not executed, except the user's own task."""
 
 import json
 import os
@@ -13,30 +13,35 @@ from manyview import make, make_vector
 from manyview.cli.main import main
 from tests.support.corrupted_run import CorruptedRun
 
-OPTIONAL = ("triton", "gmpy2", "colorama", "tabulate", "torch", "numpy", "typing", "csv", "sitecustomize")
-"""What installed packages import, or would if it were there."""
-HOSTILE = "open('hit', 'a').write(__name__)\n"
-NOTHING_RUNS = pytest.mark.attack("no file in the working directory is executed but the user's own task")
-SIBLINGS = pytest.mark.attack("a task of the user's own imports what lies beside it, and installed packages do not")
+OPTIONAL_MODULES = ("triton", "gmpy2", "colorama", "tabulate", "torch", "numpy", "typing", "csv", "sitecustomize")
+"""Modules that installed packages import, some of them only if they exist."""
+HOSTILE_CODE = "open('hit', 'a').write(__name__)\n"
+NO_EXECUTION = pytest.mark.attack("no file in the working directory is executed but the user's own task")
+TASK_IMPORTS = pytest.mark.attack("a task of the user's own imports what lies beside it, and installed packages do not")
 
 
-def poison(folder: Path) -> None:
-    for name in OPTIONAL:
-        (folder / f"{name}.py").write_text(HOSTILE)
+def write_hostile_modules(directory: Path) -> None:
+    """Write modules with `HOSTILE_CODE` to a directory."""
+    for name in OPTIONAL_MODULES:
+        (directory / f"{name}.py").write_text(HOSTILE_CODE)
 
 
-@NOTHING_RUNS
+@NO_EXECUTION
 @pytest.mark.quality("X5")
-@pytest.mark.parametrize("path", [[], pytest.param(["-P"], marks=pytest.mark.long)], ids=["-m", "console script"])
-def test_evaluating_a_run_executes_nothing_that_lies_beside_it(victim: CorruptedRun, path: list[str]) -> None:
-    poison(victim.run_dir.path)
-    command = [sys.executable, *path, "-m", "manyview", "evaluate", ".", "--episodes", "1"]
-    ended = subprocess.run(command, cwd=victim.run_dir.path, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert not (victim.run_dir.path / "hit").exists()
+@pytest.mark.parametrize(
+    "python_options", [[], pytest.param(["-P"], marks=pytest.mark.long)], ids=["-m", "console script"]
+)
+def test_evaluating_a_run_executes_nothing_that_lies_beside_it(
+    corrupted_run: CorruptedRun, python_options: list[str]
+) -> None:
+    write_hostile_modules(corrupted_run.run_dir.path)
+    command = [sys.executable, *python_options, "-m", "manyview", "evaluate", ".", "--episodes", "1"]
+    result = subprocess.run(command, cwd=corrupted_run.run_dir.path, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not (corrupted_run.run_dir.path / "hit").exists()
 
 
-@NOTHING_RUNS
+@NO_EXECUTION
 @pytest.mark.quality("X5")
 def test_a_sweep_leaves_the_working_directory_off_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -48,80 +53,80 @@ def test_a_sweep_leaves_the_working_directory_off_the_path(tmp_path: Path, monke
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a robot, its cameras and its arm, and an installed package that looks for an optional one."""
-    folder, installed = tmp_path / "lab", tmp_path / "installed"
-    folder.mkdir()
-    installed.mkdir()
-    (installed / "installed_package.py").write_text(
+def task_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield a directory with a robot task that imports an installed package."""
+    directory, packages_dir = tmp_path / "lab", tmp_path / "installed"
+    directory.mkdir()
+    packages_dir.mkdir()
+    (packages_dir / "installed_package.py").write_text(
         "def look():\n    try:\n        import optional_package\n    except ImportError:\n        return False\n"
         "    return True\nFOUND = look()\n"
     )
-    (folder / "optional_package.py").write_text(HOSTILE)
-    (folder / "own_robot.py").write_text(
+    (directory / "optional_package.py").write_text(HOSTILE_CODE)
+    (directory / "own_robot.py").write_text(
         "import installed_package, own_cameras\n"
         "def make_env():\n"
         "    from own_arm.joints import Identity\n"
         "    assert not installed_package.FOUND and not installed_package.look()\n"
         "    return own_cameras.wrapped(Identity())\n"
     )
-    (folder / "own_cameras.py").write_text("def wrapped(env):\n    return env\n")
-    (folder / "own_arm").mkdir()
-    (folder / "own_arm" / "__init__.py").touch()
-    (folder / "own_arm" / "joints.py").write_text("from own_toys import Identity\n")
-    (folder / "own_toys.py").write_text("from manyview.envs.toy import Identity\n")
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(installed)
+    (directory / "own_cameras.py").write_text("def wrapped(env):\n    return env\n")
+    (directory / "own_arm").mkdir()
+    (directory / "own_arm" / "__init__.py").touch()
+    (directory / "own_arm" / "joints.py").write_text("from own_toys import Identity\n")
+    (directory / "own_toys.py").write_text("from manyview.envs.toy import Identity\n")
+    monkeypatch.chdir(directory)
+    monkeypatch.syspath_prepend(packages_dir)
     before = set(sys.modules)
-    yield folder
+    yield directory
     for name in [name for name in sys.modules.keys() - before if name.startswith(("own_", "installed_"))]:
         del sys.modules[name]
 
 
-@SIBLINGS
+@TASK_IMPORTS
 @pytest.mark.quality("X5")
-def test_an_own_task_imports_what_lies_beside_it_also_when_it_is_called(lab: Path) -> None:
+def test_an_own_task_imports_modules_beside_it_also_when_it_is_called(task_dir: Path) -> None:
     make("own_robot:make_env").close()
-    assert str(lab) not in sys.path
-    assert not (lab / "hit").exists()
+    assert str(task_dir) not in sys.path
+    assert not (task_dir / "hit").exists()
 
 
-@SIBLINGS
+@TASK_IMPORTS
 @pytest.mark.quality("X5")
-def test_an_own_task_does_so_after_the_command_has_gone_elsewhere(lab: Path, tmp_path: Path) -> None:
-    """`make_env` imports late, and from the folder of its module."""
-    (lab / "own_late.py").write_text("import os\ndef make_env():\n    os.chdir('..')\n    import own_toys\n")
+def test_an_own_task_imports_modules_after_a_change_of_directory(task_dir: Path, tmp_path: Path) -> None:
+    """`make_env` imports when it is called, from the directory of its module."""
+    (task_dir / "own_late.py").write_text("import os\ndef make_env():\n    os.chdir('..')\n    import own_toys\n")
     with pytest.raises(TypeError, match="must return a Gymnasium environment"):
         make("own_late:make_env")
     assert Path.cwd() == tmp_path
-    assert sys.modules["own_toys"].__file__ == str(lab / "own_toys.py")
+    assert sys.modules["own_toys"].__file__ == str(task_dir / "own_toys.py")
 
 
-@SIBLINGS
+@TASK_IMPORTS
 @pytest.mark.quality("X5")
-def test_nobody_else_imports_from_there(lab: Path) -> None:
+def test_other_code_does_not_import_from_the_directory_of_the_task(task_dir: Path) -> None:
     make("own_robot:make_env").close()
     with pytest.raises(ModuleNotFoundError):
         import optional_package  # type: ignore[import-not-found]  # noqa: F401
-    assert not (lab / "hit").exists()
+    assert not (task_dir / "hit").exists()
 
 
-@SIBLINGS
+@TASK_IMPORTS
 @pytest.mark.quality("X5")
-def test_a_process_of_its_own_finds_the_task_by_its_name(lab: Path) -> None:
+def test_a_new_process_finds_the_task_by_its_name(task_dir: Path) -> None:
     vector = make_vector("own_robot:make_env", 1, processes=True)
     vector.reset(seed=0)
     vector.close()
-    assert not (lab / "hit").exists()
+    assert not (task_dir / "hit").exists()
 
 
 @pytest.mark.long
-@NOTHING_RUNS
+@NO_EXECUTION
 @pytest.mark.quality("X5")
 @pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize("command", ["train", "sweep"])
 def test_processes_of_ray_execute_the_own_task_and_nothing_else(tmp_path: Path, command: str) -> None:
-    poison(tmp_path)
+    write_hostile_modules(tmp_path)
     (tmp_path / "own_robot.py").write_text("import own_toys\nmake_env = own_toys.make\n")
     (tmp_path / "own_toys.py").write_text(
         "from manyview.envs.toy import Identity\ndef make():\n    return Identity(actions='continuous')\n"
@@ -143,7 +148,7 @@ def test_processes_of_ray_execute_the_own_task_and_nothing_else(tmp_path: Path, 
         )
         arguments = ["night.toml"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "manyview", command, *arguments],
         cwd=tmp_path,
         capture_output=True,
@@ -151,5 +156,5 @@ def test_processes_of_ray_execute_the_own_task_and_nothing_else(tmp_path: Path, 
         timeout=200,
         env=environment,
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     assert not list(tmp_path.rglob("hit"))

@@ -1,4 +1,4 @@
-"""Each adapter states the version that its tests run, and names its extra where the framework is missing."""
+"""Adapters state the tested framework version, and name their extra if it is missing."""
 
 import re
 import sys
@@ -20,12 +20,12 @@ PINS = dict(line.split("==") for line in (ROOT / ".ci/constraints.txt").read_tex
     ],
 )
 def test_the_stated_version_is_the_tested_one(module: str, page: str, package: str) -> None:
-    stated = f"{package} {PINS[package.replace('-', '_')]}"
+    framework_version = f"{package} {PINS[package.replace('-', '_')]}"
     source = (ROOT / "src" / "manyview" / "adapters" / f"{module}.py").read_text()
-    assert f"Tested with {stated}." in source
+    assert f"Tested with {framework_version}." in source
     guides = ROOT / "docs" / "guides"
-    assert re.search(rf"[Tt]ested with {re.escape(stated)}\.", (guides / f"{page}.md").read_text())
-    assert f"| {stated} |" in (guides / "own_loop.md").read_text()
+    assert re.search(rf"[Tt]ested with {re.escape(framework_version)}\.", (guides / f"{page}.md").read_text())
+    assert f"| {framework_version} |" in (guides / "own_loop.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ ENVS, STEPS = 3, 25
 BETA = 0.5
 
 
-def constant(_: int) -> float:
+def return_beta(_: int) -> float:
     return BETA
 
 
@@ -80,19 +80,19 @@ def make_sac(*, seed: int = 0, envs: int = 1, policy: dict[str, Any] | None = No
     return SAC(MEMSACPolicy, env, policy_kwargs=policy, **(settings | changes))
 
 
-def start(model: PPO | SAC, callback: MEMCallback) -> Any:
+def connect_callback(model: PPO | SAC, callback: MEMCallback) -> Any:
     """Connect the callback as `learn` does."""
-    _, connected = model._setup_learn(1_000, callback)
-    connected.on_training_start({}, {})
-    return connected
+    _, connected_callback = model._setup_learn(1_000, callback)
+    connected_callback.on_training_start({}, {})
+    return connected_callback
 
 
-def collect(model: PPO, callback: MEMCallback) -> MEMRolloutBuffer:
+def collect_rollout(model: PPO, callback: MEMCallback) -> MEMRolloutBuffer:
     """Fill one rollout, as `learn` does before it trains."""
     buffer = model.rollout_buffer
     assert isinstance(buffer, MEMRolloutBuffer)
     assert model.env is not None
-    model.collect_rollouts(model.env, start(model, callback), buffer, STEPS)
+    model.collect_rollouts(model.env, connect_callback(model, callback), buffer, STEPS)
     return buffer
 
 
@@ -102,10 +102,10 @@ def get_extractor(model: PPO | SAC) -> MEMExtractor:
     return extractor
 
 
-def fill(model: SAC, *, steps: int = 60) -> None:
+def fill_replay_buffer(model: SAC, *, steps: int = 60) -> None:
     """Fill the replay buffer by random actions."""
     model.learning_starts = steps
-    model.learn(steps, callback=MEMCallback(constant))
+    model.learn(steps, callback=MEMCallback(return_beta))
 
 
 # Features extractor
@@ -113,7 +113,7 @@ def fill(model: SAC, *, steps: int = 60) -> None:
 
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("agent", ["ppo", "sac"])
-def test_every_pixel_arrives_as_it_was_whether_normalized_or_not(agent: str, normalize: bool) -> None:
+def test_pixels_arrive_unchanged_with_and_without_normalization(agent: str, normalize: bool) -> None:
     policy = {**make_policy_kwargs(), "normalize_images": normalize}
     model: Any = make_ppo(policy=policy) if agent == "ppo" else make_sac(policy=policy)
     network = model.policy if agent == "ppo" else model.critic
@@ -178,7 +178,7 @@ def test_the_loss_of_mem_is_added_to_that_of_the_algorithm_in_one_backward_pass(
 
     extractor.train_next_batch(next_features)
     with torch.no_grad():
-        extractor(observation)  # takes no part
+        extractor(observation)  # without gradients: not part of the loss
     extractor(observation).square().sum().backward()
     assert {name for name, p in mem.named_parameters() if p.grad is not None} == expected.keys()
     for name, parameter in mem.named_parameters():
@@ -187,16 +187,16 @@ def test_the_loss_of_mem_is_added_to_that_of_the_algorithm_in_one_backward_pass(
 
     mem.zero_grad()
     mem.encode(stack_images(images)).state.square().sum().backward()
-    alone = {name: p.grad.clone() for name, p in mem.encoder.named_parameters() if p.grad is not None}
+    gradients_without_loss = {name: p.grad.clone() for name, p in mem.encoder.named_parameters() if p.grad is not None}
     mem.zero_grad()
-    extractor(observation).square().sum().backward()  # this batch was not announced
+    extractor(observation).square().sum().backward()  # without features of a next batch
     for name, parameter in mem.encoder.named_parameters():
-        assert_close(parameter.grad, alone[name], msg=name)
+        assert_close(parameter.grad, gradients_without_loss[name], msg=name)
 
 
 def test_the_actor_of_sac_never_trains_the_encoder_and_the_critic_does() -> None:
     model = make_sac()
-    fill(model)
+    fill_replay_buffer(model)
     extractor = get_extractor(model)
     assert model.actor.features_extractor is model.critic.features_extractor
     encoder = list(extractor.mem.encoder.parameters())
@@ -223,29 +223,29 @@ def test_target_critics_have_a_copy_of_the_encoder_that_follows_slowly() -> None
     model = make_sac(tau=0.1, learning_rate=1e-2)
     target = model.critic_target.features_extractor
     assert target is not model.critic.features_extractor
-    fill(model)
-    before = {name: p.detach().clone() for name, p in target.named_parameters()}
+    fill_replay_buffer(model)
+    old_parameters = {name: p.detach().clone() for name, p in target.named_parameters()}
     model.train(1, batch_size=16)
-    online = dict(model.critic.features_extractor.named_parameters())
+    online_parameters = dict(model.critic.features_extractor.named_parameters())
     for name, parameter in target.named_parameters():
-        assert_close(parameter, 0.9 * before[name] + 0.1 * online[name], msg=name)
-    assert any(not torch.equal(p, before[n]) for n, p in target.named_parameters())
+        assert_close(parameter, 0.9 * old_parameters[name] + 0.1 * online_parameters[name], msg=name)
+    assert any(not torch.equal(p, old_parameters[n]) for n, p in target.named_parameters())
 
 
 @pytest.mark.parametrize("agent", ["ppo", "sac"])
 def test_training_trains_encoder_and_discriminator(agent: str) -> None:
     model: Any = make_ppo() if agent == "ppo" else make_sac()
     mem = get_extractor(model).mem
-    before = {name: p.detach().clone() for name, p in mem.named_parameters()}
-    callback = MEMCallback(constant)
+    old_parameters = {name: p.detach().clone() for name, p in mem.named_parameters()}
+    callback = MEMCallback(return_beta)
     model.learn(2 * ENVS * STEPS, callback=callback, log_interval=1_000)
-    unchanged = {name for name, p in mem.named_parameters() if torch.equal(p, before[name])}
+    unchanged = {name for name, p in mem.named_parameters() if torch.equal(p, old_parameters[name])}
     assert unchanged == {"encoder.absent_token"}
     assert {"mem_loss", "temporal_loss", "discriminator_loss"} <= callback.extractor.metrics.keys()
-    logged = model.logger.name_to_value
-    assert {"mem/reward_int", "mem/beta", "mem/mem_loss"} <= logged.keys()
-    assert logged["mem/beta"] == BETA
-    assert logged["mem/reward_int"] > 0
+    metrics = model.logger.name_to_value
+    assert {"mem/reward_int", "mem/beta", "mem/mem_loss"} <= metrics.keys()
+    assert metrics["mem/beta"] == BETA
+    assert metrics["mem/reward_int"] > 0
 
 
 # Bonus of a replay batch
@@ -255,7 +255,7 @@ def test_training_trains_encoder_and_discriminator(agent: str) -> None:
 def test_the_bonus_of_sampled_batches_is_that_of_the_library(name: str) -> None:
     changes = BONUSES[name]
     model = make_sac(envs=2, policy={"features_extractor_kwargs": {"config": make_mem_config(**changes)}})
-    fill(model)
+    fill_replay_buffer(model)
     model.policy.set_training_mode(True)
     buffer: Any = model.replay_buffer
     library = make_library_bonus(get_extractor(model).mem, **changes)
@@ -266,77 +266,77 @@ def test_the_bonus_of_sampled_batches_is_that_of_the_library(name: str) -> None:
         rows = np.random.randint(0, 30, size=32), np.random.randint(2, size=32)
         views = stack_images({view: buffer.observations[view][rows] for view in VIEW_NAMES})
         expected = compute_bonuses(library, views, torch.ones(32, 2).bool(), torch.as_tensor(rows[0] * 2 + rows[1]))
-        paid = (samples.rewards.squeeze(1) - torch.as_tensor(buffer.rewards[rows])) / BETA
-        assert_close(paid, expected, rtol=0, atol=TOLERANCE)
+        bonus = (samples.rewards.squeeze(1) - torch.as_tensor(buffer.rewards[rows])) / BETA
+        assert_close(bonus, expected, rtol=0, atol=TOLERANCE)
 
 
 def test_apart_from_the_bonus_batches_are_those_of_stable_baselines() -> None:
     model = make_sac(envs=2)
-    fill(model)
-    ours: Any = model.replay_buffer
-    theirs = DictReplayBuffer(200, model.observation_space, model.action_space, "cpu", n_envs=2)  # type: ignore[arg-type]
+    fill_replay_buffer(model)
+    mem_buffer: Any = model.replay_buffer
+    sb3_buffer = DictReplayBuffer(200, model.observation_space, model.action_space, "cpu", n_envs=2)  # type: ignore[arg-type]
     for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "pos", "full"):
-        setattr(theirs, name, getattr(ours, name))
-    assert ours.timeouts.any()
-    ours.rewards[:] = np.random.default_rng(0).normal(size=ours.rewards.shape)
-    start(model, MEMCallback(BetaSchedule(beta0=0)))
+        setattr(sb3_buffer, name, getattr(mem_buffer, name))
+    assert mem_buffer.timeouts.any()
+    mem_buffer.rewards[:] = np.random.default_rng(0).normal(size=mem_buffer.rewards.shape)
+    connect_callback(model, MEMCallback(BetaSchedule(beta0=0)))
     env = VecNormalize(model.env, norm_obs=False, norm_reward=True, clip_reward=1.0)  # type: ignore[arg-type]
     env.ret_rms.var = np.array(4.0)
-    for normalize in (None, env):
+    for normalization_env in (None, env):
         batches = []
-        for buffer in (ours, theirs):
+        for buffer in (mem_buffer, sb3_buffer):
             np.random.seed(7)
-            batches.append(buffer.sample(40, env=normalize))
-        for field, our_part, their_part in zip(batches[0]._fields, *batches, strict=True):
-            assert_close(our_part, their_part, rtol=0, atol=0, msg=field)
+            batches.append(buffer.sample(40, env=normalization_env))
+        for field, mem_values, sb3_values in zip(batches[0]._fields, *batches, strict=True):
+            assert_close(mem_values, sb3_values, rtol=0, atol=0, msg=field)
 
 
-def test_stored_rewards_stay_as_they_were() -> None:
+def test_stored_rewards_do_not_change() -> None:
     model = make_sac()
-    fill(model)
+    fill_replay_buffer(model)
     buffer: Any = model.replay_buffer
-    before = buffer.rewards.copy()
+    expected = buffer.rewards.copy()
     buffer.sample(32)
-    assert_array_equal(buffer.rewards, before)
+    assert_array_equal(buffer.rewards, expected)
 
 
 # Bonus of a rollout
 
 
 def get_views(buffer: MEMRolloutBuffer, new_obs: dict[str, Any]) -> torch.Tensor:
-    """Views [T + 1, E, V, C, H, W] of a rollout."""
+    """Return the views [T + 1, E, V, C, H, W] of a rollout."""
     observations: Any = buffer.observations
     return stack_images(
-        {name: np.concatenate([observations[name], new_obs[name][None]]) for name in VIEWS_OF_SEA}, VIEWS_OF_SEA
+        {name: np.concatenate([observations[name], new_obs[name][None]]) for name in DEEP_SEA_VIEWS}, DEEP_SEA_VIEWS
     )
 
 
-VIEWS_OF_SEA = ("depth", "column")
+DEEP_SEA_VIEWS = ("depth", "column")
 
 
-def collect_sea(callback: MEMCallback, **changes: Any) -> tuple[PPO, MEMRolloutBuffer]:
+def collect_deep_sea_rollout(callback: MEMCallback, **changes: Any) -> tuple[PPO, MEMRolloutBuffer]:
     model = make_ppo("toy/deep_sea", policy=make_policy_kwargs(**changes))
-    return model, collect(model, callback)
+    return model, collect_rollout(model, callback)
 
 
 @pytest.mark.parametrize("name", sorted(BONUSES.keys() - {"bank"}))
 @pytest.mark.parametrize("window", [None, 40])
 def test_the_bonus_of_a_rollout_is_that_of_the_library(name: str, window: int | None) -> None:
     changes = BONUSES[name]
-    callback = MEMCallback(constant, window=window)
-    model, buffer = collect_sea(callback, **changes)
-    _, plain = collect_sea(MEMCallback(BetaSchedule(beta0=0)), **changes)
+    callback = MEMCallback(return_beta, window=window)
+    model, buffer = collect_deep_sea_rollout(callback, **changes)
+    _, buffer_without_bonus = collect_deep_sea_rollout(MEMCallback(BetaSchedule(beta0=0)), **changes)
     views = get_views(buffer, callback.locals["new_obs"])
     library = make_library_bonus(get_extractor(model).mem, **changes)
     rollout = make_rollout(views, torch.ones(views.shape[:3]).bool())
     expected = library.compute_rollout(rollout, None, window=window)
-    paid = torch.as_tensor(buffer.rewards - plain.rewards) / BETA
-    assert_close(paid, expected, rtol=0, atol=2e-6 if name == "std" else 1e-6)
+    bonus = torch.as_tensor(buffer.rewards - buffer_without_bonus.rewards) / BETA
+    assert_close(bonus, expected, rtol=0, atol=2e-6 if name == "std" else 1e-6)
 
 
 def test_returns_of_a_rollout_are_recomputed_with_the_bonus() -> None:
-    callback = MEMCallback(constant)
-    _, buffer = collect_sea(callback)
+    callback = MEMCallback(return_beta)
+    _, buffer = collect_deep_sea_rollout(callback)
     rewards, values = torch.as_tensor(buffer.rewards), torch.as_tensor(buffer.values)
     done = torch.as_tensor(np.concatenate([buffer.episode_starts[1:], callback.locals["dones"][None]])).bool()
     assert done.any()
@@ -348,37 +348,37 @@ def test_returns_of_a_rollout_are_recomputed_with_the_bonus() -> None:
 
 
 def test_each_minibatch_is_followed_by_the_features_of_its_next_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    callback = MEMCallback(constant)
-    model, buffer = collect_sea(callback)
+    callback = MEMCallback(return_beta)
+    model, buffer = collect_deep_sea_rollout(callback)
     extractor = get_extractor(model)
     views = get_views(buffer, callback.locals["new_obs"])
     done = np.concatenate([buffer.episode_starts[1:], callback.locals["dones"][None]]).astype(bool)
     with torch.no_grad():
         expected = extractor.mem.encode(views[1:].flatten(0, 1))
-    announced: list[Features] = []
-    monkeypatch.setattr(extractor, "train_next_batch", announced.append)
-    rows = np.random.RandomState(3)
+    next_batches: list[Features] = []
+    monkeypatch.setattr(extractor, "train_next_batch", next_batches.append)
+    rng = np.random.RandomState(3)
     np.random.seed(3)
     list(buffer.get(20))
-    order = rows.permutation(ENVS * STEPS)  # environment by environment
-    places = torch.as_tensor(order % STEPS * ENVS + order // STEPS)
-    received = Features(*(torch.cat(parts) for parts in zip(*announced, strict=True)))
-    assert_close(received.specific, expected.specific[places])
-    assert_array_equal(received.mask.all(1), ~done.flatten()[places])
+    order = rng.permutation(ENVS * STEPS)  # environment by environment
+    indices = torch.as_tensor(order % STEPS * ENVS + order // STEPS)
+    features = Features(*(torch.cat(parts) for parts in zip(*next_batches, strict=True)))
+    assert_close(features.specific, expected.specific[indices])
+    assert_array_equal(features.mask.all(1), ~done.flatten()[indices])
 
 
 # Connection
 
 
 def test_beta_counts_agent_steps_or_rollouts() -> None:
-    asked: list[int] = []
+    elapsed_values: list[int] = []
 
-    def beta(elapsed: int) -> float:
-        asked.append(elapsed)
+    def record_elapsed(elapsed: int) -> float:
+        elapsed_values.append(elapsed)
         return 0.0
 
-    make_ppo().learn(2 * ENVS * STEPS, callback=MEMCallback(beta))
-    assert set(asked) == {ENVS * STEPS, 2 * ENVS * STEPS}
+    make_ppo().learn(2 * ENVS * STEPS, callback=MEMCallback(record_elapsed))
+    assert set(elapsed_values) == {ENVS * STEPS, 2 * ENVS * STEPS}
     callback = MEMCallback(BetaSchedule(1.0, beta_decay=0.5, unit="rollouts"))
     make_ppo().learn(3 * ENVS * STEPS, callback=callback)
     assert callback.get_beta() == 0.125
@@ -386,23 +386,23 @@ def test_beta_counts_agent_steps_or_rollouts() -> None:
         MEMCallback(BetaSchedule(unit="frames"))
 
 
-def make_wrong_models() -> list[tuple[Callable[[], Any], str]]:
-    plain: dict[str, Any] = {"rollout_buffer_class": None}
-    two = {**make_policy_kwargs(), "share_features_extractor": False}
-    flat: dict[str, Any] = {"features_extractor_class": FlattenExtractor}
+def make_invalid_models() -> list[tuple[Callable[[], Any], str]]:
+    no_buffer_class: dict[str, Any] = {"rollout_buffer_class": None}
+    separate_extractors = {**make_policy_kwargs(), "share_features_extractor": False}
+    flat_extractor: dict[str, Any] = {"features_extractor_class": FlattenExtractor}
     return [
-        (lambda: make_ppo(**plain), "Set rollout_buffer_class=MEMRolloutBuffer"),
-        (lambda: make_ppo(policy=two), "expected share_features_extractor=True"),
-        (lambda: make_ppo(policy=flat), "expected MEMExtractor, got FlattenExtractor"),
+        (lambda: make_ppo(**no_buffer_class), "Set rollout_buffer_class=MEMRolloutBuffer"),
+        (lambda: make_ppo(policy=separate_extractors), "expected share_features_extractor=True"),
+        (lambda: make_ppo(policy=flat_extractor), "expected MEMExtractor, got FlattenExtractor"),
         (lambda: make_sac(replay_buffer_class=None), "Set replay_buffer_class=MEMReplayBuffer"),
         (lambda: make_sac(policy={"share_features_extractor": True}), "the actor would train the encoder"),
     ]
 
 
-@pytest.mark.parametrize(("make", "message"), make_wrong_models())
-def test_models_without_the_adapters_are_refused(make: Callable[[], Any], message: str) -> None:
+@pytest.mark.parametrize(("make_model", "message"), make_invalid_models())
+def test_models_without_the_adapters_are_refused(make_model: Callable[[], Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
-        make().learn(50, callback=MEMCallback(constant))
+        make_model().learn(50, callback=MEMCallback(return_beta))
 
 
 def test_a_policy_of_sac_that_is_not_ours_is_refused() -> None:
@@ -410,17 +410,17 @@ def test_a_policy_of_sac_that_is_not_ours_is_refused() -> None:
     policy = make_policy_kwargs()
     model = SAC("MultiInputPolicy", env, policy_kwargs=policy, replay_buffer_class=MEMReplayBuffer, buffer_size=100)
     with pytest.raises(TypeError, match="expected MEMSACPolicy"):
-        model.learn(50, callback=MEMCallback(constant))
+        model.learn(50, callback=MEMCallback(return_beta))
 
 
-@pytest.mark.parametrize("make", [make_ppo, make_sac])
-def test_a_forgotten_callback_is_named(make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("make_model", [make_ppo, make_sac])
+def test_a_missing_callback_is_named(make_model: Callable[[], Any]) -> None:
     with pytest.raises(ValueError, match="MEMCallback"):
-        make().learn(200)
+        make_model().learn(200)
 
 
 def test_the_callback_works_in_a_list() -> None:
-    callback = MEMCallback(constant)
+    callback = MEMCallback(return_beta)
     make_sac().learn(40, callback=CallbackList([callback]))
     assert "mem_loss" in callback.extractor.metrics
 
@@ -429,57 +429,57 @@ def test_the_callback_works_in_a_list() -> None:
 
 
 @pytest.mark.parametrize("agent", ["ppo", "sac"])
-def test_a_saved_model_trains_on_as_if_it_had_not_been_saved(agent: str, tmp_path: Path) -> None:
+def test_a_loaded_model_trains_exactly_as_the_saved_one(agent: str, tmp_path: Path) -> None:
     cls: Any = PPO if agent == "ppo" else SAC
     changes = {"reward_scale": "std"} if agent == "ppo" else {"bank": 64}
-    first: Any = (make_ppo if agent == "ppo" else make_sac)(policy=make_policy_kwargs(**changes))
-    first.learn(ENVS * STEPS, callback=MEMCallback(constant))
-    first.save(tmp_path / "model.zip")
-    second = cls.load(tmp_path / "model.zip", env=first.env, device="cpu")
+    saved_model: Any = (make_ppo if agent == "ppo" else make_sac)(policy=make_policy_kwargs(**changes))
+    saved_model.learn(ENVS * STEPS, callback=MEMCallback(return_beta))
+    saved_model.save(tmp_path / "model.zip")
+    loaded_model = cls.load(tmp_path / "model.zip", env=saved_model.env, device="cpu")
     if agent == "sac":
-        first.save_replay_buffer(tmp_path / "replay")
-        second.load_replay_buffer(tmp_path / "replay")
+        saved_model.save_replay_buffer(tmp_path / "replay")
+        loaded_model.load_replay_buffer(tmp_path / "replay")
     states = []
-    for model in (first, second):
+    for model in (saved_model, loaded_model):
         if agent == "sac":
-            start(model, MEMCallback(constant))
+            connect_callback(model, MEMCallback(return_beta))
         else:
             model.seed = None
-            collect_again(model)
+            collect_seeded_rollout(model)
         torch.manual_seed(5)
         np.random.seed(5)
         model.train(3, batch_size=16) if agent == "sac" else model.train()
         states.append(model.policy.state_dict())
-    for name, part in states[0].items():
-        if isinstance(part, torch.Tensor):
-            assert_close(part, states[1][name], rtol=0, atol=0, msg=name)
+    for name, values in states[0].items():
+        if isinstance(values, torch.Tensor):
+            assert_close(values, states[1][name], rtol=0, atol=0, msg=name)
 
 
-def collect_again(model: PPO) -> None:
+def collect_seeded_rollout(model: PPO) -> None:
     """Collect a rollout that depends on the model's weights alone."""
     torch.manual_seed(4)
     assert model.env is not None
     model.env.seed(4)
     model._last_obs = model.env.reset()  # type: ignore[assignment]
     model._last_episode_starts = np.ones(ENVS, bool)
-    collect(model, MEMCallback(constant))
+    collect_rollout(model, MEMCallback(return_beta))
 
 
-def test_a_dead_camera_is_masked_from_the_environment_to_the_bonus() -> None:
-    def make() -> gym.Env[Any, Any]:
+def test_an_absent_camera_is_masked_from_the_environment_to_the_bonus() -> None:
+    def make_env() -> gym.Env[Any, Any]:
         return manyview.make(
             "toy/hidden_goal_continuous", faults=[Fault(view="row", kind="gone", at_step=5, lasts="episode")]
         )
 
     model = SAC(
         MEMSACPolicy,
-        make_vec_env(make, 1, seed=0),
+        make_vec_env(make_env, 1, seed=0),
         policy_kwargs={"features_extractor_kwargs": {"config": make_mem_config()}},
         replay_buffer_class=MEMReplayBuffer,
         buffer_size=100,
         batch_size=16,
         learning_starts=20,
     )
-    model.learn(40, callback=MEMCallback(constant))
+    model.learn(40, callback=MEMCallback(return_beta))
     assert not model.replay_buffer.observations["mask"].all()  # type: ignore[union-attr]
     assert get_extractor(model).mem.encoder.absent_token.abs().sum() > 0

@@ -27,7 +27,7 @@ from tests.support.adapters import (
 ROWS, ENVS, STEPS, BETA = 48, 3, 20, 0.5
 
 
-def constant(_: int) -> float:
+def return_beta(_: int) -> float:
     return BETA
 
 
@@ -37,16 +37,16 @@ def make_mem(**changes: Any) -> MEM:
 
 
 def make_data(*shape: int, mask: bool = False) -> TensorDict:
-    """Random transitions, with every fifth absent in the first view if there is a `mask`."""
-    parts = []
+    """Return random transitions; with `mask`, every fifth lacks the first view."""
+    tensor_dicts = []
     for seed in (1, 2):
         images = {name: torch.as_tensor(image) for name, image in make_images(*shape, seed=seed).items()}
         present = torch.ones(*shape, len(VIEW_NAMES), dtype=torch.int8)
         present.view(-1, len(VIEW_NAMES))[::5, 0] = 0
-        parts.append(TensorDict(images | ({"mask": present} if mask else {}), batch_size=shape))
-    data, following = parts
-    following["reward"] = torch.randn(*shape, 1, generator=torch.Generator().manual_seed(3))
-    data["next"] = following
+        tensor_dicts.append(TensorDict(images | ({"mask": present} if mask else {}), batch_size=shape))
+    data, next_data = tensor_dicts
+    next_data["reward"] = torch.randn(*shape, 1, generator=torch.Generator().manual_seed(3))
+    data["next"] = next_data
     return data
 
 
@@ -62,8 +62,8 @@ def test_the_encoder_writes_the_state_of_any_batch() -> None:
     expected = mem.encode(get_views(data).flatten(0, 1), data["mask"].flatten(0, 1).bool()).state
     assert state.shape == (4, 5, mem.state_dim)
     assert_close(state.flatten(0, 1), expected)
-    plain = MEMEncoder(mem)(make_data(4, 5))["state"]
-    assert not torch.allclose(plain, state), "without the mask the absent views are seen"
+    unmasked_state = MEMEncoder(mem)(make_data(4, 5))["state"]
+    assert not torch.allclose(unmasked_state, state), "without the mask the absent views are seen"
 
 
 def test_images_of_another_type_are_refused() -> None:
@@ -80,7 +80,7 @@ def test_the_bonus_of_a_replay_buffer_is_that_of_the_library(name: str) -> None:
     mem, data = make_mem(**changes), make_data(ROWS, mask=True)
     encoder = MEMEncoder(mem, mask_key="mask")
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(ROWS), batch_size=32)
-    buffer.append_transform(MEMBonus(encoder, constant))
+    buffer.append_transform(MEMBonus(encoder, return_beta))
     buffer.extend(data)
     library = make_library_bonus(mem, **changes)
     for _ in range(3):
@@ -90,8 +90,8 @@ def test_the_bonus_of_a_replay_buffer_is_that_of_the_library(name: str) -> None:
         rows = data[index]
         expected = compute_bonuses(library, get_views(rows), rows["mask"].bool(), index)
         assert_close(sample["reward_int"].squeeze(1), expected, rtol=0, atol=TOLERANCE)
-        paid = sample["next", "reward"] - rows["next", "reward"]
-        assert_close(paid.squeeze(1), BETA * expected, rtol=0, atol=TOLERANCE)
+        weighted_bonus = sample["next", "reward"] - rows["next", "reward"]
+        assert_close(weighted_bonus.squeeze(1), BETA * expected, rtol=0, atol=TOLERANCE)
     assert_close(buffer[:]["next", "reward"] * 0, torch.zeros(ROWS, 1))
     assert_close(buffer._storage[:]["next", "reward"], data["next", "reward"], rtol=0, atol=0)
 
@@ -101,23 +101,23 @@ def test_the_bonus_of_a_replay_buffer_is_that_of_the_library(name: str) -> None:
 def test_the_bonus_of_rollouts_is_that_of_the_library(name: str, window: int | None) -> None:
     changes = BONUSES[name]
     mem, data = make_mem(**changes), make_data(ENVS, STEPS, mask=True)
-    before = data["next", "reward"].clone()
-    paid = MEMBonus(MEMEncoder(mem, mask_key="mask"), constant, window=window)(data)
-    assert torch.equal(data["next", "reward"], before), "the rollout stays as it was"
+    rewards = data["next", "reward"].clone()
+    result = MEMBonus(MEMEncoder(mem, mask_key="mask"), return_beta, window=window)(data)
+    assert torch.equal(data["next", "reward"], rewards), "the rollout stays as it was"
     views, mask = get_views(data).transpose(0, 1), data["mask"].bool().transpose(0, 1)
     rollout = make_rollout(torch.cat([views, views[-1:]]), torch.cat([mask, mask[-1:]]))
     expected = make_library_bonus(mem, **changes).compute_rollout(rollout, None, window=window)
-    assert_close(paid["reward_int"].squeeze(2), expected.T, rtol=0, atol=TOLERANCE)
-    assert_close((paid["next", "reward"] - before).squeeze(2), BETA * expected.T, rtol=0, atol=TOLERANCE)
+    assert_close(result["reward_int"].squeeze(2), expected.T, rtol=0, atol=TOLERANCE)
+    assert_close((result["next", "reward"] - rewards).squeeze(2), BETA * expected.T, rtol=0, atol=TOLERANCE)
 
 
 def test_beta_decays_by_the_elapsed_steps() -> None:
     bonus = MEMBonus(MEMEncoder(make_mem()), BetaSchedule(1.0, beta_decay=0.5))
     data = make_data(ROWS)
-    first = bonus(data)["next", "reward"] - data["next", "reward"]
+    first_bonus = bonus(data)["next", "reward"] - data["next", "reward"]
     bonus.elapsed = 2
-    later = bonus(data)["next", "reward"] - data["next", "reward"]
-    assert_close(later, first / 4, rtol=0, atol=1e-6)
+    later_bonus = bonus(data)["next", "reward"] - data["next", "reward"]
+    assert_close(later_bonus, first_bonus / 4, rtol=0, atol=1e-6)
     with pytest.raises(ValueError, match=r"expected transitions \[B\] or rollouts \[E, T\], got \[2, 2, 2\]"):
         bonus(make_data(2, 2, 2))
 
@@ -132,12 +132,12 @@ def test_the_loss_is_that_of_mem_and_trains_the_encoder_with_other_losses_in_one
     (loss + features.state.square().sum()).backward()
     expected = {name: p.grad.clone() for name, p in mem.named_parameters() if p.grad is not None}
     mem.zero_grad()
-    before = mem.discriminator.weight.detach().clone()
+    old_weight = mem.discriminator.weight.detach().clone()
 
     losses = MEMLoss(MEMEncoder(mem, mask_key="mask"))(data)
     assert_close(losses["loss_mem"], loss)
     assert_close(losses["con_loss"], metrics["con_loss"])
-    assert not torch.equal(mem.discriminator.weight, before)
+    assert not torch.equal(mem.discriminator.weight, old_weight)
     assert_close(data["next", "state"], next_features.state)
     assert not data["next", "state"].requires_grad
     (losses["loss_mem"] + data["state"].square().sum()).backward()
@@ -148,10 +148,10 @@ def test_the_loss_is_that_of_mem_and_trains_the_encoder_with_other_losses_in_one
 
 def test_the_loss_without_gradient_trains_nothing() -> None:
     mem = make_mem()
-    before = mem.discriminator.weight.detach().clone()
+    old_weight = mem.discriminator.weight.detach().clone()
     with torch.no_grad():
         MEMLoss(MEMEncoder(mem))(make_data(ROWS))
-    assert torch.equal(mem.discriminator.weight, before)
+    assert torch.equal(mem.discriminator.weight, old_weight)
 
 
 def test_an_actor_on_detached_states_does_not_train_the_encoder() -> None:

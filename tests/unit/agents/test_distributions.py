@@ -1,4 +1,4 @@
-"""The two kinds of policy against torch's own distributions."""
+"""Categorical and Gaussian policies against the distributions of torch."""
 
 import torch
 
@@ -9,7 +9,7 @@ from manyview.utils.counter_rng import derive_keys
 KEY = derive_keys(4, torch.arange(50_000))
 
 
-def test_a_categorical_policy_is_torchs() -> None:
+def test_a_categorical_policy_equals_that_of_torch() -> None:
     logits = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
     policy, oracle = Categorical(logits), torch.distributions.Categorical(logits=logits)
     action = policy.sample(KEY[:20])
@@ -18,14 +18,14 @@ def test_a_categorical_policy_is_torchs() -> None:
     assert torch.equal(policy.mode(), logits.argmax(1))
 
 
-def test_actions_are_drawn_as_often_as_they_are_likely() -> None:
+def test_actions_are_sampled_with_their_probabilities() -> None:
     logits = torch.tensor([2.0, 0.0, -1.0, 1.0])
-    drawn = Categorical(logits.expand(len(KEY), -1)).sample(KEY)
-    often = torch.bincount(drawn, minlength=4) / len(KEY)
-    assert (often - logits.softmax(0)).abs().max() < 0.01
+    actions = Categorical(logits.expand(len(KEY), -1)).sample(KEY)
+    frequencies = torch.bincount(actions, minlength=4) / len(KEY)
+    assert (frequencies - logits.softmax(0)).abs().max() < 0.01
 
 
-def test_a_gaussian_policy_is_torchs() -> None:
+def test_a_gaussian_policy_equals_that_of_torch() -> None:
     mean, log_std = torch.randn(len(KEY), 2, generator=torch.Generator().manual_seed(0)), torch.tensor([-1.0, 0.3])
     policy = Gaussian(mean, log_std)
     oracle = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp().expand_as(mean)), 1)
@@ -35,7 +35,7 @@ def test_a_gaussian_policy_is_torchs() -> None:
     assert torch.allclose((action - mean).std(0), log_std.exp(), rtol=0.02)
 
 
-def test_an_environment_gets_numbers_within_its_bounds() -> None:
-    many = ActionSpec(2, discrete=False).to_env(torch.tensor([[-3.0, 0.5], [0.2, 9.0]]))
-    assert many.tolist() == [[-1.0, 0.5], [0.20000000298023224, 1.0]]
+def test_actions_for_an_environment_are_within_its_bounds() -> None:
+    actions = ActionSpec(2, discrete=False).to_env(torch.tensor([[-3.0, 0.5], [0.2, 9.0]]))
+    assert actions.tolist() == [[-1.0, 0.5], [0.20000000298023224, 1.0]]
     assert ActionSpec(5, discrete=True).to_env(torch.tensor([3, 4])).tolist() == [3, 4]

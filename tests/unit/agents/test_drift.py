@@ -49,7 +49,7 @@ class LineBonus(nn.Module):
 
 @pytest.mark.parametrize("entropy", ["marginal", "joint"])
 def test_drift_is_the_motion_in_units_of_the_neighbor_distance(entropy: Any) -> None:
-    """A line of rows at distance 1, moved by 0.3 at a right angle; the second neighbor of an end is 2 away."""
+    """Rows on a line at distance 1 move by 0.3; the second neighbor of an end is 2 away."""
     bonus = EntropyBonus(VIEWS, DIM, EntropyBonusConfig(k=2, entropy=entropy, bank=0))
     drift = bonus.compute_drift(make_features(POSITIONS), make_features(POSITIONS, offset=0.3))
     assert drift.item() == pytest.approx(0.3 / ((ROWS - 2 + 2 * 2) / ROWS), rel=1e-5)
@@ -70,9 +70,9 @@ def test_absent_views_do_not_count_in_drift() -> None:
     mask = torch.ones(ROWS, VIEWS, dtype=torch.bool)
     mask[3:, 0] = False
     features, past = make_features(POSITIONS, mask=mask), make_features(POSITIONS, offset=0.1, mask=mask)
-    moved = past._replace(specific=past.specific.clone())
-    moved.specific[:3, 0, 1] = 0.2
-    drift = EntropyBonus(VIEWS, DIM, EntropyBonusConfig(k=1, bank=0)).compute_drift(features, moved)
+    moved_features = past._replace(specific=past.specific.clone())
+    moved_features.specific[:3, 0, 1] = 0.2
+    drift = EntropyBonus(VIEWS, DIM, EntropyBonusConfig(k=1, bank=0)).compute_drift(features, moved_features)
     assert drift.item() == pytest.approx((3 * 0.2 + 2 * ROWS * 0.1) / (3 + 2 * ROWS), rel=1e-5)
 
 
@@ -100,7 +100,7 @@ def test_the_bank_is_as_old_as_the_batches_it_holds(rows: int, age: int) -> None
 def test_a_logged_drift_spans_the_age_of_the_bank_at_most_the_log_interval(bank: int, age: int) -> None:
     """Batches have 8 rows, and every fifth update is logged."""
     trainer: Any = make_trainer(make_short_config("drqv2+mem", bonus={"bank": bank}))
-    encoders, logged = [], 0
+    encoders, num_logged = [], 0
     meter = trainer.agent.drift_meter
     while not trainer.is_done:
         before = [parameter.detach().clone() for parameter in trainer.agent.representation.parameters()]
@@ -108,7 +108,7 @@ def test_a_logged_drift_spans_the_age_of_the_bank_at_most_the_log_interval(bank:
             continue
         encoders.append(before)
         if trainer.should_log:
-            logged += 1
+            num_logged += 1
             past = list(meter.past_encoder.parameters())
             assert all(torch.equal(*pair) for pair in zip(past, encoders[-age], strict=True))
             state = trainer.agent.get_state()
@@ -116,28 +116,28 @@ def test_a_logged_drift_spans_the_age_of_the_bank_at_most_the_log_interval(bank:
             after = trainer.agent.get_state()
             assert all(torch.equal(tensor, after["tensors"][name]) for name, tensor in state["tensors"].items())
     trainer.close()
-    assert logged >= 5
+    assert num_logged >= 5
 
 
 def test_a_resumed_run_logs_the_same_drift() -> None:
-    """Saved between the copy and the log that uses it."""
+    """The state is saved between the copy of the encoder and the log that uses it."""
     trainers: list[Any] = [make_trainer(make_short_config("sac+mem", bonus={"bank": 20})) for _ in range(2)]
     trainer, resumed = trainers
     while trainer.counters.updates % 5 != 3 or trainer.counters.updates < 8:
         trainer.advance()
     resumed.agent.load_state(trainer.agent.get_state())
-    measured, data = [], trainer.last_batch
-    for each in trainers:
-        each.agent.update(data, 10)
-        measured.append(each.agent.compute_meters(data))
-        each.close()
-    assert measured[0] == measured[1]
-    assert measured[0]["drift"] > 0
+    meters, data = [], trainer.last_batch
+    for instance in trainers:
+        instance.agent.update(data, 10)
+        meters.append(instance.agent.compute_meters(data))
+        instance.close()
+    assert meters[0] == meters[1]
+    assert meters[0]["drift"] > 0
 
 
 def test_drift_is_that_of_the_encoder_which_the_bonus_uses() -> None:
-    own: Any = make_agent("drqv2", "pixel+mem", bonus_changes={"bank": 8})
-    assert own.drift_meter.encoder is own.bonus.encoder is not own.representation
+    separate: Any = make_agent("drqv2", "pixel+mem", bonus_changes={"bank": 8})
+    assert separate.drift_meter.encoder is separate.bonus.encoder is not separate.representation
     shared: Any = make_agent("drqv2", "mem", bonus_changes={"bank": 8})
     assert shared.drift_meter.encoder is shared.representation
     target: Any = make_agent(
@@ -153,13 +153,13 @@ def test_drift_is_that_of_the_encoder_which_the_bonus_uses() -> None:
 
 @pytest.mark.parametrize("method", ["re3", "none", "mem"])
 def test_without_a_bank_there_is_no_drift(method: str) -> None:
-    learner: Any = make_agent("drqv2", method, bonus_changes={"bank": 0} if method == "mem" else None)
+    agent: Any = make_agent("drqv2", method, bonus_changes={"bank": 0} if method == "mem" else None)
     data = make_batch()
-    assert set(learner.compute_meters(data)) == {"dormant_actor", "dormant_critic"}
+    assert set(agent.compute_meters(data)) == {"dormant_actor", "dormant_critic"}
 
 
 def make_stored_batch(distances: Tensor, *, moved_by: float) -> tuple[Tensor, Batch]:
-    """Return features [B, V + 1, P] and a batch whose stored ones are shifted; the first view of two rows is absent."""
+    """Return features [B, V + 1, P] and a batch with shifted ones and two absent views."""
     mask = torch.ones(ROWS, VIEWS, dtype=torch.bool)
     mask[:2, 0] = False
     features = make_features(POSITIONS).terms
@@ -175,8 +175,8 @@ def test_stored_features_drift_by_their_motion_since_they_were_stored(state: Any
     distances[..., -1] = 2.0
     distances[3, 1, -1] = 50.0
     features, data = make_stored_batch(distances, moved_by=0.3)
-    searched = 3 * ROWS - (2 if state == "current" else 0)  # the next state has all views
-    expected = 0.3 / ((2.0 * (searched - 1) + 50.0) / searched)
+    num_searched = 3 * ROWS - (2 if state == "current" else 0)  # the next state has all views
+    expected = 0.3 / ((2.0 * (num_searched - 1) + 50.0) / num_searched)
     if state == "current":
         data.neighbor_distances[:2, 0] = 0.0  # type: ignore[index]  # as a search returns for absent views
     assert compute_stored_drift(features, data, state).item() == pytest.approx(expected, rel=1e-5)
@@ -198,11 +198,11 @@ def test_a_run_that_searches_the_buffer_logs_how_far_its_encoder_has_moved() -> 
     for _ in range(5):
         trainer.update()
     data = trainer.last_batch
-    now = trainer.agent.representation.encode(data.views, data.mask).terms
+    features = trainer.agent.representation.encode(data.views, data.mask).terms
     motion = [
-        (now[row, term].double() - torch.from_numpy(trainer.replay.features[index])[term].double()).norm().item()
+        (features[row, term].double() - torch.from_numpy(trainer.replay.features[index])[term].double()).norm().item()
         for row, index in enumerate(data.indices.tolist())
-        for term in range(now.shape[1])
+        for term in range(features.shape[1])
     ]
     expected = sum(motion) / len(motion) / data.neighbor_distances[..., -1].mean().item()
     assert expected > 1e-3
@@ -210,7 +210,7 @@ def test_a_run_that_searches_the_buffer_logs_how_far_its_encoder_has_moved() -> 
     trainer.close()
 
 
-def test_the_features_of_a_frozen_encoder_do_not_age() -> None:
+def test_the_features_of_a_frozen_encoder_do_not_drift() -> None:
     trainer: Any = make_trainer(make_short_config("drqv2+re3"))
     while trainer.advance().metrics is None:
         pass
@@ -219,8 +219,8 @@ def test_the_features_of_a_frozen_encoder_do_not_age() -> None:
     trainer.close()
 
 
-def count_dormant(layers: list[nn.Linear], inputs: Tensor) -> list[bool]:
-    """Return for each hidden unit whether its mean output is at most 0.025 of its layer's mean."""
+def find_dormant_units(layers: list[nn.Linear], inputs: Tensor) -> list[bool]:
+    """Return for each hidden unit whether its mean output is at most 0.025 of the layer's."""
     dormant = []
     for layer in layers:
         inputs = (inputs @ layer.weight.T + layer.bias).clamp(min=0)
@@ -232,21 +232,23 @@ def count_dormant(layers: list[nn.Linear], inputs: Tensor) -> list[bool]:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
 def test_dormant_units_are_counted_in_actor_and_both_critics(kind: str) -> None:
-    learner, data = make_agent(kind, "none"), make_batch()
-    critics: Any = learner.critic.heads
-    for head, count in ((learner.actor, 10), (critics[0], 4), (critics[1], 20)):
+    agent, data = make_agent(kind, "none"), make_batch()
+    critics: Any = agent.critic.heads
+    for head, count in ((agent.actor, 10), (critics[0], 4), (critics[1], 20)):
         layer: Any = head[2]
         layer.weight[:count], layer.bias[:count] = 0.0, -1.0
-    state = learner.representation.encode(data.views, data.mask).state
-    meters = learner.compute_meters(data)
-    actor = count_dormant([learner.actor[0], learner.actor[2]], state)  # type: ignore[list-item]
-    both = [
-        dormant for head in critics for dormant in count_dormant([head[0], head[2]], torch.cat([state, data.action], 1))
+    state = agent.representation.encode(data.views, data.mask).state
+    meters = agent.compute_meters(data)
+    actor_units = find_dormant_units([agent.actor[0], agent.actor[2]], state)  # type: ignore[list-item]
+    critic_units = [
+        dormant
+        for head in critics
+        for dormant in find_dormant_units([head[0], head[2]], torch.cat([state, data.action], 1))
     ]
-    assert meters["dormant_actor"].item() == pytest.approx(sum(actor) / 64)
-    assert sum(actor) >= 10
-    assert meters["dormant_critic"].item() == pytest.approx(sum(both) / 128)
-    assert sum(both) >= 24
+    assert meters["dormant_actor"].item() == pytest.approx(sum(actor_units) / 64)
+    assert sum(actor_units) >= 10
+    assert meters["dormant_critic"].item() == pytest.approx(sum(critic_units) / 128)
+    assert sum(critic_units) >= 24
 
 
 def test_records_of_every_agent_have_the_dormant_shares() -> None:

@@ -1,4 +1,4 @@
-"""The recurrent state of acting: reset with each episode, saved with the run, untouched by evaluations."""
+"""Recurrent state of acting: episode starts, checkpoints and evaluations."""
 
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ from manyview.methods.recurrent import Memory
 from manyview.training import factory
 from manyview.training.evaluation import evaluate_policy
 from manyview.training.off_policy import OffPolicyTrainer
-from tests.support.batches import make_agent as make_feed_forward
+from tests.support.batches import make_agent as make_feed_forward_agent
 from tests.support.checkpoints import train_and_resume
 from tests.support.runs import make_short_config
 from tests.unit.methods.representations.test_dribo import make_agent, make_batch, make_dribo
 
 
-def make_run(**changes: Any) -> Any:
+def make_config(**changes: Any) -> Any:
     representation = {"sequence_length": 4, "deterministic_dim": 8, "stochastic_dim": 4, "hidden": 8}
     return make_short_config(
         "sac+dribo",
@@ -33,18 +33,18 @@ def get_memory(agent: Any) -> dict[str, Tensor]:
 
 
 def record_empty_memory(agent: Any) -> list[bool]:
-    """A list that gets whether the memory is empty, at each action."""
-    act, seen = agent.act, list[bool]()
+    """Return a list that records at each action whether the memory is empty."""
+    act, is_empty = agent.act, list[bool]()
 
     def record(*args: Any, **options: Any) -> Any:
-        seen.append(all(bool((buffer == 0).all()) for buffer in agent.memory.buffers()))
+        is_empty.append(all(bool((buffer == 0).all()) for buffer in agent.memory.buffers()))
         return act(*args, **options)
 
     agent.act = record
-    return seen
+    return is_empty
 
 
-def test_an_episode_starts_in_single_environments_of_several() -> None:
+def test_a_reset_clears_the_memory_of_selected_environments() -> None:
     memory = Memory(make_dribo(), 3)
     names = {"deterministic", "stochastic", "previous_action"}
     assert memory.get().keys() == names
@@ -86,32 +86,32 @@ def test_environments_do_not_see_each_others_memory() -> None:
 
 
 def test_the_memory_of_a_feed_forward_policy_is_empty_and_not_saved() -> None:
-    agent = make_feed_forward("sac", "pixel")
+    agent = make_feed_forward_agent("sac", "pixel")
     assert not agent.memory.get()
     assert not [name for name in agent.get_state()["tensors"] if "memory" in name]
     agent.act(make_batch().views, make_batch().mask, step=0, explore=True)
 
 
 def test_the_collector_starts_each_episode_with_an_empty_memory() -> None:
-    trainer = OffPolicyTrainer(make_run())
-    seen = record_empty_memory(trainer.agent)
+    trainer = OffPolicyTrainer(make_config())
+    is_empty = record_empty_memory(trainer.agent)
     for _ in range(24):
         trainer.advance()
     # Episodes of four steps; the policy acts from step 6 on.
-    assert seen == [step % 4 == 0 or step == 6 for step in range(6, 24)]
+    assert is_empty == [step % 4 == 0 or step == 6 for step in range(6, 24)]
     trainer.close()
 
 
 def test_an_evaluation_leaves_the_memory_as_it_was_and_has_its_own() -> None:
-    config = make_run()
+    config = make_config()
     trainer, env = OffPolicyTrainer(config), factory.make_env(config)
     for _ in range(22):
         trainer.advance()
     before, state = get_memory(trainer.agent), trainer.agent.get_state()
     assert all((buffer != 0).any() for buffer in before.values())
-    seen = record_empty_memory(trainer.agent)
+    is_empty = record_empty_memory(trainer.agent)
     evaluate_policy(trainer.agent, env, trainer.shapes, episodes=3, seed=0, step=0)
-    assert seen == 3 * [True, False, False, False], "each episode starts with an empty memory"
+    assert is_empty == 3 * [True, False, False, False], "each episode starts with an empty memory"
     after = trainer.agent.get_state()
     assert all(torch.equal(value, after["tensors"][name]) for name, value in state["tensors"].items())
     assert all(torch.equal(value, after["generators"][name]) for name, value in state["generators"].items())
@@ -128,17 +128,17 @@ def test_a_failed_evaluation_returns_the_memory_too() -> None:
 
 
 def test_a_run_resumes_in_mid_episode_with_its_memory(tmp_path: Path) -> None:
-    trainer, twin = train_and_resume(make_run(), tmp_path, steps=22)
+    trainer, resumed = train_and_resume(make_config(), tmp_path, steps=22)
     before = get_memory(trainer.agent)
     assert all((buffer != 0).any() for buffer in before.values()), "in the middle of an episode"
-    assert all(torch.equal(buffer, before[name]) for name, buffer in get_memory(twin.agent).items())
+    assert all(torch.equal(buffer, before[name]) for name, buffer in get_memory(resumed.agent).items())
     for _ in range(7):
         trainer.advance()
-        twin.advance()
+        resumed.advance()
     for name, value in trainer.agent.get_state()["tensors"].items():
-        assert torch.equal(value, twin.agent.get_state()["tensors"][name]), name
+        assert torch.equal(value, resumed.agent.get_state()["tensors"][name]), name
     trainer.close()
-    twin.close()
+    resumed.close()
 
 
 def test_a_rollback_keeps_the_memory_of_the_running_episodes() -> None:

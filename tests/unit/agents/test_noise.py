@@ -14,9 +14,9 @@ def test_a_restored_agent_continues_its_noise_bit_for_bit(kind: str) -> None:
     original, restored = (make_agent(kind, "none", seed=seed) for seed in (0, 1))
     data = make_batch()
 
-    def advance(learner: Any, step: int) -> torch.Tensor:
-        action: torch.Tensor = learner.act(data.views, data.mask, step=step, explore=True)
-        learner.update(make_batch(seed=step)._replace(reward_ext=50 * data.reward_ext), step)
+    def advance(agent: Any, step: int) -> torch.Tensor:
+        action: torch.Tensor = agent.act(data.views, data.mask, step=step, explore=True)
+        agent.update(make_batch(seed=step)._replace(reward_ext=50 * data.reward_ext), step)
         return action
 
     for step in range(3):

@@ -1,4 +1,4 @@
-"""DrQ-v2 with `structure=official` is the published agent, restated here in plain torch for one camera."""
+"""DrQ-v2 with `structure=official`, against the published agent in plain torch."""
 
 from copy import deepcopy
 from typing import Any
@@ -69,30 +69,30 @@ class PublishedCritic(nn.Module):
 
 
 class PublishedAgent:
-    """The published update, with the initial weights of an agent and its random numbers."""
+    """The published update, with the initial weights and random numbers of an agent."""
 
     def __init__(self, agent: DrQv2) -> None:
         layers = [nn.Conv2d(SHAPE[0], 32, 3, stride=2), *(nn.Conv2d(32, 32, 3, stride=1) for _ in range(3))]
         self.encoder = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())), nn.Flatten())
         inputs = self.encoder(torch.zeros(1, *SHAPE)).shape[1]
         self.actor, self.critic = PublishedActor(inputs), PublishedCritic(inputs)
-        for ours, theirs in self.pair(agent):
-            theirs.data.copy_(ours.data)
+        for parameter, published_parameter in self.pair_parameters(agent):
+            published_parameter.data.copy_(parameter.data)
         self.target = deepcopy(self.critic)
         self.optimizers = [
             torch.optim.Adam(part.parameters(), lr=1e-3) for part in (self.encoder, self.actor, self.critic)
         ]
         self.rng = torch.Generator().set_state(agent.generator.get_state())
 
-    def pair(self, agent: DrQv2) -> list[tuple[Tensor, Tensor]]:
+    def pair_parameters(self, agent: DrQv2) -> list[tuple[Tensor, Tensor]]:
         """Return the parameters of both agents that correspond, in the order of the layers."""
         representation: Any = agent.representation
-        ours = (representation.trunk, agent.actor, agent.critic.projection, *agent.critic.heads)
-        theirs = (self.encoder, self.actor, self.critic.trunk, self.critic.q1, self.critic.q2)
+        modules = (representation.trunk, agent.actor, agent.critic.projection, *agent.critic.heads)
+        published_modules = (self.encoder, self.actor, self.critic.trunk, self.critic.q1, self.critic.q2)
         return [
             pair
-            for our, their in zip(ours, theirs, strict=True)
-            for pair in zip(our.parameters(), their.parameters(), strict=True)
+            for module, published_module in zip(modules, published_modules, strict=True)
+            for pair in zip(module.parameters(), published_module.parameters(), strict=True)
         ]
 
     def shift(self, images: Tensor) -> Tensor:
@@ -130,8 +130,8 @@ class PublishedAgent:
         actor_loss.backward()
         actor_optimizer.step()
 
-        for slow, fast in zip(self.target.parameters(), self.critic.parameters(), strict=True):
-            slow.data.copy_(0.01 * fast.data + 0.99 * slow.data)
+        for target_parameter, parameter in zip(self.target.parameters(), self.critic.parameters(), strict=True):
+            target_parameter.data.copy_(0.01 * parameter.data + 0.99 * target_parameter.data)
         return critic_loss.item(), actor_loss.item()
 
 
@@ -140,20 +140,23 @@ def test_twenty_updates_are_those_of_the_published_agent() -> None:
     last_layer: Any = agent.actor[-1]
     last_layer.bias.data[0] = 2.0  # noise takes half of these actions beyond their bound
     published = PublishedAgent(agent)
-    initial = [theirs.clone() for _, theirs in published.pair(agent)]
+    initial = [published_parameter.clone() for _, published_parameter in published.pair_parameters(agent)]
     for step in range(20):
         batch, std = make_batch(step), 1.0 + (0.1 - 1.0) * step / STD_STEPS
         metrics = agent.update(batch, step)
         critic_loss, actor_loss = published.update(batch, std)
         assert metrics["critic_loss"].item() == pytest.approx(critic_loss, rel=1e-5)
         assert metrics["actor_loss"].item() == pytest.approx(actor_loss, rel=1e-5, abs=1e-5)
-    for (ours, theirs), before in zip(published.pair(agent), initial, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-        assert not torch.equal(theirs, before), "every part is trained"
+    for (parameter, published_parameter), before in zip(published.pair_parameters(agent), initial, strict=True):
+        torch.testing.assert_close(parameter, published_parameter, rtol=1e-5, atol=1e-5)
+        assert not torch.equal(published_parameter, before), "every part is trained"
     target: Any = agent.target_critic
-    for our, their in ((target.projection, published.target.trunk), (target.heads[1], published.target.q2)):
-        for ours, theirs in zip(our.parameters(), their.parameters(), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    for module, published_module in (
+        (target.projection, published.target.trunk),
+        (target.heads[1], published.target.q2),
+    ):
+        for parameter, published_parameter in zip(module.parameters(), published_module.parameters(), strict=True):
+            torch.testing.assert_close(parameter, published_parameter, rtol=1e-5, atol=1e-5)
 
 
 def test_the_initial_weights_are_orthogonal_as_published() -> None:

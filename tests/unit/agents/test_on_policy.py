@@ -1,4 +1,4 @@
-"""An on-policy agent needs `OnPolicyAgent` alone: one without anything of PPO trains, resumes and is evaluated."""
+"""`OnPolicyAgent` alone: an agent without parts of PPO trains, resumes and is evaluated."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +81,7 @@ def reinforce(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("parts", ["mem+mem", "pixel+ride"])
-def test_an_agent_without_anything_of_ppo_resumes_bit_for_bit(parts: str) -> None:
+def test_an_agent_without_parts_of_ppo_resumes_bit_for_bit(parts: str) -> None:
     contract = DiscreteContract()
     contract.test_training_is_finite_and_resumes_bit_for_bit(f"reinforce+{parts}", contract.build_trainer)
 
@@ -94,11 +94,11 @@ class DiscreteContract(CompositionContract):
         return super().build_trainer(method, env=env, precision=precision)
 
 
-def test_a_run_of_it_ends_with_its_evaluations(tmp_path: Any) -> None:
+def test_a_run_of_reinforce_ends_with_its_evaluations(tmp_path: Any) -> None:
     config = make_short_config("reinforce+mem", task="toy/hidden_goal", **SHORT_ROLLOUT_SETTINGS)
     assert run(config, RunDir(tmp_path / "run"))
 
 
-def test_its_search_set_is_checked_as_that_of_ppo() -> None:
+def test_the_search_set_of_reinforce_is_checked_as_that_of_ppo() -> None:
     with pytest.raises(ValueError, match=r"rollout\.steps must be more than bonus\.k, got 5 and 5"):
         make_short_config("reinforce+mem", task="toy/hidden_goal", **SHORT_ROLLOUT_SETTINGS, bonus={"k": 5})

@@ -1,4 +1,4 @@
-"""Agents act and learn on state vectors, with every representation; those that do not are refused."""
+"""State vectors: agents act and learn on them, and agents without support are refused."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,8 +20,8 @@ STATE = {"state": ["goal", "clock"]}
 SEQUENCES = {"sequence_length": 4, "deterministic_dim": 8, "stochastic_dim": 4, "hidden": 8}
 
 
-def run(method: str, **changes: Any) -> Any:
-    """A trainer of a toy with two state vectors, after some updates."""
+def train_briefly(method: str, **changes: Any) -> Any:
+    """Return a trainer of a toy task with two state vectors after three updates."""
     make_config = make_short_rollout_config if method.startswith("ppo") else make_short_config
     task = "toy/told_goal" if method.startswith("ppo") else "toy/told_goal_continuous"
     env = {**STATE, **changes.pop("env", {})}
@@ -31,7 +31,7 @@ def run(method: str, **changes: Any) -> Any:
     return trainer
 
 
-def observation(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def make_observation(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rows = len(vectors)
     return torch.zeros(rows, 1, 1, 20, 20, dtype=torch.uint8), torch.ones(rows, 1, dtype=torch.bool), vectors
 
@@ -44,20 +44,20 @@ METHODS = [
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_agent_acts_and_learns_on_vectors(method: str) -> None:
-    trainer = run(method)
-    learner = trainer.agent
-    assert learner.vector_encoder.size == 3
+    trainer = train_briefly(method)
+    agent = trainer.agent
+    assert agent.vector_encoder.size == 3
     vectors = torch.tensor([[300.0, 1.0, 9.0], [340.0, 1.0, 9.0]])
-    views, mask, _ = observation(vectors)
-    with learner.use_new_memory(2):
-        first, second = learner.encode_observation(views, mask, vectors)
+    views, mask, _ = make_observation(vectors)
+    with agent.use_new_memory(2):
+        first, second = agent.encode_observation(views, mask, vectors)
     assert not first.equal(second)
     moments = [
         state["exp_avg"].abs().sum()
-        for optimizer in (getattr(learner, name, None) for name in ("critic_optimizer", "optimizer"))
+        for optimizer in (getattr(agent, name, None) for name in ("critic_optimizer", "optimizer"))
         if optimizer is not None
         for parameter, state in optimizer.state.items()
-        if any(parameter is other for other in learner.vector_encoder.parameters())
+        if any(parameter is other for other in agent.vector_encoder.parameters())
     ]
     assert len(moments) == 4  # weights and biases of the linear layer and LayerNorm
     assert min(moments) > 0
@@ -65,14 +65,14 @@ def test_every_agent_acts_and_learns_on_vectors(method: str) -> None:
 
 
 def test_a_recurrent_representation_keeps_vectors_out_of_its_memory() -> None:
-    trainer = run("sac+dribo", representation=SEQUENCES)
-    learner = trainer.agent
+    trainer = train_briefly("sac+dribo", representation=SEQUENCES)
+    agent = trainer.agent
     results = []
     for shift in (0.0, 40.0):
-        with learner.use_new_memory():
-            state = learner.encode_observation(*observation(torch.tensor([[300.0 + shift, 1.0, 9.0]])))
-            results.append((state, {name: part.clone() for name, part in learner.memory.get().items()}))
-    size = learner.representation.state_dim
+        with agent.use_new_memory():
+            state = agent.encode_observation(*make_observation(torch.tensor([[300.0 + shift, 1.0, 9.0]])))
+            results.append((state, {name: part.clone() for name, part in agent.memory.get().items()}))
+    size = agent.representation.state_dim
     assert results[0][0][:, :size].equal(results[1][0][:, :size])
     assert not results[0][0][:, size:].equal(results[1][0][:, size:])
     assert all(results[0][1][name].equal(results[1][1][name]) for name in results[0][1])
@@ -80,30 +80,30 @@ def test_a_recurrent_representation_keeps_vectors_out_of_its_memory() -> None:
 
 
 def test_statistics_are_those_of_the_batches_of_all_updates() -> None:
-    learner = _make_agent("drqv2")
+    agent = make_vector_agent("drqv2")
     rows = []
     for seed in range(3):
         data = make_vector_batch(seed=seed)
-        learner.update(data, 0)
+        agent.update(data, 0)
         assert data.vectors is not None
         rows.append(data.vectors)
-    normalizer = learner.vector_encoder.normalizer
+    normalizer = agent.vector_encoder.normalizer
     torch.testing.assert_close(normalizer.mean, torch.cat(rows).mean(0), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(normalizer.std, torch.cat(rows).std(0, correction=0), rtol=1e-3, atol=1e-3)
 
 
-def test_statistics_of_rollouts_advance_between_collecting_and_the_first_rollout_before_its_updates() -> None:
+def test_rollouts_enter_the_statistics_after_their_updates_but_the_first_before() -> None:
     config = make_short_rollout_config("ppo+none", task="toy/told_goal", env=STATE)
     trainer: Any = make_trainer(config)
-    seen, counts, normalizer = [], [], trainer.agent.vector_encoder.normalizer
-    for number in range(2):
-        while trainer.counters.rollouts == number:
+    rollout_vectors, counts, normalizer = [], [], trainer.agent.vector_encoder.normalizer
+    for rollout in range(2):
+        while trainer.counters.rollouts == rollout:
             counts.append((trainer.rollout.is_full, int(normalizer.count)))
             if trainer.rollout.is_full:
                 vectors = trainer.rollout.vectors[:-1].flatten(0, 1).clone()
             trainer.advance()
-        seen.append(vectors)
-    rows = torch.cat(seen)
+        rollout_vectors.append(vectors)
+    rows = torch.cat(rollout_vectors)
     assert list(dict.fromkeys(counts)) == [(False, 0), (True, 20), (False, 20)]
     assert normalizer.count == len(rows) == 40
     torch.testing.assert_close(normalizer.mean, rows.mean(0), rtol=1e-4, atol=1e-4)
@@ -113,19 +113,19 @@ def test_statistics_of_rollouts_advance_between_collecting_and_the_first_rollout
 
 @pytest.mark.parametrize("method", ["drqv2+none", "ppo+none"])
 def test_acting_changes_no_statistics(method: str) -> None:
-    trainer = run(method)
+    trainer = train_briefly(method)
     before = {name: part.clone() for name, part in trainer.agent.vector_encoder.named_buffers()}
-    trainer.agent.act(*observation(torch.full((5, 3), 1e6)), step=0, explore=True)
+    trainer.agent.act(*make_observation(torch.full((5, 3), 1e6)), step=0, explore=True)
     trainer.compute_diagnostics()
     after = dict(trainer.agent.vector_encoder.named_buffers())
     assert all(before[name].equal(after[name]) for name in before)
     trainer.close()
 
 
-def _make_agent(kind: str, **changes: Any) -> Any:
-    learner: Any = make_agent(kind, "pixel+none", **changes)
-    kwargs: dict[str, Any] = {"vector_size": VECTOR_SIZE, "augmentation": learner.augmentation}
-    return type(learner)(learner.representation, ACTION_SIZE, learner.config, **kwargs)
+def make_vector_agent(kind: str, **changes: Any) -> Any:
+    agent: Any = make_agent(kind, "pixel+none", **changes)
+    kwargs: dict[str, Any] = {"vector_size": VECTOR_SIZE, "augmentation": agent.augmentation}
+    return type(agent)(agent.representation, ACTION_SIZE, agent.config, **kwargs)
 
 
 @pytest.mark.parametrize("kind", ["drqv2", "sac"])
@@ -134,63 +134,66 @@ def test_values_of_the_next_state_depend_on_its_vectors(kind: str) -> None:
     losses = []
     for change in (None, "vectors", "next_vectors"):
         torch.manual_seed(0)
-        learner, data = _make_agent(kind), make_vector_batch()
+        agent, data = make_vector_agent(kind), make_vector_batch()
         if change is not None:
             data = data._replace(**{change: getattr(data, change).roll(1, 0)})
-        losses.append(float(learner.update(data, 0)["critic_loss"]))
+        losses.append(float(agent.update(data, 0)["critic_loss"]))
     assert len(set(losses)) == 3
 
 
 def test_the_encoder_of_vectors_learns_even_if_critics_do_not_train_the_representation() -> None:
-    learner = _make_agent("drqv2", critic_trains_encoder=False)
-    before = [part.clone() for part in learner.vector_encoder.parameters()]
-    images = [part.clone() for part in learner.representation.parameters()]
-    learner.update(make_vector_batch(), 0)
-    assert all(not old.equal(new) for old, new in zip(before, learner.vector_encoder.parameters(), strict=True))
-    assert all(old.equal(new) for old, new in zip(images, learner.representation.parameters(), strict=True))
+    agent = make_vector_agent("drqv2", critic_trains_encoder=False)
+    before = [part.clone() for part in agent.vector_encoder.parameters()]
+    image_parameters = [part.clone() for part in agent.representation.parameters()]
+    agent.update(make_vector_batch(), 0)
+    assert all(not old.equal(new) for old, new in zip(before, agent.vector_encoder.parameters(), strict=True))
+    assert all(old.equal(new) for old, new in zip(image_parameters, agent.representation.parameters(), strict=True))
 
 
-def test_the_target_of_the_vector_encoder_follows_slowly() -> None:
-    learner = _make_agent("sac", encoder_tau=0.25, target_every_updates=1)
-    old = learner.target_vector_encoder.get_parameter("projection.0.weight").clone()
-    learner.update(make_vector_batch(), 0)
+def test_the_target_vector_encoder_follows_by_encoder_tau() -> None:
+    agent = make_vector_agent("sac", encoder_tau=0.25, target_every_updates=1)
+    old = agent.target_vector_encoder.get_parameter("projection.0.weight").clone()
+    agent.update(make_vector_batch(), 0)
     online, target = (
-        encoder.get_parameter("projection.0.weight")
-        for encoder in (learner.vector_encoder, learner.target_vector_encoder)
+        encoder.get_parameter("projection.0.weight") for encoder in (agent.vector_encoder, agent.target_vector_encoder)
     )
     torch.testing.assert_close(target, old + 0.25 * (online - old))
     assert not online.equal(target)
 
 
 def test_missing_and_unexpected_vectors_are_refused() -> None:
-    with_vectors, without, data = _make_agent("drqv2"), make_agent("drqv2", "pixel+none"), make_vector_batch()
+    with_vectors, without_vectors, data = (
+        make_vector_agent("drqv2"),
+        make_agent("drqv2", "pixel+none"),
+        make_vector_batch(),
+    )
     with pytest.raises(ValueError, match=r"expected \[B, 4\] float32, got none"):
         with_vectors.act(data.views, data.mask, step=0, explore=False)
     with pytest.raises(ValueError, match="got none"):
         with_vectors.update(make_batch(), 0)
     with pytest.raises(ValueError, match="unexpected state vectors"):
-        without.act(data.views, data.mask, data.vectors, step=0, explore=False)
+        without_vectors.act(data.views, data.mask, data.vectors, step=0, explore=False)
 
 
 def test_the_official_structure_is_refused_with_its_reason() -> None:
     with pytest.raises(ValueError, match=r"agent.structure=official does not fit state vectors.*structure=shared"):
-        run("drqv2+none", agent={"structure": "official"}, representation={"projection": False})
+        train_briefly("drqv2+none", agent={"structure": "official"}, representation={"projection": False})
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlindConfig(DrQv2Config):
+class UndeclaredConfig(DrQv2Config):
     pass
 
 
-class BlindAgent(DrQv2):
-    """A subclass that says nothing of state vectors: it may ignore them."""
+class UndeclaredAgent(DrQv2):
+    """Subclass that does not declare state vectors, so it may ignore them."""
 
 
 class DeclaredAgent(DrQv2):
     supports_state_vectors: ClassVar[bool] = True
 
 
-@pytest.mark.parametrize("kind", [Agent, BlindAgent])
+@pytest.mark.parametrize("kind", [Agent, UndeclaredAgent])
 def test_an_agent_that_does_not_declare_vectors_is_refused(kind: type[Agent]) -> None:
     with pytest.raises(ValueError, match=f"{kind.__name__} does not use state vectors"):
         check_state_vectors(kind, 3)
@@ -198,17 +201,17 @@ def test_an_agent_that_does_not_declare_vectors_is_refused(kind: type[Agent]) ->
 
 
 def test_building_an_undeclared_agent_names_the_remedy() -> None:
-    learner = make_agent("drqv2", "pixel+none")
+    agent = make_agent("drqv2", "pixel+none")
     context = BuildContext(
         view_names=VIEW_NAMES,
         image_shape=IMAGE_SHAPE,
         frame_stack=1,
         actions=ActionSpec(ACTION_SIZE, discrete=False),
         seed=0,
-        representation=learner.representation,
+        representation=agent.representation,
         state_vectors=(StateVector("joints", 2),),
     )
     with pytest.raises(ValueError, match=r"supports_state_vectors = True.*leave out env.state"):
-        BlindAgent.build(BlindConfig(), context)
+        UndeclaredAgent.build(UndeclaredConfig(), context)
     assert DeclaredAgent.build(DrQv2Config(), context).vector_encoder is not None
     assert SAC.supports_state_vectors

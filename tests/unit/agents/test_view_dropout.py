@@ -1,4 +1,4 @@
-"""`agent.view_dropout`: shares of hidden views, one mask per rollout with PPO, all views in evaluations."""
+"""`agent.view_dropout`: shares of hidden views, masks of rollouts, and evaluations."""
 
 from typing import Any
 
@@ -30,11 +30,11 @@ def record_masks(module: Any) -> list[Tensor]:
 
 @KINDS
 def test_updates_hide_the_share_of_the_closed_form(kind: str) -> None:
-    """Of two views each stays with probability 1 - p + p² / 2, and a row never loses both; s_{t+n} is complete."""
-    learner: Any = make_agent(kind, "none", shift_pixels=0, view_dropout=P)
+    """Each of two views stays with probability 1 - p + p² / 2; s_{t+n} has all views."""
+    agent: Any = make_agent(kind, "none", shift_pixels=0, view_dropout=P)
     data, share, count = make_batch(512), 0.0, 6
     for _ in range(count):
-        encoded = learner.encode_batch(data)
+        encoded = agent.encode_batch(data)
         assert encoded.mask.any(1).all()
         assert torch.equal(encoded.features.mask, encoded.mask)
         assert encoded.next_features.mask.all()
@@ -46,15 +46,15 @@ def test_updates_hide_the_share_of_the_closed_form(kind: str) -> None:
 @KINDS
 @pytest.mark.parametrize("method", ["none", "curl", "mem", "pixel+mem"])
 def test_every_representation_learns_with_dropped_views(kind: str, method: str) -> None:
-    learner: Any = make_agent(kind, method, reward_frames="augmented", view_dropout=P)
-    before = [parameter.detach().clone() for parameter in learner.representation.parameters()]
+    agent: Any = make_agent(kind, method, reward_frames="augmented", view_dropout=P)
+    before = [parameter.detach().clone() for parameter in agent.representation.parameters()]
     for step in range(2):
-        metrics = learner.update(make_batch(seed=step), step)
+        metrics = agent.update(make_batch(seed=step), step)
     assert all(value.isfinite() for value in metrics.values())
-    names = [name for name, _ in learner.representation.named_parameters()]
+    names = [name for name, _ in agent.representation.named_parameters()]
     changed = {
         name
-        for name, old, new in zip(names, before, learner.representation.parameters(), strict=True)
+        for name, old, new in zip(names, before, agent.representation.parameters(), strict=True)
         if not torch.equal(old, new)
     }
     assert any("absent_token" in name for name in changed), "the token of an absent view is trained"
@@ -62,20 +62,20 @@ def test_every_representation_learns_with_dropped_views(kind: str, method: str) 
 
 @KINDS
 def test_the_reward_is_that_of_all_views(kind: str) -> None:
-    learner: Any = make_agent(kind, "mem", shift_pixels=0, reward_frames="augmented", view_dropout=P)
-    learner.eval()  # r̂ without new statistics
+    agent: Any = make_agent(kind, "mem", shift_pixels=0, reward_frames="augmented", view_dropout=P)
+    agent.eval()  # r̂ without new statistics
     data, values = make_batch(32), torch.zeros(2, 32)
-    encoded = learner.encode_batch(data)
+    encoded = agent.encode_batch(data)
     assert not encoded.mask.all()
-    expected = learner.bonus.compute(data, learner.representation.encode(data.views, data.mask), values[0])
-    assert torch.equal(learner.compute_bonus(data, encoded, values), expected)
+    expected = agent.bonus.compute(data, agent.representation.encode(data.views, data.mask), values[0])
+    assert torch.equal(agent.compute_bonus(data, encoded, values), expected)
 
 
 @KINDS
 def test_acting_off_policy_sees_all_views(kind: str) -> None:
-    learner: Any = make_agent(kind, "none", view_dropout=1.0)
-    masks, data = record_masks(learner.representation), make_batch()
-    learner.act(data.views, data.mask, step=0, explore=True)
+    agent: Any = make_agent(kind, "none", view_dropout=1.0)
+    masks, data = record_masks(agent.representation), make_batch()
+    agent.act(data.views, data.mask, step=0, explore=True)
     assert all(mask.all() for mask in masks)
 
 
@@ -85,31 +85,33 @@ def test_ppo_hides_the_same_views_in_acting_values_and_updates(method: str) -> N
     config = make_short_rollout_config(method, agent={"view_dropout": P}, rollout={"envs": 8})
     trainer: Any = make_trainer(config)
     masks = record_masks(trainer.agent.representation)
-    drawn = []
+    rollout_masks = []
     for _ in range(3):
         masks.clear()
         while not trainer.rollout.is_full:
             trainer.advance()
-        acting = [mask for mask in masks if len(mask) == 8]
-        assert len(acting) >= 6, "five steps, the value after them, and final values"
-        assert all(torch.equal(mask, acting[0]) for mask in acting)
+        acting_masks = [mask for mask in masks if len(mask) == 8]
+        assert len(acting_masks) >= 6, "five steps, the value after them, and final values"
+        assert all(torch.equal(mask, acting_masks[0]) for mask in acting_masks)
         rows = trainer._minibatches[0]
-        assert torch.equal(trainer.rollout.get_minibatch(rows).mask, acting[0][rows % 8])
+        assert torch.equal(trainer.rollout.get_minibatch(rows).mask, acting_masks[0][rows % 8])
         masks.clear()
         while trainer.rollout.is_full:
             trainer.advance()
-        assert all(any(torch.equal(row, drawn_row) for drawn_row in acting[0]) for mask in masks for row in mask)
-        drawn.append(acting[0])
+        assert all(
+            any(torch.equal(row, acting_row) for acting_row in acting_masks[0]) for mask in masks for row in mask
+        )
+        rollout_masks.append(acting_masks[0])
     trainer.close()
-    stacked = torch.stack(drawn)
-    assert stacked.any(2).all()
-    assert not stacked.all()
-    assert len(torch.unique(stacked, dim=0)) == 3
+    all_masks = torch.stack(rollout_masks)
+    assert all_masks.any(2).all()
+    assert not all_masks.all()
+    assert len(torch.unique(all_masks, dim=0)) == 3
     assert all(torch.isfinite(parameter).all() for parameter in trainer.agent.parameters())
 
 
 def test_ppo_hides_the_share_of_the_closed_form_by_the_seed_of_the_run() -> None:
-    shares = []
+    masks = []
     for seed in (1, 2):
         config = make_short_rollout_config("ppo+none", seed=seed, agent={"view_dropout": P})
         env = factory.make_vector_env(config)
@@ -119,18 +121,18 @@ def test_ppo_hides_the_share_of_the_closed_form_by_the_seed_of_the_run() -> None
         views = torch.zeros(4000, 2, 3, 1, 1, dtype=torch.uint8)
         _, mask = buffer.derived_views(views, torch.ones(4000, 2, dtype=torch.bool), draw_ids=draws, env_ids=envs)
         assert mask.float().mean().item() == pytest.approx(1 - P + P**2 / 2, abs=4 * 0.5 / 4000**0.5)
-        shares.append(mask)
-    assert not torch.equal(*shares)
+        masks.append(mask)
+    assert not torch.equal(*masks)
 
 
 def test_the_final_value_of_a_truncated_episode_sees_the_rollouts_mask() -> None:
     trainer: Any = make_trainer(
         make_short_rollout_config("ppo+none", agent={"view_dropout": 1.0}, rollout={"steps": 10})
     )
-    values, predict = list[Tensor](), trainer.agent.predict_values
+    masks, predict = list[Tensor](), trainer.agent.predict_values
 
     def record(views: Tensor, mask: Tensor) -> Tensor:
-        values.append(mask)
+        masks.append(mask)
         result: Tensor = predict(views, mask)
         return result
 
@@ -139,14 +141,14 @@ def test_the_final_value_of_a_truncated_episode_sees_the_rollouts_mask() -> None
     while not trainer.rollout.is_full:
         trainer.advance()
     trainer.close()
-    assert values
-    assert all(torch.equal(mask, expected) and (mask.sum(1) == 1).all() for mask in values)
+    assert masks
+    assert all(torch.equal(mask, expected) and (mask.sum(1) == 1).all() for mask in masks)
 
 
 @pytest.mark.parametrize("method", ["ppo+none", "drqv2+none"])
 def test_evaluations_see_all_views(method: str) -> None:
-    make = make_short_rollout_config if method == "ppo+none" else make_short_config
-    config = make(method, agent={"view_dropout": 1.0})
+    make_config = make_short_rollout_config if method == "ppo+none" else make_short_config
+    config = make_config(method, agent={"view_dropout": 1.0})
     trainer: Any = make_trainer(config)
     env, masks = factory.make_env(config), record_masks(trainer.agent.representation)
     evaluate_policy(trainer.agent, env, trainer.shapes, episodes=1, seed=0, step=0)
@@ -157,15 +159,15 @@ def test_evaluations_see_all_views(method: str) -> None:
 
 
 def test_a_resumed_run_hides_the_same_views() -> None:
-    """Both runs go on from the second rollout and end with equal states."""
+    """Both runs continue from the second rollout and end with equal states."""
     config = make_short_rollout_config("ppo+mem", agent={"view_dropout": P})
     trainers: list[Any] = [make_trainer(config) for _ in range(2)]
     trainer, resumed = trainers
     while trainer.counters.rollouts < 2:
         trainer.advance()
     resumed.load_state(trainer.get_state(), lambda: None)
-    for each in trainers:
-        while each.counters.rollouts < 4:
-            each.advance()
-        each.close()
+    for instance in trainers:
+        while instance.counters.rollouts < 4:
+            instance.advance()
+        instance.close()
     assert not compare_trees(trainer.get_state(), resumed.get_state())

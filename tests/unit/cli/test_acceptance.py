@@ -1,4 +1,4 @@
-"""`manyview acceptance`: two files, lines of progress, an exit status and never a traceback."""
+"""`manyview acceptance`: its two report files, progress lines and exit status."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def test_a_failed_section_gives_exit_status_1_and_the_others_are_in_both_files(
         (["--device", "cpu", "--out", "report.md"], "expected a .json file"),
     ],
 )
-def test_an_unusable_device_or_file_is_told_in_one_line(
+def test_an_unusable_device_or_file_is_refused_in_one_line(
     arguments: list[str],
     message: str,
     tmp_path: Path,

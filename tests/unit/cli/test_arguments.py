@@ -1,4 +1,4 @@
-"""Flags of settings become assignments of `--set`."""
+"""Conversion of setting flags to assignments of `--set`."""
 
 import json
 
@@ -28,8 +28,13 @@ from manyview.config.resolve import parse_assignment
     ],
 )
 def test_a_flag_of_a_setting_is_an_assignment(flags: list[str], assignment: str) -> None:
-    around = ["train", "dmc/hopper_hop"], ["--seed", "3"]
-    assert convert_setting_flags([*around[0], *flags, *around[1]]) == [*around[0], "--set", assignment, *around[1]]
+    other_arguments = ["train", "dmc/hopper_hop"], ["--seed", "3"]
+    assert convert_setting_flags([*other_arguments[0], *flags, *other_arguments[1]]) == [
+        *other_arguments[0],
+        "--set",
+        assignment,
+        *other_arguments[1],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -48,15 +53,15 @@ def test_other_arguments_stay(arguments: list[str]) -> None:
 
 
 def test_values_end_at_the_next_option() -> None:
-    given = ["--env.views", "a", "b", "--replay.n-step", "-h", "--no-logging.wandb", "c", "--env.image-size=8", "d"]
-    assert convert_setting_flags(given) == [
+    arguments = ["--env.views", "a", "b", "--replay.n-step", "-h", "--no-logging.wandb", "c", "--env.image-size=8", "d"]
+    assert convert_setting_flags(arguments) == [
         *("--set", 'env.views=["a", "b"]', "--set", "replay.n_step=true", "-h"),
         *("--set", "logging.wandb=false", "c", "--set", "env.image_size=8", "d"),
     ]
 
 
 @pytest.mark.parametrize("value", [3, -2.5, True, None, ["a", 'b"'], "text with spaces", ""])
-def test_the_value_of_a_flag_is_that_of_set(value: object) -> None:
+def test_a_flag_and_set_parse_the_same_value(value: object) -> None:
     text = value if isinstance(value, str) else json.dumps(value)
     _, assignment = convert_setting_flags(["--group.name", text])
     assert parse_assignment(assignment) == ("group.name", value)

@@ -18,17 +18,18 @@ from manyview.methods import AGENTS, BONUSES, REPRESENTATIONS
 TASK = "toy/hidden_goal_continuous"
 
 
-def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def show_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return the output of `manyview config show`."""
     assert main(["config", "show", *arguments]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    return shown.out
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
 
 
 def test_the_config_is_that_of_train_with_the_same_options(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--method", "sac+re3", "--preset", "cpu", "--seed", "5", "--frames", "70", "--views", "1"]
     options += ["--device", "cpu"]
-    shown = show(capsys, TASK, *options, "--bonus.k=7", "--set", "replay.n_step=2", "--format", "json")
+    output = show_config(capsys, TASK, *options, "--bonus.k=7", "--set", "replay.n_step=2", "--format", "json")
     expected = resolve_config(
         TASK,
         method="sac+re3",
@@ -39,28 +40,32 @@ def test_the_config_is_that_of_train_with_the_same_options(capsys: pytest.Captur
         device="cpu",
         assignments=["bonus.k=7", "replay.n_step=2"],
     )
-    assert json.loads(shown) == to_plain(expected)
+    assert json.loads(output) == to_plain(expected)
     assert (expected.bonus.k, expected.replay.n_step, expected.schedule.frames) == (7, 2, 70)
 
 
 def test_the_task_is_an_argument_or_an_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert show(capsys, TASK) == show(capsys, "--task", TASK) != show(capsys)
-    assert tomllib.loads(show(capsys))["task"] == DEFAULT_TASK
+    assert show_config(capsys, TASK) == show_config(capsys, "--task", TASK) != show_config(capsys)
+    assert tomllib.loads(show_config(capsys))["task"] == DEFAULT_TASK
 
 
 @pytest.mark.parametrize("suffix", ["toml", "json"])
-def test_what_is_shown_can_be_given_back(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printed_config_is_a_valid_config_file(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / f"config.{suffix}"
-    file.write_text(show(capsys, TASK, "--method", "sac+pixel+mem", "--seed", "4", "--format", suffix))
-    assert show(capsys, "--config", str(file), "--format", suffix) == file.read_text()
-    again = show(capsys, "--config", str(file), "--task", "dmc/walker_walk", "--bonus", "none", "--format", "json")
-    plain = json.loads(again)
+    file.write_text(show_config(capsys, TASK, "--method", "sac+pixel+mem", "--seed", "4", "--format", suffix))
+    assert show_config(capsys, "--config", str(file), "--format", suffix) == file.read_text()
+    output = show_config(
+        capsys, "--config", str(file), "--task", "dmc/walker_walk", "--bonus", "none", "--format", "json"
+    )
+    plain = json.loads(output)
     assert (plain["task"], plain["bonus"], plain["seed"]) == ("dmc/walker_walk", {"name": "none"}, 4)
     assert plain["agent"] == to_plain(read_config_file(file))["agent"]
 
 
 def test_every_setting_has_its_description_above(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = show(capsys, "--method", "ppo+pixel+mem").splitlines()
+    lines = show_config(capsys, "--method", "ppo+pixel+mem").splitlines()
     for number, line in enumerate(lines):
         if " = " in line and not line.startswith(("# ", "name = ")):
             assert lines[number - 1].startswith("# "), line
@@ -69,7 +74,7 @@ def test_every_setting_has_its_description_above(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--replay.batchsize", "3"], "unknown setting replay.batchsize: expected one of "),
         (["--replay.batchsize", "3"], "did you mean replay.batch_size?"),
@@ -92,31 +97,31 @@ def test_every_setting_has_its_description_above(capsys: pytest.CaptureFixture[s
     ],
 )
 def test_invalid_options_are_refused_in_a_line(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["config", "show", *arguments]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert says in shown.err
-    assert len(shown.err.splitlines()) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert len(captured.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--batch-size", "3"], "--batch-size has no group; did you mean --agent.batch-size or --replay.batch-size?"),
         (["--preset", "cpu", "--n-step", "3", "--seed", "4"], "--n-step has no group; did you mean --replay.n-step?"),
         (["--n-step=3"], "--n-step has no group; did you mean --replay.n-step?"),
     ],
 )
-def test_a_flag_without_its_group_is_completed(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+def test_a_flag_without_its_group_gets_a_suggestion(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_request:
         main(["config", "show", *arguments])
     assert exit_request.value.code == 2
     error = capsys.readouterr().err
-    assert error.splitlines()[-1] == says
+    assert error.splitlines()[-1] == message
     assert error.count("has no group") == 1
 
 
@@ -132,22 +137,22 @@ def test_foreign_text_does_not_control_the_terminal(tmp_path: Path, capsys: pyte
     file, task = tmp_path / "config.json", 'a\x1b[2J\n[x]\r\x9b31m\u202e\x7f"\\\U0001f916'
     file.write_text(json.dumps({"task": task}))
     for suffix in ("toml", "json"):
-        shown = show(capsys, "--config", str(file), "--format", suffix)
-        assert all(line.isprintable() for line in shown.split("\n"))
-        (tmp_path / f"again.{suffix}").write_text(shown)
+        text = show_config(capsys, "--config", str(file), "--format", suffix)
+        assert all(line.isprintable() for line in text.split("\n"))
+        (tmp_path / f"again.{suffix}").write_text(text)
         assert read_config_file(tmp_path / f"again.{suffix}").task == task
 
 
-def test_nothing_is_built() -> None:
+def test_show_imports_no_simulator_and_no_trainer() -> None:
     code = """
 import sys
 from manyview.cli.main import main
 assert main(["config", "show", "dmc/walker_walk"]) == 0
 print("# imported:", *(name for name in ("mujoco", "dm_control", "ray", "manyview.training") if name in sys.modules))
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.splitlines()[-1].strip() == "# imported:"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1].strip() == "# imported:"
 
 
 def test_the_list_has_all_presets_and_parts_with_their_origin(
@@ -169,8 +174,8 @@ def test_the_list_has_all_presets_and_parts_with_their_origin(
     names = [line.split()[0] for line in lines if line[0] == " "]
     registries = (AGENTS, REPRESENTATIONS, BONUSES)
     assert names == [*list_presets(), *(name for registry in registries for name in registry.list_names())]
-    (robot,) = (line for line in lines if line.startswith("  robot "))
-    assert robot.endswith(f" a robot [{directory / 'robot.toml'}]")
+    (robot_line,) = (line for line in lines if line.startswith("  robot "))
+    assert robot_line.endswith(f" a robot [{directory / 'robot.toml'}]")
     assert any("broken" in line and "unknown setting replay.speed" in line for line in lines)
     assert sum(line.endswith(" [manyview]") for line in lines) >= 10
     assert any(line.startswith("  re3 ") and "k-NN distance in a random, frozen embedding" in line for line in lines)

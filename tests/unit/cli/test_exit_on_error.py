@@ -19,9 +19,9 @@ from manyview.envs.contract import ContractError, EnvError
 def test_an_error_ends_a_command_with_one_line_and_its_status(
     error: Exception, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(CommandFailedError) as failed, exit_on_error():
+    with pytest.raises(CommandFailedError) as exc_info, exit_on_error():
         raise error
-    assert failed.value.status == status
+    assert exc_info.value.status == status
     assert capsys.readouterr().err == f"{error}\n"
 
 

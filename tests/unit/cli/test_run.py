@@ -15,14 +15,15 @@ import pytest
 
 import manyview
 from manyview.cli.main import main
+from manyview.cli.run import _raise_signals
 from manyview.runtime import read_trace
 from manyview.training import RunDir
 from tests.support.runs import make_short_config
 from tests.support.virtual_clock import FakePolicy, FakeSpec, FakeView
 
 TASK = "toy/hidden_goal_continuous"
-VIEWS = ("column", "row")
-ROBOT = """
+VIEW_NAMES = ("column", "row")
+ROBOT_CODE = """
 import numpy as np
 from pathlib import Path
 
@@ -55,11 +56,12 @@ def make_nothing():
 
 
 def make_spec() -> FakeSpec:
-    return FakeSpec(views=tuple(FakeView(name, 20, 20, 1) for name in VIEWS), resize=None)
+    """Return the spec of a policy with two gray views."""
+    return FakeSpec(views=tuple(FakeView(name, 20, 20, 1) for name in VIEW_NAMES), resize=None)
 
 
 class ToyPolicy(FakePolicy):
-    """A policy of the toy, whose actions have two numbers."""
+    """Fake policy with two actions, as the toy task expects."""
 
     def act(self, observation: Any) -> Any:
         return super().act(observation)[:2].clip(-1, 1)
@@ -67,18 +69,20 @@ class ToyPolicy(FakePolicy):
 
 @pytest.fixture
 def policy(monkeypatch: pytest.MonkeyPatch) -> ToyPolicy:
+    """Make `manyview.load` return a toy policy, and return it."""
     policy = ToyPolicy(make_spec())
     monkeypatch.setattr(manyview, "load", lambda _: policy, raising=False)
     return policy
 
 
-def run(tmp_path: Path, *arguments: str) -> int:
+def run_command(tmp_path: Path, *arguments: str) -> int:
+    """Run `manyview run` for 1.2 seconds and return its exit status."""
     return main(["run", str(tmp_path), "--seconds", "1.2", *arguments])
 
 
 @pytest.mark.usefixtures("policy")
 def test_the_simulated_robot_runs_and_the_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "--task", TASK) == 0
+    assert run_command(tmp_path, "--task", TASK) == 0
     output = capsys.readouterr().out
     assert "finished" in output
     assert "safe action sent" in output
@@ -91,22 +95,22 @@ def test_a_faulty_simulated_camera_is_masked_and_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     trace = tmp_path / "run.jsonl"
-    fault = f"{VIEWS[0]}:{kind}@0.4s"
-    assert run(tmp_path, "--task", TASK, "--fault", fault, "--trace", str(trace), "--json") == 0
+    fault = f"{VIEW_NAMES[0]}:{kind}@0.4s"
+    assert run_command(tmp_path, "--task", TASK, "--fault", fault, "--trace", str(trace), "--json") == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)
-    assert result["masked_ticks"].keys() == {VIEWS[0]}
-    assert f"{VIEWS[0]} masked: {'frozen' if kind == 'freeze' else 'stale'}" in captured.err
+    assert result["masked_ticks"].keys() == {VIEW_NAMES[0]}
+    assert f"{VIEW_NAMES[0]} masked: {'frozen' if kind == 'freeze' else 'stale'}" in captured.err
     ticks = [record for record in read_trace(trace) if record["kind"] == "tick"]
     assert all(0 <= tick["ages_s"][name] <= 0.2 for tick in ticks for name in tick["frames"])
     first_s = next(tick["time_s"] for tick in ticks if tick["masked"])
-    assert first_s - ticks[0]["time_s"] < 0.4 + 1 / 30 + 0.2 + 0.02 + 0.1  # the last for other work on the machine
+    assert first_s - ticks[0]["time_s"] < 0.4 + 1 / 30 + 0.2 + 0.02 + 0.1  # 0.1 s for other processes on the machine
 
 
 @pytest.mark.usefixtures("policy")
 def test_a_stop_by_a_rule_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--task", TASK, "--fault", f"{VIEWS[1]}:die@0.2s", "--on-stale", "stop"]
-    assert run(tmp_path, *arguments) == 1
+    arguments = ["--task", TASK, "--fault", f"{VIEW_NAMES[1]}:die@0.2s", "--on-stale", "stop"]
+    assert run_command(tmp_path, *arguments) == 1
     output = capsys.readouterr().out
     assert "stale  row (stale" in output
     assert "is dead" in output
@@ -148,9 +152,9 @@ def test_invalid_arguments_are_named(
     arguments: list[str],
     message: str,
 ) -> None:
-    (tmp_path / "robot_of_test.py").write_text(ROBOT)
+    (tmp_path / "robot_of_test.py").write_text(ROBOT_CODE)
     monkeypatch.chdir(tmp_path)
-    assert run(tmp_path, *arguments) == 2
+    assert run_command(tmp_path, *arguments) == 2
     assert message in capsys.readouterr().err
 
 
@@ -158,20 +162,20 @@ def test_invalid_arguments_are_named(
 def test_the_own_task_of_a_run_is_named_in_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = replace(make_short_config(), task="my_robot:make_env")
     RunDir(tmp_path).initialize(config, {})
-    assert run(tmp_path) == 2
+    assert run_command(tmp_path) == 2
     assert "expected --task my_robot:make_env, got none" in capsys.readouterr().err
 
 
-class ThreeNumbers(FakePolicy):
-    """A policy of the robot in `ROBOT`."""
+class ThreeActionPolicy(FakePolicy):
+    """Fake policy with three actions, as the robot in `ROBOT_CODE` expects."""
 
 
 def test_a_robot_of_a_module_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "robot_of_module.py").write_text(ROBOT)
+    (tmp_path / "robot_of_module.py").write_text(ROBOT_CODE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(manyview, "load", lambda _: ThreeNumbers(make_spec()), raising=False)
+    monkeypatch.setattr(manyview, "load", lambda _: ThreeActionPolicy(make_spec()), raising=False)
     assert (
         main(["run", ".", "--robot", "robot_of_module:make_robot?log=log.txt", "--rate-hz", "50", "--seconds", "0.5"])
         == 0
@@ -183,25 +187,25 @@ def test_a_robot_of_a_module_runs(
     assert all(len(json.loads(line)) == 3 for line in lines[:-1])
 
 
-SCRIPT = """
+RUN_SCRIPT = """
 import signal
 import sys
 import manyview
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without it
 from manyview.cli.main import main
-from tests.unit.cli.test_run import ThreeNumbers, make_spec
-manyview.load = lambda _: ThreeNumbers(make_spec())
+from tests.unit.cli.test_run import ThreeActionPolicy, make_spec
+manyview.load = lambda _: ThreeActionPolicy(make_spec())
 sys.exit(main(["run", ".", "--robot", "robot_of_script:make_robot?log=log.txt", "--rate-hz", "50"]))
 """
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)])
-def test_signals_stop_the_robot(tmp_path: Path, number: signal.Signals, status: int) -> None:
-    (tmp_path / "robot_of_script.py").write_text(ROBOT)
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)])
+def test_signals_stop_the_robot(tmp_path: Path, signum: signal.Signals, status: int) -> None:
+    (tmp_path / "robot_of_script.py").write_text(ROBOT_CODE)
     root = str(Path(__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": root}
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUN_SCRIPT], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
     )
     end_s = time.monotonic() + 60
     log = tmp_path / "log.txt"
@@ -209,12 +213,25 @@ def test_signals_stop_the_robot(tmp_path: Path, number: signal.Signals, status: 
         assert process.poll() is None
         assert time.monotonic() < end_s
         time.sleep(0.05)
-    process.send_signal(number)
+    process.send_signal(signum)
     output, _ = process.communicate(timeout=30)
     assert process.returncode == status
     assert log.read_text().splitlines()[-2:] == ["[9.0, 9.0, 9.0]", "closed"]
     assert "interrupted" in output
     assert "safe action sent" in output
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    """`nohup` ignores it."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _raise_signals():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, previous)
 
 
 def test_a_policy_that_raises_stops_the_robot(
@@ -225,7 +242,7 @@ def test_a_policy_that_raises_stops_the_robot(
             raise RuntimeError("the network is broken")
 
     monkeypatch.setattr(manyview, "load", lambda _: ToyPolicy(make_spec(), on_act=fail), raising=False)
-    assert run(tmp_path, "--task", TASK) == 2
+    assert run_command(tmp_path, "--task", TASK) == 2
     captured = capsys.readouterr()
     assert "safe action sent" in captured.out
     assert "the network is broken" in captured.err
@@ -237,7 +254,7 @@ def test_the_rate_is_that_of_training(
     policy = ToyPolicy(make_spec())
     monkeypatch.setattr(manyview, "load", lambda _: policy, raising=False)
     object.__setattr__(policy.spec, "control_hz", 10.0)
-    assert run(tmp_path, "--task", TASK, "--json") == 0
+    assert run_command(tmp_path, "--task", TASK, "--json") == 0
     assert json.loads(capsys.readouterr().out)["ticks"] == 12
 
 
@@ -247,5 +264,5 @@ def test_discrete_tasks_run(
     policy = FakePolicy(make_spec())
     monkeypatch.setattr(policy, "act", lambda _: np.array(1))
     monkeypatch.setattr(manyview, "load", lambda _: policy, raising=False)
-    assert run(tmp_path, "--task", "toy/hidden_goal") == 0
+    assert run_command(tmp_path, "--task", "toy/hidden_goal") == 0
     capsys.readouterr()

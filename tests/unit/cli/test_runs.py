@@ -1,4 +1,4 @@
-"""The list of runs, as a person or a script asks for it."""
+"""`manyview runs`: the list of runs as a table, JSON and CSV."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ def test_the_table_has_a_line_for_each_run(tmp_path: Path, capsys: pytest.Captur
     assert second.split()[:3] == ["stopped", TASK, "sac+none"]
 
 
-def test_json_has_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run_dir(tmp_path / "a", [1.0, 2.5], seed=7)
     assert main(["runs", str(tmp_path), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)
@@ -51,11 +51,11 @@ def test_csv_has_the_fields_of_json(tmp_path: Path, capsys: pytest.CaptureFixtur
     write_run_dir(tmp_path / "a", [1.0, 2.5], seed=7)
     (write_run_dir(tmp_path / "b, c", [1.0]) / CONFIG_FILE).write_text("{")
     assert main(["runs", str(tmp_path), "--json"]) == 0
-    plain = json.loads(capsys.readouterr().out)
+    runs = json.loads(capsys.readouterr().out)
     assert main(["runs", str(tmp_path), "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [list(row) for row in rows] == [list(run) for run in plain]
-    for row, run in zip(rows, plain, strict=True):
+    assert [list(row) for row in rows] == [list(run) for run in runs]
+    for row, run in zip(rows, runs, strict=True):
         assert float(row.pop("age_s") or 0) == pytest.approx(run.pop("age_s") or 0, abs=60)
         assert row == {name: "" if value is None else str(value) for name, value in run.items()}
 
@@ -83,13 +83,13 @@ def test_two_formats_at_once_are_refused(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_broken_run_is_a_line_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (write_run_dir(tmp_path / "[red]", [1.0]) / CONFIG_FILE).write_text("{")  # brackets are no colours
+    (write_run_dir(tmp_path / "[red]", [1.0]) / CONFIG_FILE).write_text("{")  # brackets are no markup of rich
     assert main(["runs", str(tmp_path)]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    assert "broken" in shown.out
-    assert str(tmp_path / "[red]") in shown.out
-    assert "config.json is not valid JSON" in shown.out
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "broken" in captured.out
+    assert str(tmp_path / "[red]") in captured.out
+    assert "config.json is not valid JSON" in captured.out
 
 
 def test_a_folder_without_runs_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,12 +99,12 @@ def test_a_folder_without_runs_is_no_error(tmp_path: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_a_folder_that_is_not_there_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_folder_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(tmp_path / "none")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_the_runs_of_the_folder_one_stands_in_are_listed_without_torch(tmp_path: Path) -> None:
+def test_runs_below_the_working_directory_are_listed_without_torch(tmp_path: Path) -> None:
     write_run_dir(tmp_path / "runs" / "a", [1.0])
     code = """
 import sys
@@ -112,13 +112,13 @@ from manyview.cli.main import main
 assert main(["runs"]) == 0
 assert "torch" not in sys.modules
 """
-    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.splitlines()[-1].endswith(str(Path("runs/a")))
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1].endswith(str(Path("runs/a")))
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (3 * 86_400, "3 d")]
+    ("seconds", "text"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (3 * 86_400, "3 d")]
 )
-def test_ages_are_short(seconds: float, words: str) -> None:
-    assert format_age(seconds) == words
+def test_ages_are_short(seconds: float, text: str) -> None:
+    assert format_age(seconds) == text

@@ -1,4 +1,4 @@
-"""`manyview train`: what one types, and what one sees."""
+"""`manyview train`: settings, dry runs, errors and the two displays."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from manyview.training import RunDir
 from tests.support.runs import make_short_config
 
 TASK = "toy/hidden_goal_continuous"
-SHORT = [
+SHORT_SETTINGS = [
     "schedule.frames=60",
     "schedule.seed_frames=30",
     "replay.batch_size=8",
@@ -29,7 +29,7 @@ SHORT = [
 
 
 def test_a_run_without_a_terminal_prints_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--set", *SHORT]) == 0
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--set", *SHORT_SETTINGS]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{TASK}  drqv2+mem  seed 1  preset minute")
     assert [bool(re.search(r"frames  return \d", line)) for line in lines].count(True) == 3
@@ -43,7 +43,21 @@ def test_a_run_without_a_terminal_prints_plain_lines(tmp_path: Path, capsys: pyt
 def test_settings_reach_the_run(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert (
-        main(["train", TASK, "--method", "sac+re3", "--seed", "5", "--out", str(out), "--set", *SHORT, "bonus.k=5"])
+        main(
+            [
+                "train",
+                TASK,
+                "--method",
+                "sac+re3",
+                "--seed",
+                "5",
+                "--out",
+                str(out),
+                "--set",
+                *SHORT_SETTINGS,
+                "bonus.k=5",
+            ]
+        )
         == 0
     )
     config = RunDir(out).read_config()
@@ -53,35 +67,35 @@ def test_settings_reach_the_run(tmp_path: Path) -> None:
 def test_flags_of_settings_reach_the_run(tmp_path: Path) -> None:
     out = tmp_path / "run"
     flags = ["--replay.batch-size=9", "--env.views", "column", "row", "--no-logging.tensorboard", "--replay.prefetch"]
-    short = [setting for setting in SHORT if not setting.startswith(("replay.batch_size", "logging.tensorboard"))]
-    assert main(["train", TASK, *flags, "--out", str(out), "--set", *short]) == 0
+    settings = [
+        setting for setting in SHORT_SETTINGS if not setting.startswith(("replay.batch_size", "logging.tensorboard"))
+    ]
+    assert main(["train", TASK, *flags, "--out", str(out), "--set", *settings]) == 0
     config = RunDir(out).read_config()
     assert (config.replay.batch_size, config.env.views, config.replay.prefetch) == (9, ("column", "row"), True)
     assert not config.logging.tensorboard
 
 
-def test_a_config_can_be_given_back(tmp_path: Path) -> None:
+def test_a_saved_config_reproduces_its_run(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    asked = ["--method", "sac+re3", "--seed", "3"]
-    assert main(["train", TASK, *asked, "--out", str(first), "--set", *SHORT]) == 0
-    again = ["train", TASK, "--out", str(second), "--config", str(first / "config.json")]
-    assert main(again) == 0
+    options = ["--method", "sac+re3", "--seed", "3"]
+    assert main(["train", TASK, *options, "--out", str(first), "--set", *SHORT_SETTINGS]) == 0
+    arguments = ["train", TASK, "--out", str(second), "--config", str(first / "config.json")]
+    assert main(arguments) == 0
     assert RunDir(first).read_config() == RunDir(second).read_config()
-    figures = [
+    losses = [
         [json.loads(line).get("critic_loss") for line in (folder / "metrics.jsonl").read_text().splitlines()]
         for folder in (first, second)
     ]
-    assert figures[0] == figures[1]
+    assert losses[0] == losses[1]
 
 
-def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_estimates_and_leaves_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    assert main(["train", TASK, "--out", str(out), "--dry-run", "--set", *SHORT]) == 0
+    assert main(["train", TASK, "--out", str(out), "--dry-run", "--set", *SHORT_SETTINGS]) == 0
     text = capsys.readouterr().out
-    figures, _, settings = text.partition("\n\n")
-    assert "will be refused" not in figures
+    estimates, _, settings = text.partition("\n\n")
+    assert "will be refused" not in estimates
     assert json.loads(settings)["replay"]["batch_size"] == 8
     for name in (
         "views",
@@ -93,21 +107,21 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(
         "update time",
         "duration",
     ):
-        assert re.search(rf"^{name} +\S", figures, re.MULTILINE), name
+        assert re.search(rf"^{name} +\S", estimates, re.MULTILINE), name
     assert not out.exists()
 
 
 def test_a_dry_run_says_that_the_run_will_be_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     too_large = "replay.capacity=1000000000000"
-    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", "--set", *SHORT, too_large]) == 2
-    verdict = capsys.readouterr().out.partition("\n\n")[0].splitlines()[-1]
-    assert verdict.startswith("will be refused: a replay buffer of 1,000,000,000,000 steps needs ")
-    assert re.search(r"and [\d.]+ GB are free: at most [\d,]+ steps fit\. Lower the capacity", verdict)
-    cluster = ["--actors", "2", "--address", "ray://cluster:10001", "--set", *SHORT, too_large]
-    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", *cluster]) == 0
-    assert "will be refused" not in capsys.readouterr().out  # its machines have other memory
-    alone = ["--address", "ray://cluster:10001", "--set", *SHORT, too_large]
-    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", *alone]) == 2
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", "--set", *SHORT_SETTINGS, too_large]) == 2
+    last_line = capsys.readouterr().out.partition("\n\n")[0].splitlines()[-1]
+    assert last_line.startswith("will be refused: a replay buffer of 1,000,000,000,000 steps needs ")
+    assert re.search(r"and [\d.]+ GB are free: at most [\d,]+ steps fit\. Lower the capacity", last_line)
+    cluster_options = ["--actors", "2", "--address", "ray://cluster:10001", "--set", *SHORT_SETTINGS, too_large]
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", *cluster_options]) == 0
+    assert "will be refused" not in capsys.readouterr().out  # the memory of the cluster is unknown here
+    options_without_actors = ["--address", "ray://cluster:10001", "--set", *SHORT_SETTINGS, too_large]
+    assert main(["train", TASK, "--out", str(tmp_path / "run"), "--dry-run", *options_without_actors]) == 2
     assert capsys.readouterr().err.startswith("--address needs actors: ")
 
 
@@ -119,14 +133,17 @@ def test_a_cluster_that_is_too_small_for_the_learners_is_refused_in_a_line(
     cluster = SimpleNamespace(cluster_resources=lambda: {"CPU": 3.0})
     monkeypatch.setattr("manyview.scale.ray_runtime.ray", cluster)
     out, device = tmp_path / "run", ["--device", "cpu"]
-    assert main(["train", TASK, "--actors", "1", "--learners", "2", *device, "--out", str(out), "--set", *SHORT]) == 2
+    assert (
+        main(["train", TASK, "--actors", "1", "--learners", "2", *device, "--out", str(out), "--set", *SHORT_SETTINGS])
+        == 2
+    )
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == "too few CPUs in the cluster: the run needs 4, got 3"
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--method", "dqn+mem"], "unknown agent 'dqn': expected one of drqv2, ppo, sac"),
         (["--method", "drqv2"], "invalid method 'drqv2': expected <agent>+<representation>+<bonus>"),
@@ -181,17 +198,17 @@ def test_a_cluster_that_is_too_small_for_the_learners_is_refused_in_a_line(
         (["--set", "env.augmented_view=grayscal"], "got 'grayscal'; did you mean grayscale?"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_words(
-    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_invalid_options_are_refused_with_a_reason(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", TASK, "--out", str(tmp_path / "run"), *arguments]) == 2
     error = capsys.readouterr().err
-    assert says in error
+    assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_with_an_invalid_config_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").touch()
     assert main(["train", TASK, "--out", str(tmp_path)]) == 2
     assert f"{tmp_path / 'config.json'}: " in capsys.readouterr().err
@@ -231,12 +248,22 @@ def test_the_panel_shows_progress_return_bonus_losses_and_health(tmp_path: Path)
     for record in RECORDS:
         display.record(record)
     display.close()
-    shown = console.export_text()
-    for part in ("60/60", "1.5", "3.25", "0.04", "row 50%", "column 25%", "critic_loss 0.125", "healthy", "skipped"):
-        assert part in shown, part
+    text = console.export_text()
+    for expected in (
+        "60/60",
+        "1.5",
+        "3.25",
+        "0.04",
+        "row 50%",
+        "column 25%",
+        "critic_loss 0.125",
+        "healthy",
+        "skipped",
+    ):
+        assert expected in text, expected
 
 
-def test_plain_lines_name_pace_and_time_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plain_lines_name_speed_and_time_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     display = PlainDisplay(make_short_config(), RunDir(tmp_path))
     for record in RECORDS:
         display.record(record)

@@ -1,4 +1,4 @@
-"""PPO and MEM on a real game, by the commands a user types: train, stop, go on, evaluate, plot."""
+"""PPO with MEM on Procgen by the commands: train, resume, evaluate and plot."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from manyview.training import RunDir, checkpoint
 
 pytestmark = pytest.mark.simulator
 
-TINY = [
+TINY_SETTINGS = [
     "rollout.envs=4",
     "rollout.steps=16",
     "agent.batch_size=32",
@@ -24,67 +24,69 @@ TINY = [
 ]
 
 
-def command(out: Path, *more: str, method: str = "ppo+mem") -> list[str]:
-    names = ["--method", method, "--preset", "cpu", "--out", str(out)]
-    return ["train", "procgen/bigfish", *names, *more, "--set", *TINY]
+def make_train_arguments(out: Path, *options: str, method: str = "ppo+mem") -> list[str]:
+    """Return the arguments of `manyview train` for a tiny run."""
+    common_options = ["--method", method, "--preset", "cpu", "--out", str(out)]
+    return ["train", "procgen/bigfish", *common_options, *options, "--set", *TINY_SETTINGS]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the path of a finished tiny run."""
     out = tmp_path_factory.mktemp("runs") / "fish"
-    assert main(command(out)) == 0
+    assert main(make_train_arguments(out)) == 0
     return out
 
 
-def test_a_run_tells_of_both_views_and_of_both_kinds_of_levels(trained: Path) -> None:
-    folder = RunDir(trained)
-    told = list(read_records(folder.metrics_file))
-    (*_, evaluation) = [record for record in told if record["kind"] == "evaluation"]
+def test_metrics_cover_both_views_and_both_kinds_of_levels(run_path: Path) -> None:
+    run_dir = RunDir(run_path)
+    records = list(read_records(run_dir.metrics_file))
+    (*_, evaluation) = [record for record in records if record["kind"] == "evaluation"]
     assert evaluation["gap"] == pytest.approx(evaluation["return"] - evaluation["test_return"])
-    (*_, train) = [record for record in told if record["kind"] == "train"]
-    assert {"share/screen", "share/screen_crop", "policy_loss", "reward_int"} <= train.keys()
-    assert folder.read_manifest()["views"] == ["screen", "screen_crop"]
-    assert list(folder.videos_dir.glob("*.mp4"))
-    _, newest = checkpoint.load_newest_checkpoint(folder.checkpoints_dir)
-    assert newest.manifest["resume_mode"] == "fresh episode"
+    (*_, train_record) = [record for record in records if record["kind"] == "train"]
+    assert {"share/screen", "share/screen_crop", "policy_loss", "reward_int"} <= train_record.keys()
+    assert run_dir.read_manifest()["views"] == ["screen", "screen_crop"]
+    assert list(run_dir.videos_dir.glob("*.mp4"))
+    _, newest_checkpoint = checkpoint.load_newest_checkpoint(run_dir.checkpoints_dir)
+    assert newest_checkpoint.manifest["resume_mode"] == "fresh episode"
 
 
-def test_the_base_alone_sees_the_screen_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command(tmp_path / "run", "--dry-run", method="ppo+none")) == 0
-    said = capsys.readouterr().out
-    assert "views         screen\n" in said
-    assert "for 16 steps of 4 environments" in said
+def test_ppo_without_mem_has_the_screen_as_its_only_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(make_train_arguments(tmp_path / "run", "--dry-run", method="ppo+none")) == 0
+    output = capsys.readouterr().out
+    assert "views         screen\n" in output
+    assert "for 16 steps of 4 environments" in output
 
 
-def test_it_goes_on_at_an_edge_with_fresh_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_resumes_after_a_rollout_with_fresh_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    assert main(command(out)) == 0
-    folder = RunDir(out)
-    manifest = folder.read_manifest()
-    folder.write_manifest({name: value for name, value in manifest.items() if name != "finished"})
-    for path in checkpoint.list_checkpoints(folder.checkpoints_dir)[:1]:
+    assert main(make_train_arguments(out)) == 0
+    run_dir = RunDir(out)
+    manifest = run_dir.read_manifest()
+    run_dir.write_manifest({name: value for name, value in manifest.items() if name != "finished"})
+    for path in checkpoint.list_checkpoints(run_dir.checkpoints_dir)[:1]:
         (path / "state.json").write_text("damaged")
     capsys.readouterr()
-    assert main(command(out)) == 0
-    said = capsys.readouterr().out
-    assert "128 frames  resumed with a fresh episode" in said
-    assert "192 frames  finished" in said
+    assert main(make_train_arguments(out)) == 0
+    output = capsys.readouterr().out
+    assert "128 frames  resumed with a fresh episode" in output
+    assert "192 frames  finished" in output
 
 
-def test_it_is_evaluated_on_either_levels(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_evaluated_on_train_or_test_levels(run_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for levels in ("train", "test"):
-        assert main(["evaluate", str(trained), "--levels", levels, "--episodes", "2", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert (found["levels"], len(found["returns"])) == (levels, 2)
+        assert main(["evaluate", str(run_path), "--levels", levels, "--episodes", "2", "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert (result["levels"], len(result["returns"])) == (levels, 2)
 
 
-def test_test_levels_are_drawn_too(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", str(trained), "--of", "test_levels", "--out", str(tmp_path / "curves.png")]) == 0
+def test_returns_on_test_levels_are_plotted(run_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", str(run_path), "--of", "test_levels", "--out", str(tmp_path / "curves.png")]) == 0
     assert (tmp_path / "curves.png").stat().st_size > 5_000
     assert "after 192 frames" in capsys.readouterr().out
 
 
-def test_levels_are_for_tasks_that_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_levels_are_refused_for_a_task_without_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "toy"
     assert (
         main(["train", "toy/identity", "--method", "ppo+none", "--out", str(out), "--set", "schedule.frames=600"]) == 0

@@ -1,4 +1,4 @@
-"""Config files hold every setting and come back as they were."""
+"""Config files: formats, validation and descriptions of settings."""
 
 import json
 from dataclasses import MISSING, dataclass, fields, replace
@@ -19,23 +19,24 @@ from tests.unit.config.test_method import METHODS
 TASK = "dmc/cheetah_run"
 
 
-def read_back(file: Path, text: str) -> RunConfig:
+def write_and_read(file: Path, text: str) -> RunConfig:
+    """Write a config file and return the config read from it."""
     file.write_text(text)
     return read_config_file(file)
 
 
 @pytest.mark.parametrize("preset", BUILT_IN_PRESETS)
-def test_every_method_with_every_preset_comes_back(preset: str, tmp_path: Path) -> None:
+def test_every_method_with_every_preset_survives_a_round_trip(preset: str, tmp_path: Path) -> None:
     for method in METHODS:
         if preset == "drqv2" and "pixel" not in parse_method(method):
             continue  # the published structure has no other representation
         task = "procgen/bigfish" if method.startswith("ppo") else TASK
         config = load_preset(preset, task=task, method=method, seed=5)
-        assert read_back(tmp_path / "config.toml", format_toml(config)) == config
-        assert read_back(tmp_path / "config.json", json.dumps(to_plain(config))) == config
+        assert write_and_read(tmp_path / "config.toml", format_toml(config)) == config
+        assert write_and_read(tmp_path / "config.json", json.dumps(to_plain(config))) == config
 
 
-def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
+def test_every_kind_of_value_survives_a_round_trip(tmp_path: Path) -> None:
     changes = {
         "task": 'module:"quoted"\\\n\t\x00\x7f\u2028 β 🤖',
         "env": {"views": ["a", '"b"', ""], "step_deadline_s": 1e-300},
@@ -44,17 +45,18 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
         "seed": 2**64 - 1,
     }
     config = apply_overrides(make_config(TASK, method="sac+mem"), changes)
-    assert read_back(tmp_path / "config.toml", format_toml(config)) == config
-    empty = apply_overrides(config, {"env": {"views": []}})
-    assert read_back(tmp_path / "config.toml", format_toml(empty)).env.views == ()
+    assert write_and_read(tmp_path / "config.toml", format_toml(config)) == config
+    config_without_views = apply_overrides(config, {"env": {"views": []}})
+    assert write_and_read(tmp_path / "config.toml", format_toml(config_without_views)).env.views == ()
 
 
-def test_none_is_the_default_wherever_it_is_allowed_so_that_toml_may_leave_it_out() -> None:
+def test_none_is_the_default_wherever_it_is_allowed() -> None:
+    """TOML cannot express None, so a file leaves out such a setting."""
     parts = [config for registry in (AGENTS, REPRESENTATIONS, BONUSES) for config in registry.iter_configs()]
     config = make_config(TASK, method="drqv2+pixel+mem")
     groups = [type(getattr(config, field.name)) for field in fields(RunConfig)]
-    for kind in {*parts, *groups, type(config.bonus.encoder)} - {str, int}:
-        for field in fields(kind):
+    for config_class in {*parts, *groups, type(config.bonus.encoder)} - {str, int}:
+        for field in fields(config_class):
             if "None" in str(field.type):
                 assert field.default in (None, MISSING), field
 
@@ -79,7 +81,7 @@ def test_a_file_may_hold_some_settings_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "says"),
+    ("name", "text", "message"),
     [
         ("config.toml", "seed = 3", "missing setting task"),
         ("config.toml", "seed = ", "Invalid value"),
@@ -90,13 +92,13 @@ def test_a_file_may_hold_some_settings_only(tmp_path: Path) -> None:
         ("config.json", '{"task": "a", "replay": {"batch_size": 0}}', "replay.batch_size: expected at least 1, got 0"),
     ],
 )
-def test_an_invalid_file_is_refused_with_its_name_once(name: str, text: str, says: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused_with_its_name_once(name: str, text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_text(text)
-    with pytest.raises(ValueError, match=says) as caught:
+    with pytest.raises(ValueError, match=message) as exc_info:
         read_config_file(file)
-    assert str(caught.value).count(str(file)) == 1
-    assert str(caught.value).startswith(f"{file}: ")
+    assert str(exc_info.value).count(str(file)) == 1
+    assert str(exc_info.value).startswith(f"{file}: ")
 
 
 def test_a_run_directory_reads_its_config_the_same_way(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_a_run_directory_reads_its_config_the_same_way(tmp_path: Path) -> None:
     assert RunDir(tmp_path).read_config() == config == read_config_file(tmp_path / "config.json")
 
 
-def test_descriptions_are_those_below_the_fields_also_of_bases() -> None:
+def test_descriptions_are_the_docstrings_below_fields_of_a_class_and_its_bases() -> None:
     @dataclass
     class Base:
         """A base.
@@ -131,20 +133,20 @@ def test_descriptions_are_those_below_the_fields_also_of_bases() -> None:
 
 
 def test_a_class_without_source_has_no_descriptions() -> None:
-    space: dict[str, Any] = {"dataclass": dataclass, "__name__": "nowhere"}
-    exec("@dataclass\nclass Config:\n    k: int = 1\n    'A count.'", space)
-    assert read_field_docs(space["Config"]) == {}
+    namespace: dict[str, Any] = {"dataclass": dataclass, "__name__": "nowhere"}
+    exec("@dataclass\nclass Config:\n    k: int = 1\n    'A count.'", namespace)
+    assert read_field_docs(namespace["Config"]) == {}
 
 
 def test_every_setting_has_a_description() -> None:
     parts = [config for registry in (AGENTS, REPRESENTATIONS, BONUSES) for config in registry.iter_configs()]
     config = make_config(TASK, method="drqv2+pixel+mem")
     groups = [type(getattr(config, name)) for name in ("env", "schedule", "replay", "rollout", "evaluation", "logging")]
-    for kind in (*parts, *groups, type(config.compute), type(config.scale), type(config.bonus.encoder)):
-        assert {field.name for field in fields(kind)} == read_field_docs(kind).keys() & {
-            field.name for field in fields(kind)
-        }, kind
-        assert read_class_doc(kind), kind
+    for config_class in (*parts, *groups, type(config.compute), type(config.scale), type(config.bonus.encoder)):
+        assert {field.name for field in fields(config_class)} == read_field_docs(config_class).keys() & {
+            field.name for field in fields(config_class)
+        }, config_class
+        assert read_class_doc(config_class), config_class
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

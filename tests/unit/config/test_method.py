@@ -16,15 +16,17 @@ BUILT_IN = {
     "bonus": ("apt", "icm", "mem", "none", "re3", "ride", "rnd", "vcse"),
 }
 COMBINATIONS = list(product(*BUILT_IN.values()))
-ON_POLICY, OFF_POLICY = {"ride", "drac", "ucb_drac"}, {"mad", "vcse"}
+ON_POLICY_PARTS, OFF_POLICY_PARTS = {"ride", "drac", "ucb_drac"}, {"mad", "vcse"}
 METHODS = [
-    format_method(*names) for names in COMBINATIONS if not (OFF_POLICY if names[0] == "ppo" else ON_POLICY) & {*names}
+    format_method(*names)
+    for names in COMBINATIONS
+    if not (OFF_POLICY_PARTS if names[0] == "ppo" else ON_POLICY_PARTS) & {*names}
 ]
 """All methods of built-in parts that fit together."""
 
 
 @pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
-def test_every_combination_comes_back_from_its_short_and_its_long_form(names: tuple[str, str, str]) -> None:
+def test_every_combination_is_parsed_from_its_short_and_long_form(names: tuple[str, str, str]) -> None:
     assert parse_method(format_method(*names)) == names
     assert parse_method("+".join(names)) == names
 
@@ -53,13 +55,13 @@ def test_a_short_form_names_three_parts(method: str, names: tuple[str, str, str]
     assert format_method(*names) == expected == make_config("toy/identity", method=method).method
 
 
-def test_parts_that_are_not_installed_are_named_too() -> None:
+def test_methods_of_parts_that_are_not_installed_are_formatted() -> None:
     assert format_method("sac", "pixel", "nope") == "sac+nope"
     assert format_method("nope", "mem", "nope2") == "nope+mem+nope2"
 
 
 @pytest.mark.parametrize(
-    ("method", "says"),
+    ("method", "message"),
     [
         ("drqv2", r"invalid method 'drqv2': expected <agent>\+<representation>\+<bonus>"),
         ("", "invalid method ''"),
@@ -74,8 +76,8 @@ def test_parts_that_are_not_installed_are_named_too() -> None:
         ("mem+drqv2", "expected a representation or bonus"),
     ],
 )
-def test_an_unknown_method_is_refused(method: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_an_unknown_method_is_refused(method: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_method(method)
 
 

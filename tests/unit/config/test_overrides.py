@@ -1,4 +1,4 @@
-"""Config trees: changed, saved and read back."""
+"""Overrides of configs, and their conversion to plain values and back."""
 
 import json
 from typing import Any
@@ -19,25 +19,27 @@ from manyview.utils.validation import SettingError
 from tests.support.runs import make_short_config
 
 
-def test_a_config_comes_back_from_json() -> None:
+def test_a_config_survives_a_round_trip_through_json() -> None:
     config = apply_overrides(make_short_config("sac+curl"), {"env": {"views": ("row", "column")}})
     assert from_plain(RunConfig, json.loads(json.dumps(to_plain(config)))) == config
 
 
-def test_changes_reach_branches_and_leave_the_rest() -> None:
+def test_overrides_change_only_the_named_settings() -> None:
     config = make_short_config()
-    other = apply_overrides(config, nest_overrides([("replay.n_step", 2), ("replay.discount", 0.5), ("seed", 9)]))
-    assert (other.replay.n_step, other.replay.discount, other.seed) == (2, 0.5, 9)
-    assert other.replay.batch_size == config.replay.batch_size
-    assert (other.agent, other.bonus) == (config.agent, config.bonus)
+    changed_config = apply_overrides(
+        config, nest_overrides([("replay.n_step", 2), ("replay.discount", 0.5), ("seed", 9)])
+    )
+    assert (changed_config.replay.n_step, changed_config.replay.discount, changed_config.seed) == (2, 0.5, 9)
+    assert changed_config.replay.batch_size == config.replay.batch_size
+    assert (changed_config.agent, changed_config.bonus) == (config.agent, config.bonus)
 
 
-def test_the_second_of_two_changes_wins_where_they_meet() -> None:
+def test_the_later_override_of_a_setting_wins() -> None:
     assert merge_overrides({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"replay": {"batchsize": 3}}, r"unknown setting replay.batchsize: .*did you mean replay.batch_size\?"),
         ({"bonus": {"margin": 3}}, "unknown setting bonus.margin: expected one of "),
@@ -48,13 +50,13 @@ def test_the_second_of_two_changes_wins_where_they_meet() -> None:
         ({"seed": {"a": 3}}, "seed must be int, got {'a': 3}"),
     ],
 )
-def test_what_is_not_there_cannot_be_changed(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_unknown_settings_and_parts_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         apply_overrides(make_short_config(), changes)
 
 
 @pytest.mark.parametrize(
-    ("branch", "name", "value"),
+    ("group", "name", "value"),
     [
         ("replay", "batch_size", "many"),
         ("replay", "batch_size", 2.5),
@@ -68,10 +70,10 @@ def test_what_is_not_there_cannot_be_changed(changes: dict[str, Any], says: str)
         ("compute", "precision", "float16"),
     ],
 )
-def test_values_of_a_wrong_type_are_named(branch: str, name: str, value: object) -> None:
+def test_values_of_a_wrong_type_are_named(group: str, name: str, value: object) -> None:
     plain = to_plain(make_short_config())
-    plain[branch][name] = value
-    with pytest.raises(ValueError, match=f"{branch}.{name} must be"):
+    plain[group][name] = value
+    with pytest.raises(ValueError, match=f"{group}.{name} must be"):
         from_plain(RunConfig, plain)
 
 
@@ -100,7 +102,7 @@ def test_a_missing_setting_is_named() -> None:
 
 
 @pytest.mark.parametrize("part", [3, {}, {"name": None}, {"k": 3}])
-def test_the_plain_form_of_a_part_has_its_name(part: object) -> None:
+def test_the_plain_form_of_a_part_needs_its_name(part: object) -> None:
     with pytest.raises(ValueError, match="invalid bonus: expected the settings of a bonus with its name, got "):
         from_plain(RunConfig, {**to_plain(make_short_config()), "bonus": part})
 
@@ -118,28 +120,28 @@ def test_the_name_of_the_present_part_keeps_its_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("overrides", "message"),
     [
         ({"replay": {"batch_size": 0}}, "replay.batch_size: expected at least 1, got 0"),
         ({"agent": {"lr": -1}}, "agent.lr: expected more than 0, got -1"),
         ({"bonus": {"encoder": {"lr": 0}}}, "bonus.encoder.lr: expected more than 0, got 0"),
     ],
 )
-def test_an_invalid_value_is_named_with_its_group(overrides: dict[str, Any], says: str) -> None:
+def test_an_invalid_value_is_named_with_its_group(overrides: dict[str, Any], message: str) -> None:
     config = make_short_config("drqv2+pixel+mem")
-    with pytest.raises(SettingError, match=says):
+    with pytest.raises(SettingError, match=message):
         apply_overrides(config, overrides)
-    with pytest.raises(SettingError, match=says):
+    with pytest.raises(SettingError, match=message):
         from_plain(RunConfig, merge_overrides(to_plain(config), overrides))
 
 
 def test_overrides_are_checked_without_a_config() -> None:
     check_overrides(MEMBonusConfig, {"k": 3, "encoder": {"lr": 1e-3}})
-    for overrides, says in (
+    for overrides, message in (
         ({"encoder": {"lrr": 3}}, r"unknown setting x\.encoder\.lrr"),
         ({"encoder": 3}, r"invalid x\.encoder: expected a group"),
         ({"encoder": {"lr": "a"}}, r"x\.encoder\.lr must be float"),
         ({"k": [3]}, r"x\.k must be int"),
     ):
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=message):
             check_overrides(MEMBonusConfig, overrides, path="x.")

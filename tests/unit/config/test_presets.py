@@ -248,7 +248,7 @@ def test_the_preset_of_deep_sea_has_the_settings_of_its_study(method: str, arm: 
     """The README quotes the study's solved seeds for this preset."""
     studied = composition.make_config(composition.Arm("sac", arm, 10), seed=3)
     preset = load_preset("minute,deep_sea", task="toy/deep_sea_continuous", method=f"sac+{method}", seed=3)
-    common = {"evaluation": studied.evaluation, "compute": studied.compute, "preset": ""}
+    common: dict[str, Any] = {"evaluation": studied.evaluation, "compute": studied.compute, "preset": ""}
     assert replace(preset, **common) == replace(studied, **common)
 
 

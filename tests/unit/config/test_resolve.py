@@ -15,8 +15,8 @@ TASK = "toy/hidden_goal_continuous"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A config with a method and settings that are not the defaults."""
+def config_file(tmp_path: Path) -> Path:
+    """Return a config file whose method and settings are not the defaults."""
     path = tmp_path / "config.toml"
     config = load_preset("minute", task="dmc/walker_walk", method="sac+curl+re3", seed=7)
     path.write_text(format_toml(apply_overrides(config, {"bonus": {"k": 11}, "agent": {"lr": 0.5}})))
@@ -53,8 +53,10 @@ def test_parts_are_chosen_together_or_one_by_one(arguments: dict[str, Any], meth
         ({"assignments": ["bonus.name=mem"]}, "sac+curl+mem"),
     ],
 )
-def test_parts_of_a_file_stay_unless_they_are_replaced(arguments: dict[str, Any], method: str, file: Path) -> None:
-    config = resolve_config(None, file=file, **arguments)
+def test_parts_of_a_file_stay_unless_they_are_replaced(
+    arguments: dict[str, Any], method: str, config_file: Path
+) -> None:
+    config = resolve_config(None, file=config_file, **arguments)
     assert (config.method, config.task, config.seed) == (method, "dmc/walker_walk", 7)
     if config.bonus_name == "re3":
         assert config.bonus.k == 11
@@ -64,8 +66,8 @@ def test_parts_of_a_file_stay_unless_they_are_replaced(arguments: dict[str, Any]
         assert config.bonus.encoder == OwnEncoderConfig()
 
 
-def test_task_seed_and_settings_replace_those_of_a_file(file: Path) -> None:
-    config = resolve_config(TASK, file=file, seed=0, assignments=["bonus.k=3"], overrides={"bonus": {"k": 4}})
+def test_task_seed_and_settings_replace_those_of_a_file(config_file: Path) -> None:
+    config = resolve_config(TASK, file=config_file, seed=0, assignments=["bonus.k=3"], overrides={"bonus": {"k": 4}})
     assert (config.task, config.seed, config.bonus.k, config.agent.lr) == (TASK, 0, 4, 0.5)
 
 
@@ -83,7 +85,7 @@ def test_the_preset_depends_on_the_device_that_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("assignment", "says"),
+    ("assignment", "message"),
     [
         ("bonus=3", "invalid bonus: expected a group of settings, got 3"),
         ("compute=cpu", "invalid compute: expected a group of settings, got 'cpu'"),
@@ -92,6 +94,6 @@ def test_the_preset_depends_on_the_device_that_is_asked_for(
         ("replay", "invalid assignment of --set: expected NAME=VALUE"),
     ],
 )
-def test_an_invalid_assignment_is_refused(assignment: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_an_invalid_assignment_is_refused(assignment: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         resolve_config(TASK, assignments=[assignment])

@@ -16,12 +16,13 @@ from manyview.utils.validation import SettingError
 TASK = "toy/hidden_goal_continuous"
 
 
-def make(method: str, **overrides: Any) -> RunConfig:
+def make_changed_config(method: str, **overrides: Any) -> RunConfig:
+    """Return the config of a method on the toy task, with overrides."""
     return apply_overrides(make_config(TASK, method=method), overrides)
 
 
 @pytest.mark.parametrize(
-    ("method", "overrides", "says"),
+    ("method", "overrides", "message"),
     [
         ("drqv2+mem", {"seed": -1}, "seed: expected at least 0 and less than"),
         ("drqv2+mem", {"seed": 2**64}, "seed: expected at least 0 and less than"),
@@ -127,9 +128,9 @@ def make(method: str, **overrides: Any) -> RunConfig:
         ("sac+mem", {"scale": {"actors": 1, "chunk_steps": 2}}, "scale.chunk_steps must be from replay.n_step, 3"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(method: str, overrides: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        make(method, **overrides)
+def test_settings_that_do_not_fit_are_refused(method: str, overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_changed_config(method, **overrides)
 
 
 @pytest.mark.parametrize(
@@ -152,13 +153,13 @@ def test_settings_that_do_not_fit_are_refused(method: str, overrides: dict[str, 
         ("sac+mem", {"scale": {"actors": 2, "learners": 2, "replay_shards": 2, "chunk_steps": 400}}),
     ],
 )
-def test_settings_at_the_edge_of_a_refusal_are_accepted(method: str, overrides: dict[str, Any]) -> None:
-    make(method, **overrides)
+def test_settings_at_their_limits_are_accepted(method: str, overrides: dict[str, Any]) -> None:
+    make_changed_config(method, **overrides)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PickyConfig(BonusConfig):
-    """A third party's bonus, which pays nothing for returns of several steps."""
+class OneStepConfig(BonusConfig):
+    """Settings of a third-party bonus that needs one-step returns."""
 
     width: int = 8
 
@@ -168,11 +169,11 @@ class PickyConfig(BonusConfig):
             raise SettingError("width", f"expected 0 with replay.n_step={run.replay.n_step}, got {self.width}")
 
 
-def test_a_part_of_a_third_party_refuses_a_run_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BONUSES._parts, "picky", Part("picky", PickyConfig, lambda *_: None, ("replay", "rollout")))
+def test_a_third_party_part_can_refuse_the_settings_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BONUSES._parts, "picky", Part("picky", OneStepConfig, lambda *_: None, ("replay", "rollout")))
     with pytest.raises(ValueError, match=r"^bonus\.width: expected 0 with replay\.n_step=3, got 8$"):
-        make("sac+pixel+picky")
-    config = replace(make("sac+none", replay={"n_step": 1}), bonus=PickyConfig())
+        make_changed_config("sac+pixel+picky")
+    config = replace(make_changed_config("sac+none", replay={"n_step": 1}), bonus=OneStepConfig())
     assert config.bonus_name == "picky"
     with pytest.raises(ValueError, match=r"^bonus\.width: expected 0 with replay\.n_step=2, got 8$"):
         apply_overrides(config, {"replay": {"n_step": 2}})
@@ -187,10 +188,10 @@ def test_presets_fit_all_parts(preset: str) -> None:
             load_preset(preset, task=TASK, method=f"{agent}+{representation}+{bonus}", seed=1)
 
 
-def test_the_bonus_of_mem_has_an_encoder_of_its_own_unless_it_can_share_one() -> None:
-    assert make("drqv2+mem").bonus.encoder is None
+def test_the_mem_bonus_has_its_own_encoder_unless_it_can_share_one() -> None:
+    assert make_changed_config("drqv2+mem").bonus.encoder is None
     for method in ("drqv2+pixel+mem", "sac+curl+mem"):
-        assert make(method).bonus.encoder == OwnEncoderConfig()
-    own = make("drqv2+pixel+mem", bonus={"encoder": {"lr": 0.1}})
-    assert own.bonus.encoder == OwnEncoderConfig(lr=0.1)
-    assert make("drqv2+mem", representation={"name": "pixel"}).bonus.encoder == OwnEncoderConfig()
+        assert make_changed_config(method).bonus.encoder == OwnEncoderConfig()
+    config = make_changed_config("drqv2+pixel+mem", bonus={"encoder": {"lr": 0.1}})
+    assert config.bonus.encoder == OwnEncoderConfig(lr=0.1)
+    assert make_changed_config("drqv2+mem", representation={"name": "pixel"}).bonus.encoder == OwnEncoderConfig()

@@ -1,4 +1,4 @@
-"""What is sampled never crosses an episode end, a truncation, a gap or the ring's head; every window is as likely."""
+"""N-step windows: none crosses an episode end or the ring's head, all are equally likely."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,94 +18,96 @@ from quality.plugin import Figure
 GAMMA = 0.9
 
 
-def picture_of(number: int) -> Observation:
-    """A frame of 2 x 2 pixels that is the number of its step."""
+def make_numbered_observation(number: int) -> Observation:
+    """Return an observation whose frame of 2 x 2 pixels encodes its step number."""
     return {"number": np.array([number], "<u4").view(np.uint8).reshape(2, 2, 1), MASK: np.ones(1, np.int8)}
 
 
-def numbers_in(views: Any) -> NDArray[np.int64]:
-    """The step numbers [B, S] that the pictures [B, 1, S, 2, 2] of a batch are."""
+def read_numbers(views: Any) -> NDArray[np.int64]:
+    """Return the step numbers [B, S] that images [B, 1, S, 2, 2] encode."""
     pixels = np.ascontiguousarray(views.numpy()[:, 0]).reshape(*views.shape[:1], views.shape[2], 4)
     return pixels.view("<u4")[..., 0].astype(np.int64)
 
 
-class Counted:
-    """A replay whose frames are their own numbers, beside a plain list of what every step was."""
+class StepRecorder:
+    """Replay buffer whose frames encode their step number, with plain lists of all steps."""
 
     def __init__(self, *, capacity: int, frame_stack: int) -> None:
         view = View("number", 2, 2, 1, fill=(0,))
         self.replay = ReplayBuffer([view], action_shape=(1,), capacity=capacity, frame_stack=frame_stack)
-        self.first: list[int] = []
-        """Of every step: the first one of its episode."""
+        self.episode_start: list[int] = []
+        """First step of the episode of each step."""
         self.terminated: list[bool] = []
         self.rewards: list[float] = []
 
-    def begin(self) -> None:
-        self.replay.start_episode(picture_of(len(self.first)))
-        self.first.append(len(self.first))
-        self._not_acted()
+    def start_episode(self) -> None:
+        self.replay.start_episode(make_numbered_observation(len(self.episode_start)))
+        self.episode_start.append(len(self.episode_start))
+        self._append_empty_outcome()
 
     def add(self, *, terminated: bool) -> None:
-        number = len(self.first)
+        number = len(self.episode_start)
         reward = float((number * 7919) % 101) / 8
-        self.replay.add([number], reward, terminated, picture_of(number))
+        self.replay.add([number], reward, terminated, make_numbered_observation(number))
         self.terminated[-1], self.rewards[-1] = terminated, reward
-        self.first.append(self.first[-1])
-        self._not_acted()
+        self.episode_start.append(self.episode_start[-1])
+        self._append_empty_outcome()
 
-    def _not_acted(self) -> None:
+    def _append_empty_outcome(self) -> None:
         self.terminated.append(False)
         self.rewards.append(0.0)
 
-    def live(self, rng: np.random.Generator, *, steps: int, longest: int) -> None:
-        """Episodes of up to `longest` steps, none at all included; some end the world, the others just stop."""
-        while len(self.first) < steps:
-            self.begin()
-            for left in range(int(rng.integers(longest + 1)), 0, -1):
-                self.add(terminated=left == 1 and bool(rng.integers(2)))
+    def play_episodes(self, rng: np.random.Generator, *, steps: int, max_length: int) -> None:
+        """Add episodes of 0 to `max_length` steps until there are `steps`; about half terminate."""
+        while len(self.episode_start) < steps:
+            self.start_episode()
+            for steps_left in range(int(rng.integers(max_length + 1)), 0, -1):
+                self.add(terminated=steps_left == 1 and bool(rng.integers(2)))
 
 
 @dataclass(frozen=True)
-class Truth:
-    """The same as arrays, to judge batches by."""
+class ReferenceSteps:
+    """Steps of a recorder as arrays, to check batches against."""
 
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    episode_start: NDArray[np.int64]
+    episode_end: NDArray[np.int64]
     terminated: NDArray[np.bool_]
     rewards: NDArray[np.float64]
 
     @classmethod
-    def of(cls, counted: Counted) -> "Truth":
-        first = np.array(counted.first)
-        last = np.searchsorted(first, first, side="right") - 1  # of its episode, as far as that has come
-        return cls(first, last, np.array(counted.terminated), np.array(counted.rewards))
+    def from_recorder(cls, recorder: StepRecorder) -> "ReferenceSteps":
+        episode_start = np.array(recorder.episode_start)
+        episode_end = np.searchsorted(episode_start, episode_start, side="right") - 1  # of its episode so far
+        return cls(episode_start, episode_end, np.array(recorder.terminated), np.array(recorder.rewards))
 
-    def assert_holds(self, batch: Batch, *, replay: ReplayBuffer, n_step: int, inserted: int) -> None:
-        """Every window of the batch, against what really happened."""
+    def assert_matches(self, batch: Batch, *, replay: ReplayBuffer, n_step: int, inserted: int) -> None:
+        """Assert that every window of a batch equals the recorded steps."""
         start = batch.indices.numpy()
-        end = numbers_in(batch.next_views)[:, -1]
+        end = read_numbers(batch.next_views)[:, -1]
         length = end - start
-        assert (start >= max(0, inserted - replay.capacity)).all(), "of what the ring has"
-        assert (self.last[start] > start).all(), "something was done there"
-        assert (end == np.minimum(start + n_step, self.last[start])).all(), "n steps, or to the end of the episode"
-        assert (self.first[end] == self.first[start]).all(), "of one episode"
-        for numbers, shown in ((start, batch.views), (end, batch.next_views)):
-            back = np.arange(replay.frame_stack - 1, -1, -1)
-            expected = np.maximum(numbers[:, None] - back, self.first[numbers][:, None])
-            assert (numbers_in(shown) == expected).all(), "the stack does not reach over the beginning"
-        ahead = np.arange(n_step)
-        inside = ahead < length[:, None]
-        steps = np.minimum(start[:, None] + ahead, len(self.rewards) - 1)
-        expected_reward = (np.where(inside, self.rewards[steps], 0) * GAMMA**ahead).sum(1)
+        assert (start >= max(0, inserted - replay.capacity)).all(), "the start is still in the ring"
+        assert (self.episode_end[start] > start).all(), "an action follows the start"
+        assert (end == np.minimum(start + n_step, self.episode_end[start])).all(), (
+            "n steps, or to the end of the episode"
+        )
+        assert (self.episode_start[end] == self.episode_start[start]).all(), "start and end are in one episode"
+        for numbers, views in ((start, batch.views), (end, batch.next_views)):
+            frame_offsets = np.arange(replay.frame_stack - 1, -1, -1)
+            expected = np.maximum(numbers[:, None] - frame_offsets, self.episode_start[numbers][:, None])
+            assert (read_numbers(views) == expected).all(), "the stack does not cross the start of the episode"
+        step_offsets = np.arange(n_step)
+        is_inside = step_offsets < length[:, None]
+        steps = np.minimum(start[:, None] + step_offsets, len(self.rewards) - 1)
+        expected_reward = (np.where(is_inside, self.rewards[steps], 0) * GAMMA**step_offsets).sum(1)
         assert np.allclose(batch.reward_ext.numpy(), expected_reward, rtol=1e-6, atol=1e-6)
-        dies = (inside & self.terminated[steps]).any(1)
-        assert np.allclose(batch.discount.numpy(), np.where(dies, 0, GAMMA**length), rtol=1e-6)
+        is_terminal = (is_inside & self.terminated[steps]).any(1)
+        assert np.allclose(batch.discount.numpy(), np.where(is_terminal, 0, GAMMA**length), rtol=1e-6)
         assert (batch.action.numpy()[:, 0] == start + 1).all()
 
 
 @pytest.mark.quality("S10")
 @pytest.mark.parametrize(
-    ("capacity", "longest", "frame_stack", "n_step"),
+    ("capacity", "max_length", "frame_stack", "n_step"),
     [
         (20_000, 1000, 3, 3),  # as in training
         (5000, 40, 3, 3),
@@ -115,20 +117,24 @@ class Truth:
         (12, 6, 3, 3),
     ],
 )
-def test_sampled_windows_cross_nothing(
-    capacity: int, longest: int, frame_stack: int, n_step: int, figure: Figure
+def test_sampled_windows_stay_within_an_episode_and_the_ring(
+    capacity: int, max_length: int, frame_stack: int, n_step: int, figure: Figure
 ) -> None:
-    """A million windows, while the ring fills and wraps."""
-    counted, rng = Counted(capacity=capacity, frame_stack=frame_stack), np.random.default_rng(capacity)
-    batches = 50
-    sampler = Sampler(counted.replay, batch_size=20_000, n_step=n_step, discount=GAMMA, seed=capacity)
-    windows = 0
-    for batch in range(batches):
-        counted.live(rng, steps=max(10 * n_step, 3 * capacity * (batch + 1) // batches), longest=longest)
-        drawn = sampler.sample()
-        Truth.of(counted).assert_holds(drawn, replay=counted.replay, n_step=n_step, inserted=counted.replay.inserted)
-        windows += len(drawn.indices)
-    figure(windows, "windows")
+    """A million windows are checked while the ring fills and wraps."""
+    recorder, rng = StepRecorder(capacity=capacity, frame_stack=frame_stack), np.random.default_rng(capacity)
+    num_batches = 50
+    sampler = Sampler(recorder.replay, batch_size=20_000, n_step=n_step, discount=GAMMA, seed=capacity)
+    num_windows = 0
+    for index in range(num_batches):
+        recorder.play_episodes(
+            rng, steps=max(10 * n_step, 3 * capacity * (index + 1) // num_batches), max_length=max_length
+        )
+        batch = sampler.sample()
+        ReferenceSteps.from_recorder(recorder).assert_matches(
+            batch, replay=recorder.replay, n_step=n_step, inserted=recorder.replay.inserted
+        )
+        num_windows += len(batch.indices)
+    figure(num_windows, "windows")
 
 
 @settings(max_examples=150, deadline=None)
@@ -136,128 +142,130 @@ def test_sampled_windows_cross_nothing(
     frame_stack=st.integers(1, 4),
     n_step=st.integers(1, 5),
     spare=st.integers(0, 30),
-    longest=st.integers(1, 12),
+    max_length=st.integers(1, 12),
     seed=st.integers(0, 2**16),
 )
-def test_tiny_rings_that_wrap_cross_nothing_either(
-    frame_stack: int, n_step: int, spare: int, longest: int, seed: int
+def test_windows_of_tiny_rings_stay_within_an_episode_and_the_ring(
+    frame_stack: int, n_step: int, spare: int, max_length: int, seed: int
 ) -> None:
     capacity = min_capacity(frame_stack=frame_stack, n_step=n_step) + spare
-    counted, rng = Counted(capacity=capacity, frame_stack=frame_stack), np.random.default_rng(seed)
-    sampler = Sampler(counted.replay, batch_size=32, n_step=n_step, discount=GAMMA, seed=seed)
+    recorder, rng = StepRecorder(capacity=capacity, frame_stack=frame_stack), np.random.default_rng(seed)
+    sampler = Sampler(recorder.replay, batch_size=32, n_step=n_step, discount=GAMMA, seed=seed)
     for _ in range(12):
-        counted.live(rng, steps=len(counted.first) + int(rng.integers(1, 12)), longest=longest)
-        # A run of empty episodes leaves nothing to sample; a whole window's worth of steps always does.
-        counted.begin()
+        recorder.play_episodes(rng, steps=len(recorder.episode_start) + int(rng.integers(1, 12)), max_length=max_length)
+        # Empty episodes alone have no window, so add the steps of one.
+        recorder.start_episode()
         for _ in range(n_step):
-            counted.add(terminated=False)
-        drawn = sampler.sample()
-        Truth.of(counted).assert_holds(drawn, replay=counted.replay, n_step=n_step, inserted=counted.replay.inserted)
+            recorder.add(terminated=False)
+        batch = sampler.sample()
+        ReferenceSteps.from_recorder(recorder).assert_matches(
+            batch, replay=recorder.replay, n_step=n_step, inserted=recorder.replay.inserted
+        )
 
 
-def every_window(counted: Counted, *, n_step: int, horizon: int) -> set[int]:
-    """The starts that may be drawn, by the definition."""
-    last = Truth.of(counted).last.tolist()
+def find_window_starts(recorder: StepRecorder, *, n_step: int, horizon: int) -> set[int]:
+    """Return the starts that may be drawn, by the definition."""
+    episode_end = ReferenceSteps.from_recorder(recorder).episode_end.tolist()
     return {
         start
-        for start in range(find_oldest_start(counted.replay, horizon), horizon)
-        if last[start] > start and (last[start] >= start + n_step or last[start] < horizon - 1)
+        for start in range(find_oldest_start(recorder.replay, horizon), horizon)
+        if episode_end[start] > start and (episode_end[start] >= start + n_step or episode_end[start] < horizon - 1)
     }
 
 
 @pytest.mark.parametrize(("capacity", "steps"), [(300, 120), (300, 300), (300, 1000)])
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_every_window_is_drawn_and_as_often_as_any_other(capacity: int, steps: int, n_step: int) -> None:
-    counted = Counted(capacity=capacity, frame_stack=2)
-    counted.live(np.random.default_rng(0), steps=steps, longest=15)
-    expected = every_window(counted, n_step=n_step, horizon=counted.replay.inserted)
-    draws = 2000 * len(expected)
-    drawn, _ = sample_windows(
-        counted.replay, np.random.default_rng(1), count=draws, n_step=n_step, horizon=counted.replay.inserted
+def test_all_windows_are_drawn_equally_often(capacity: int, steps: int, n_step: int) -> None:
+    recorder = StepRecorder(capacity=capacity, frame_stack=2)
+    recorder.play_episodes(np.random.default_rng(0), steps=steps, max_length=15)
+    expected = find_window_starts(recorder, n_step=n_step, horizon=recorder.replay.inserted)
+    num_draws = 2000 * len(expected)
+    sampled_starts, _ = sample_windows(
+        recorder.replay, np.random.default_rng(1), count=num_draws, n_step=n_step, horizon=recorder.replay.inserted
     )
-    starts, counts = np.unique(drawn, return_counts=True)
+    starts, counts = np.unique(sampled_starts, return_counts=True)
     assert set(starts.tolist()) == expected
     chi_square = ((counts - 2000.0) ** 2 / 2000.0).sum()
     degrees = len(expected) - 1
     assert abs(chi_square - degrees) < 5 * np.sqrt(2 * degrees)
 
 
-def test_rare_windows_are_found_and_are_as_likely() -> None:
-    counted = Counted(capacity=200_000, frame_stack=1)
+def test_rare_windows_are_drawn_equally_often() -> None:
+    recorder = StepRecorder(capacity=200_000, frame_stack=1)
     for _ in range(2):
         for _ in range(20_000):
-            counted.begin()
-        counted.add(terminated=False)
-        counted.begin()
-    drawn, _ = sample_windows(
-        counted.replay, np.random.default_rng(0), count=64, n_step=1, horizon=counted.replay.inserted
+            recorder.start_episode()
+        recorder.add(terminated=False)
+        recorder.start_episode()
+    starts, _ = sample_windows(
+        recorder.replay, np.random.default_rng(0), count=64, n_step=1, horizon=recorder.replay.inserted
     )
-    assert set(drawn.tolist()) == {19_999, 40_001}
-    assert 16 <= (drawn == 19_999).sum() <= 48
+    assert set(starts.tolist()) == {19_999, 40_001}
+    assert 16 <= (starts == 19_999).sum() <= 48
 
 
 @pytest.mark.parametrize("episodes", [0, 1, 3])
-def test_a_replay_without_a_window_says_so(episodes: int) -> None:
-    counted = Counted(capacity=100, frame_stack=1)
+def test_sampling_without_a_window_is_an_error(episodes: int) -> None:
+    recorder = StepRecorder(capacity=100, frame_stack=1)
     for _ in range(episodes):
-        counted.begin()
-    sampler = Sampler(counted.replay, batch_size=4, n_step=3, discount=GAMMA, seed=0)
+        recorder.start_episode()
+    sampler = Sampler(recorder.replay, batch_size=4, n_step=3, discount=GAMMA, seed=0)
     with pytest.raises(RuntimeError, match=f"no window of up to 3 steps among the {episodes} steps"):
         sampler.sample()
-    counted.begin()
+    recorder.start_episode()
     for _ in range(4):
-        counted.add(terminated=False)
+        recorder.add(terminated=False)
     assert set(sampler.sample().indices.tolist()) <= {episodes, episodes + 1}
 
 
-def test_a_window_waits_until_its_episode_has_come_so_far_or_has_ended() -> None:
-    counted = Counted(capacity=100, frame_stack=1)
+def test_a_window_is_available_once_it_is_complete_or_its_episode_has_ended() -> None:
+    recorder = StepRecorder(capacity=100, frame_stack=1)
 
-    def starts() -> list[int]:
-        numbers = np.arange(counted.replay.inserted)
-        found = compute_lengths(counted.replay, numbers, n_step=3, horizon=counted.replay.inserted)
-        return [int(number) for number in numbers[found > 0]]
+    def find_starts() -> list[int]:
+        numbers = np.arange(recorder.replay.inserted)
+        lengths = compute_lengths(recorder.replay, numbers, n_step=3, horizon=recorder.replay.inserted)
+        return [int(number) for number in numbers[lengths > 0]]
 
-    counted.begin()
-    counted.add(terminated=False)
-    counted.add(terminated=False)
-    assert starts() == []
-    counted.add(terminated=False)
-    assert starts() == [0]
-    counted.begin()
-    assert starts() == [0, 1, 2]
+    recorder.start_episode()
+    recorder.add(terminated=False)
+    recorder.add(terminated=False)
+    assert find_starts() == []
+    recorder.add(terminated=False)
+    assert find_starts() == [0]
+    recorder.start_episode()
+    assert find_starts() == [0, 1, 2]
 
 
-def test_the_newest_that_came_after_the_horizon_is_not_looked_at() -> None:
-    counted = Counted(capacity=100, frame_stack=1)
-    counted.begin()
+def test_steps_after_the_horizon_do_not_change_the_draws() -> None:
+    recorder = StepRecorder(capacity=100, frame_stack=1)
+    recorder.start_episode()
     for _ in range(10):
-        counted.add(terminated=False)
-    horizon = counted.replay.inserted
+        recorder.add(terminated=False)
+    horizon = recorder.replay.inserted
 
-    def draws() -> list[int]:
-        drawn = sample_windows(counted.replay, np.random.default_rng(0), count=50, n_step=2, horizon=horizon)
-        return [int(start) for start in drawn.start]
+    def draw_starts() -> list[int]:
+        windows = sample_windows(recorder.replay, np.random.default_rng(0), count=50, n_step=2, horizon=horizon)
+        return [int(start) for start in windows.start]
 
-    before = draws()
-    counted.add(terminated=True)
-    counted.begin()
-    counted.add(terminated=False)
-    assert draws() == before
+    before = draw_starts()
+    recorder.add(terminated=True)
+    recorder.start_episode()
+    recorder.add(terminated=False)
+    assert draw_starts() == before
 
 
 @pytest.mark.parametrize("frame_stack", [1, 3])
-def test_what_may_be_drawn_stays_while_the_reserve_is_filled_and_the_step_before_it_does_not(frame_stack: int) -> None:
-    counted = Counted(capacity=640, frame_stack=frame_stack)
-    replay = counted.replay
-    counted.begin()
+def test_filling_the_reserve_overwrites_no_step_that_may_be_drawn(frame_stack: int) -> None:
+    recorder = StepRecorder(capacity=640, frame_stack=frame_stack)
+    replay = recorder.replay
+    recorder.start_episode()
     for _ in range(1000):
-        counted.add(terminated=False)
+        recorder.add(terminated=False)
     horizon = replay.inserted
     numbers = np.arange(find_oldest_start(replay, horizon) - 1, horizon)
     before, _ = replay.stack_frames(numbers)
     for _ in range(count_reserve_steps(640) - 1):
-        counted.add(terminated=False)
+        recorder.add(terminated=False)
     replay.frames[0][replay.inserted % 640] = 255  # the next step is just being written
     after, _ = replay.stack_frames(numbers)
     assert np.array_equal(after[1:], before[1:])
@@ -266,19 +274,17 @@ def test_what_may_be_drawn_stays_while_the_reserve_is_filled_and_the_step_before
 
 @pytest.mark.parametrize("n_step", [1, 3, 20])
 @pytest.mark.parametrize("frame_stack", [1, 3])
-def test_the_smallest_ring_that_is_allowed_has_windows_and_a_smaller_one_is_refused(
-    frame_stack: int, n_step: int
-) -> None:
+def test_the_minimum_capacity_has_windows_and_a_smaller_one_is_refused(frame_stack: int, n_step: int) -> None:
     capacity = min_capacity(frame_stack=frame_stack, n_step=n_step)
-    counted = Counted(capacity=capacity, frame_stack=frame_stack)
-    counted.begin()
+    recorder = StepRecorder(capacity=capacity, frame_stack=frame_stack)
+    recorder.start_episode()
     for _ in range(3 * capacity):
-        counted.add(terminated=False)
-    sampler = Sampler(counted.replay, batch_size=8, n_step=n_step, discount=GAMMA, seed=0)
+        recorder.add(terminated=False)
+    sampler = Sampler(recorder.replay, batch_size=8, n_step=n_step, discount=GAMMA, seed=0)
     assert sampler.sample().indices.unique().numel() == 1
-    smaller = Counted(capacity=capacity - 1, frame_stack=frame_stack)
+    small_recorder = StepRecorder(capacity=capacity - 1, frame_stack=frame_stack)
     with pytest.raises(ValueError, match=f"at least {capacity} steps for .*, got {capacity - 1}"):
-        Sampler(smaller.replay, batch_size=8, n_step=n_step, discount=GAMMA, seed=0)
+        Sampler(small_recorder.replay, batch_size=8, n_step=n_step, discount=GAMMA, seed=0)
 
 
 def test_the_reserve_is_a_small_part_of_the_ring() -> None:

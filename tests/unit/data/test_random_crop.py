@@ -1,3 +1,5 @@
+"""Random and center crops of batches of images."""
+
 import numpy as np
 import pytest
 import torch
@@ -6,11 +8,11 @@ from manyview.data.batch_augmentation import ShiftMode, _crop_by_index, center_c
 
 
 def make_positions(batch: int, views: int, channels: int, height: int, width: int) -> torch.Tensor:
-    """Images [B, V, C, H, W] in which a pixel holds its row and column: 16 * row + column."""
+    """Return images [B, V, C, H, W] whose pixels encode their position: 16 * row + column."""
     assert height <= 16
     assert width <= 16
-    picture = 16 * torch.arange(height)[:, None] + torch.arange(width)
-    return picture.to(torch.uint8).expand(batch, views, channels, height, width)
+    image = 16 * torch.arange(height)[:, None] + torch.arange(width)
+    return image.to(torch.uint8).expand(batch, views, channels, height, width)
 
 
 def find_starts(crops: torch.Tensor) -> torch.Tensor:
@@ -45,8 +47,8 @@ def test_windows_are_uniform_over_all_starts() -> None:
     # 31.3: the chi-square value with 11 degrees of freedom that chance exceeds once in 1,000 draws.
     assert float(((counts - expected) ** 2 / expected).sum()) < 31.3
     # Rows, columns and views are drawn independently of each other.
-    for one, other in ((top, left), (top[:, 0], top[:, 1]), (left[:, 0], left[:, 1]), (top[1:], top[:-1])):
-        assert abs(float(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]).float())[0, 1])) < 0.06
+    for first, second in ((top, left), (top[:, 0], top[:, 1]), (left[:, 0], left[:, 1]), (top[1:], top[:-1])):
+        assert abs(float(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]).float())[0, 1])) < 0.06
 
 
 def test_stacked_frames_have_the_same_window() -> None:
@@ -64,9 +66,9 @@ def test_common_crops_have_one_window_per_view() -> None:
 
 def test_the_same_generator_gives_the_same_crops() -> None:
     views = torch.randint(256, (20, 2, 3, 14, 14), dtype=torch.uint8)
-    one, other, different = (random_crop(views, 9, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
-    assert one.equal(other)
-    assert not one.equal(different)
+    first, second, different = (random_crop(views, 9, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+    assert first.equal(second)
+    assert not first.equal(different)
 
 
 def test_a_device_crops_as_the_cpu_does() -> None:

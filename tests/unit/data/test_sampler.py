@@ -1,4 +1,4 @@
-"""Batches depend on the seed, their number and the replay alone; making them ahead changes nothing."""
+"""Sampler: reproducible batches, with and without prefetching."""
 
 import threading
 import time
@@ -14,23 +14,23 @@ from manyview.data import Batch, ReplayBuffer, Sampler
 from manyview.data.n_step import count_reserve_steps
 from manyview.envs import wrap
 from tests.support.replay import NoiseEnv, are_batches_equal, clone_batch, make_replay_buffer, play_steps, record_steps
-from tests.unit.data.test_n_step import GAMMA, Counted, Truth
+from tests.unit.data.test_n_step import GAMMA, ReferenceSteps, StepRecorder
 
 
-def filled(*, capacity: int = 200, steps: int = 150) -> ReplayBuffer:
+def make_filled_replay(*, capacity: int = 200, steps: int = 150) -> ReplayBuffer:
     env = wrap(NoiseEnv(), frame_stack=3)
     replay = make_replay_buffer(env, capacity=capacity, frame_stack=3)
     record_steps(env, replay, steps=steps)
     return replay
 
 
-def sampler(replay: ReplayBuffer, *, seed: int = 0, prefetch: bool = False, batch_size: int = 16) -> Sampler:
+def make_sampler(replay: ReplayBuffer, *, seed: int = 0, prefetch: bool = False, batch_size: int = 16) -> Sampler:
     return Sampler(replay, batch_size=batch_size, n_step=3, discount=GAMMA, seed=seed, prefetch=prefetch)
 
 
-def test_a_batch_has_the_shapes_and_types_it_promises() -> None:
-    replay = filled()
-    batch = sampler(replay).sample()
+def test_a_batch_has_the_documented_shapes_and_types() -> None:
+    replay = make_filled_replay()
+    batch = make_sampler(replay).sample()
     assert batch.neighbor_distances is batch.stored_features is batch.positions is None
     parts = {name: part for name, part in batch._asdict().items() if part is not None}
     assert {name: (tuple(part.shape), part.dtype) for name, part in parts.items()} == {
@@ -53,8 +53,8 @@ def test_a_batch_has_the_shapes_and_types_it_promises() -> None:
 
 
 def test_a_batch_of_a_single_row_is_the_step_at_its_index() -> None:
-    replay = filled()
-    batch = sampler(replay, batch_size=1).sample()
+    replay = make_filled_replay()
+    batch = make_sampler(replay, batch_size=1).sample()
     views, mask = replay.stack_frames(batch.indices.numpy())
     assert np.array_equal(batch.views.numpy(), views)
     assert np.array_equal(batch.mask.numpy(), mask)
@@ -62,8 +62,8 @@ def test_a_batch_of_a_single_row_is_the_step_at_its_index() -> None:
 
 
 def test_the_next_indices_are_those_of_the_next_views() -> None:
-    replay = filled()
-    batch = sampler(replay, batch_size=64).sample()
+    replay = make_filled_replay()
+    batch = make_sampler(replay, batch_size=64).sample()
     views, mask = replay.stack_frames(batch.next_indices.numpy())
     assert np.array_equal(batch.next_views.numpy(), views)
     assert np.array_equal(batch.next_mask.numpy(), mask)
@@ -71,53 +71,57 @@ def test_the_next_indices_are_those_of_the_next_views() -> None:
 
 
 def test_a_batch_depends_on_its_seed_and_number_alone() -> None:
-    replay = filled()
-    one, other, elsewhere = sampler(replay), sampler(replay), sampler(replay, seed=1)
-    first, second = clone_batch(one.sample()), clone_batch(one.sample())
+    replay = make_filled_replay()
+    sampler, same_seed_sampler, other_seed_sampler = (
+        make_sampler(replay),
+        make_sampler(replay),
+        make_sampler(replay, seed=1),
+    )
+    first, second = clone_batch(sampler.sample()), clone_batch(sampler.sample())
     assert not are_batches_equal(first, second)
-    assert not are_batches_equal(first, elsewhere.sample())
-    np.random.default_rng(3).random(7)  # whatever happens elsewhere
+    assert not are_batches_equal(first, other_seed_sampler.sample())
+    np.random.default_rng(3).random(7)  # global generators do not matter
     torch.rand(5)
-    assert are_batches_equal(first, other.sample())
-    assert are_batches_equal(second, other.sample())
+    assert are_batches_equal(first, same_seed_sampler.sample())
+    assert are_batches_equal(second, same_seed_sampler.sample())
 
 
-def test_a_sampler_goes_on_from_its_state() -> None:
-    replay = filled()
+def test_a_sampler_continues_from_its_state() -> None:
+    replay = make_filled_replay()
     for prefetch in (False, True):
-        one, other = sampler(replay, prefetch=prefetch), sampler(replay, prefetch=prefetch)
+        sampler, restored = make_sampler(replay, prefetch=prefetch), make_sampler(replay, prefetch=prefetch)
         for _ in range(3):
-            one.sample()
-        state = one.get_state()
+            sampler.sample()
+        state = sampler.get_state()
         assert state == {"drawn": 3, "horizon": replay.inserted}
-        other.sample()
-        other.load_state(state)
-        assert are_batches_equal(one.sample(), other.sample())
-        one.close()
-        other.close()
+        restored.sample()
+        restored.load_state(state)
+        assert are_batches_equal(sampler.sample(), restored.sample())
+        sampler.close()
+        restored.close()
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
-def test_the_newest_step_is_drawn_by_the_next_batch_but_one(prefetch: bool) -> None:
-    counted = Counted(capacity=1000, frame_stack=1)
-    counted.live(np.random.default_rng(0), steps=20, longest=20)
-    counted.begin()
-    batches = sampler(counted.replay, prefetch=prefetch, batch_size=1000)
-    batches.sample()
+def test_a_new_step_is_drawn_from_the_second_batch_after_it(prefetch: bool) -> None:
+    recorder = StepRecorder(capacity=1000, frame_stack=1)
+    recorder.play_episodes(np.random.default_rng(0), steps=20, max_length=20)
+    recorder.start_episode()
+    sampler = make_sampler(recorder.replay, prefetch=prefetch, batch_size=1000)
+    sampler.sample()
     for _ in range(4):
-        counted.add(terminated=False)
-    newest = counted.replay.inserted - 4  # of three steps, which is a window
-    assert [newest in batches.sample().indices.tolist() for _ in range(2)] == [False, True]
-    batches.close()
+        recorder.add(terminated=False)
+    newest = recorder.replay.inserted - 4  # a window of three steps starts there
+    assert [newest in sampler.sample().indices.tolist() for _ in range(2)] == [False, True]
+    sampler.close()
 
 
-def taken(*, prefetch: bool, capacity: int, pauses: list[int], folder: Any = None) -> Iterator[Batch]:
-    """A batch after every so many steps, from a ring that wraps."""
+def sample_batches(*, prefetch: bool, capacity: int, pauses: list[int], folder: Any = None) -> Iterator[Batch]:
+    """Yield a batch after each pause, a number of steps, from a ring that wraps."""
     env = wrap(NoiseEnv())
     replay = make_replay_buffer(env, capacity=capacity, frame_stack=3, directory=folder)
     env.action_space.seed(0)
     steps = play_steps(env, steps=10**6)
-    batches = sampler(replay, prefetch=prefetch)
+    sampler = make_sampler(replay, prefetch=prefetch)
     for pause in [40, *pauses]:
         for _ in range(pause):
             action, reward, terminated, observation, _ = next(steps)
@@ -125,138 +129,140 @@ def taken(*, prefetch: bool, capacity: int, pauses: list[int], folder: Any = Non
                 replay.start_episode(observation)
             else:
                 replay.add(action, reward, terminated, observation)
-        yield batches.sample()
-    batches.close()
+        yield sampler.sample()
+    sampler.close()
 
 
 @pytest.mark.parametrize("capacity", [30, 64, 200, 1000])
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_making_batches_ahead_does_not_change_them(capacity: int, on_disk: bool, tmp_path: Any) -> None:
-    """With few steps between two batches and with more than the reserve, in rings that wrap several times."""
+def test_prefetching_does_not_change_batches(capacity: int, on_disk: bool, tmp_path: Any) -> None:
+    """Pauses are shorter and longer than the reserve, and rings wrap several times."""
     pauses = np.random.default_rng(capacity).choice([0, 1, 1, 2, 3, 8, 40], size=120).tolist()
     assert any(pause > count_reserve_steps(capacity) for pause in pauses)
     folder = tmp_path if on_disk else None
-    ahead = taken(prefetch=True, capacity=capacity, pauses=pauses, folder=folder)
-    in_time = taken(prefetch=False, capacity=capacity, pauses=pauses)
-    assert all(are_batches_equal(one, other) for one, other in zip(ahead, in_time, strict=True))
+    prefetched_batches = sample_batches(prefetch=True, capacity=capacity, pauses=pauses, folder=folder)
+    expected_batches = sample_batches(prefetch=False, capacity=capacity, pauses=pauses)
+    assert all(
+        are_batches_equal(first, second) for first, second in zip(prefetched_batches, expected_batches, strict=True)
+    )
 
 
-def test_a_batch_made_ahead_is_the_one_that_is_given_although_steps_were_added() -> None:
-    """Otherwise making it ahead would change nothing because it would be for nothing."""
-    counted = Counted(capacity=1000, frame_stack=3)
-    counted.live(np.random.default_rng(0), steps=1500, longest=20)
-    batches = sampler(counted.replay, prefetch=True)
-    batches.sample()
-    assert batches._pending is not None
-    made_ahead = batches._pending.batch
-    counted.begin()
+def test_a_prefetched_batch_is_returned_although_steps_were_added() -> None:
+    """A sampler that always discarded its prefetched batch would pass the test above too."""
+    recorder = StepRecorder(capacity=1000, frame_stack=3)
+    recorder.play_episodes(np.random.default_rng(0), steps=1500, max_length=20)
+    sampler = make_sampler(recorder.replay, prefetch=True)
+    sampler.sample()
+    assert sampler._pending is not None
+    pending_batch = sampler._pending.batch
+    recorder.start_episode()
     for _ in range(count_reserve_steps(1000) - 2):
-        counted.add(terminated=False)
-    assert batches.sample() is made_ahead.result(timeout=60)
-    batches.close()
+        recorder.add(terminated=False)
+    assert sampler.sample() is pending_batch.result(timeout=60)
+    sampler.close()
 
 
-def test_what_is_added_meanwhile_by_another_thread_tears_no_batch() -> None:
-    """One thread adds as fast as it can to a small ring, so that batches are overwritten while they are made."""
-    counted = Counted(capacity=400, frame_stack=3)
+def test_batches_are_consistent_while_another_thread_adds_steps() -> None:
+    """A thread overwrites a small ring as fast as it can while batches are made."""
+    recorder = StepRecorder(capacity=400, frame_stack=3)
     rng = np.random.default_rng(0)
-    counted.live(rng, steps=2000, longest=20)
+    recorder.play_episodes(rng, steps=2000, max_length=20)
     stop = threading.Event()
 
-    def write() -> None:
+    def add_steps() -> None:
         while not stop.is_set():
-            counted.live(rng, steps=len(counted.first) + 1, longest=20)
+            recorder.play_episodes(rng, steps=len(recorder.episode_start) + 1, max_length=20)
             time.sleep(0)
 
-    batches = sampler(counted.replay, prefetch=True, batch_size=200)
-    writer = threading.Thread(target=write)
+    sampler = make_sampler(recorder.replay, prefetch=True, batch_size=200)
+    writer = threading.Thread(target=add_steps)
     writer.start()
     try:
-        seen = []
+        samples = []
         for _ in range(150):
-            batch = clone_batch(batches.sample())
-            seen.append((batch, counted.replay.inserted))
+            batch = clone_batch(sampler.sample())
+            samples.append((batch, recorder.replay.inserted))
     finally:
         stop.set()
         writer.join(60)
-        batches.close()
-    assert counted.replay.inserted > 3000, "the ring was overwritten meanwhile"
-    truth = Truth.of(counted)
-    for batch, inserted in seen:
-        # The end of an episode that was still running then may have moved on.
-        later = (truth.last[batch.indices.numpy()] < inserted - 50).nonzero()[0]
-        old = batch.map(itemgetter(later))
-        truth.assert_holds(old, replay=counted.replay, n_step=3, inserted=0)
+        sampler.close()
+    assert recorder.replay.inserted > 3000, "the ring was overwritten while batches were made"
+    reference = ReferenceSteps.from_recorder(recorder)
+    for batch, inserted in samples:
+        # Episodes that were still running then may have grown since.
+        complete_rows = (reference.episode_end[batch.indices.numpy()] < inserted - 50).nonzero()[0]
+        complete_batch = batch.map(itemgetter(complete_rows))
+        reference.assert_matches(complete_batch, replay=recorder.replay, n_step=3, inserted=0)
 
 
-def test_a_batch_is_good_until_the_next_is_asked_for() -> None:
-    replay = filled()
+def test_a_batch_is_unchanged_until_the_next_sample() -> None:
+    replay = make_filled_replay()
     for prefetch in (False, True):
-        batches = sampler(replay, prefetch=prefetch)
-        first = batches.sample()
-        kept = clone_batch(first)
-        time.sleep(0.05)  # the next one is being made
-        assert are_batches_equal(first, kept)
-        batches.close()
+        sampler = make_sampler(replay, prefetch=prefetch)
+        batch = sampler.sample()
+        copy = clone_batch(batch)
+        time.sleep(0.05)  # the next batch is being made
+        assert are_batches_equal(batch, copy)
+        sampler.close()
 
 
-def test_batches_use_the_same_memory_again() -> None:
-    replay = filled()
-    batches = sampler(replay, prefetch=True)
-    places = {batches.sample().views.data_ptr() for _ in range(10)}
-    batches.close()
-    assert len(places) == 2
+def test_batches_alternate_between_two_buffers() -> None:
+    replay = make_filled_replay()
+    sampler = make_sampler(replay, prefetch=True)
+    addresses = {sampler.sample().views.data_ptr() for _ in range(10)}
+    sampler.close()
+    assert len(addresses) == 2
 
 
 def test_a_closed_sampler_leaves_no_thread_behind() -> None:
-    replay = filled()
+    replay = make_filled_replay()
     before = set(threading.enumerate())
     for prefetch in (False, True):
-        batches = sampler(replay, prefetch=prefetch)
-        batches.sample()
+        sampler = make_sampler(replay, prefetch=prefetch)
+        sampler.sample()
         assert set(threading.enumerate()) > before
-        batches.close()
+        sampler.close()
         assert set(threading.enumerate()) == before
 
 
-def test_an_error_in_the_thread_is_raised_where_the_batch_is_asked_for() -> None:
-    counted = Counted(capacity=640, frame_stack=1)
+def test_an_error_in_the_prefetch_thread_is_raised_by_sample() -> None:
+    recorder = StepRecorder(capacity=640, frame_stack=1)
     reserve = count_reserve_steps(640)
-    counted.begin()
+    recorder.start_episode()
     for _ in range(4):
-        counted.add(terminated=False)
-    while counted.replay.inserted < 640 - reserve:
-        counted.begin()
-    batches = sampler(counted.replay, prefetch=True)
-    batches.sample()
+        recorder.add(terminated=False)
+    while recorder.replay.inserted < 640 - reserve:
+        recorder.start_episode()
+    sampler = make_sampler(recorder.replay, prefetch=True)
+    sampler.sample()
     for _ in range(reserve - 1):
-        counted.begin()
-    batches.sample()  # made when the only windows were still there
+        recorder.start_episode()
+    sampler.sample()  # made while the only windows were still in the ring
     with pytest.raises(RuntimeError, match="no window of up to 3 steps"):
-        batches.sample()
-    batches.close()
+        sampler.sample()
+    sampler.close()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("changes", "message"),
     [
         ({"batch_size": 0}, "invalid batch_size or n_step: expected at least 1, got 0 and 3"),
         ({"n_step": 0}, "invalid batch_size or n_step: expected at least 1, got 16 and 0"),
         ({"discount": 1.1}, "invalid discount: expected 0 to 1, got 1.1"),
     ],
 )
-def test_a_sampler_that_makes_no_sense_is_refused(wrong: dict[str, Any], says: str) -> None:
-    options: dict[str, Any] = {"batch_size": 16, "n_step": 3, "discount": GAMMA, "seed": 0, **wrong}
-    with pytest.raises(ValueError, match=says):
-        Sampler(filled(), **options)
+def test_invalid_options_are_refused(changes: dict[str, Any], message: str) -> None:
+    options: dict[str, Any] = {"batch_size": 16, "n_step": 3, "discount": GAMMA, "seed": 0, **changes}
+    with pytest.raises(ValueError, match=message):
+        Sampler(make_filled_replay(), **options)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_batches_on_a_cuda_device_are_the_same_and_the_callers() -> None:
-    replay, device = filled(), torch.device("cuda")
-    there = Sampler(replay, batch_size=16, n_step=3, discount=GAMMA, seed=0, prefetch=True, device=device)
-    here = sampler(replay)
-    kept = [there.sample() for _ in range(20)]  # all at once: none may be overwritten by a later one
-    assert all(batch.views.device.type == "cuda" for batch in kept)
-    assert all(are_batches_equal(batch.to(torch.device("cpu")), here.sample()) for batch in kept)
-    there.close()
+def test_cuda_batches_equal_cpu_batches_and_are_never_overwritten() -> None:
+    replay, device = make_filled_replay(), torch.device("cuda")
+    cuda_sampler = Sampler(replay, batch_size=16, n_step=3, discount=GAMMA, seed=0, prefetch=True, device=device)
+    cpu_sampler = make_sampler(replay)
+    batches = [cuda_sampler.sample() for _ in range(20)]  # all at once: none may be overwritten by a later one
+    assert all(batch.views.device.type == "cuda" for batch in batches)
+    assert all(are_batches_equal(batch.to(torch.device("cpu")), cpu_sampler.sample()) for batch in batches)
+    cuda_sampler.close()

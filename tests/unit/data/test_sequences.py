@@ -1,4 +1,4 @@
-"""Sequences are consecutive steps of one episode, and their observations are those of the replay buffer."""
+"""Sequences: consecutive steps of one episode, with the replay buffer's observations."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from tests.support.replay import NoiseEnv, are_batches_equal, clone_batch, make_
 GAMMA, LENGTH = 0.9, 5
 
 
-def make_replay(*, longest: int = 9, capacity: int = 200, steps: int = 150) -> ReplayBuffer:
-    """A replay buffer of episodes of 1 to `longest` steps, at most 200 of them kept."""
-    env = wrap(NoiseEnv(max_steps=longest), frame_stack=3)
+def make_replay(*, max_length: int = 9, capacity: int = 200, steps: int = 150) -> ReplayBuffer:
+    """Return a replay buffer of episodes of 1 to `max_length` steps."""
+    env = wrap(NoiseEnv(max_steps=max_length), frame_stack=3)
     replay = make_replay_buffer(env, capacity=capacity, frame_stack=3)
     record_steps(env, replay, steps=steps)
     return replay
@@ -36,7 +36,7 @@ def make_sampler(replay: ReplayBuffer, *, n_step: int = 1, prefetch: bool = Fals
 
 
 def split_batch(batch: Batch) -> list[slice]:
-    """The rows of each sequence, by a loop over the positions."""
+    """Return the rows of each sequence, by a loop over the positions."""
     assert batch.positions is not None
     starts = [row for row, position in enumerate(batch.positions[:, 0].tolist()) if position == 0]
     return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(batch.action)], strict=True)]
@@ -58,15 +58,15 @@ def test_each_row_is_the_return_from_its_step_within_sequence_and_episode(n_step
             assert indices == list(range(indices[0], indices[0] + count))
             ends = not records["acted"][(indices[-1] + 1) % replay.capacity]
             assert count == LENGTH - 1 or ends, "a shorter sequence ends with its episode"
-            for place, (row, index) in enumerate(zip(range(rows.start, rows.stop), indices, strict=True)):
-                last = min(place + n_step, count)
-                steps_taken = [records[number % replay.capacity] for number in range(index, index + last - place)]
+            for position, (row, index) in enumerate(zip(range(rows.start, rows.stop), indices, strict=True)):
+                last = min(position + n_step, count)
+                steps_taken = [records[number % replay.capacity] for number in range(index, index + last - position)]
                 assert all(step["acted"] for step in steps_taken)
-                paid = sum(GAMMA**power * float(step["reward"]) for power, step in enumerate(steps_taken))
-                died = any(step["terminated"] for step in steps_taken)
-                assert next_indices[place] == index + last - place
-                assert batch.reward_ext[row].item() == pytest.approx(paid, abs=1e-6)
-                expected = 0 if died else GAMMA ** (last - place)
+                reward_sum = sum(GAMMA**power * float(step["reward"]) for power, step in enumerate(steps_taken))
+                is_terminal = any(step["terminated"] for step in steps_taken)
+                assert next_indices[position] == index + last - position
+                assert batch.reward_ext[row].item() == pytest.approx(reward_sum, abs=1e-6)
+                expected = 0 if is_terminal else GAMMA ** (last - position)
                 assert batch.discount[row].item() == pytest.approx(expected)
     assert lengths >= {1, LENGTH - 1}
 
@@ -77,19 +77,21 @@ def test_the_observations_of_a_sequence_are_consecutive_steps_with_the_action_be
     batch = make_sampler(replay, n_step=n_step).sample()
     batch = batch._replace(action=batch.action.float().unsqueeze(1))  # continuous actions are [B, A]
     sequences = pack_sequences(batch)
-    packed = {
-        (number, time): place
-        for place, (number, time) in enumerate(zip(sequences.sequence.tolist(), sequences.time.tolist(), strict=True))
+    packed_positions = {
+        (number, time): position
+        for position, (number, time) in enumerate(
+            zip(sequences.sequence.tolist(), sequences.time.tolist(), strict=True)
+        )
     }
-    rows_of = split_batch(batch)
-    assert len(packed) == len(batch.action) + len(rows_of)
-    for number, rows in enumerate(rows_of):
+    sequence_rows = split_batch(batch)
+    assert len(packed_positions) == len(batch.action) + len(sequence_rows)
+    for number, rows in enumerate(sequence_rows):
         first, count = batch.indices[rows][0].item(), rows.stop - rows.start
         views, mask = replay.stack_frames(np.arange(int(first), int(first) + count + 1))
-        places = [packed[number, time] for time in range(count + 1)]
-        assert np.array_equal(sequences.views[places].numpy(), views)
-        assert np.array_equal(sequences.mask[places].numpy(), mask)
-        assert sequences.previous_action[places].flatten().tolist() == [0.0, *batch.action[rows].flatten().tolist()]
+        positions = [packed_positions[number, time] for time in range(count + 1)]
+        assert np.array_equal(sequences.views[positions].numpy(), views)
+        assert np.array_equal(sequences.mask[positions].numpy(), mask)
+        assert sequences.previous_action[positions].flatten().tolist() == [0.0, *batch.action[rows].flatten().tolist()]
     assert torch.equal(sequences.views[sequences.rows], batch.views)
     assert torch.equal(sequences.views[sequences.next_rows], batch.next_views)
     assert torch.equal(sequences.mask[sequences.next_rows], batch.next_mask)
@@ -111,14 +113,14 @@ def test_padding_is_zero_after_the_end_of_a_sequence_and_dropped_again() -> None
     assert (values.grad == 1).all()
 
 
-def test_windows_are_split_into_one_from_each_of_their_steps() -> None:
+def test_windows_are_split_into_one_window_per_step() -> None:
     windows, positions = split_windows(Windows(np.array([10, 50]), np.array([3, 1])), n_step=2)
     assert windows.start.tolist() == [10, 11, 12, 50]
     assert windows.length.tolist() == [2, 2, 1, 1]
     assert positions.tolist() == [[0, 2], [1, 3], [2, 3], [0, 1]]
 
 
-def test_a_sampler_that_works_ahead_or_resumes_gives_the_same_sequences() -> None:
+def test_a_prefetching_or_resumed_sampler_gives_the_same_sequences() -> None:
     replay = make_replay()
     samplers = [make_sampler(replay, prefetch=prefetch) for prefetch in (False, True)]
     batches = [[clone_batch(sampler.sample()) for _ in range(3)] for sampler in samplers]

@@ -29,19 +29,19 @@ def make_replay(*, capacity: int = 200, state_stack: int = 1, frame_stack: int =
 
 
 def fill(replay: ReplayBuffer, *, steps: int, absent: float = 0.0, stack: int = 1) -> list[tuple[int, Any]]:
-    """Play; return the stacked vectors of every observation as a wrapper makes them, by index in the replay buffer."""
+    """Play steps; return the index and the wrapper's stacked vectors of each observation."""
     env = wrap(NumberedEnv(absent=absent), state_stack=stack)
     env.action_space.seed(0)
     expected = []
     for action, reward, terminated, observation, blind in play_steps(env, steps=steps):
-        single = {
+        newest = {
             name: part[-len(make_vectors(1)[name]) :] if name in make_vectors(1) else part
             for name, part in observation.items()
         }
         if action is None:
-            replay.start_episode(single)
+            replay.start_episode(newest)
         else:
-            replay.add(action, reward, terminated, single, repeated=blind)
+            replay.add(action, reward, terminated, newest, repeated=blind)
         stacked = concatenate_vectors(observation, replay.state_vectors, state_stack=stack)
         expected.append((replay.inserted - 1, stacked))
     return expected
@@ -70,7 +70,7 @@ def test_a_stack_is_whole_concatenations_oldest_first() -> None:
 
 
 def test_vectors_of_a_batch_are_those_of_a_loop_over_the_episode() -> None:
-    """s_t and s_{t+n}, found by walking step by step from s_t to the end of its episode; none crosses it."""
+    """The loop walks from s_t step by step, at most to the end of its episode."""
     replay, n_step = make_replay(), 3
     fill(replay, steps=150)
     batch = Sampler(replay, batch_size=256, n_step=n_step, discount=0.9, seed=0).sample()
@@ -103,7 +103,7 @@ def test_a_batch_without_vectors_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changes", "message"),
     [
         ({"joints": np.array([1, np.nan, 2], np.float32)}, "state vector 'joints': expected finite"),
         ({"joints": np.array([1, 2e12, 2], np.float32)}, "state vector 'joints': expected finite"),
@@ -112,16 +112,16 @@ def test_a_batch_without_vectors_has_none() -> None:
         ({"extra": np.zeros(1, np.float32)}, "unknown 'extra'"),
     ],
 )
-def test_invalid_vectors_are_refused_and_nothing_is_stored(changed: dict[str, Any], message: str) -> None:
+def test_invalid_vectors_are_refused_and_nothing_is_stored(changes: dict[str, Any], message: str) -> None:
     replay, env = make_replay(), NumberedEnv()
     replay.start_episode(env.reset(seed=0)[0])
     with pytest.raises(ContractError, match=message):
-        replay.add(np.zeros(2), 0.0, False, {**env.reset()[0], **changed})
+        replay.add(np.zeros(2), 0.0, False, {**env.reset()[0], **changes})
     assert replay.inserted == 1
 
 
 def test_state_and_segments_restore_the_vectors(tmp_path: Path) -> None:
-    replay, twin, writer = (
+    replay, restored, writer = (
         make_replay(capacity=40, state_stack=3),
         make_replay(capacity=40, state_stack=3),
         AsyncWriter(),
@@ -130,9 +130,9 @@ def test_state_and_segments_restore_the_vectors(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, replay, writer)
     log.flush()
     writer.wait()
-    twin.load_state(replay.get_state())
-    SegmentLog(tmp_path, twin, writer).load(log.list_segments(inserted=replay.inserted))
-    assert twin.steps.tobytes() == replay.steps.tobytes()
+    restored.load_state(replay.get_state())
+    SegmentLog(tmp_path, restored, writer).load(log.list_segments(inserted=replay.inserted))
+    assert restored.steps.tobytes() == replay.steps.tobytes()
     writer.close()
 
 
@@ -149,24 +149,24 @@ def test_a_state_with_other_vectors_is_refused(vectors: tuple[StateVector, ...])
 
 @pytest.mark.parametrize(("frame_stack", "state_stack"), [(1, 1), (3, 1), (1, 4), (3, 2)])
 def test_chunks_carry_vectors_and_their_stacks(frame_stack: int, state_stack: int) -> None:
-    """An episode that is cut into chunks has the same stacks after the cut, in the buffer and where it is appended."""
+    """Chunks of an episode keep its stacks, in the sender and in the receiver."""
     sender, receiver = (make_replay(frame_stack=frame_stack, state_stack=state_stack) for _ in range(2))
     env = wrap(NumberedEnv(max_steps=60), state_stack=state_stack)
     observation, _ = env.reset(seed=3)
     start, expected, indices = 0, [], []
 
-    def newest(observation: Any) -> Any:
+    def get_newest(observation: Any) -> Any:
         return {
             name: part[-len(make_vectors(1)[name]) :] if name in make_vectors(1) else part
             for name, part in observation.items()
         }
 
-    sender.start_episode(newest(observation))
+    sender.start_episode(get_newest(observation))
     for step in range(12):
         observation, reward, terminated, truncated, _ = env.step(np.zeros(2, np.float32))
         assert not terminated
         assert not truncated
-        sender.add(np.zeros(2), float(reward), terminated, newest(observation))
+        sender.add(np.zeros(2), float(reward), terminated, get_newest(observation))
         np.testing.assert_array_equal(
             sender.get_observation()[2][0],
             concatenate_vectors(observation, sender.state_vectors, state_stack=state_stack),
@@ -190,7 +190,7 @@ def test_a_chunk_with_invalid_vectors_is_refused(field: str) -> None:
         unpack_chunk(pack_chunk(sender, 0), receiver)
 
 
-def test_rollouts_keep_vectors_in_place() -> None:
+def test_a_rollout_buffer_returns_the_vectors_of_each_step() -> None:
     steps, envs = 4, 3
     rollout = RolloutBuffer(
         num_steps=steps,

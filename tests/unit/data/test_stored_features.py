@@ -1,4 +1,4 @@
-"""Features are computed once, when a step is stored, and stay beside it wherever the step goes."""
+"""Stored features: computed once with their step, and kept in chunks, states and logs."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tests.support.replay import (
 from tests.unit.data.test_replay_buffer import FAULTS
 
 STACK, CAPACITY = 3, 50
-SHAPE = (4, 5)  # of the three views, and of all
+FEATURE_SHAPE = (4, 5)  # groups for the three views and for all, by numbers per group
 Snapshot = tuple[int, list[bytes]]
 
 
@@ -32,10 +32,12 @@ def make_env() -> Any:
 
 
 def make_replay(*, capacity: int = CAPACITY, folder: Path | None = None) -> ReplayBuffer:
-    return make_replay_buffer(make_env(), capacity=capacity, frame_stack=STACK, directory=folder, feature_shape=SHAPE)
+    return make_replay_buffer(
+        make_env(), capacity=capacity, frame_stack=STACK, directory=folder, feature_shape=FEATURE_SHAPE
+    )
 
 
-def make_filled(*, steps: int = 170, folder: Path | None = None) -> tuple[ReplayBuffer, RecordedSteps]:
+def make_filled_replay(*, steps: int = 170, folder: Path | None = None) -> tuple[ReplayBuffer, RecordedSteps]:
     replay = make_replay(folder=folder)
     return replay, record_steps(make_env(), replay, steps=steps)
 
@@ -50,22 +52,22 @@ def take_snapshot(replay: ReplayBuffer) -> Snapshot:
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_features_are_those_of_the_observation_as_the_policy_saw_it(on_disk: bool, tmp_path: Path) -> None:
-    """The environment stacks the frames of the truth, not the replay buffer; the ring wraps three times."""
-    replay, lived = make_filled(folder=tmp_path if on_disk else None)
+def test_features_are_those_of_the_observation_at_the_time_of_acting(on_disk: bool, tmp_path: Path) -> None:
+    """The environment stacks the reference frames, and the ring wraps three times."""
+    replay, recorded = make_filled_replay(folder=tmp_path if on_disk else None)
     names = [view.name for view in replay.views]
-    expected = PixelProjection(SHAPE)(lived.stack_views(names), lived.stack_masks())
-    kept = [
-        (number, row) for number, row in zip(lived.indices, expected, strict=True) if number >= replay.inserted - 50
+    expected = PixelProjection(FEATURE_SHAPE)(recorded.stack_views(names), recorded.stack_masks())
+    ring_rows = [
+        (index, row) for index, row in zip(recorded.indices, expected, strict=True) if index >= replay.inserted - 50
     ]
-    assert len(kept) == CAPACITY
-    assert len({row.tobytes() for _, row in kept}) > 40
-    for number, row in kept:
-        assert np.array_equal(get_features(replay)[number % CAPACITY], row)
+    assert len(ring_rows) == CAPACITY
+    assert len({row.tobytes() for _, row in ring_rows}) > 40
+    for index, row in ring_rows:
+        assert np.array_equal(get_features(replay)[index % CAPACITY], row)
 
 
 def test_a_split_episode_starts_with_the_features_it_ended_with() -> None:
-    replay, _ = make_filled(steps=20)
+    replay, _ = make_filled_replay(steps=20)
     before = get_features(replay)[(replay.inserted - 1) % CAPACITY].copy()
     get_features(replay)[replay.inserted % CAPACITY :] = 7  # stale
     replay.split_episode()
@@ -75,47 +77,47 @@ def test_a_split_episode_starts_with_the_features_it_ended_with() -> None:
 def test_features_arrive_in_chunks_as_they_were_sent() -> None:
     sender, receiver = make_replay(capacity=40), make_replay(capacity=60)
     receiver.feature_fn = None  # the sender computed them
-    stream = record_steps(make_env(), sender, steps=25)
-    start, sent = sender.inserted, []
+    recorded = record_steps(make_env(), sender, steps=25)
+    start, sent_features = sender.inserted, []
     sender.split_episode()
-    for turn in range(8):
-        record_steps(wrap(NoiseEnv(), frame_stack=STACK), sender, steps=4 + turn, seed=turn)
-        sent.append(get_features(sender).take(range(start, sender.inserted), axis=0, mode="wrap"))
+    for chunk in range(8):
+        record_steps(wrap(NoiseEnv(), frame_stack=STACK), sender, steps=4 + chunk, seed=chunk)
+        sent_features.append(get_features(sender).take(range(start, sender.inserted), axis=0, mode="wrap"))
         append_chunk(receiver, unpack_chunk(pack_chunk(sender, start), receiver))
         start = sender.inserted
         sender.split_episode()
-    everything = np.concatenate(sent)
-    assert len(stream.indices) < receiver.inserted == len(everything)
+    all_features = np.concatenate(sent_features)
+    assert len(recorded.indices) < receiver.inserted == len(all_features)
     assert receiver.inserted > receiver.capacity
     newest = get_features(receiver).take(range(receiver.inserted - 60, receiver.inserted), axis=0, mode="wrap")
-    assert newest.tobytes() == everything[-60:].tobytes()
+    assert newest.tobytes() == all_features[-60:].tobytes()
 
 
 @pytest.mark.parametrize("steps", [30, 170])
-def test_features_come_back_from_state_and_log_bit_for_bit(steps: int, tmp_path: Path) -> None:
+def test_features_are_restored_from_state_and_log_bit_for_bit(steps: int, tmp_path: Path) -> None:
     replay, restored = make_replay(), make_replay()
     restored.feature_fn = None  # restoring computes nothing
     writer = AsyncWriter()
-    log, reading = (SegmentLog(tmp_path, each, writer) for each in (replay, restored))
+    log, restored_log = (SegmentLog(tmp_path, buffer, writer) for buffer in (replay, restored))
     for part in range(4):
         record_steps(make_env(), replay, steps=steps // 4, seed=part)
         log.flush()
     writer.wait()
     restored.load_state(replay.get_state())
-    reading.load(log.list_segments(inserted=replay.inserted))
+    restored_log.load(log.list_segments(inserted=replay.inserted))
     writer.close()
-    kept = np.arange(max(0, replay.inserted - CAPACITY), replay.inserted) % CAPACITY
+    indices = np.arange(max(0, replay.inserted - CAPACITY), replay.inserted) % CAPACITY
     assert restored.inserted == replay.inserted
     for ring, source in zip(restored.rings, replay.rings, strict=True):
-        assert ring[kept].tobytes() == source[kept].tobytes()
+        assert ring[indices].tobytes() == source[indices].tobytes()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2e15])
-def test_corrupted_features_of_a_segment_are_refused(bad: float) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2e15])
+def test_corrupted_features_of_a_segment_are_refused(value: float) -> None:
     replay = make_replay(capacity=40)
     record_steps(make_env(), replay, steps=12)
     arrays = [ring[: replay.inserted].copy() for ring in replay.rings]
-    arrays[-1][3, 1, 2] = bad
+    arrays[-1][3, 1, 2] = value
     receiver = make_replay()
     before = take_snapshot(receiver)
     with pytest.raises(SegmentError, match="features: expected finite numbers of at most 1e"):
@@ -137,8 +139,8 @@ def reshape_features(newest: dict[str, NDArray[np.uint8]]) -> None:
 
 @pytest.mark.parametrize("corrupt", [corrupt_flag, corrupt_features, reshape_features])
 def test_a_corrupted_newest_step_is_refused_and_changes_nothing(corrupt: Any) -> None:
-    replay, _ = make_filled()
-    other, _ = make_filled(steps=60)
+    replay, _ = make_filled_replay()
+    other, _ = make_filled_replay(steps=60)
     state, before = replay.get_state(), take_snapshot(other)
     corrupt(state["newest"])
     with pytest.raises(ValueError, match=r"invalid step: |newest step does not fit"):
@@ -147,28 +149,28 @@ def test_a_corrupted_newest_step_is_refused_and_changes_nothing(corrupt: Any) ->
 
 
 def test_steps_with_and_without_features_do_not_mix() -> None:
-    replay, _ = make_filled(steps=10)
-    bare = make_replay_buffer(make_env(), capacity=CAPACITY, frame_stack=STACK)
-    record_steps(make_env(), bare, steps=10)
-    for source, target in ((replay, bare), (bare, replay)):
+    replay, _ = make_filled_replay(steps=10)
+    plain_replay = make_replay_buffer(make_env(), capacity=CAPACITY, frame_stack=STACK)
+    record_steps(make_env(), plain_replay, steps=10)
+    for source, target in ((replay, plain_replay), (plain_replay, replay)):
         with pytest.raises(ValueError, match="state does not fit this replay buffer"):
             target.load_state(source.get_state())
         with pytest.raises(SegmentError, match=r"segment does not fit this replay buffer: .* in [45] parts, got"):
             unpack_chunk(pack_chunk(source, 0), target)
-    assert "features" not in bare.get_state()["layout"]
-    assert "features" not in bare.get_state()["newest"]
+    assert "features" not in plain_replay.get_state()["layout"]
+    assert "features" not in plain_replay.get_state()["newest"]
 
 
-def test_invalid_features_stop_the_step_before_anything_refers_to_it() -> None:
-    replay, _ = make_filled(steps=20)
+def test_invalid_features_are_refused_before_the_step_is_stored() -> None:
+    replay, _ = make_filled_replay(steps=20)
     env = make_env()
     observation = get_newest_frames(env.reset(seed=1)[0], replay.views)
     replay.start_episode(observation)
     newest = (replay.inserted - 1) % CAPACITY
     inserted, record = replay.inserted, replay.steps[newest].copy()
-    row = np.zeros((1, *SHAPE), np.float32)
-    wrong = {"shape": row[0], "type": row.astype(np.float64), "NaN": row + np.nan, "huge": row + 1e20}
-    for features in wrong.values():
+    row = np.zeros((1, *FEATURE_SHAPE), np.float32)
+    invalid_features = {"shape": row[0], "type": row.astype(np.float64), "NaN": row + np.nan, "huge": row + 1e20}
+    for features in invalid_features.values():
         replay.feature_fn = lambda views, mask, features=features: features  # noqa: ARG005
         with pytest.raises(ContractError, match="features"):
             replay.add(0, 1.0, False, observation)
@@ -176,7 +178,7 @@ def test_invalid_features_stop_the_step_before_anything_refers_to_it() -> None:
     with pytest.raises(RuntimeError, match="feature_fn is missing"):
         replay.add(0, 1.0, False, observation)
     assert (replay.inserted, replay.steps[newest]) == (inserted, record)
-    replay.feature_fn = PixelProjection(SHAPE)
+    replay.feature_fn = PixelProjection(FEATURE_SHAPE)
     replay.add(0, 1.0, False, observation)
     assert replay.steps["acted"][newest]
 
@@ -190,6 +192,6 @@ def test_features_count_in_the_size_of_the_buffer() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (0, 5), (5, 5), (3, 0)])
-def test_groups_that_fit_no_views_are_refused(shape: tuple[int, int]) -> None:
+def test_feature_groups_that_do_not_fit_the_views_are_refused(shape: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=r"expected 1, 3 \(views\) or 4 groups of at least 1 number, got \("):
         make_replay_buffer(make_env(), capacity=CAPACITY, frame_stack=STACK, feature_shape=shape)

@@ -1,4 +1,4 @@
-"""What must not enter the replay does not: it is refused by name, and the replay stays as it was."""
+"""Invalid transitions are refused by name and leave the replay buffer unchanged."""
 
 from typing import Any
 
@@ -15,32 +15,32 @@ VIEWS = (View("side", HEIGHT, WIDTH), View("cut", HEIGHT, WIDTH, derived_from="s
 STACK = 2
 
 
-def frame(rng: np.random.Generator) -> dict[str, Any]:
+def make_images(rng: np.random.Generator) -> dict[str, Any]:
     side = rng.integers(256, size=(HEIGHT, WIDTH, 3), dtype=np.uint8)
     return {"side": side, "cut": remove_background(side, rng.random((HEIGHT, WIDTH)) < 0.5, (0, 0, 0))}
 
 
-def observed(frame: dict[str, Any]) -> Observation:
-    return {**frame, "mask": np.ones(2, np.int8)}
+def make_observation(images: dict[str, Any]) -> Observation:
+    return {**images, "mask": np.ones(2, np.int8)}
 
 
-def begun(action_dtype: Any = np.float32) -> tuple[ReplayBuffer, Observation]:
-    """A replay in mid-episode, and the observation that comes next."""
+def make_running_replay(action_dtype: Any = np.float32) -> tuple[ReplayBuffer, Observation]:
+    """Return a replay buffer in the middle of an episode, and the next observation."""
     rng = np.random.default_rng(0)
-    first, second, third = (frame(rng) for _ in range(3))
+    first, second, third = (make_images(rng) for _ in range(3))
     replay = ReplayBuffer(VIEWS, action_shape=(2,), action_dtype=action_dtype, capacity=4, frame_stack=STACK)
-    replay.start_episode(observed(first))
-    replay.add([0, 1], 0.5, False, observed(second))
-    return replay, observed(third)
+    replay.start_episode(make_observation(first))
+    replay.add([0, 1], 0.5, False, make_observation(second))
+    return replay, make_observation(third)
 
 
-def contents(replay: ReplayBuffer) -> tuple[Any, ...]:
+def get_contents(replay: ReplayBuffer) -> tuple[Any, ...]:
     return replay.inserted, replay.steps.tobytes(), *(ring.tobytes() for ring in replay.frames)
 
 
 @pytest.mark.quality("S1")
 @pytest.mark.parametrize(
-    ("outcome", "says"),
+    ("outcome", "message"),
     [
         ({"reward": np.nan}, "replay: reward: expected a finite number, got nan"),
         ({"reward": -np.inf}, "replay: reward: expected a finite number, got -inf"),
@@ -58,30 +58,30 @@ def contents(replay: ReplayBuffer) -> tuple[Any, ...]:
         ({"terminated": None}, "replay: terminated: expected True or False, got NoneType"),
     ],
 )
-def test_a_wrong_outcome_is_refused_by_its_name(outcome: dict[str, Any], says: str) -> None:
-    replay, observation = begun()
-    before = contents(replay)
-    with pytest.raises(ContractError, match=says):
+def test_an_invalid_outcome_is_refused_by_its_name(outcome: dict[str, Any], message: str) -> None:
+    replay, observation = make_running_replay()
+    before = get_contents(replay)
+    with pytest.raises(ContractError, match=message):
         replay.add(**{"action": [0, 1], "reward": 0.0, "terminated": False, "observation": observation, **outcome})
-    assert contents(replay) == before
+    assert get_contents(replay) == before
 
 
 @pytest.mark.parametrize("action", [[0.5, 0], [300, 0], [-1, 0]])
-def test_an_action_that_is_no_whole_number_of_its_kind_is_refused(action: list[float]) -> None:
-    replay, observation = begun(np.uint8)
-    before = contents(replay)
+def test_an_action_outside_its_integer_dtype_is_refused(action: list[float]) -> None:
+    replay, observation = make_running_replay(np.uint8)
+    before = get_contents(replay)
     with pytest.raises(ContractError, match=r"replay: action: expected whole numbers within uint8 of shape \(2,\)"):
         replay.add(action, 0.0, False, observation)
-    assert contents(replay) == before
+    assert get_contents(replay) == before
 
 
-def changed(observation: Observation, name: str, value: Any) -> Observation:
+def replace_part(observation: Observation, name: str, value: Any) -> Observation:
     return {**observation, name: value}
 
 
 @pytest.mark.quality("S1")
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "message"),
     [
         ("side", np.full((HEIGHT, WIDTH, 3), np.nan), "replay: view 'side': .* values are not finite"),
         ("side", np.zeros((HEIGHT, WIDTH, 3)), "replay: view 'side': expected uint8 .*convert it to uint8"),
@@ -99,28 +99,28 @@ def changed(observation: Observation, name: str, value: Any) -> Observation:
         ("top", np.zeros((HEIGHT, WIDTH, 3), np.uint8), "replay: observation: expected exactly .*unknown 'top'"),
     ],
 )
-def test_a_wrong_observation_is_refused_by_its_name(name: str, value: Any, says: str) -> None:
-    replay, observation = begun()
-    before = contents(replay)
-    with pytest.raises(ContractError, match=says):
-        replay.add([0, 1], 0.0, False, changed(observation, name, value))
-    with pytest.raises(ContractError, match=says):
-        replay.start_episode(changed(observation, name, value))
-    assert contents(replay) == before
+def test_an_invalid_observation_is_refused_by_its_name(name: str, value: Any, message: str) -> None:
+    replay, observation = make_running_replay()
+    before = get_contents(replay)
+    with pytest.raises(ContractError, match=message):
+        replay.add([0, 1], 0.0, False, replace_part(observation, name, value))
+    with pytest.raises(ContractError, match=message):
+        replay.start_episode(replace_part(observation, name, value))
+    assert get_contents(replay) == before
 
 
 def test_a_derived_view_that_is_not_cut_out_of_its_camera_is_refused() -> None:
-    replay, observation = begun()
-    painted = observation["cut"].copy()
-    painted[1, 2] = observation["side"][1, 2] ^ 1
-    before = contents(replay)
+    replay, observation = make_running_replay()
+    changed_image = observation["cut"].copy()
+    changed_image[1, 2] = observation["side"][1, 2] ^ 1
+    before = get_contents(replay)
     with pytest.raises(ContractError, match=r"view 'cut': expected the image of 'side' or the fill .* got 1 pixels"):
-        replay.add([0, 1], 0.0, False, changed(observation, "cut", painted))
-    assert contents(replay) == before
+        replay.add([0, 1], 0.0, False, replace_part(observation, "cut", changed_image))
+    assert get_contents(replay) == before
 
 
-def test_nothing_is_added_before_the_beginning_or_after_the_end() -> None:
-    replay, observation = begun()
+def test_adding_outside_a_running_episode_is_refused() -> None:
+    replay, observation = make_running_replay()
     empty = ReplayBuffer(VIEWS, action_shape=(2,), capacity=4, frame_stack=STACK)
     with pytest.raises(ContractError, match=r"a running episode, got no episode yet\. Call start_episode\(\)"):
         empty.add([0, 1], 0.0, False, observation)
@@ -131,14 +131,14 @@ def test_nothing_is_added_before_the_beginning_or_after_the_end() -> None:
     assert replay.inserted == 4
 
 
-def test_nothing_is_added_after_an_observation_that_is_shown_again() -> None:
-    """It ends its episode. A second one in a row would have another stack when sampled than when it was seen."""
-    replay, observation = begun()
+def test_adding_after_a_repeated_observation_is_refused() -> None:
+    """It ends its episode, as a second one would be stacked differently when sampled."""
+    replay, observation = make_running_replay()
     replay.add([0, 1], 0.0, False, observation)
     replay.add([0, 1], 0.0, False, observation, repeated=True)
-    before = contents(replay)
+    before = get_contents(replay)
     with pytest.raises(
         ContractError, match=r"got an episode that ended because no camera was present\. Call start_episode\(\)"
     ):
         replay.add([0, 1], 0.0, False, observation)
-    assert contents(replay) == before
+    assert get_contents(replay) == before

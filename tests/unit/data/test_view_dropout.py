@@ -1,3 +1,5 @@
+"""View dropout by generator and by counter, against closed forms."""
+
 from collections.abc import Callable
 
 import pytest
@@ -71,9 +73,9 @@ def test_only_present_views_count_in_the_closed_form(drop: Drop) -> None:
 
 def test_the_same_generator_drops_the_same_views() -> None:
     mask = torch.ones(50, 3, dtype=torch.bool)
-    one, other, different = (drop_views(mask, 0.5, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
-    assert one.equal(other)
-    assert not one.equal(different)
+    first, second, different = (drop_views(mask, 0.5, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+    assert first.equal(second)
+    assert not first.equal(different)
 
 
 def test_a_key_drops_the_same_views_in_any_batch() -> None:
@@ -84,15 +86,15 @@ def test_a_key_drops_the_same_views_in_any_batch() -> None:
 
 
 def test_dropped_views_do_not_depend_on_the_augmentation_of_the_same_key() -> None:
-    """With the numbers of a stream of `augment`, a dropped view would go with one kind of augmented image."""
+    """If both used one stream of numbers, dropped views would correlate with augmentations."""
     keys = derive_keys(0, torch.arange(ROWS))
     dropped = ~drop_views_by_key(torch.ones(ROWS, 2, dtype=torch.bool), 0.5, keys)[:, 0]
     for stream in range(3):
         values = uniform(keys, 2, stream=stream)
         for value in values.T:
             assert abs(float(torch.corrcoef(torch.stack([value, dropped.float()]))[0, 1])) < 0.03
-    picture = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4).expand(ROWS, 1, 4, 4)
-    is_unrotated = (augment(picture, keys, "rotate") == picture).flatten(1).all(1)
+    image = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4).expand(ROWS, 1, 4, 4)
+    is_unrotated = (augment(image, keys, "rotate") == image).flatten(1).all(1)
     assert abs(float(dropped[is_unrotated].double().mean() - dropped.double().mean())) < 0.03
 
 

@@ -1,4 +1,4 @@
-"""`manyview export`: the exported policy acts as the run's, or nothing is written."""
+"""`manyview export`: the exported policy acts as that of the run, or nothing is written."""
 
 import hashlib
 import json
@@ -47,18 +47,20 @@ COMPOSITIONS: dict[str, RunConfig] = {
 
 @pytest.fixture(scope="module")
 def robot_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the path of a short run on the robot task."""
     return train_robot(tmp_path_factory.mktemp("robot") / "run")
 
 
 @pytest.fixture(scope="module")
-def exported(robot_run: Path) -> Path:
+def export_path(robot_run: Path) -> Path:
+    """Return the path of the exported policy of `robot_run`."""
     folder = robot_run.parent / "export"
     assert main(["export", str(robot_run), "--out", str(folder), "--own-task", TASK]) == 0
     return folder
 
 
 def make_saved_policy(config: RunConfig, *, stack: int = 2, channels: int = 3) -> SavedPolicy:
-    """Return an agent with random weights for two views of 20 pixels."""
+    """Return a policy with random weights for two views of 20 pixels."""
     names, is_discrete = ("front", "wrist"), config.is_on_policy
     actions: Any = DiscreteActions(5) if is_discrete else ActionBounds((-3.0, 0.0, 5.0), (1.0, 0.1, 6.0))
     cameras = tuple(View(name, 20, 20, channels) for name in names)
@@ -81,9 +83,9 @@ def make_saved_policy(config: RunConfig, *, stack: int = 2, channels: int = 3) -
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_every_composition_exports_to_onnx(name: str, tmp_path: Path) -> None:
-    saved = make_saved_policy(COMPOSITIONS[name])
-    export._write_onnx(saved, tmp_path)
-    policy, reference = manyview.load(tmp_path, num_robots=3), TorchPolicy(saved.network, num_robots=3)
+    saved_policy = make_saved_policy(COMPOSITIONS[name])
+    export._write_onnx(saved_policy, tmp_path)
+    policy, reference = manyview.load(tmp_path, num_robots=3), TorchPolicy(saved_policy.network, num_robots=3)
     assert isinstance(policy, OnnxPolicy)
     rng, actions = np.random.default_rng(0), []
     for step in range(12):
@@ -98,8 +100,8 @@ def test_every_composition_exports_to_onnx(name: str, tmp_path: Path) -> None:
     assert len({action.tobytes() for action in actions}) > 1
 
 
-def test_the_exported_robot_acts_as_the_run_with_every_subset_of_cameras(robot_run: Path, exported: Path) -> None:
-    policy, reference, rng = manyview.load(exported), manyview.load(robot_run), np.random.default_rng(0)
+def test_the_exported_robot_acts_as_the_run_with_every_subset_of_cameras(robot_run: Path, export_path: Path) -> None:
+    policy, reference, rng = manyview.load(export_path), manyview.load(robot_run), np.random.default_rng(0)
     assert policy.spec == reference.spec
     for subset in list_view_subsets(["front", "wrist"]):
         policy.reset()
@@ -111,9 +113,9 @@ def test_the_exported_robot_acts_as_the_run_with_every_subset_of_cameras(robot_r
             np.testing.assert_allclose(policy.act(observation), reference.act(observation), atol=3e-5)
 
 
-def test_policy_json_says_what_a_program_in_another_language_needs(robot_run: Path, exported: Path) -> None:
-    contents = json.loads((exported / "policy.json").read_text())
-    assert contents["model"]["sha256"] == hashlib.sha256((exported / "policy.onnx").read_bytes()).hexdigest()
+def test_policy_json_describes_inputs_outputs_spec_and_training(robot_run: Path, export_path: Path) -> None:
+    contents = json.loads((export_path / "policy.json").read_text())
+    assert contents["model"]["sha256"] == hashlib.sha256((export_path / "policy.onnx").read_bytes()).hexdigest()
     assert contents["model"]["opset"] == OPSET
     assert contents["inputs"] == [
         {"name": "front", "shape": ["batch", 3, 16, 16, 3], "dtype": "uint8"},
@@ -129,16 +131,16 @@ def test_policy_json_says_what_a_program_in_another_language_needs(robot_run: Pa
     assert (training["task"], training["checkpoint"], training["frames"]) == (TASK, "000000040", 40)
 
 
-def test_exported_files_name_no_paths_of_this_machine(exported: Path) -> None:
+def test_exported_files_name_no_paths_of_this_machine(export_path: Path) -> None:
     root = str(Path(__file__).parents[3]).encode()
     for name in ("policy.onnx", "policy.json"):
-        assert root not in (exported / name).read_bytes()
-    assert sorted(path.name for path in exported.iterdir()) == ["policy.json", "policy.onnx"]
+        assert root not in (export_path / name).read_bytes()
+    assert sorted(path.name for path in export_path.iterdir()) == ["policy.json", "policy.onnx"]
 
 
-def test_an_export_is_reproducible(robot_run: Path, exported: Path, tmp_path: Path) -> None:
+def test_an_export_is_reproducible(robot_run: Path, export_path: Path, tmp_path: Path) -> None:
     export_policy(robot_run, tmp_path)
-    assert (tmp_path / "policy.onnx").read_bytes() == (exported / "policy.onnx").read_bytes()
+    assert (tmp_path / "policy.onnx").read_bytes() == (export_path / "policy.onnx").read_bytes()
 
 
 def test_a_torch_program_acts_as_the_run_and_has_no_critics(robot_run: Path, tmp_path: Path) -> None:
@@ -172,8 +174,8 @@ def test_the_command_prints_the_check_of_every_subset(
     assert json.loads((tmp_path / "policy.json").read_text())["training"]["checkpoint"] == "000000020"
 
 
-class Shifted(Policy):
-    """A policy whose first action is wrong by a little if a view is missing."""
+class ShiftedPolicy(Policy):
+    """Policy that shifts its second action by 1e-3 if a view is missing."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy.spec)
@@ -181,15 +183,15 @@ class Shifted(Policy):
 
     def run_network(self, inputs: Any) -> Any:
         outputs = self._policy.run_network(inputs)
-        is_wrong = not inputs["mask"].all()
-        return {**outputs, "actions": outputs["actions"] + np.array([0.0, 1e-3 * is_wrong], np.float32)}
+        lacks_view = not inputs["mask"].all()
+        return {**outputs, "actions": outputs["actions"] + np.array([0.0, 1e-3 * lacks_view], np.float32)}
 
 
 def test_nothing_is_written_if_the_exported_policy_acts_differently(
     robot_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = onnx_policy.load
-    monkeypatch.setattr(onnx_policy, "load", lambda folder: Shifted(load(folder)))
+    load_policy = onnx_policy.load
+    monkeypatch.setattr(onnx_policy, "load", lambda folder: ShiftedPolicy(load_policy(folder)))
     with pytest.raises(ValueError, match=r"acts differently: expected a difference of at most 1e-05, got 0\.0002"):
         export_policy(robot_run, tmp_path / "export")
     assert list((tmp_path / "export").iterdir()) == []
@@ -204,11 +206,11 @@ def test_a_random_view_is_refused_with_the_reason(tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize("name", ["actions", "memory.x"])
 def test_a_view_with_the_name_of_an_output_is_refused(name: str) -> None:
-    saved = make_saved_policy(COMPOSITIONS["drqv2, mad"])
-    spec = saved.network.spec
-    saved.network.spec = replace(spec, views=(replace(spec.views[0], name=name), spec.views[1]))
+    saved_policy = make_saved_policy(COMPOSITIONS["drqv2, mad"])
+    spec = saved_policy.network.spec
+    saved_policy.network.spec = replace(spec, views=(replace(spec.views[0], name=name), spec.views[1]))
     with pytest.raises(ValueError, match=f"'{name}' has the name of an output"):
-        export._check_exportable(saved)
+        export._check_exportable(saved_policy)
 
 
 def test_errors_of_the_command_have_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,8 +223,8 @@ def test_more_than_six_views_are_checked_alone_and_missing() -> None:
     assert len(list_view_subsets("abcdefg")) == 7 + 7 + 1
 
 
-class Echo(Policy):
-    """Act by the first number of the first state vector."""
+class EchoPolicy(Policy):
+    """Policy whose action is the first number of its state vector."""
 
     def run_network(self, inputs: Any) -> dict[str, NDArray[Any]]:
         return {"actions": inputs["joints"][:, -1, :1]}
@@ -230,23 +232,25 @@ class Echo(Policy):
 
 def test_a_difference_is_relative_to_the_range_of_the_actions() -> None:
     views, vectors = (ViewSpec("front", 4, 4, 3),), (VectorSpec("joints", 2),)
-    narrow, wide = (
-        PolicySpec(views=views, vectors=vectors, actions=ActionBounds((-half,), (half,))) for half in (1.0, 1000.0)
+    narrow_spec, wide_spec = (
+        PolicySpec(views=views, vectors=vectors, actions=ActionBounds((-bound,), (bound,))) for bound in (1.0, 1000.0)
     )
 
-    class Off(Echo):
+    class ShiftedEchoPolicy(EchoPolicy):
         def run_network(self, inputs: Any) -> dict[str, NDArray[Any]]:
             return {"actions": super().run_network(inputs)["actions"] + np.float32(1e-3)}
 
-    assert all(check.max_difference < 2e-6 for check in check_policy(Off(wide), Echo(wide)))
+    assert all(
+        check.max_difference < 2e-6 for check in check_policy(ShiftedEchoPolicy(wide_spec), EchoPolicy(wide_spec))
+    )
     with pytest.raises(ValueError, match="acts differently"):
-        check_policy(Off(narrow), Echo(narrow))
+        check_policy(ShiftedEchoPolicy(narrow_spec), EchoPolicy(narrow_spec))
 
 
 def test_weights_are_those_of_the_checkpoint(robot_run: Path) -> None:
-    last, first = (load_saved_policy(robot_run, choice=name) for name in ("last", "000000000"))
-    assert last.counters.frames == 40
-    assert first.counters.frames == 0
-    assert isinstance(last.network.shapes.derived_views, DerivedViews)
-    pairs = zip(last.network.parameters(), first.network.parameters(), strict=True)
-    assert any(not torch.equal(one, other) for one, other in pairs)
+    last_policy, first_policy = (load_saved_policy(robot_run, choice=name) for name in ("last", "000000000"))
+    assert last_policy.counters.frames == 40
+    assert first_policy.counters.frames == 0
+    assert isinstance(last_policy.network.shapes.derived_views, DerivedViews)
+    pairs = zip(last_policy.network.parameters(), first_policy.network.parameters(), strict=True)
+    assert any(not torch.equal(parameter, other_parameter) for parameter, other_parameter in pairs)

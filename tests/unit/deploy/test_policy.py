@@ -1,4 +1,4 @@
-"""`manyview.load`: the actions of a loaded policy are those of the run's own evaluation."""
+"""`manyview.load`: the actions of a loaded policy are those of an evaluation of the run."""
 
 import json
 import shutil
@@ -46,11 +46,13 @@ RUNS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def robot_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the path of a short run on the robot task."""
     return train_robot(tmp_path_factory.mktemp("robot") / "run")
 
 
 @pytest.fixture(scope="module")
-def frames() -> list[dict[str, Any]]:
+def observations() -> list[dict[str, Any]]:
+    """Return eight random observations of the robot's cameras."""
     rng = np.random.default_rng(0)
     return [{name: rng.integers(0, 256, CAMERA_SHAPE, np.uint8) for name in ("front", "wrist")} for _ in range(8)]
 
@@ -75,8 +77,8 @@ def test_actions_are_those_of_an_evaluation_with_a_failing_camera(name: str, tmp
                 inputs = prepare_observation(observation, shapes, torch.device("cpu"), episode=0)
                 mask = inputs[1]
                 expected = shapes.actions.to_env(agent.act(*inputs, step=0, explore=False))[0]
-                newest = {view.name: observation[view.name][..., -view.channels :] for view in shapes.cameras}
-                action = policy.act({**newest, MASK: observation[MASK]})
+                images = {view.name: observation[view.name][..., -view.channels :] for view in shapes.cameras}
+                action = policy.act({**images, MASK: observation[MASK]})
                 np.testing.assert_allclose(action, expected, atol=1e-6)
                 is_masked, steps = is_masked or not mask.all(), steps + 1
                 observation, _, terminated, truncated, _ = env.step(action)
@@ -119,20 +121,20 @@ def test_an_augmented_view_is_that_of_the_first_evaluation_episode(tmp_path: Pat
     images: dict[str, Any] = {view.name: np.full(view.shape, 200, np.uint8) for view in network.spec.views}
     observation = {**images, MASK: np.ones(2, np.int8)}
     views, mask = prepare_observation(observation, network.shapes, torch.device("cpu"), episode=0)
-    derived, present = network._append_derived_views(views[:, :2], mask[:, :2])
+    output_views, output_mask = network._append_derived_views(views[:, :2], mask[:, :2])
     assert views.shape[1] == 3
     assert (views[:, 2] != views[:, 0]).any()
-    assert torch.equal(derived, views)
-    assert torch.equal(present, mask)
+    assert torch.equal(output_views, views)
+    assert torch.equal(output_mask, mask)
 
 
-def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, frames: list[dict[str, Any]]) -> None:
+def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, observations: list[dict[str, Any]]) -> None:
     policy = manyview.load(robot_run)
     assert policy.spec.actions == ActionBounds(ACTION_LOW, ACTION_HIGH)
     assert isinstance(policy.spec.actions, ActionBounds)
     assert policy.spec.control_hz == 20
     policy.reset()
-    action = policy.act(frames[0])
+    action = policy.act(observations[0])
     assert ((action >= ACTION_LOW) & (action <= ACTION_HIGH)).all()
     env = factory.make_env(RunDir(robot_run).read_config())
     observation, _ = env.reset(seed=4)
@@ -150,69 +152,70 @@ def test_a_robot_gets_actions_in_its_own_units(robot_run: Path, frames: list[dic
     np.testing.assert_allclose(env.unwrapped.last_action, action, rtol=1e-5)  # type: ignore[attr-defined]
 
 
-def test_images_of_the_camera_are_resized_as_in_the_run(robot_run: Path, frames: list[dict[str, Any]]) -> None:
-    raw, resized = manyview.load(robot_run), manyview.load(robot_run)
-    for observation in frames:
-        small = {name: resize_image(resize_image(image, IMAGE_SIZES[0], "pad"), IMAGE_SIZES[1], "pad")
+def test_images_of_the_camera_are_resized_as_in_the_run(robot_run: Path, observations: list[dict[str, Any]]) -> None:
+    policy, other_policy = manyview.load(robot_run), manyview.load(robot_run)
+    for observation in observations:
+        resized_images = {name: resize_image(resize_image(image, IMAGE_SIZES[0], "pad"), IMAGE_SIZES[1], "pad")
                  for name, image in observation.items()}  # fmt: skip
-        np.testing.assert_array_equal(raw.act(observation), resized.act(small))
+        np.testing.assert_array_equal(policy.act(observation), other_policy.act(resized_images))
     env = factory.make_env(RunDir(robot_run).read_config())
     observation, _ = env.reset(seed=3)
-    expected = env.unwrapped.reset(seed=3)[0]
-    raw.reset()
-    resized.reset()
-    newest = {name: observation[name][..., -3:] for name in ("front", "wrist")}
-    np.testing.assert_array_equal(raw.act(expected), resized.act(newest))
+    camera_images = env.unwrapped.reset(seed=3)[0]
+    policy.reset()
+    other_policy.reset()
+    run_images = {name: observation[name][..., -3:] for name in ("front", "wrist")}
+    np.testing.assert_array_equal(policy.act(camera_images), other_policy.act(run_images))
 
 
 def test_loading_builds_no_environment_and_runs_no_code_of_the_task(
-    robot_run: Path, monkeypatch: pytest.MonkeyPatch, frames: list[dict[str, Any]]
+    robot_run: Path, monkeypatch: pytest.MonkeyPatch, observations: list[dict[str, Any]]
 ) -> None:
     monkeypatch.delattr(robots, "make_env")
     monkeypatch.setattr(factory, "make", None)
-    assert manyview.load(robot_run).act(frames[0]).shape == (2,)
+    assert manyview.load(robot_run).act(observations[0]).shape == (2,)
 
 
-def test_a_missing_view_is_masked_whichever_way_it_is_missing(robot_run: Path, frames: list[dict[str, Any]]) -> None:
-    ways = [manyview.load(robot_run) for _ in range(3)]
-    for number, observation in enumerate(frames):
-        front = {"front": observation["front"]}
-        given = [front, {**front, "wrist": None}, {**observation, MASK: np.array([1, 0], np.int8)}]
-        first, *others = [
-            policy.act(observation if number % 3 else way) for policy, way in zip(ways, given, strict=True)
+def test_a_missing_view_is_masked_in_every_form(robot_run: Path, observations: list[dict[str, Any]]) -> None:
+    policies = [manyview.load(robot_run) for _ in range(3)]
+    for number, observation in enumerate(observations):
+        front_only = {"front": observation["front"]}
+        variants = [front_only, {**front_only, "wrist": None}, {**observation, MASK: np.array([1, 0], np.int8)}]
+        first_action, *other_actions = [
+            policy.act(observation if number % 3 else variant)
+            for policy, variant in zip(policies, variants, strict=True)
         ]
-        for other in others:
-            np.testing.assert_array_equal(first, other)
+        for other_action in other_actions:
+            np.testing.assert_array_equal(first_action, other_action)
 
 
-def test_a_stack_never_spans_a_reset_or_a_missing_frame(robot_run: Path, frames: list[dict[str, Any]]) -> None:
-    policy, fresh = manyview.load(robot_run), manyview.load(robot_run)
-    first = policy.act(frames[0])
-    assert not np.array_equal(policy.act(frames[1]), fresh.act(frames[1]))
+def test_a_stack_never_spans_a_reset_or_a_missing_frame(robot_run: Path, observations: list[dict[str, Any]]) -> None:
+    policy, other_policy = manyview.load(robot_run), manyview.load(robot_run)
+    first = policy.act(observations[0])
+    assert not np.array_equal(policy.act(observations[1]), other_policy.act(observations[1]))
     policy.reset()
-    np.testing.assert_array_equal(policy.act(frames[0]), first)
-    # After a missing frame the stack of this view starts anew.
+    np.testing.assert_array_equal(policy.act(observations[0]), first)
+    # After a missing frame the stack of this view restarts.
     policy.reset()
-    policy.act(frames[0])
-    policy.act(keep_views(frames[1], ("wrist",), policy))
-    after = policy.act(frames[2])
-    fresh.reset()
-    fresh.act(keep_views(frames[0], ("wrist",), policy))
-    fresh.act(keep_views(frames[1], ("wrist",), policy))
-    np.testing.assert_array_equal(after, fresh.act(frames[2]))
+    policy.act(observations[0])
+    policy.act(keep_views(observations[1], ("wrist",), policy))
+    action = policy.act(observations[2])
+    other_policy.reset()
+    other_policy.act(keep_views(observations[0], ("wrist",), policy))
+    other_policy.act(keep_views(observations[1], ("wrist",), policy))
+    np.testing.assert_array_equal(action, other_policy.act(observations[2]))
     with pytest.raises(ValueError, match="no view of robot 0 is present"):
         policy.act({"front": None})
-    fresh.reset()
-    np.testing.assert_array_equal(policy.act(frames[3]), fresh.act(frames[3]))
+    other_policy.reset()
+    np.testing.assert_array_equal(policy.act(observations[3]), other_policy.act(observations[3]))
 
 
-def test_the_caller_may_reuse_its_image_buffers(robot_run: Path, frames: list[dict[str, Any]]) -> None:
-    policy, other = manyview.load(robot_run), manyview.load(robot_run)
-    buffers = {name: np.empty_like(image) for name, image in frames[0].items()}
-    for observation in frames:
+def test_the_caller_may_reuse_its_image_buffers(robot_run: Path, observations: list[dict[str, Any]]) -> None:
+    policy, other_policy = manyview.load(robot_run), manyview.load(robot_run)
+    buffers = {name: np.empty_like(image) for name, image in observations[0].items()}
+    for observation in observations:
         for name, image in observation.items():
             buffers[name][:] = image
-        np.testing.assert_array_equal(policy.act(buffers), other.act(observation))
+        np.testing.assert_array_equal(policy.act(buffers), other_policy.act(observation))
 
 
 @pytest.mark.parametrize(
@@ -229,14 +232,14 @@ def test_the_caller_may_reuse_its_image_buffers(robot_run: Path, frames: list[di
     ],
 )
 def test_an_invalid_observation_is_an_error_and_changes_nothing(
-    change: dict[str, Any], message: str, robot_run: Path, frames: list[dict[str, Any]]
+    change: dict[str, Any], message: str, robot_run: Path, observations: list[dict[str, Any]]
 ) -> None:
-    policy, other = manyview.load(robot_run), manyview.load(robot_run)
-    policy.act(frames[0])
-    other.act(frames[0])
+    policy, other_policy = manyview.load(robot_run), manyview.load(robot_run)
+    policy.act(observations[0])
+    other_policy.act(observations[0])
     with pytest.raises(ValueError, match=message):
-        policy.act({**frames[1], **change})
-    np.testing.assert_array_equal(policy.act(frames[2]), other.act(frames[2]))
+        policy.act({**observations[1], **change})
+    np.testing.assert_array_equal(policy.act(observations[2]), other_policy.act(observations[2]))
 
 
 def test_images_of_another_size_are_an_error_if_the_run_did_not_resize(tmp_path: Path) -> None:
@@ -247,24 +250,24 @@ def test_images_of_another_size_are_an_error_if_the_run_did_not_resize(tmp_path:
     policy.act({"column": np.zeros((20, 20), np.uint8)})  # gray without a channel axis
 
 
-def test_many_robots_act_as_each_alone(robot_run: Path) -> None:
-    together, alone = manyview.load(robot_run, num_robots=3), [manyview.load(robot_run) for _ in range(3)]
+def test_a_batch_of_robots_acts_as_single_robots(robot_run: Path) -> None:
+    batch_policy, single_policies = manyview.load(robot_run, num_robots=3), [manyview.load(robot_run) for _ in range(3)]
     rng = np.random.default_rng(1)
     for step in range(6):
-        observations = [make_observation(together, rng) for _ in range(3)]
+        observations = [make_observation(batch_policy, rng) for _ in range(3)]
         observations[step % 3].pop("front")
         if step == 3:
-            together.reset([1])
-            alone[1].reset()
-        expected = [policy.act(observation) for policy, observation in zip(alone, observations, strict=True)]
-        np.testing.assert_allclose(together.act_batch(observations), expected, atol=1e-5)
+            batch_policy.reset([1])
+            single_policies[1].reset()
+        expected = [policy.act(observation) for policy, observation in zip(single_policies, observations, strict=True)]
+        np.testing.assert_allclose(batch_policy.act_batch(observations), expected, atol=1e-5)
     with pytest.raises(ValueError, match="act_batch for 3 robots"):
-        together.act(observations[0])
+        batch_policy.act(observations[0])
     with pytest.raises(ValueError, match="each of 3 robots, got 1"):
-        together.act_batch(observations[:1])
-    for wrong in (3, -1):
-        with pytest.raises(ValueError, match=f"expected 0 to 2, got {wrong}"):
-            together.reset([wrong])
+        batch_policy.act_batch(observations[:1])
+    for index in (3, -1):
+        with pytest.raises(ValueError, match=f"expected 0 to 2, got {index}"):
+            batch_policy.reset([index])
 
 
 def test_recurrent_robots_are_reset_one_by_one(tmp_path: Path) -> None:
@@ -292,16 +295,16 @@ def test_the_last_the_best_or_a_named_checkpoint_is_loaded(robot_run: Path, tmp_
             record["return"] = returns[record["frames"]]
     (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
-    def first_action(**options: Any) -> list[float]:
+    def compute_first_action(**options: Any) -> list[float]:
         policy = manyview.load(options.pop("path", path), **options)
         return list(policy.act(make_observation(policy, np.random.default_rng(0))))
 
-    last, middle = first_action(checkpoint=names[0]), first_action(checkpoint=names[1])
-    assert last != middle
-    assert first_action() == first_action(checkpoint="last") == last
-    assert first_action(checkpoint="best") == middle
+    last_action, middle_action = compute_first_action(checkpoint=names[0]), compute_first_action(checkpoint=names[1])
+    assert last_action != middle_action
+    assert compute_first_action() == compute_first_action(checkpoint="last") == last_action
+    assert compute_first_action(checkpoint="best") == middle_action
     assert load_saved_policy(path, choice="best").checkpoint_path.name == names[1]  # before the first update
-    assert first_action(path=path / "checkpoints" / names[1]) == middle
+    assert compute_first_action(path=path / "checkpoints" / names[1]) == middle_action
     with pytest.raises(FileNotFoundError, match=r"expected last, best or one of 000000040, .*got '\.\./secret'"):
         manyview.load(path, checkpoint="../secret")
     (path / "metrics.jsonl").write_text(json.dumps(records[0]) + "\n")
@@ -310,12 +313,17 @@ def test_the_last_the_best_or_a_named_checkpoint_is_loaded(robot_run: Path, tmp_
 
 
 def rewrite_spec(path: Path, spec: Any) -> None:
-    """Replace the spec of the policy in all checkpoints, with valid checksums; None removes it."""
+    """Replace the policy spec in all checkpoints, or remove it if None.
+
+    The checksums stay valid.
+    """
     for directory in checkpoint.list_checkpoints(path / "checkpoints"):
-        saved = checkpoint.load_checkpoint(directory)
-        manifest = {name: value for name, value in saved.manifest.items() if name != "policy"}
+        old_checkpoint = checkpoint.load_checkpoint(directory)
+        manifest = {name: value for name, value in old_checkpoint.manifest.items() if name != "policy"}
         shutil.rmtree(directory)
-        checkpoint.save_checkpoint(directory, saved.state, manifest if spec is None else {**manifest, "policy": spec})
+        checkpoint.save_checkpoint(
+            directory, old_checkpoint.state, manifest if spec is None else {**manifest, "policy": spec}
+        )
 
 
 def test_a_run_of_an_earlier_version_builds_its_environment(robot_run: Path, tmp_path: Path) -> None:
@@ -352,7 +360,7 @@ def test_the_manifest_of_a_run_holds_the_spec(robot_run: Path) -> None:
     assert PolicySpec.from_plain(manifest["policy"]) == manyview.load(robot_run).spec
 
 
-def test_no_run_and_no_checkpoint_are_named(tmp_path: Path, robot_run: Path) -> None:
+def test_a_missing_run_or_checkpoint_is_named(tmp_path: Path, robot_run: Path) -> None:
     with pytest.raises(FileNotFoundError, match="holds no run"):
         manyview.load(tmp_path)
     shutil.copytree(robot_run, tmp_path / "run")
@@ -363,8 +371,8 @@ def test_no_run_and_no_checkpoint_are_named(tmp_path: Path, robot_run: Path) -> 
 
 def test_importing_manyview_imports_neither_torch_nor_numpy() -> None:
     script = "import sys, manyview; print('load' in manyview.__all__, {'torch', 'numpy'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.split() == ["True", "set()"]
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert result.stdout.split() == ["True", "set()"]
 
 
 def test_load_returns_a_policy(robot_run: Path) -> None:

@@ -1,4 +1,4 @@
-"""The simulated robot, and the example that uses it."""
+"""The simulated robot and its example."""
 
 import re
 import runpy
@@ -20,6 +20,7 @@ TASK = "toy/hidden_goal_continuous"
 
 
 def make_robot(*faults: CameraFault, **options: Any) -> SimulatedRobot:
+    """Return a simulated robot with two cameras at 100 Hz."""
     options = {"cameras": ("column", "row"), "rate_hz": 100.0, "camera_hz": 100.0, **options}
     return SimulatedRobot(lambda: manyview.make(TASK, frame_stack=1), faults=faults, **options)
 
@@ -36,7 +37,7 @@ def test_faults_are_parsed(text: str, fault: CameraFault) -> None:
     assert CameraFault.parse(text) == fault
 
 
-def test_the_robot_moves_in_real_time_whether_it_is_asked_or_not() -> None:
+def test_the_robot_moves_in_real_time_without_new_actions() -> None:
     robot = make_robot()
     start_steps, start_s = robot.num_steps, time.monotonic()
     time.sleep(0.5)
@@ -49,12 +50,12 @@ def test_the_robot_moves_in_real_time_whether_it_is_asked_or_not() -> None:
 def test_the_safe_action_stands_still_in_the_units_of_the_policy() -> None:
     bounds = ActionBounds(low=(10.0, -2.0), high=(20.0, 4.0))
     robot = make_robot(bounds=bounds)
-    idle = robot._action
+    idle_action = robot._action
     robot.send_action(robot.safe_action)
-    sent = robot._action
+    sent_action = robot._action
     robot.close()
     np.testing.assert_allclose(robot.safe_action, [15.0, 1.0])
-    np.testing.assert_allclose(sent, idle, atol=1e-6)
+    np.testing.assert_allclose(sent_action, idle_action, atol=1e-6)
 
 
 def test_images_differ_by_noise_and_have_their_time_of_capture() -> None:

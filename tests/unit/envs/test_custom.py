@@ -1,4 +1,4 @@
-"""Environments of a user's function, with arguments in the name of the task."""
+"""Environments from a user's function, with arguments in the name of the task."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def make_robot(front: int = 0, wrist: int = 1, *, serial: str = "", speed: float
     return HiddenGoal()
 
 
-def make_needy(device):  # type: ignore[no-untyped-def]
+def make_env_of_device(device):  # type: ignore[no-untyped-def]
     return HiddenGoal(device)
 
 
@@ -37,8 +37,8 @@ def make_broken(depth: int = 0) -> gym.Env[Observation, Any]:
     raise RuntimeError(f"no robot at depth {depth}")
 
 
-def make_wide() -> gym.Env[Observation, Any]:
-    class Wide(gym.Env[Any, Any]):
+def make_wide_env() -> gym.Env[Observation, Any]:
+    class WideCameraEnv(gym.Env[Any, Any]):
         observation_space = gym.spaces.Box(0, 255, (6, 12, 3), np.uint8)
         action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -46,7 +46,7 @@ def make_wide() -> gym.Env[Observation, Any]:
             super().reset(seed=seed, options=options)
             return np.full((6, 12, 3), 200, np.uint8), {}
 
-    return MultiView(Wide(), views={"wide": ""}, aspect="pad")
+    return MultiView(WideCameraEnv(), views={"wide": ""}, aspect="pad")
 
 
 @pytest.fixture(autouse=True)
@@ -111,13 +111,16 @@ def test_every_environment_of_a_vector_gets_the_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "says"),
+    ("task", "message"),
     [
         (
             "make_robot?frnt=1",
             r"wrong arguments of .*:make_robot: expected make_robot\(front: int = 0, .*got frnt=1 .*unexpected.*'frnt'",
         ),
-        ("make_needy", r"expected make_needy\(device\), got none .*missing a required argument: 'device'"),
+        (
+            "make_env_of_device",
+            r"expected make_env_of_device\(device\), got none .*missing a required argument: 'device'",
+        ),
         ("make_robot?front", "expected name=value, each name once"),
         ("make_robot?front=1&front=2", "each name once"),
         ("make_robot?=1", "expected name=value"),
@@ -126,13 +129,13 @@ def test_every_environment_of_a_vector_gets_the_arguments() -> None:
         ("nothing?front=1", "has no function 'nothing'"),
     ],
 )
-def test_wrong_arguments_are_named_with_the_signature(task: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_wrong_arguments_are_named_with_the_signature(task: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         make(f"{MODULE}:{task}")
     assert not CALLS
 
 
-def test_an_error_of_the_function_is_its_own() -> None:
+def test_an_error_of_the_function_is_reported() -> None:
     with pytest.raises(EnvError, match="make_broken: the function raised RuntimeError: no robot at depth 3"):
         make(f"{MODULE}:make_broken?depth=3")
 
@@ -144,7 +147,7 @@ def test_the_location_of_an_error_is_a_line_of_the_user(tmp_path: Path, monkeypa
         make("robot_with_a_typo:make")
 
 
-def test_a_module_that_cannot_be_imported_says_where_it_is_missing(
+def test_an_import_error_names_the_missing_module_and_where_it_was_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "robot_with_drivers.py").write_text("\nimport drivers_of_nobody\n")
@@ -164,9 +167,9 @@ def test_hostile_values_are_text(value: str, tmp_path: Path, monkeypatch: pytest
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    with pytest.raises(ValueError, match="invalid arguments") as caught:
+    with pytest.raises(ValueError, match="invalid arguments") as error:
         make(f"{MODULE}:make_any?\x1b[2J")
-    assert "\x1b" not in str(caught.value)
+    assert "\x1b" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ def test_a_run_directory_is_one_name_below_runs(task: str, name: str) -> None:
 
 
 def test_the_image_size_of_a_run_resizes_a_custom_environment() -> None:
-    env = make(f"{MODULE}:make_wide", image_size=4, frame_stack=2)
+    env = make(f"{MODULE}:make_wide_env", image_size=4, frame_stack=2)
     assert [view.shape for view in get_views(env)] == [(4, 4, 3)]
     image = env.reset(seed=0)[0]["wide"]
     assert image.shape == (4, 4, 6)

@@ -1,4 +1,4 @@
-"""State vectors of environments: declared, read from any Gymnasium environment, checked, selected, stacked."""
+"""State vectors of environments: declaration, reading, validation, selection and stacking."""
 
 from typing import Any
 
@@ -33,8 +33,8 @@ class TestToldGoal(EnvironmentContract):
         return make("toy/told_goal_continuous", state=["clock", "goal"], state_stack=2)
 
 
-class Robot(gym.Env[Any, Any]):
-    """A plain environment with vectors in a dict, or with a single one."""
+class RobotEnv(gym.Env[Any, Any]):
+    """Environment with vectors in a dict, or with a single vector as its observation."""
 
     def __init__(self, space: Any = None) -> None:
         vectors: dict[str, Any] = {
@@ -61,31 +61,31 @@ class Robot(gym.Env[Any, Any]):
         return self.joints
 
 
-def picture(_: Any) -> Any:
+def make_image(_: Any) -> Any:
     return np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
 
 
 def test_multiview_reads_vectors_of_a_dict_observation_in_the_order_named() -> None:
-    env = wrap(MultiView(Robot(), views={"front": "image"}, state=("grip", "joints")))
+    env = wrap(MultiView(RobotEnv(), views={"front": "image"}, state=("grip", "joints")))
     assert get_state_vectors(env) == (StateVector("grip", 1), StateVector("joints", 3))
     first, _ = env.reset(seed=0)
     assert list(first) == ["front", "grip", "joints", MASK]
     second, *_ = env.step(np.zeros(1, np.float32))
-    assert first["joints"].tolist() == [0, 0, 0]  # a copy: the robot writes into its own memory
+    assert first["joints"].tolist() == [0, 0, 0]  # a copy: the robot overwrites its array
     assert second["joints"].tolist() == [1, 2, 0.5]
     assert second["joints"].dtype == second["grip"].dtype == np.float32
     assert second["grip"].tolist() == [7]
 
 
 def test_multiview_copies_vectors_before_any_other_wrapper() -> None:
-    env = MultiView(Robot(), views={"front": "image"}, state=("joints",))
+    env = MultiView(RobotEnv(), views={"front": "image"}, state=("joints",))
     first, _ = env.reset(seed=0)
     env.step(np.zeros(1, np.float32))
     assert first["joints"].tolist() == [0, 0, 0]
 
 
 def test_multiview_names_the_vector_of_a_box_observation() -> None:
-    env = wrap(MultiView(Robot(spaces.Box(-9, 9, (3,), np.float64)), views={"front": picture}, state=("joints",)))
+    env = wrap(MultiView(RobotEnv(spaces.Box(-9, 9, (3,), np.float64)), views={"front": make_image}, state=("joints",)))
     env.reset(seed=0)
     assert env.step(np.zeros(1, np.float32))[0]["joints"].tolist() == [1, 2, 0.5]
 
@@ -103,19 +103,19 @@ def test_multiview_names_the_vector_of_a_box_observation() -> None:
 )
 def test_unknown_state_is_an_error_that_lists_the_names(space: Any, state: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MultiView(Robot(space), views={"front": picture}, state=state)
+        MultiView(RobotEnv(space), views={"front": make_image}, state=state)
 
 
 def test_a_vector_must_not_have_the_name_of_a_view() -> None:
     with pytest.raises(ValueError, match="every name of a view or vector once"):
-        MultiView(Robot(), views={"joints": picture}, state=("joints",))
+        MultiView(RobotEnv(), views={"joints": make_image}, state=("joints",))
     with pytest.raises(ValueError, match="size of state vector 'goal': expected at least 1, got 0"):
         MultiViewEnv([View("side", 4, 4)], spaces.Discrete(2), state_vectors=[StateVector("goal", 0)])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e13])
-def test_a_number_that_is_not_finite_ends_the_run_with_its_name(value: float) -> None:
-    robot = Robot()
+def test_a_number_that_is_not_finite_raises_an_error_with_its_name(value: float) -> None:
+    robot = RobotEnv()
     env = wrap(MultiView(robot, views={"front": "image"}, state=("joints",)), name="robot")
     env.reset(seed=0)
     robot.joints[1] = value
@@ -124,7 +124,7 @@ def test_a_number_that_is_not_finite_ends_the_run_with_its_name(value: float) ->
 
 
 def test_a_vector_of_another_size_is_refused() -> None:
-    robot = Robot()
+    robot = RobotEnv()
     env = wrap(MultiView(robot, views={"front": "image"}, state=("joints",)))
     env.reset(seed=0)
     robot.joints = np.zeros(4, np.float32)
@@ -168,14 +168,14 @@ def test_a_snapshot_without_its_vectors_is_refused() -> None:
         restore(env, state)
 
 
-def test_environments_without_vectors_are_as_before() -> None:
+def test_environments_without_vectors_have_no_vector_entries() -> None:
     env = make("toy/cue")
     assert get_state_vectors(env) == ()
     assert list(env.reset(seed=0)[0]) == ["screen", MASK]
     assert "vectors" not in snapshot(env)["env"]
 
 
-def test_vector_environments_declare_them_too() -> None:
+def test_vector_environments_declare_state_vectors_too() -> None:
     envs = make_vector("toy/told_goal", 3, state=["goal"])
     assert get_state_vectors(envs) == (StateVector("goal", 1),)
     assert envs.reset(seed=0)[0]["goal"].shape == (3, 1)

@@ -1,3 +1,5 @@
+"""The encoder of MEM: shapes, view masks and errors of its inputs."""
+
 import pytest
 import torch
 
@@ -15,14 +17,14 @@ def test_the_papers_network_has_39200_features_before_the_heads() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 36, 36), (3, 64, 64), (9, 84, 84), (12, 50, 70)])
 @pytest.mark.parametrize("trunk", ["paper", "small"])
-def test_image_size_and_channels_are_free(shape: tuple[int, int, int], trunk: str) -> None:
+def test_images_of_different_sizes_and_channels_are_encoded(shape: tuple[int, int, int], trunk: str) -> None:
     encoder = Encoder(2, shape, trunk=trunk)  # type: ignore[arg-type]
     assert encoder(torch.zeros(1, 2, *shape, dtype=torch.uint8)).state.isfinite().all()
 
 
 @pytest.mark.parametrize("size", [20, 24, 32, 40, 64])
-def test_the_small_trunk_sees_every_pixel_of_the_sizes_it_is_for(size: int) -> None:
-    """Convolutions without a border leave out what their steps do not reach, which was up to an eighth of a side."""
+def test_the_small_trunk_depends_on_every_pixel_of_small_images(size: int) -> None:
+    """Strided convolutions without padding can skip pixels at the border."""
     network, _ = make_trunk((3, size, size), "small")
     image = torch.rand(8, 3, size, size, requires_grad=True)
     network(image).sum().backward()
@@ -30,24 +32,24 @@ def test_the_small_trunk_sees_every_pixel_of_the_sizes_it_is_for(size: int) -> N
     assert image.grad.abs().sum((0, 1)).all()
 
 
-def test_views_are_a_batch_of_images_each_seen_alone() -> None:
+def test_each_view_is_encoded_independently() -> None:
     encoder = Encoder(4, IMAGE_SHAPE, latent_dim=8, trunk="small")
     views = make_images(5)
-    shuffled = encoder(views[:, [2, 0, 3, 1]])
-    straight = encoder(views)
-    torch.testing.assert_close(shuffled.shared, straight.shared[:, [2, 0, 3, 1]])
-    torch.testing.assert_close(shuffled.shared_mean, straight.shared_mean)
+    permuted_features = encoder(views[:, [2, 0, 3, 1]])
+    features = encoder(views)
+    torch.testing.assert_close(permuted_features.shared, features.shared[:, [2, 0, 3, 1]])
+    torch.testing.assert_close(permuted_features.shared_mean, features.shared_mean)
 
 
-def test_what_an_absent_camera_shows_does_not_matter() -> None:
+def test_images_of_absent_views_do_not_affect_features() -> None:
     encoder = Encoder(4, IMAGE_SHAPE, latent_dim=8, trunk="small")
     views, mask = make_images(6), make_random_mask(6)
-    garbage = torch.where(mask[:, :, None, None, None], views, make_images(6, seed=1))
-    for got, expected in zip(encoder(garbage, mask), encoder(views, mask), strict=True):
-        assert got.equal(expected)
+    changed_views = torch.where(mask[:, :, None, None, None], views, make_images(6, seed=1))
+    for actual, expected in zip(encoder(changed_views, mask), encoder(views, mask), strict=True):
+        assert actual.equal(expected)
 
 
-def test_a_learned_token_stands_in_the_state_for_an_absent_view() -> None:
+def test_a_learned_token_replaces_an_absent_view_in_the_state() -> None:
     encoder = Encoder(4, IMAGE_SHAPE, latent_dim=8, trunk="small")
     torch.nn.init.normal_(encoder.absent_token)
     mask = torch.ones(2, 4, dtype=torch.bool)
@@ -60,7 +62,7 @@ def test_a_learned_token_stands_in_the_state_for_an_absent_view() -> None:
     assert encoder.absent_token.grad[[0, 1, 3]].eq(0).all()
 
 
-def test_every_view_absent_is_a_clear_error() -> None:
+def test_a_row_without_views_is_an_error() -> None:
     mask = torch.ones(3, 4, dtype=torch.bool)
     mask[1] = False
     with pytest.raises(ValueError, match="every view is absent in row 1"):
@@ -68,7 +70,7 @@ def test_every_view_absent_is_a_clear_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("views", "error", "said"),
+    ("views", "error", "message"),
     [
         (
             torch.zeros(2, 3, *IMAGE_SHAPE, dtype=torch.uint8),
@@ -80,18 +82,18 @@ def test_every_view_absent_is_a_clear_error() -> None:
         (torch.zeros(2, 4, *IMAGE_SHAPE), TypeError, "expected uint8 images from 0 to 255, got torch.float32"),
     ],
 )
-def test_wrong_images_are_refused(views: torch.Tensor, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_invalid_images_are_refused(views: torch.Tensor, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         Encoder(4, IMAGE_SHAPE, trunk="small")(views)
 
 
 @pytest.mark.parametrize("mask", [torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 4)])
-def test_a_wrong_mask_is_refused(mask: torch.Tensor) -> None:
+def test_an_invalid_mask_is_refused(mask: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"expected a bool mask \[B, V\] = \[2, 4\]"):
         Encoder(4, IMAGE_SHAPE, trunk="small")(make_images(2), mask)
 
 
-def test_stack_views_orders_by_name_and_masks_what_is_missing() -> None:
+def test_stack_views_orders_by_name_and_masks_missing_views() -> None:
     side, front = make_images(2, 2).unbind(1)
     views, mask = stack_views({"side": side, "front": front}, ("front", "side", "wrist"))
     assert views[:, 0].equal(front)
@@ -105,7 +107,7 @@ def test_the_mask_of_stack_views_may_be_changed_row_by_row() -> None:
     assert mask[:, 0].tolist() == [True, True, False]
 
 
-def test_stack_views_refuses_unknown_names_other_shapes_and_nothing() -> None:
+def test_stack_views_refuses_unknown_names_unequal_shapes_and_no_images() -> None:
     image = make_images(2, 1)[:, 0]
     with pytest.raises(KeyError, match="frnt"):
         stack_views({"frnt": image}, ("front",))

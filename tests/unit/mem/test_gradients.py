@@ -1,4 +1,4 @@
-"""QUALITY S9: who trains whom. No gradient through the reward; each player trains only its own parameters."""
+"""Gradient flow (QUALITY S9): each loss trains its own network, the reward none."""
 
 import copy
 
@@ -33,11 +33,11 @@ def test_the_discriminator_trains_itself_and_not_the_encoder() -> None:
     features = mem.encode(make_images(8))
     mem.update_discriminator(features)
     assert all(p.grad is None for p in mem.encoder.parameters())
-    changed = {name for name, value in mem.state_dict().items() if not value.equal(before[name])}
-    assert changed == {"discriminator.weight", "discriminator.bias"}
+    changed_names = {name for name, value in mem.state_dict().items() if not value.equal(before[name])}
+    assert changed_names == {"discriminator.weight", "discriminator.bias"}
 
 
-def test_the_update_of_the_discriminator_leaves_the_graph_for_the_joint_backward() -> None:
+def test_the_discriminator_update_keeps_the_graph_for_the_joint_backward() -> None:
     mem = make_mem()
     features = mem.encode(make_images(8))
     loss, _ = mem.compute_loss(features, features.detach())
@@ -46,8 +46,8 @@ def test_the_update_of_the_discriminator_leaves_the_graph_for_the_joint_backward
     assert all(p.grad is not None for p in mem.encoder.trunk.parameters())
 
 
-def test_gradient_reversal_is_what_the_option_says() -> None:
-    """θ receives exactly the negative of the gradient that would help the discriminator."""
+def test_reversal_negates_the_gradient_of_the_discriminator_loss() -> None:
+    """The encoder receives the negative of the gradient that helps the discriminator."""
     mem = make_mem(
         adversary="reversal",
         diff_coef=0.0,
@@ -61,16 +61,16 @@ def test_gradient_reversal_is_what_the_option_says() -> None:
     loss, _ = mem.compute_loss(features)
     (reversed_gradient,) = torch.autograd.grad(loss, features.shared, retain_graph=True)
     labels = torch.arange(4).repeat(8)
-    helping = torch.nn.functional.cross_entropy(mem.discriminator(features.shared).flatten(0, 1), labels)
-    (gradient,) = torch.autograd.grad(helping, features.shared)
+    cross_entropy = torch.nn.functional.cross_entropy(mem.discriminator(features.shared).flatten(0, 1), labels)
+    (gradient,) = torch.autograd.grad(cross_entropy, features.shared)
     torch.testing.assert_close(reversed_gradient, -gradient)
 
 
 @pytest.mark.parametrize("temporal", ["closeness", "contrast"])
-def test_the_later_features_are_targets_and_take_no_gradient(temporal: str) -> None:
+def test_next_features_are_targets_without_gradient(temporal: str) -> None:
     mem = make_mem(temporal=temporal, temporal_coef=1.0)
-    now, later = mem.encode(make_images(8)).detach(), mem.encode(make_images(8, seed=1))
-    loss, _ = mem.compute_loss(now, later)
+    features, next_features = mem.encode(make_images(8)).detach(), mem.encode(make_images(8, seed=1))
+    loss, _ = mem.compute_loss(features, next_features)
     assert not loss.requires_grad
 
 

@@ -1,4 +1,4 @@
-"""QUALITY C5, C7, C8: what training without reward does to features and bonus. Minutes, and worth them."""
+"""Features and bonus after training without reward (QUALITY C5, C7, C8)."""
 
 import itertools
 
@@ -16,17 +16,20 @@ UPDATES = 5000
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)  # the same result on any machine, and two of these tests on two cores
+def single_thread() -> None:
+    torch.set_num_threads(1)  # equal results on any machine, and room for two tests on two cores
 
 
-def readable(features: torch.Tensor) -> float:
-    """How well a linear probe, fitted to half of [B, V, P], names the view of the other half."""
+def compute_probe_accuracy(features: torch.Tensor) -> float:
+    """Return the accuracy of a linear probe that predicts the view of [B, V, P].
+
+    It is fitted to half of the rows and evaluated on the other half.
+    """
     rows, labels = features.flatten(0, 1), torch.arange(features.shape[1]).repeat(len(features))
     rows = torch.cat([rows, torch.ones(len(rows), 1)], dim=1)
     half = len(rows) // 2
-    answers = torch.nn.functional.one_hot(labels).float()
-    weights = torch.linalg.lstsq(rows[:half], answers[:half]).solution
+    targets = torch.nn.functional.one_hot(labels).float()
+    weights = torch.linalg.lstsq(rows[:half], targets[:half]).solution
     return float(((rows[half:] @ weights).argmax(1) == labels[half:]).float().mean())
 
 
@@ -41,8 +44,8 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
     for views, next_views in itertools.islice(world.iterate_batches(64, generator), 2000):
         features = mem.encode(views)
         with torch.no_grad():
-            later = mem.encode(next_views)
-        loss, _ = mem.compute_loss(features, later)
+            next_features = mem.encode(next_views)
+        loss, _ = mem.compute_loss(features, next_features)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -50,22 +53,22 @@ def test_known_factors_are_split_into_shared_and_specific(figure: Figure) -> Non
 
     with torch.no_grad():
         features = mem.encode(next(world.iterate_batches(1024, generator))[0])
-    health = mem.diagnose(features, beta=1.0)
-    figure(abs(health.discriminator_accuracy - health.chance), "accuracy from chance")
-    figure(readable(features.specific), "view read from specific")
-    figure(max(health.cosine.values()), "cosine")
-    figure(min(health.std.values()), "std")
+    diagnostics = mem.diagnose(features, beta=1.0)
+    figure(abs(diagnostics.discriminator_accuracy - diagnostics.chance), "accuracy from chance")
+    figure(compute_probe_accuracy(features.specific), "view read from specific")
+    figure(max(diagnostics.cosine.values()), "cosine")
+    figure(min(diagnostics.std.values()), "std")
 
 
-def trained(task: str, *config: str, updates: int = UPDATES) -> tuple[Measurement, Measurement]:
+def train_and_measure(task: str, *config: str, updates: int = UPDATES) -> tuple[Measurement, Measurement]:
     first, last = train_unrewarded(
         Recording.load(task), parse_config(list(config)), updates=updates, every=updates, measured_shifts=("none",)
     )
     return first, last
 
 
-def survival(first: Measurement, last: Measurement) -> dict[str, float]:
-    """The figures of C7."""
+def compute_collapse_figures(first: Measurement, last: Measurement) -> dict[str, float]:
+    """Return the figures of C7."""
     return {
         "std": min(last.specific_std + last.shared_std),
         "rank": min(last.specific_rank + last.shared_rank),
@@ -77,33 +80,31 @@ def survival(first: Measurement, last: Measurement) -> dict[str, float]:
 @pytest.mark.quality("C7", "C8")
 @pytest.mark.long
 @pytest.mark.parametrize("updates", [UPDATES // 2, UPDATES])
-def test_features_and_bonus_survive_without_reward_and_the_bonus_follows_the_true_state(
-    updates: int, figure: Figure
-) -> None:
-    first, last = trained("cheetah_run", updates=updates)
-    for name, value in survival(first, last).items():
+def test_features_and_bonus_do_not_collapse_and_the_bonus_follows_the_true_state(updates: int, figure: Figure) -> None:
+    first, last = train_and_measure("cheetah_run", updates=updates)
+    for name, value in compute_collapse_figures(first, last).items():
         figure(value, name)
-    figure(fidelity_gain(first, last), "gain")
+    figure(compute_fidelity_gain(first, last), "gain")
 
 
 @pytest.mark.quality("C7")
 @pytest.mark.long
-def test_the_literal_reading_does_not_survive() -> None:
-    """Half of the updates are enough to see it: what is dead by then stays dead (docs/explanation/collapse.md)."""
-    figures = survival(*trained("cheetah_run", "literal", updates=UPDATES // 2))
+def test_the_literal_losses_collapse() -> None:
+    """A collapse within half of the updates is permanent (docs/explanation/collapse.md)."""
+    figures = compute_collapse_figures(*train_and_measure("cheetah_run", "literal", updates=UPDATES // 2))
     assert not ROWS["C7"].bars["std"].is_met_by(figures["std"])
     assert not ROWS["C7"].bars["reward against start"].is_met_by(figures["reward against start"])
 
 
 # The tasks on which a random encoder is under 0.7; on Pendulum Swingup it is at 0.9 (docs/explanation/collapse.md).
-# The gate has time for Cheetah, above, which has least to spare; `python -m quality C8` runs all four.
+# The gate runs Cheetah, above, which has the smallest margin; `python -m quality C8` runs all four.
 @pytest.mark.quality("C8")
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["ball_in_cup_catch", "finger_turn_hard", "reacher_hard"])
 def test_the_bonus_follows_the_true_state_no_less_than_a_random_encoder(task: str, figure: Figure) -> None:
-    figure(fidelity_gain(*trained(task)), "gain")
+    figure(compute_fidelity_gain(*train_and_measure(task)), "gain")
 
 
-def fidelity_gain(first: Measurement, last: Measurement) -> float:
-    clean = "none marginal batch"
-    return last.fidelity[clean] - first.fidelity[clean]
+def compute_fidelity_gain(first: Measurement, last: Measurement) -> float:
+    key = "none marginal batch"
+    return last.fidelity[key] - first.fidelity[key]

@@ -1,4 +1,4 @@
-"""A view that is absent everywhere leaves mean, losses and reward as if it had never been declared."""
+"""View masks: an absent view gives the mean, losses and reward of a model without it."""
 
 from itertools import product
 from typing import Any
@@ -12,16 +12,16 @@ from tests.support.mem import VIEW_NAMES, make_images, make_mem
 SUBSETS = [bits for bits in product([True, False], repeat=4) if any(bits)]
 
 
-def without(mem: MEM, kept: list[int]) -> MEM:
-    """The same model, built with only the kept views."""
-    smaller = MEM([mem.view_names[i] for i in kept], mem.encoder.image_shape, mem.config)  # type: ignore[arg-type]
+def copy_with_views(mem: MEM, view_indices: list[int]) -> MEM:
+    """Return a copy of the model with only the views at `view_indices`."""
+    smaller_mem = MEM([mem.view_names[i] for i in view_indices], mem.encoder.image_shape, mem.config)  # type: ignore[arg-type]
     state = mem.state_dict()
     for name in ("encoder.absent_token", "discriminator.weight", "discriminator.bias"):
-        state[name] = state[name][kept]
+        state[name] = state[name][view_indices]
     for name in ("mean_sum", "variance_sum", "weight"):
-        state[f"bonus.distance_moments.{name}"] = smaller.state_dict()[f"bonus.distance_moments.{name}"]
-    smaller.load_state_dict(state)
-    return smaller
+        state[f"bonus.distance_moments.{name}"] = smaller_mem.state_dict()[f"bonus.distance_moments.{name}"]
+    smaller_mem.load_state_dict(state)
+    return smaller_mem
 
 
 @pytest.mark.parametrize("bits", SUBSETS, ids=lambda bits: "".join("X" if bit else "-" for bit in bits))
@@ -32,21 +32,31 @@ def without(mem: MEM, kept: list[int]) -> MEM:
 )
 def test_masking_a_view_equals_building_without_it(bits: tuple[bool, ...], options: dict[str, Any]) -> None:
     mem = make_mem(**options)
-    kept = [i for i, bit in enumerate(bits) if bit]
-    smaller = without(mem, kept)
+    view_indices = [i for i, bit in enumerate(bits) if bit]
+    smaller_mem = copy_with_views(mem, view_indices)
     views, next_views = make_images(32), make_images(32, seed=1)
     mask = torch.tensor(bits).expand(32, 4)
-    masked, masked_later = mem.encode(views, mask), mem.encode(next_views, mask)
-    built, built_later = smaller.encode(views[:, kept]), smaller.encode(next_views[:, kept])
+    masked_features, masked_next_features = mem.encode(views, mask), mem.encode(next_views, mask)
+    features, next_features = (
+        smaller_mem.encode(views[:, view_indices]),
+        smaller_mem.encode(next_views[:, view_indices]),
+    )
 
-    torch.testing.assert_close(masked.shared_mean, built.shared_mean, atol=1e-6, rtol=1e-6)
-    _, metrics = mem.compute_loss(masked, masked_later)
-    _, expected = smaller.compute_loss(built, built_later)
-    for name, value in expected.items():
+    torch.testing.assert_close(masked_features.shared_mean, features.shared_mean, atol=1e-6, rtol=1e-6)
+    _, metrics = mem.compute_loss(masked_features, masked_next_features)
+    _, expected_metrics = smaller_mem.compute_loss(features, next_features)
+    for name, value in expected_metrics.items():
         torch.testing.assert_close(metrics[name], value, atol=1e-6, rtol=1e-6, msg=name)
-    torch.testing.assert_close(mem.compute_reward(masked), smaller.compute_reward(built), atol=1e-6, rtol=1e-6)
-    got, wanted = mem.update_discriminator(masked), smaller.update_discriminator(built)
-    torch.testing.assert_close(got["discriminator_loss"], wanted["discriminator_loss"], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        mem.compute_reward(masked_features), smaller_mem.compute_reward(features), atol=1e-6, rtol=1e-6
+    )
+    masked_update, expected_update = (
+        mem.update_discriminator(masked_features),
+        smaller_mem.update_discriminator(features),
+    )
+    torch.testing.assert_close(
+        masked_update["discriminator_loss"], expected_update["discriminator_loss"], atol=1e-6, rtol=1e-6
+    )
 
 
 def test_rows_may_miss_different_views() -> None:
@@ -60,14 +70,14 @@ def test_rows_may_miss_different_views() -> None:
     assert mem.compute_reward(features).isfinite().all()
 
 
-def test_a_camera_that_drops_out_does_not_look_like_a_discovery() -> None:
-    """Joint entropy: the rows that lost a view are paid no more than the same rows with it."""
+def test_absent_views_do_not_raise_the_joint_reward() -> None:
+    """With joint entropy, rows without a view have no larger reward than with it."""
     mem = make_mem(entropy="joint").eval()
     torch.nn.init.normal_(mem.encoder.absent_token, std=10.0)
     mask = torch.ones(64, len(VIEW_NAMES), dtype=torch.bool)
     mask[:8, 2] = False
-    whole, dropped = (
+    full_rewards, masked_rewards = (
         mem.compute_reward(mem.encode(make_images(64))),
         mem.compute_reward(mem.encode(make_images(64), mask)),
     )
-    assert dropped[:8].mean() <= whole[:8].mean()
+    assert masked_rewards[:8].mean() <= full_rewards[:8].mean()

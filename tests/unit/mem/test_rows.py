@@ -1,4 +1,4 @@
-"""Rows that miss different views, and scales, each against their definition."""
+"""Rows with different absent views, and reward scales, against their definitions."""
 
 import pytest
 import torch
@@ -9,24 +9,24 @@ from manyview.nn.normalization import RunningMoments
 from tests.support.mem import make_images, make_mem, make_random_features, make_random_mask
 
 
-def test_every_row_is_averaged_over_the_views_it_has() -> None:
+def test_every_row_is_averaged_over_its_present_views() -> None:
     mask = make_random_mask(12)
     features, distances = make_mem().encode(make_images(12), mask), torch.rand(12, 4)
     reward, logits = intrinsic_reward(distances, mask), torch.randn(12, 4, 4)
-    alone = []
-    for row, seen in enumerate(mask):
-        torch.testing.assert_close(features.shared_mean[row], features.shared[row, seen].mean(0))
-        torch.testing.assert_close(reward[row], distances[row, seen].log1p().mean())
-        guesses = logits[row][seen][:, seen].log_softmax(-1)
-        alone.append(-guesses.mean(-1))
-    torch.testing.assert_close(adv_loss(logits, mask), torch.cat(alone).mean())
+    losses = []
+    for row, present in enumerate(mask):
+        torch.testing.assert_close(features.shared_mean[row], features.shared[row, present].mean(0))
+        torch.testing.assert_close(reward[row], distances[row, present].log1p().mean())
+        log_probs = logits[row][present][:, present].log_softmax(-1)
+        losses.append(-log_probs.mean(-1))
+    torch.testing.assert_close(adv_loss(logits, mask), torch.cat(losses).mean())
 
 
-def test_time_ties_only_what_is_seen_now_and_later() -> None:
+def test_the_temporal_loss_covers_only_views_present_in_both_steps() -> None:
     mem, mask = make_mem(), make_random_mask(12)
-    now, later = mem.encode(make_images(12)), mem.encode(make_images(12, seed=1), mask)
-    _, metrics = mem.compute_loss(now, later)
-    squared = (now.terms - later.terms).pow(2).mean(-1)[later.terms_mask]
+    features, next_features = mem.encode(make_images(12)), mem.encode(make_images(12, seed=1), mask)
+    _, metrics = mem.compute_loss(features, next_features)
+    squared = (features.terms - next_features.terms).pow(2).mean(-1)[next_features.terms_mask]
     torch.testing.assert_close(metrics["temporal_loss"], squared.mean().detach())
 
 
@@ -37,22 +37,22 @@ def test_relative_distances_are_in_units_of_their_mean() -> None:
     torch.testing.assert_close(make_mem(distance_scale="relative").compute_reward(features), expected)
 
 
-def test_a_std_remembers_earlier_batches() -> None:
+def test_the_running_std_includes_earlier_batches() -> None:
     mem = make_mem(reward_scale="std")
-    raw = [make_mem().compute_reward(make_random_features(64, 4, 16, seed=seed)) for seed in range(2)]
-    paid = [mem.compute_reward(make_random_features(64, 4, 16, seed=seed)) for seed in range(2)]
-    variance = (0.99 * raw[0].var(correction=0) + raw[1].var(correction=0)) / 1.99
-    torch.testing.assert_close(paid[1], raw[1] / variance.sqrt())
+    raw_rewards = [make_mem().compute_reward(make_random_features(64, 4, 16, seed=seed)) for seed in range(2)]
+    scaled_rewards = [mem.compute_reward(make_random_features(64, 4, 16, seed=seed)) for seed in range(2)]
+    variance = (0.99 * raw_rewards[0].var(correction=0) + raw_rewards[1].var(correction=0)) / 1.99
+    torch.testing.assert_close(scaled_rewards[1], raw_rewards[1] / variance.sqrt())
 
 
-def test_a_column_that_nobody_saw_keeps_its_moments() -> None:
+def test_an_absent_column_keeps_its_moments() -> None:
     moments = RunningMoments(2)
     moments.update(torch.tensor([[1.0, 5.0], [3.0, 7.0]]))
     moments.update(torch.ones(4, 2), torch.tensor([[True, False]]).expand(4, 2))
     assert moments.mean[1].item() == pytest.approx(6.0)
 
 
-def test_the_discriminators_gradient_is_gone_after_its_step() -> None:
+def test_the_discriminators_gradient_is_cleared_after_its_step() -> None:
     mem = make_mem()
     mem.update_discriminator(mem.encode(make_images(8)))
     assert all(parameter.grad is None for parameter in mem.discriminator.parameters())

@@ -1,4 +1,4 @@
-"""Every installed agent with every representation and bonus, by the contract that third parties inherit."""
+"""The composition contract, on all installed parts and on faulty bonuses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ class BrightnessConfig(BonusConfig):
     pass
 
 
-class Brightness(Bonus):
-    """A correct bonus, as the base of faulty ones."""
+class BrightnessBonus(Bonus):
+    """Correct bonus, the base class of faulty ones."""
 
     calls: Tensor
 
@@ -62,7 +62,7 @@ class Brightness(Bonus):
         return {"brightness_scale": self.scale.detach()}
 
 
-class CountsInPython(Brightness):
+class PythonCounterBonus(BrightnessBonus):
     count = 0
 
     def compute_reward(self, batch: Batch) -> Tensor:
@@ -70,18 +70,18 @@ class CountsInPython(Brightness):
         return super().compute_reward(batch) / self.count
 
 
-class SeesAbsentViews(Brightness):
+class AbsentViewsBonus(BrightnessBonus):
     def compute_reward(self, batch: Batch) -> Tensor:
         return batch.views.float().mean((1, 2, 3, 4)) / 255
 
 
-class SharesItsState(Brightness):
-    def __deepcopy__(self, memo: Any) -> "SharesItsState":
+class SharedStateBonus(BrightnessBonus):
+    def __deepcopy__(self, memo: Any) -> "SharedStateBonus":
         return self
 
 
-class ForgetsNextViews(Brightness):
-    """Learns from the next state, without saying so."""
+class UndeclaredNextViewsBonus(BrightnessBonus):
+    """Bonus that uses next views without `uses_next_views`."""
 
     def compute_rollout(self, rollout: RolloutBuffer, features: Any, *, window: int | None) -> Tensor:  # noqa: ARG002
         return torch.zeros_like(rollout.reward_ext)
@@ -90,37 +90,39 @@ class ForgetsNextViews(Brightness):
         return {"next_brightness": get_next(batch)[0].float().mean()}
 
 
-class HasGradient(Brightness):
+class GradientBonus(BrightnessBonus):
     def compute(self, batch: Batch, features: Any, values: Tensor) -> Tensor:  # noqa: ARG002
         return self.compute_reward(batch)
 
 
-class IsHalfPrecision(Brightness):
+class HalfPrecisionBonus(BrightnessBonus):
     def compute_reward(self, batch: Batch) -> Tensor:
         return super().compute_reward(batch).bfloat16()
 
 
-class HasWrongShape(Brightness):
+class WrongShapeBonus(BrightnessBonus):
     def compute_reward(self, batch: Batch) -> Tensor:
         return super().compute_reward(batch).mean().view(1)
 
 
-class HidesMetric(Brightness):
+class DuplicateMetricBonus(BrightnessBonus):
     def update(self, batch: Any) -> dict[str, Tensor]:  # noqa: ARG002
         return {"critic_loss": self.scale.detach()}
 
 
-class ReturnsVector(Brightness):
+class VectorMetricBonus(BrightnessBonus):
     def update(self, batch: Any) -> dict[str, Tensor]:  # noqa: ARG002
         return {"brightness_scale": self.scale.detach().view(1)}
 
 
-class IsInfinite(Brightness):
+class InfiniteBonus(BrightnessBonus):
     def compute_reward(self, batch: Batch) -> Tensor:
         return super().compute_reward(batch) / 0.0
 
 
-def run_contract(bonus: type[Brightness], test: str, monkeypatch: pytest.MonkeyPatch, *, agent: str = "sac") -> None:
+def run_contract(
+    bonus: type[BrightnessBonus], test: str, monkeypatch: pytest.MonkeyPatch, *, agent: str = "sac"
+) -> None:
     part = Part("brightness", BrightnessConfig, bonus, ("replay", "rollout"))
     monkeypatch.setitem(BONUSES._parts, "brightness", part)
     contract = CompositionContract()
@@ -136,32 +138,32 @@ def run_contract(bonus: type[Brightness], test: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("test", ["resume", "copy", "bfloat16"])
 def test_a_correct_bonus_passes(test: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_contract(Brightness, test, monkeypatch)
+    run_contract(BrightnessBonus, test, monkeypatch)
 
 
-def test_next_views_that_are_used_without_notice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undeclared_use_of_next_views_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="expected a bonus with uses_next_views=True"):
-        run_contract(ForgetsNextViews, "resume", monkeypatch, agent="ppo")
-    monkeypatch.setattr(ForgetsNextViews, "uses_next_views", True)
-    run_contract(ForgetsNextViews, "resume", monkeypatch, agent="ppo")
+        run_contract(UndeclaredNextViewsBonus, "resume", monkeypatch, agent="ppo")
+    monkeypatch.setattr(UndeclaredNextViewsBonus, "uses_next_views", True)
+    run_contract(UndeclaredNextViewsBonus, "resume", monkeypatch, agent="ppo")
 
 
 @pytest.mark.parametrize(
     ("bonus", "test", "message"),
     [
-        (CountsInPython, "resume", "values differ"),
-        (ReturnsVector, "resume", "expected finite scalars"),
-        (IsInfinite, "resume", "non-finite gradient"),
-        (SeesAbsentViews, "copy", "values differ"),
-        (SharesItsState, "copy", "values differ"),
-        (HasGradient, "bfloat16", "expected torch.no_grad"),
-        (IsHalfPrecision, "bfloat16", "expected float32"),
-        (HasWrongShape, "bfloat16", "expected one shape"),
-        (HidesMetric, "bfloat16", "critic_loss"),
+        (PythonCounterBonus, "resume", "values differ"),
+        (VectorMetricBonus, "resume", "expected finite scalars"),
+        (InfiniteBonus, "resume", "non-finite gradient"),
+        (AbsentViewsBonus, "copy", "values differ"),
+        (SharedStateBonus, "copy", "values differ"),
+        (GradientBonus, "bfloat16", "expected torch.no_grad"),
+        (HalfPrecisionBonus, "bfloat16", "expected float32"),
+        (WrongShapeBonus, "bfloat16", "expected one shape"),
+        (DuplicateMetricBonus, "bfloat16", "critic_loss"),
     ],
 )
 def test_a_fault_of_a_bonus_is_found(
-    bonus: type[Brightness], test: str, message: str, monkeypatch: pytest.MonkeyPatch
+    bonus: type[BrightnessBonus], test: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises((AssertionError, ArithmeticError, ValueError), match=message):
         run_contract(bonus, test, monkeypatch)

@@ -1,4 +1,4 @@
-"""Registries: parts by name, of this package and of installed ones."""
+"""Registries of agents, representations and bonuses, also of installed packages."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from manyview.methods.registry import Registry
 from manyview.utils import entry_points
 
 PACKAGE, MODULE = "curious-robots", "curious_robots_bonus"
-REGISTERS = """
+PLUGIN_SOURCE = """
 from dataclasses import dataclass
 from manyview.methods import BonusConfig, register_bonus
 
@@ -59,17 +59,20 @@ def make_context(seed: int = 0) -> BuildContext:
 
 @pytest.fixture
 def parts() -> Registry:
-    """A registry of its own, for which no package is installed."""
-    found = Registry("part", "manyview.tests_without_packages")
-    found.register("first", FirstConfig)(build)
-    return found
+    """Return a registry that finds no installed package."""
+    registry = Registry("part", "manyview.tests_without_packages")
+    registry.register("first", FirstConfig)(build)
+    return registry
 
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Install a package whose entry point names a bonus; everything is as before after the test."""
+    """Return a function that installs a package with an entry point.
 
-    def write(source: str, name: str = "surprise", group: str = "bonuses") -> None:
+    The registries and modules are restored after the test.
+    """
+
+    def install_package(source: str, name: str = "surprise", group: str = "bonuses") -> None:
         (tmp_path / f"{MODULE}.py").write_text(source)
         metadata = tmp_path / f"{MODULE}-1.0.dist-info"
         metadata.mkdir()
@@ -78,9 +81,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         monkeypatch.syspath_prepend(tmp_path)
         entry_points._read_entry_points.cache_clear()
 
-    for kind in (AGENTS, REPRESENTATIONS, BONUSES):
-        monkeypatch.setattr(kind, "_parts", dict(kind._parts))
-    yield write
+    for registry in (AGENTS, REPRESENTATIONS, BONUSES):
+        monkeypatch.setattr(registry, "_parts", dict(registry._parts))
+    yield install_package
     sys.modules.pop(MODULE, None)
     monkeypatch.undo()
     entry_points._read_entry_points.cache_clear()
@@ -99,7 +102,7 @@ def test_a_registered_part_is_found_by_name_and_by_config(parts: Registry) -> No
 
 
 @pytest.mark.parametrize(("name", "config"), [("first", SecondConfig), ("second", FirstConfig)])
-def test_a_name_or_config_that_is_taken_is_refused_and_the_first_one_stays(
+def test_a_name_or_config_that_is_taken_is_refused_and_the_first_part_stays(
     parts: Registry, name: str, config: type[Any]
 ) -> None:
     with pytest.raises(ValueError, match=f"cannot register part '{name}': 'first' has the same name or config class"):
@@ -115,7 +118,7 @@ def test_a_part_needs_an_identifier_and_a_frozen_dataclass(parts: Registry, name
     assert parts.list_names() == ["first"]
 
 
-def test_an_unknown_name_is_answered_by_the_closest_one(parts: Registry) -> None:
+def test_an_unknown_name_is_an_error_with_the_closest_name(parts: Registry) -> None:
     with pytest.raises(ValueError, match=r"unknown part 'fisrt': expected one of first; did you mean first\?"):
         parts["fisrt"]
     with pytest.raises(ValueError, match=r"unknown part 'x': .* [Ii]nstall the package that provides it"):
@@ -150,8 +153,8 @@ def test_the_parts_of_this_package_are_registered() -> None:
     assert BONUSES["ride"].data == ("rollout",)
 
 
-def test_a_bonus_of_an_installed_package_is_built_like_one_of_ours(install: Install) -> None:
-    install(REGISTERS)
+def test_a_bonus_of_an_installed_package_is_built_like_a_built_in_bonus(install: Install) -> None:
+    install(PLUGIN_SOURCE)
     assert "surprise" in BONUSES
     assert "surprise" in BONUSES.list_names()
     assert "surprise" not in REPRESENTATIONS
@@ -174,20 +177,20 @@ def test_a_package_that_cannot_be_imported_is_named_with_the_reason(install: Ins
 
 
 def test_a_package_that_registers_something_else_is_named(install: Install) -> None:
-    install(REGISTERS, name="wonder")
+    install(PLUGIN_SOURCE, name="wonder")
     with pytest.raises(ValueError, match=f"'wonder' .* of package {PACKAGE} does not register it"):
         BONUSES["wonder"]
 
 
-def test_a_package_that_takes_the_name_of_one_of_ours_does_not_replace_it(install: Install) -> None:
-    ours = BONUSES["re3"]
-    install(REGISTERS.replace("surprise", "re3"), name="re3")
-    assert BONUSES["re3"] is ours
+def test_a_package_with_the_name_of_a_built_in_bonus_does_not_replace_it(install: Install) -> None:
+    built_in = BONUSES["re3"]
+    install(PLUGIN_SOURCE.replace("surprise", "re3"), name="re3")
+    assert BONUSES["re3"] is built_in
     assert MODULE not in sys.modules
 
 
-def test_a_misspelt_name_of_an_installed_part_is_answered_by_it(install: Install) -> None:
-    install(REGISTERS)
+def test_a_misspelled_name_suggests_an_installed_part(install: Install) -> None:
+    install(PLUGIN_SOURCE)
     with pytest.raises(ValueError, match=r"did you mean surprise\?"):
         BONUSES["suprise"]
 

@@ -50,7 +50,10 @@ def test_layer_norm_leaves_the_initial_weights_of_a_seed_unchanged() -> None:
         torch.manual_seed(3)
         heads.append(mlp(5, 8, 3, gain=2**0.5, last_gain=0.01, layer_norm=layer_norm))
     plain, normed = ([layer for layer in head if isinstance(layer, nn.Linear)] for head in heads)
-    assert all(torch.equal(a.weight, b.weight) for a, b in zip(plain, normed, strict=True))
+    assert all(
+        torch.equal(plain_layer.weight, normed_layer.weight)
+        for plain_layer, normed_layer in zip(plain, normed, strict=True)
+    )
     torch.testing.assert_close(plain[1].weight @ plain[1].weight.T, 2 * torch.eye(8))
     torch.testing.assert_close(plain[2].weight @ plain[2].weight.T, 1e-4 * torch.eye(3))
 
@@ -74,9 +77,9 @@ def test_a_seed_gives_the_critics_of_bare_layers_in_order() -> None:
     sizes = (STATE + ACTION, HIDDEN, HIDDEN, 1)
     for index in range(2):
         layers = [nn.Linear(*pair) for pair in pairwise(sizes)]
-        for place, layer in zip((0, 2, 4), layers, strict=True):
+        for position, layer in zip((0, 2, 4), layers, strict=True):
             nn.init.orthogonal_(layer.weight)
-            assert torch.equal(critic.state_dict()[f"heads.{index}.{place}.weight"], layer.weight)
+            assert torch.equal(critic.state_dict()[f"heads.{index}.{position}.weight"], layer.weight)
 
 
 def test_the_loss_is_the_sum_of_both_mean_squared_errors() -> None:
@@ -95,8 +98,8 @@ def test_weights_of_the_rows_replace_the_mean_of_a_loss() -> None:
     critic, expected = make_critic(), 0.0
     predictions = critic(state, action)
     for row in range(32):
-        one = critic.compute_loss(predictions[:, row : row + 1], target[row : row + 1])
-        expected += weights[row].item() * one.item()
+        row_loss = critic.compute_loss(predictions[:, row : row + 1], target[row : row + 1])
+        expected += weights[row].item() * row_loss.item()
     assert critic.compute_loss(predictions, target, weights).item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -122,7 +125,7 @@ def test_the_critics_are_independent() -> None:
     assert [bool(gradient.any()) for gradient in gradients] == [True] * 6 + [False] * 6
 
 
-def test_a_compiler_sees_one_graph() -> None:
+def test_the_critic_compiles_to_one_graph() -> None:
     critic, (state, action, target) = make_critic(layer_norm=True), sample_batch()
 
     def compute(state: Tensor, action: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,8 +151,8 @@ def count_dormant_by_loop(head: Head, inputs: Tensor, threshold: float) -> float
 @pytest.mark.parametrize("threshold", [0.0, 0.025, 0.7, 1.0])
 def test_the_dormant_fraction_equals_the_loop(threshold: float, layer_norm: bool) -> None:
     head, inputs = mlp(5, 24, 3, layer_norm=layer_norm), torch.randn(40, 5)
-    got = compute_dormant_fraction(head, inputs, threshold=threshold)
-    assert float(got) == pytest.approx(count_dormant_by_loop(head, inputs, threshold))
+    fraction = compute_dormant_fraction(head, inputs, threshold=threshold)
+    assert float(fraction) == pytest.approx(count_dormant_by_loop(head, inputs, threshold))
 
 
 @LAYER_NORM

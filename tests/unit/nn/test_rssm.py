@@ -48,12 +48,12 @@ def predict_by_loop(head: Any, values: list[float]) -> tuple[list[float], list[f
 
 
 def advance_by_loop(rssm: RSSM, embedding: Tensor, action: Tensor, noise: Tensor) -> list[list[list[float]]]:
-    """One sequence: [deterministic, stochastic, posterior mean, posterior std] of each step."""
+    """Return [deterministic, stochastic, posterior mean, posterior std] of each step."""
     deterministic, stochastic, steps = [0.0] * D, [0.0] * Z, []
     cell = rssm.cell
-    for observed, acted, drawn in zip(embedding.tolist(), action.tolist(), noise.tolist(), strict=True):
-        entry = elu(multiply(rssm.cell_input[0].weight, rssm.cell_input[0].bias, [*stochastic, *acted]))
-        inputs = multiply(cell.weight_ih, cell.bias_ih, entry)
+    for embedding_row, action_row, noise_row in zip(embedding.tolist(), action.tolist(), noise.tolist(), strict=True):
+        cell_input = elu(multiply(rssm.cell_input[0].weight, rssm.cell_input[0].bias, [*stochastic, *action_row]))
+        inputs = multiply(cell.weight_ih, cell.bias_ih, cell_input)
         hidden = multiply(cell.weight_hh, cell.bias_hh, deterministic)
         gates = []
         for unit in range(D):
@@ -61,8 +61,8 @@ def advance_by_loop(rssm: RSSM, embedding: Tensor, action: Tensor, noise: Tensor
             new = math.tanh(inputs[unit + 2 * D] + reset * hidden[unit + 2 * D])
             gates.append((1 - update) * new + update * deterministic[unit])
         deterministic = normalize(gates, rssm.cell_norm)
-        mean, std = predict_by_loop(rssm.posterior, [*deterministic, *observed])
-        stochastic = normalize([m + s * n for m, s, n in zip(mean, std, drawn, strict=True)], rssm.sample_norm)
+        mean, std = predict_by_loop(rssm.posterior, [*deterministic, *embedding_row])
+        stochastic = normalize([m + s * n for m, s, n in zip(mean, std, noise_row, strict=True)], rssm.sample_norm)
         steps.append([deterministic, stochastic, mean, std])
     return steps
 
@@ -73,8 +73,10 @@ def test_sequences_follow_the_equations_of_gru_and_posterior() -> None:
     deterministic, stochastic, posterior = rssm(embedding, action, noise)
     for number in range(B):
         expected = advance_by_loop(rssm, embedding[:, number], action[:, number], noise[:, number])
-        for found, part in zip((deterministic, stochastic, *posterior), zip(*expected, strict=True), strict=True):
-            torch.testing.assert_close(found[:, number], torch.tensor(part, dtype=torch.float64))
+        for output, expected_output in zip(
+            (deterministic, stochastic, *posterior), zip(*expected, strict=True), strict=True
+        ):
+            torch.testing.assert_close(output[:, number], torch.tensor(expected_output, dtype=torch.float64))
     prior = rssm.prior.predict(deterministic[1])
     mean, std = predict_by_loop(rssm.prior, deterministic[1, 0].tolist())
     torch.testing.assert_close(prior.mean[0], torch.tensor(mean, dtype=torch.float64))
@@ -84,8 +86,8 @@ def test_sequences_follow_the_equations_of_gru_and_posterior() -> None:
 def test_without_noise_the_state_has_the_posterior_mean() -> None:
     rssm = make_rssm()
     embedding, action = torch.randn(T, B, E).double(), torch.randn(T, B, A).double()
-    silent, zero = rssm(embedding, action), rssm(embedding, action, torch.zeros(T, B, Z).double())
-    assert torch.equal(silent.stochastic, zero.stochastic)
+    without_noise, with_zero_noise = rssm(embedding, action), rssm(embedding, action, torch.zeros(T, B, Z).double())
+    assert torch.equal(without_noise.stochastic, with_zero_noise.stochastic)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -39,7 +39,7 @@ FEATURES: list[tuple[Trunk, int, int]] = [
 ]
 
 
-def test_every_trunk_has_its_convolutions() -> None:
+def test_every_trunk_name_has_its_convolutions() -> None:
     assert set(TRUNKS) == set(get_args(Trunk))
 
 
@@ -86,8 +86,10 @@ def test_difference_convolution_sees_the_newest_frame_and_the_scaled_changes(fra
     convolution = DifferenceConv2d(3 * frames, 5, 3, stride=2)
     expected = F.conv2d(torch.cat([changes, images[:, -3:]], dim=1), convolution.weight, convolution.bias, stride=2)
     torch.testing.assert_close(convolution(images), expected)
-    made, wanted = (torch.autograd.grad(output.sum(), convolution.weight) for output in (convolution(images), expected))
-    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-4)
+    gradient, expected_gradient = (
+        torch.autograd.grad(output.sum(), convolution.weight) for output in (convolution(images), expected)
+    )
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-4)
 
 
 def test_difference_convolution_sees_a_small_change_under_autocast() -> None:
@@ -96,8 +98,8 @@ def test_difference_convolution_sees_a_small_change_under_autocast() -> None:
     images = torch.cat([before, before + 1 / 255], dim=1)
     convolution = DifferenceConv2d(6, 5, 3)
     with torch.autocast("cpu", torch.bfloat16):
-        made = convolution(images)
-    torch.testing.assert_close(made, convolution(images))
+        output = convolution(images)
+    torch.testing.assert_close(output, convolution(images))
 
 
 @pytest.mark.parametrize("trunk", get_args(Trunk))

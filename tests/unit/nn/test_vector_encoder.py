@@ -1,4 +1,4 @@
-"""The encoder of state vectors: running statistics against numpy, and what its features keep."""
+"""The encoder of state vectors: running statistics against numpy, features and targets."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_vectors_keep_their_unit_before_the_first_update() -> None:
     assert VectorNormalizer(3)(vectors).tolist() == [[0.5, -3.0, MAX_NORMALIZED]]
 
 
-def test_a_number_that_never_changes_becomes_zero_and_a_fault_stays_bounded() -> None:
+def test_a_constant_number_becomes_zero_and_an_outlier_stays_bounded() -> None:
     normalizer = VectorNormalizer(2)
     for _ in range(50):
         normalizer.update(torch.tensor([[1234.567, 0.0]]).expand(10, 2))
@@ -42,7 +42,7 @@ def test_statistics_of_the_largest_values_stay_finite() -> None:
     assert normalizer.std.isfinite().all()
 
 
-def test_features_tell_a_number_from_its_double() -> None:
+def test_features_distinguish_a_number_from_its_double() -> None:
     torch.manual_seed(0)
     encoder = VectorEncoder(1, 32)
     features = encoder(torch.tensor([[0.5], [1.0], [2.0]]))
@@ -51,7 +51,7 @@ def test_features_tell_a_number_from_its_double() -> None:
     assert (features[1] - features[2]).abs().max() > 0.1
 
 
-def test_a_target_has_the_statistics_of_its_source_and_weights_of_its_own() -> None:
+def test_a_target_shares_the_statistics_but_not_the_weights() -> None:
     encoder = VectorEncoder(2, 8)
     target = encoder.make_target()
     encoder.normalizer.update(torch.randn(20, 2) * 9 + 4)

@@ -1,4 +1,4 @@
-"""Aggregates over seeds and tasks, the ranking of methods, and the certainty of a winner."""
+"""Aggregates over seeds and tasks, the ranking of methods and its certainty."""
 
 from math import comb
 
@@ -14,10 +14,10 @@ from manyview.report.aggregates import (
 )
 from manyview.report.ranking import MAX_TEST_SPLITS, group_runs, rank_methods
 from manyview.report.statistics import compute_improvement_interval, compute_iqm_interval
-from tests.unit.report.test_page import material, two_methods
+from tests.unit.report.test_page import make_material, make_two_methods
 
 SCORES = np.array([[1.0, 10.0], [2.0, 30.0], [4.0, 20.0], [8.0, 50.0], [9.0, 40.0]])  # [seeds, tasks]
-OTHERS = np.array([[2.0, 11.0], [3.0, 12.0], [1.0, 35.0], [5.0, 14.0]])
+OTHER_SCORES = np.array([[2.0, 11.0], [3.0, 12.0], [1.0, 35.0], [5.0, 14.0]])
 
 
 def test_iqm_of_a_full_table_has_the_interval_of_rliable() -> None:
@@ -29,9 +29,9 @@ def test_iqm_of_a_full_table_has_the_interval_of_rliable() -> None:
 
 
 def test_improvement_of_full_tables_has_the_interval_of_rliable() -> None:
-    estimate = estimate_improvement(list(SCORES.T), list(OTHERS.T))
-    expected = compute_improvement_interval(SCORES, OTHERS)
-    wins = [np.mean(np.sign(a[:, None] - b[None]) / 2 + 0.5) for a, b in zip(SCORES.T, OTHERS.T, strict=True)]
+    estimate = estimate_improvement(list(SCORES.T), list(OTHER_SCORES.T))
+    expected = compute_improvement_interval(SCORES, OTHER_SCORES)
+    wins = [np.mean(np.sign(a[:, None] - b[None]) / 2 + 0.5) for a, b in zip(SCORES.T, OTHER_SCORES.T, strict=True)]
     assert estimate.value == pytest.approx(np.mean(wins))
     assert estimate.interval is not None
     assert [estimate.interval.low, estimate.interval.high] == pytest.approx([expected.low, expected.high], abs=0.02)
@@ -68,7 +68,7 @@ def test_profiles_fall_from_one_to_zero_within_their_band() -> None:
 
 
 def test_methods_are_ranked_by_their_mean_and_p_is_two_sided() -> None:
-    groups = group_runs(two_methods([5.0, 6.0, 7.0, 8.0], [1.0, 2.0, 3.0, 4.0]))
+    groups = group_runs(make_two_methods([5.0, 6.0, 7.0, 8.0], [1.0, 2.0, 3.0, 4.0]))
     ranking = rank_methods("toy/a", groups)
     assert [group.label for group in ranking.methods] == ["good", "bad"]
     (rival,) = ranking.rivals
@@ -77,27 +77,28 @@ def test_methods_are_ranked_by_their_mean_and_p_is_two_sided() -> None:
 
 
 def test_p_values_are_corrected_for_the_number_of_rivals() -> None:
-    runs = two_methods([5.0, 6.0, 7.0, 8.0], [1.0, 2.0, 3.0, 4.0])
-    runs += [material([0.0, value], method="third", seed=seed) for seed, value in enumerate([1.0, 2.0, 3.0, 4.5])]
+    runs = make_two_methods([5.0, 6.0, 7.0, 8.0], [1.0, 2.0, 3.0, 4.0])
+    runs += [make_material([0.0, value], method="third", seed=seed) for seed, value in enumerate([1.0, 2.0, 3.0, 4.5])]
     ranking = rank_methods("toy/a", group_runs(runs))
     assert [rival.p_value for rival in ranking.rivals] == pytest.approx([4 / 70, 4 / 70])
     assert not ranking.is_clear
 
 
 def test_one_rival_that_is_not_beaten_leaves_no_winner() -> None:
-    runs = two_methods([5.0, 6.0, 7.0, 8.0, 9.0, 9.5], [1.0, 2.0, 3.0, 4.0, 2.0, 3.0])
+    runs = make_two_methods([5.0, 6.0, 7.0, 8.0, 9.0, 9.5], [1.0, 2.0, 3.0, 4.0, 2.0, 3.0])
     assert rank_methods("toy/a", group_runs(runs)).is_clear
     runs += [
-        material([0.0, value], method="third", seed=seed) for seed, value in enumerate([5.0, 6.0, 7.0, 8.0, 9.0, 9])
+        make_material([0.0, value], method="third", seed=seed)
+        for seed, value in enumerate([5.0, 6.0, 7.0, 8.0, 9.0, 9])
     ]
     assert not rank_methods("toy/a", group_runs(runs)).is_clear
 
 
 def test_a_rival_without_a_p_value_counts_for_the_correction_of_the_others() -> None:
-    best, few, many = [8.0, 9.0, 10.0, 11.0, 12.0], [1.0, 2.0, 3.0, 4.0, 5.0], [0.0] * 60
+    best_returns, few_returns, many_returns = [8.0, 9.0, 10.0, 11.0, 12.0], [1.0, 2.0, 3.0, 4.0, 5.0], [0.0] * 60
     runs = [
-        material([0.0, value], method=method, seed=seed)
-        for method, values in (("best", best), ("few", few), ("many", many))
+        make_material([0.0, value], method=method, seed=seed)
+        for method, values in (("best", best_returns), ("few", few_returns), ("many", many_returns))
         for seed, value in enumerate(values, 1)
     ]
     p_values = {rival.runs.label: rival.p_value for rival in rank_methods("toy/a", group_runs(runs)).rivals}
@@ -105,20 +106,22 @@ def test_a_rival_without_a_p_value_counts_for_the_correction_of_the_others() -> 
 
 
 def test_many_seeds_are_decided_by_the_interval() -> None:
-    good = [10.0 + seed for seed in range(12)]
+    good_returns = [10.0 + seed for seed in range(12)]
     assert comb(24, 12) > MAX_TEST_SPLITS
-    clear = rank_methods("toy/a", group_runs(two_methods(good, [1.0] * 12)))
-    assert (clear.rivals[0].p_value, clear.is_clear) == (None, True)
-    unclear = rank_methods("toy/a", group_runs(two_methods(good, [value - 0.5 for value in good])))
-    assert not unclear.is_clear
+    clear_ranking = rank_methods("toy/a", group_runs(make_two_methods(good_returns, [1.0] * 12)))
+    assert (clear_ranking.rivals[0].p_value, clear_ranking.is_clear) == (None, True)
+    unclear_ranking = rank_methods(
+        "toy/a", group_runs(make_two_methods(good_returns, [value - 0.5 for value in good_returns]))
+    )
+    assert not unclear_ranking.is_clear
 
 
-def test_runs_that_ended_early_count_with_what_they_reached() -> None:
+def test_runs_that_ended_early_count_with_their_last_return() -> None:
     states = ("finished", "failed", "killed", "stopped", "broken", "running", "unknown")
     returns = [[0.0, 1.0], [2.0, 2.0], [2.0, 1.0], [3.0], [0.0, 5.0], [], [1.0, 2.0]]
     (group,) = group_runs(
         [
-            material(values, seed=seed, state=state)
+            make_material(values, seed=seed, state=state)
             for seed, (values, state) in enumerate(zip(returns, states, strict=True))
         ]
     )
@@ -128,5 +131,5 @@ def test_runs_that_ended_early_count_with_what_they_reached() -> None:
 
 
 def test_runs_of_other_settings_are_another_method() -> None:
-    runs = [material([1.0], seed=seed, settings={"k": seed % 2}) for seed in range(4)]
+    runs = [make_material([1.0], seed=seed, settings={"k": seed % 2}) for seed in range(4)]
     assert [(group.label, len(group.runs)) for group in group_runs(runs)] == [("m, k 0", 2), ("m, k 1", 2)]

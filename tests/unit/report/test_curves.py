@@ -1,4 +1,4 @@
-"""Curves of runs, and which of them belong together."""
+"""Curves of runs, their groups and the mean of a group."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from manyview.report.runs import METRICS_FILE, BrokenRunError
 from tests.support.run_dirs import format_record, write_run_dir
 
 
-def group_of(*paths: Path) -> CurveGroup:
+def read_only_group(*paths: Path) -> CurveGroup:
+    """Return the only group of the curves of some runs."""
     (group,) = group_curves(read_curve(path, "frames") for path in paths)
     return group
 
@@ -24,7 +25,7 @@ def test_a_curve_is_the_evaluations_over_any_unit(unit: str, factor: float, tmp_
     assert curve.returns.tolist() == [1.0, 2.0, 4.0]
 
 
-def test_of_a_point_that_was_evaluated_twice_the_later_counts(tmp_path: Path) -> None:
+def test_the_later_of_two_evaluations_at_a_frame_counts(tmp_path: Path) -> None:
     path = write_run_dir(tmp_path / "run", [1.0, 2.0, 9.0], end=None)
     with (path / METRICS_FILE).open("a") as file:
         for frames, value in ((2000, 3.0), (3000, 4.0)):
@@ -39,13 +40,13 @@ def test_a_return_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
     assert read_curve(path, "frames").returns.tolist() == [1.0]
 
 
-def test_a_run_without_records_is_broken_by_name(tmp_path: Path) -> None:
+def test_a_run_without_a_metrics_file_is_broken(tmp_path: Path) -> None:
     (write_run_dir(tmp_path / "run") / METRICS_FILE).unlink()
     with pytest.raises(BrokenRunError, match=r"run: metrics\.jsonl does not exist"):
         read_curve(tmp_path / "run", "frames")
 
 
-def test_runs_belong_together_by_task_and_method(tmp_path: Path) -> None:
+def test_runs_are_grouped_by_task_and_method(tmp_path: Path) -> None:
     runs = [("dmc/a", "drqv2+mem", 2), ("dmc/a", "drqv2+none", 1), ("dmc/b", "drqv2+mem", 1), ("dmc/a", "drqv2+mem", 1)]
     for number, (task, method, seed) in enumerate(runs):
         write_run_dir(tmp_path / str(number), [1.0], task=task, method=method, seed=seed)
@@ -67,7 +68,7 @@ def test_other_settings_make_another_group_that_names_them(tmp_path: Path) -> No
     ]
 
 
-def test_paths_are_named_without_their_folders_and_stay_apart(tmp_path: Path) -> None:
+def test_labels_name_paths_without_their_folders_and_differ(tmp_path: Path) -> None:
     for seed, path in ((1, "/home/me/a/shown"), (2, "/home/me/b/shown"), (3, "/home/me/a/shown")):
         write_run_dir(tmp_path / str(seed), [1.0], seed=seed, replay={"demonstrations": path})
     groups = group_curves(read_curve(tmp_path / str(seed), "frames") for seed in (1, 2, 3))
@@ -92,7 +93,7 @@ def test_paths_are_named_without_their_folders_and_stay_apart(tmp_path: Path) ->
         ("scale.learners", (1, 2)),
     ],
 )
-def test_whatever_can_change_a_curve_makes_another_group(name: str, values: Any, tmp_path: Path) -> None:
+def test_settings_that_can_change_a_curve_make_another_group(name: str, values: Any, tmp_path: Path) -> None:
     paths = [
         write_run_dir(tmp_path / str(seed), [1.0], seed=seed, **nest_overrides([(name, value)]))
         for seed, value in enumerate(values)
@@ -101,7 +102,7 @@ def test_whatever_can_change_a_curve_makes_another_group(name: str, values: Any,
     assert [group.label for group in groups] == [f"drqv2+mem, {name} {value}" for value in sorted(values, key=str)]
 
 
-def test_how_often_is_evaluated_changes_no_curve_of_training_episodes(tmp_path: Path) -> None:
+def test_evaluation_settings_make_no_group_of_training_episodes(tmp_path: Path) -> None:
     paths = [
         write_run_dir(tmp_path / str(seed), [1.0], seed=seed, evaluation={"episodes": 5 * seed}) for seed in (0, 1)
     ]
@@ -109,7 +110,7 @@ def test_how_often_is_evaluated_changes_no_curve_of_training_episodes(tmp_path: 
     assert len(group_curves(read_curve(path, "frames") for path in paths)) == 2
 
 
-def test_rollouts_matter_to_ppo_and_a_replay_does_not(tmp_path: Path) -> None:
+def test_runs_of_ppo_are_grouped_by_rollout_and_not_by_replay_settings(tmp_path: Path) -> None:
     for seed, steps in ((1, 64), (2, 64), (3, 256)):
         write_run_dir(
             tmp_path / str(seed), [1.0], seed=seed, method="ppo+none", rollout={"steps": steps}, replay={"n_step": seed}
@@ -121,8 +122,8 @@ def test_rollouts_matter_to_ppo_and_a_replay_does_not(tmp_path: Path) -> None:
     ]
 
 
-def test_the_curve_on_test_levels_is_that_of_their_returns(tmp_path: Path) -> None:
-    path = write_run_dir(tmp_path / "run", [1.0], end=None)  # the first has none
+def test_the_curve_on_test_levels_has_their_returns(tmp_path: Path) -> None:
+    path = write_run_dir(tmp_path / "run", [1.0], end=None)  # the first evaluation has no test levels
     with (path / METRICS_FILE).open("a") as file:
         file.write(format_record("evaluation", 1000, **{"return": 7.0, "test_return": 3.0, "train_return": 5.0}))
     curve = read_curve(path, "frames", "test_levels")
@@ -132,20 +133,20 @@ def test_the_curve_on_test_levels_is_that_of_their_returns(tmp_path: Path) -> No
 
 def test_a_curve_of_episodes_has_the_mean_of_each_fiftieth_of_the_run(tmp_path: Path) -> None:
     path = write_run_dir(tmp_path / "run", [9.0], end=None)
-    ended = [(1, 1.0), (100, 3.0), (101, 7.0), (5000, 5.0)]  # the first two within 5,000 / 50
+    episodes = [(1, 1.0), (100, 3.0), (101, 7.0), (5000, 5.0)]  # the first two are within 5,000 / 50 frames
     with (path / METRICS_FILE).open("a") as file:
-        file.writelines(format_record("episode", frames, **{"return": value}) for frames, value in ended)
+        file.writelines(format_record("episode", frames, **{"return": value}) for frames, value in episodes)
     curve = read_curve(path, "frames", "episodes")
     assert (curve.x.tolist(), curve.returns.tolist()) == ([100.0, 200.0, 5000.0], [2.0, 7.0, 5.0])
     assert read_curve(path, "seconds", "episodes").x.tolist() == [1.0, 2.0, 50.0]
 
 
-def test_episodes_that_were_played_again_count_once(tmp_path: Path) -> None:
+def test_episodes_repeated_after_a_resume_count_once(tmp_path: Path) -> None:
     path = write_run_dir(tmp_path / "run", [9.0], end=None)
-    told = [("episode", 100, 1.0), ("episode", 150, 70.0), ("resume", 100, None), ("episode", 160, 3.0)]
+    records = [("episode", 100, 1.0), ("episode", 150, 70.0), ("resume", 100, None), ("episode", 160, 3.0)]
     with (path / METRICS_FILE).open("a") as file:
         file.writelines(
-            format_record(kind, frames, **({"return": value} if value else {})) for kind, frames, value in told
+            format_record(kind, frames, **({"return": value} if value else {})) for kind, frames, value in records
         )
         file.write(format_record("end", 200))
     curve = read_curve(path, "frames", "episodes")
@@ -156,7 +157,7 @@ def test_a_run_without_episodes_has_an_empty_curve_of_them(tmp_path: Path) -> No
     assert len(read_curve(write_run_dir(tmp_path / "run"), "frames", "episodes").x) == 0
 
 
-def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -> None:
+def test_settings_without_effect_on_a_method_make_no_group(tmp_path: Path) -> None:
     first = write_run_dir(
         tmp_path / "a",
         [1.0],
@@ -178,13 +179,13 @@ def test_settings_that_do_not_matter_to_a_method_make_no_group(tmp_path: Path) -
         logging={"every_steps": 2},
         representation={"of_a_later_version": 1},
     )
-    assert group_of(first, second).seed_count_text == "2 seeds"
+    assert read_only_group(first, second).seed_count_text == "2 seeds"
 
 
-def test_the_mean_goes_as_far_as_all_seeds_do(tmp_path: Path) -> None:
+def test_the_mean_ends_where_the_shortest_curve_ends(tmp_path: Path) -> None:
     rows = [[0.0, 3.0, 6.0, 9.0], [0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0]]
     mean = compute_mean_curve(
-        group_of(*(write_run_dir(tmp_path / str(seed), row, seed=seed) for seed, row in enumerate(rows)))
+        read_only_group(*(write_run_dir(tmp_path / str(seed), row, seed=seed) for seed, row in enumerate(rows)))
     )
     assert mean is not None
     assert mean.x.tolist() == [0, 1000, 2000]
@@ -193,12 +194,12 @@ def test_the_mean_goes_as_far_as_all_seeds_do(tmp_path: Path) -> None:
     assert np.allclose(mean.std, [2**0.5, 2**0.5, 6**0.5])  # of 0, 0, 3; of 3, 0, 3; of 6, 0, 3
 
 
-def test_seeds_that_were_evaluated_at_other_times_are_met_between(tmp_path: Path) -> None:
+def test_seeds_evaluated_at_other_frames_are_interpolated(tmp_path: Path) -> None:
     paths = [
-        write_run_dir(tmp_path / str(seed), [0.0, 10.0, 20.0], seed=seed, every_frames=every)
-        for seed, every in ((1, 1000), (2, 1000), (3, 500))
+        write_run_dir(tmp_path / str(seed), [0.0, 10.0, 20.0], seed=seed, every_frames=every_frames)
+        for seed, every_frames in ((1, 1000), (2, 1000), (3, 500))
     ]
-    mean = compute_mean_curve(group_of(*paths))
+    mean = compute_mean_curve(read_only_group(*paths))
     assert mean is not None
     assert mean.x.tolist() == [0, 500, 1000]
     assert np.allclose(mean.returns, [0.0, (5 + 5 + 10) / 3, (10 + 10 + 20) / 3])
@@ -206,11 +207,13 @@ def test_seeds_that_were_evaluated_at_other_times_are_met_between(tmp_path: Path
 
 def test_two_seeds_have_no_mean(tmp_path: Path) -> None:
     assert (
-        compute_mean_curve(group_of(*(write_run_dir(tmp_path / str(seed), [1.0, 2.0], seed=seed) for seed in (1, 2))))
+        compute_mean_curve(
+            read_only_group(*(write_run_dir(tmp_path / str(seed), [1.0, 2.0], seed=seed) for seed in (1, 2)))
+        )
         is None
     )
 
 
-def test_a_seed_that_is_there_twice_is_told(tmp_path: Path) -> None:
+def test_duplicate_seeds_are_listed(tmp_path: Path) -> None:
     paths = [write_run_dir(tmp_path / str(number), [1.0], seed=seed) for number, seed in enumerate((1, 2, 1))]
-    assert group_of(*paths).duplicate_seeds == [1]
+    assert read_only_group(*paths).duplicate_seeds == [1]

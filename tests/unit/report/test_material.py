@@ -1,4 +1,4 @@
-"""What a report reads of a run: diagnostics, videos, camera figures, settings and versions."""
+"""Inputs of a report: diagnostics, videos, camera figures, settings and versions."""
 
 import json
 import os
@@ -22,98 +22,109 @@ from manyview.report.material import find_videos, read_diagnostics, read_materia
 from manyview.report.runs import METRICS_FILE, BrokenRunError
 from manyview.report.text_chart import BOTH, HEIGHT, MARKERS, WIDTH, draw_text_chart
 from tests.support.run_dirs import format_record, write_run_dir
-from tests.unit.report.test_page import material as make_material
+from tests.unit.report.test_page import make_material
 
 
-def append(run: Path, *lines: str) -> None:
-    with (run / METRICS_FILE).open("a") as file:
+def append_lines(run_path: Path, *lines: str) -> None:
+    """Append lines to the metrics file of a run."""
+    with (run_path / METRICS_FILE).open("a") as file:
         file.writelines(lines)
 
 
 def test_diagnostics_are_read_by_name(tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run")
-    append(
-        run,
+    run_path = write_run_dir(tmp_path / "run")
+    append_lines(
+        run_path,
         format_record("train", 100, **{"std/front": 0.5, "beta": 0.1, "critic_loss": 3.0, "health": "healthy: all"}),
         format_record("evaluation", 150, beta=7.0, note="train"),
         format_record("train", 200, **{"std/front": None, "beta": 0.2, "rank/front": "x"}),
     )
-    series = read_diagnostics(run)
+    series = read_diagnostics(run_path)
     assert set(series) == {"std/front", "beta"}
     assert [part.tolist() for part in series["beta"]] == [[100, 200], [0.1, 0.2]]
     assert [part.tolist() for part in series["std/front"]] == [[100], [0.5]]
 
 
 def test_a_frame_that_was_reached_twice_has_its_later_value(tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run")
-    append(run, *(format_record("train", frames, beta=beta) for frames, beta in ((100, 1.0), (200, 2.0), (100, 3.0))))
-    assert [part.tolist() for part in read_diagnostics(run)["beta"]] == [[100, 200], [3.0, 2.0]]
+    run_path = write_run_dir(tmp_path / "run")
+    append_lines(
+        run_path, *(format_record("train", frames, beta=beta) for frames, beta in ((100, 1.0), (200, 2.0), (100, 3.0)))
+    )
+    assert [part.tolist() for part in read_diagnostics(run_path)["beta"]] == [[100, 200], [3.0, 2.0]]
 
 
 def test_long_runs_are_thinned_evenly(tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run")
-    append(run, *(format_record("train", frames, beta=0.1) for frames in range(5000)))
-    frames, _ = read_diagnostics(run)["beta"]
+    run_path = write_run_dir(tmp_path / "run")
+    append_lines(run_path, *(format_record("train", frames, beta=0.1) for frames in range(5000)))
+    frames, _ = read_diagnostics(run_path)["beta"]
     assert material.MAX_RECORDS / 2 < len(frames) <= material.MAX_RECORDS
     assert len(set(np.diff(frames))) == 1
     assert frames[0] == 0
 
 
 def test_foreign_diagnostics_are_bounded(tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run")
-    append(run, format_record("train", 1, **{f"std/{number}": 1.0 for number in range(1000)}))
-    append(
-        run, format_record("train", 2, **{"std/" + "x" * 200: 1.0}), '{"kind": "train", "frames": "soon", "beta": 1}\n'
+    run_path = write_run_dir(tmp_path / "run")
+    append_lines(run_path, format_record("train", 1, **{f"std/{number}": 1.0 for number in range(1000)}))
+    append_lines(
+        run_path,
+        format_record("train", 2, **{"std/" + "x" * 200: 1.0}),
+        '{"kind": "train", "frames": "soon", "beta": 1}\n',
     )
-    assert len(read_diagnostics(run)) == material.MAX_SERIES
+    assert len(read_diagnostics(run_path)) == material.MAX_SERIES
 
 
-def test_videos_are_found_in_their_order(tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run")
-    (run / "videos").mkdir()
+def test_videos_are_found_in_the_order_of_their_frames(tmp_path: Path) -> None:
+    run_path = write_run_dir(tmp_path / "run")
+    (run_path / "videos").mkdir()
     for name in ("000000900.mp4", "000001000.mp4", "0.mp4", "x.mp4", "1.gif", "2.mp4.unfinished", "²3.mp4"):
-        (run / "videos" / name).write_bytes(b"x")
-    assert [video.frames for video in find_videos(run)] == [0, 900, 1000]
+        (run_path / "videos" / name).write_bytes(b"x")
+    assert [video.frames for video in find_videos(run_path)] == [0, 900, 1000]
 
 
 def test_videos_behind_links_and_pipes_are_left_out(tmp_path: Path) -> None:
-    run, other = write_run_dir(tmp_path / "run"), write_run_dir(tmp_path / "other")
+    run_path, other = write_run_dir(tmp_path / "run"), write_run_dir(tmp_path / "other")
     (other / "videos").mkdir()
     (other / "videos" / "1.mp4").write_bytes(b"x")
-    (run / "videos").symlink_to(other / "videos")
-    assert find_videos(run) == []
-    (run / "videos").unlink()
-    assert find_videos(run) == []
-    (run / "videos").mkdir()
-    (run / "videos" / "1.mp4").symlink_to("/dev/zero")
-    os.mkfifo(run / "videos" / "2.mp4")
-    (run / "videos" / "3.mp4").mkdir()
-    assert find_videos(run) == []
+    (run_path / "videos").symlink_to(other / "videos")
+    assert find_videos(run_path) == []
+    (run_path / "videos").unlink()
+    assert find_videos(run_path) == []
+    (run_path / "videos").mkdir()
+    (run_path / "videos" / "1.mp4").symlink_to("/dev/zero")
+    os.mkfifo(run_path / "videos" / "2.mp4")
+    (run_path / "videos" / "3.mp4").mkdir()
+    assert find_videos(run_path) == []
 
 
-def test_a_run_is_read_whole(tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run", [0.0, 3.0], seed=7, end="failed", manifest={"versions": {"torch": "2"}})
-    read = read_material(run, name="a/run")
-    assert (read.name, read.state, read.last_return, read.seconds) == ("a/run", "failed", 3.0, 10.0)
-    assert read.versions == {"torch": "2"}
-    assert read.settings["agent.name"] == "drqv2"
-    assert read.curve.x.tolist() == [0, 1000]
-    assert read.command.startswith("manyview train ")
+def test_the_material_of_a_run_has_all_fields(tmp_path: Path) -> None:
+    run_path = write_run_dir(tmp_path / "run", [0.0, 3.0], seed=7, end="failed", manifest={"versions": {"torch": "2"}})
+    run_material = read_material(run_path, name="a/run")
+    assert (run_material.name, run_material.state, run_material.last_return, run_material.seconds) == (
+        "a/run",
+        "failed",
+        3.0,
+        10.0,
+    )
+    assert run_material.versions == {"torch": "2"}
+    assert run_material.settings["agent.name"] == "drqv2"
+    assert run_material.curve.x.tolist() == [0, 1000]
+    assert run_material.command.startswith("manyview train ")
 
 
 def test_a_run_of_another_version_has_a_command_too(tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run", [1.0], env={"unknown": 1})
-    assert read_material(run, name="run").command == "manyview train toy/identity_continuous --config config.json"
+    run_path = write_run_dir(tmp_path / "run", [1.0], env={"unknown": 1})
+    assert read_material(run_path, name="run").command == "manyview train toy/identity_continuous --config config.json"
 
 
 def test_a_run_without_records_is_broken(tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run", [1.0])
-    (run / METRICS_FILE).unlink()
+    run_path = write_run_dir(tmp_path / "run", [1.0])
+    (run_path / METRICS_FILE).unlink()
     with pytest.raises(BrokenRunError, match=r"metrics\.jsonl does not exist"):
-        read_material(run, name="run")
+        read_material(run_path, name="run")
 
 
-def camera_report(**changes: Any) -> dict[str, Any]:
+def make_camera_report(**changes: Any) -> dict[str, Any]:
+    """Return the plain camera report of two cameras, with changes."""
     subsets = {(): [0.0, 1.0], ("a",): [2.0, 2.0], ("b",): [1.0, 3.0], ("a", "b"): [8.0, 10.0]}
     plain = {
         "frames": 100,
@@ -125,7 +136,7 @@ def camera_report(**changes: Any) -> dict[str, Any]:
 
 def test_camera_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_camera_figures(tmp_path) == []
-    write_camera_file(tmp_path / CAMERAS_FILE, [camera_report()])
+    write_camera_file(tmp_path / CAMERAS_FILE, [make_camera_report()])
     (figures,) = read_camera_figures(tmp_path)
     assert (figures.frames, figures.episodes) == (100, 2)
     assert figures.shapley["a"].low == 4.0
@@ -137,25 +148,25 @@ def test_camera_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "report",
     [
-        camera_report(subsets=[]),
-        camera_report(subsets=[{"cameras": ["a"], "returns": []}]),
-        camera_report(subsets=[{"cameras": ["a"], "returns": [True]}]),
-        camera_report(subsets=[{"cameras": 3, "returns": [1.0]}]),
-        camera_report(subsets=[{"cameras": ["a"], "returns": [1.0] * 10_001}]),
-        camera_report(shapley={"a": [1.0, 2.0]}),
-        camera_report(shapley=[1]),
-        camera_report(frames="many"),
+        make_camera_report(subsets=[]),
+        make_camera_report(subsets=[{"cameras": ["a"], "returns": []}]),
+        make_camera_report(subsets=[{"cameras": ["a"], "returns": [True]}]),
+        make_camera_report(subsets=[{"cameras": 3, "returns": [1.0]}]),
+        make_camera_report(subsets=[{"cameras": ["a"], "returns": [1.0] * 10_001}]),
+        make_camera_report(shapley={"a": [1.0, 2.0]}),
+        make_camera_report(shapley=[1]),
+        make_camera_report(frames="many"),
         [],
         None,
     ],
 )
 def test_invalid_camera_figures_are_named_and_the_run_is_read(report: object, tmp_path: Path) -> None:
-    run = write_run_dir(tmp_path / "run", [1.0])
-    (run / CAMERAS_FILE).write_text(json.dumps({"reports": [report]}))
-    read = read_material(run, name="run")
-    assert read.cameras == ()
-    assert read.reason is not None
-    assert read.reason.startswith(CAMERAS_FILE)
+    run_path = write_run_dir(tmp_path / "run", [1.0])
+    (run_path / CAMERAS_FILE).write_text(json.dumps({"reports": [report]}))
+    run_material = read_material(run_path, name="run")
+    assert run_material.cameras == ()
+    assert run_material.reason is not None
+    assert run_material.reason.startswith(CAMERAS_FILE)
 
 
 def test_camera_figures_behind_a_link_are_refused(tmp_path: Path) -> None:
@@ -192,7 +203,7 @@ def test_versions_leave_the_host_out() -> None:
     assert len(list_versions({"versions": {str(number): 1 for number in range(1000)}})) == 50
 
 
-def test_differences_tell_absent_from_none_and_true_from_one() -> None:
+def test_differences_distinguish_absent_from_none_and_true_from_one() -> None:
     rows = list_differences([{"a": None, "b": True, "c": 1}, {"b": 1, "c": 1}])
     assert [tuple(row) for row in rows] == [("a", (None, ABSENT)), ("b", (True, 1))]
     assert len(list_differences([{"a": 1}, {"a": "1"}])) == 1
@@ -213,18 +224,18 @@ def test_values_are_short() -> None:
 
 
 def test_text_charts_place_curves_by_value_and_time() -> None:
-    rising, falling = make_material([0.0, 10.0]).curve, make_material([10.0, 0.0]).curve
-    *lines, axis, ends = draw_text_chart([rising, falling])
+    rising_curve, falling_curve = make_material([0.0, 10.0]).curve, make_material([10.0, 0.0]).curve
+    *lines, axis, ends = draw_text_chart([rising_curve, falling_curve])
     assert len(lines) == HEIGHT
     assert lines[0] == f"10 │{MARKERS[1] * 3}{' ' * (WIDTH - 6)}{MARKERS[0] * 3}"
     assert lines[-1] == f" 0 │{MARKERS[0] * 3}{' ' * (WIDTH - 6)}{MARKERS[1] * 3}"
     assert axis == f"   └{'─' * WIDTH}"
     assert ends.split() == ["0", "100"]
-    assert BOTH in draw_text_chart([rising, rising])[0]
+    assert BOTH in draw_text_chart([rising_curve, rising_curve])[0]
 
 
 def test_text_charts_of_few_points_are_drawn() -> None:
     assert draw_text_chart([make_material([]).curve]) == []
-    constant = draw_text_chart([make_material([5.0, 5.0]).curve, make_material([]).curve])
-    assert constant[HEIGHT // 2] == f"  │{MARKERS[0] * WIDTH}"
+    lines = draw_text_chart([make_material([5.0, 5.0]).curve, make_material([]).curve])
+    assert lines[HEIGHT // 2] == f"  │{MARKERS[0] * WIDTH}"
     assert any(MARKERS[0] in line for line in draw_text_chart([make_material([1.0]).curve]))

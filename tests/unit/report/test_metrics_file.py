@@ -1,4 +1,4 @@
-"""Records from both ends of a file."""
+"""Records of a metrics file, read forwards and backwards."""
 
 import json
 from pathlib import Path
@@ -9,19 +9,19 @@ from manyview.report import metrics_file
 from manyview.report.metrics_file import read_records, read_records_reversed
 
 
-@pytest.mark.parametrize("block", [1, 2, 7, 64, 100_000])
-def test_from_the_end_come_the_same_records_the_other_way_round(
-    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("block_bytes", [1, 2, 7, 64, 100_000])
+def test_reading_backwards_gives_the_same_records_in_reverse(
+    block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_file, "BLOCK_BYTES", block)
+    monkeypatch.setattr(metrics_file, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "metrics.jsonl"
-    written = [{"kind": "train", "β": number, "text": "x" * (number * 5)} for number in range(9)]
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in written), encoding="utf-8")
-    assert list(read_records(path)) == written
-    assert list(read_records_reversed(path)) == written[::-1]
+    records = [{"kind": "train", "β": number, "text": "x" * (number * 5)} for number in range(9)]
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    assert list(read_records(path)) == records
+    assert list(read_records_reversed(path)) == records[::-1]
 
 
-def test_half_a_line_is_passed_over_at_the_end_and_where_a_run_went_on(tmp_path: Path) -> None:
+def test_a_partial_line_is_skipped_at_the_end_and_before_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "a"}\n{"kind": "b", "ret{"kind": "c"}\n{"kind": "d"}\n{"kind": "e", "fra')
     assert [record["kind"] for record in read_records(path)] == ["a", "d"]
@@ -39,7 +39,7 @@ def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
     "runs are listed and drawn"
 )
 @pytest.mark.quality("X5")
-def test_a_line_that_is_too_long_is_passed_over_from_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_skipped_from_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
     monkeypatch.setattr(metrics_file, "MAX_RECORD_BYTES", 40)
     for text in ("x" * 1000, '{"kind": "long", "a": "' + "x" * 1000 + '"}'):
@@ -48,14 +48,14 @@ def test_a_line_that_is_too_long_is_passed_over_from_both_ends(tmp_path: Path, m
         assert [record["kind"] for record in read_records_reversed(path)] == ["b", "a"]
 
 
-def test_from_the_end_no_more_is_read_than_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_backwards_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
     monkeypatch.setattr(metrics_file, "MAX_TAIL_BYTES", 30)
     path.write_text('{"kind": "a"}\n' * 10)
     assert len(list(read_records_reversed(path))) == 2
 
 
-def test_no_more_lines_are_parsed_than_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_parsed_lines_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "a"}\n' + "{}\n" * 10)
     assert len(list(read_records_reversed(path))) == len(list(read_records(path))) == 1
@@ -66,7 +66,7 @@ def test_no_more_lines_are_parsed_than_a_bound(tmp_path: Path, monkeypatch: pyte
         list(read_records(path))
 
 
-def test_only_lines_that_hold_some_bytes_are_parsed(tmp_path: Path) -> None:
+def test_only_lines_that_contain_the_given_bytes_are_parsed(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "train"}\n{"kind": "evaluation"}\n{"kind": "end"}\n')
     assert [record["kind"] for record in read_records(path, containing=b"evaluation")] == ["evaluation"]
@@ -78,11 +78,11 @@ def test_only_lines_that_hold_some_bytes_are_parsed(tmp_path: Path) -> None:
     "runs are listed and drawn"
 )
 @pytest.mark.quality("X5")
-def test_of_a_large_file_only_the_end_is_read(tmp_path: Path) -> None:
+def test_reading_backwards_reads_only_the_end_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:
-        file.truncate(2**40)  # takes no room on the disk; to read it would take an hour
+        file.truncate(2**40)  # sparse: takes no disk space, but an hour to read
         file.seek(0, 2)
         file.write(b'\n{"kind": "train"}\n{"kind": "end"}\n')
-    newest = read_records_reversed(path)
-    assert [next(newest)["kind"], next(newest)["kind"]] == ["end", "train"]
+    records = read_records_reversed(path)
+    assert [next(records)["kind"], next(records)["kind"]] == ["end", "train"]

@@ -1,4 +1,4 @@
-"""The report page: what it says of runs, its size, and that text of runs stays text."""
+"""The report page: its content, its size and the escaping of foreign text."""
 
 import base64
 import hashlib
@@ -38,9 +38,10 @@ BREAKOUTS = [
 ]
 
 
-def material(
+def make_material(
     returns: list[float], *, task: str = "toy/a", method: str = "m", seed: int = 1, **changes: Any
 ) -> RunMaterial:
+    """Return the report material of a run with an evaluation every 100 frames."""
     name = changes.pop("name", f"{task}/{method}/{seed}")
     settings = changes.setdefault("settings", {"agent.name": "sac"})
     x = np.arange(0.0, 100 * len(returns), 100)
@@ -61,15 +62,17 @@ def material(
     return RunMaterial(name=name, curve=make_curve(1), timed_curve=make_curve(0.5), **{**defaults, **changes})
 
 
-def two_methods(good: list[float], bad: list[float]) -> list[RunMaterial]:
+def make_two_methods(good: list[float], bad: list[float]) -> list[RunMaterial]:
+    """Return runs of the methods `good` and `bad` with the given last returns."""
     return [
-        material([0.0, value], method=method, seed=seed)
+        make_material([0.0, value], method=method, seed=seed)
         for method, values in (("good", good), ("bad", bad))
         for seed, value in enumerate(values, 1)
     ]
 
 
-def build(runs: list[RunMaterial], **options: Any) -> Page:
+def build_checked_page(runs: list[RunMaterial], **options: Any) -> Page:
+    """Return the page of some runs after the checks of `check_page`."""
     return check_page(build_page(runs, **options).decode())
 
 
@@ -82,10 +85,10 @@ def test_elements_escape_text_and_attributes() -> None:
 
 
 def test_elements_flatten_children_and_leave_out_none() -> None:
-    inner = make_element("b", "x")
-    assert make_element("p", [inner, [1, None]], "<", class_="a", id=None) == '<p class="a"><b>x</b>1&lt;</p>'
+    child = make_element("b", "x")
+    assert make_element("p", [child, [1, None]], "<", class_="a", id=None) == '<p class="a"><b>x</b>1&lt;</p>'
     assert make_element("meta", http_equiv="a") == '<meta http-equiv="a">'
-    assert isinstance(inner, Html)
+    assert isinstance(child, Html)
 
 
 def test_long_text_is_cut_before_it_is_escaped() -> None:
@@ -107,10 +110,10 @@ def test_tables_name_their_columns_and_rows() -> None:
 )
 def test_axes_cover_all_values_with_few_round_ticks(values: list[float]) -> None:
     axis = make_axis([values])
-    finite = [value for value in values if np.isfinite(value)]
+    finite_values = [value for value in values if np.isfinite(value)]
     assert 2 <= len(axis.ticks) <= 9
-    rounding = 1e-9 * max(map(abs, finite), default=0)
-    assert all(axis.ticks[0] - rounding <= value <= axis.ticks[-1] + rounding for value in finite)
+    rounding = 1e-9 * max(map(abs, finite_values), default=0)
+    assert all(axis.ticks[0] - rounding <= value <= axis.ticks[-1] + rounding for value in finite_values)
     assert (axis.low, axis.high) == (axis.ticks[0], axis.ticks[-1])
     assert ((axis.scale(np.array(axis.ticks)) >= 0) & (axis.scale(np.array(axis.ticks)) <= 1)).all()
 
@@ -141,14 +144,14 @@ def test_long_lines_are_thinned_and_single_points_are_dots() -> None:
 
 
 @pytest.mark.parametrize(
-    ("longest", "unit", "last"),
+    ("duration_s", "unit", "last_tick"),
     [(100, "seconds", 100), (600, "minutes", 10), (7200, "hours", 2), (36_000, "hours", 10)],
 )
-def test_time_has_the_largest_unit_that_gives_two(longest: float, unit: str, last: float) -> None:
-    line = Line(style=0, x=np.array([0.0, longest]), y=np.zeros(2))
+def test_the_time_axis_has_the_largest_unit_that_fits_twice(duration_s: float, unit: str, last_tick: float) -> None:
+    line = Line(style=0, x=np.array([0.0, duration_s]), y=np.zeros(2))
     page = Page(draw_chart([line], title="", y_label="", x_unit="seconds"))
     assert f"wall-clock time, {unit}" in page.texts
-    assert f"{last:g}" in page.texts
+    assert f"{last_tick:g}" in page.texts
 
 
 def test_thirty_six_lines_differ_by_color_or_dashes() -> None:
@@ -158,22 +161,26 @@ def test_thirty_six_lines_differ_by_color_or_dashes() -> None:
 
 
 def compute_contrast(first: str, second: str) -> float:
+    """Return the WCAG contrast ratio of two colors."""
+
     def compute_luminance(color: str) -> float:
-        parts = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        channels = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+        linear_channels = [
+            channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels
+        ]
+        return 0.2126 * linear_channels[0] + 0.7152 * linear_channels[1] + 0.0722 * linear_channels[2]
 
     low, high = sorted((compute_luminance(first), compute_luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
-def test_line_colors_stand_out_on_both_grounds() -> None:
+def test_line_colors_have_contrast_on_both_backgrounds() -> None:
     assert min(compute_contrast(color, "#ffffff") for color in LIGHT_COLORS) >= 4
     assert min(compute_contrast(color, "#0f1318") for color in DARK_COLORS) >= 4
 
 
-def test_the_policy_allows_this_style_sheet_and_nothing_else() -> None:
-    source = build_page([material([0, 1])]).decode()
+def test_the_content_policy_allows_only_the_style_sheet() -> None:
+    source = build_page([make_material([0, 1])]).decode()
     (style,) = re.findall(r"<style>(.*?)</style>", source, flags=re.S)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert CONTENT_POLICY.startswith(f"default-src 'none'; style-src 'sha256-{digest}'; media-src data:;")
@@ -181,26 +188,29 @@ def test_the_policy_allows_this_style_sheet_and_nothing_else() -> None:
 
 
 def test_a_clear_winner_is_named_first() -> None:
-    text = build(two_methods([9.0, 9.5, 10, 10, 10], [1, 2, 1, 2, 1])).text
+    text = build_checked_page(make_two_methods([9.0, 9.5, 10, 10, 10], [1, 2, 1, 2, 1])).text
     assert "Winner: good. Its mean return is 9.7 (" in text
     assert "Against bad, 1.4 (1 to 1.8): probability of improvement 1.00 (1.00 to 1.00); permutation test" in text
     assert text.index("Winner") < text.index("Failed and unfinished runs None: every run") < text.index("Return over")
 
 
 def test_three_seeds_name_no_winner() -> None:
-    text = build(two_methods([10, 10, 10], [1, 1, 2])).text
+    text = build_checked_page(make_two_methods([10, 10, 10], [1, 1, 2])).text
     assert "No clear winner. good has the highest mean return, 10 (10 to 10), but the order can be chance." in text
     assert "p = 0.1." in text
 
 
 def test_equal_means_have_no_winner() -> None:
-    assert "No winner. bad and good have the same mean return, 10" in build(two_methods([10, 10], [10, 10])).text
+    assert (
+        "No winner. bad and good have the same mean return, 10"
+        in build_checked_page(make_two_methods([10, 10], [10, 10])).text
+    )
 
 
 def test_failed_seeds_are_counted_and_named() -> None:
-    runs = two_methods([5.0, 6.0], [1.0])
-    failed = material([3.0, 2.0], method="good", seed=3, state="failed", reason="NaN in reward")
-    page = build([*runs, failed], broken=[BrokenRun("lost/run", "config.json does not exist")])
+    runs = make_two_methods([5.0, 6.0], [1.0])
+    failed_run = make_material([3.0, 2.0], method="good", seed=3, state="failed", reason="NaN in reward")
+    page = build_checked_page([*runs, failed_run], broken=[BrokenRun("lost/run", "config.json does not exist")])
     assert "5 runs on 1 task. Not finished: 1 broken, 1 failed." in page.text
     assert "toy/a/good/3 toy/a good 3 failed 100 2 NaN in reward" in page.text
     assert "lost/run broken config.json does not exist" in page.text
@@ -210,49 +220,54 @@ def test_failed_seeds_are_counted_and_named() -> None:
 
 
 def test_a_run_without_evaluations_is_counted_but_has_no_score() -> None:
-    text = build([material([1.0, 2.0]), material([], seed=2, state="killed")]).text
+    text = build_checked_page([make_material([1.0, 2.0]), make_material([], seed=2, state="killed")]).text
     assert "m 1 of 2 2" in text
     assert "Not finished: 1 killed." in text
-    page = build([material([], state="running")])
+    page = build_checked_page([make_material([], state="running")])
     assert page.text.count("No run has been evaluated yet.") == 2, "in the result and instead of empty charts"
     assert "simulator frames" not in page.text
 
 
 def test_a_seed_that_is_included_twice_is_named() -> None:
     warning = "m: seed 1 is included more than once"
-    assert warning in build([material([1.0, 2.0]), material([1.0, 3.0], name="copy"), material([1.0], seed=2)]).text
-    assert warning not in build([material([1.0, 2.0]), material([1.0, 3.0], seed=2)]).text
+    assert (
+        warning
+        in build_checked_page(
+            [make_material([1.0, 2.0]), make_material([1.0, 3.0], name="copy"), make_material([1.0], seed=2)]
+        ).text
+    )
+    assert warning not in build_checked_page([make_material([1.0, 2.0]), make_material([1.0, 3.0], seed=2)]).text
 
 
 def test_several_tasks_start_with_the_best_method_of_each() -> None:
     runs = [
-        material([0.0, value], task=task, method=method, seed=seed)
+        make_material([0.0, value], task=task, method=method, seed=seed)
         for task, scale in (("toy/a", 1.0), ("toy/b", 100.0))
         for method, values in (("x", [1.0, 2.0, 2.0]), ("y", [0.5, 0.5, 1.0]))
         for seed, value in enumerate([scale * value for value in values], 1)
     ]
-    text = build(runs).text
+    text = build_checked_page(runs).text
     assert "toy/a x 1.667 (1 to 2) 3 no toy/b x 166.7 (100 to 200) 3 no" in text
     assert "2 methods with runs on all 2 tasks." in text
     assert re.search(r"x 6 0\.875 \([\d. to]+\) 0\.8333", text)  # normalized: by 2 and by 200
     assert "x y 0.94 (" in text
 
 
-def test_scores_of_several_tasks_run_from_the_untrained_policies_to_the_best_run() -> None:
-    runs = [material([first, last], task="toy/a", seed=int(last)) for first, last in ((1.0, 5.0), (3.0, 10.0))]
-    runs += [material([-100.0, -90.0], task="toy/b"), material([7.0, 7.0], task="toy/never")]
+def test_scores_of_several_tasks_are_scaled_from_untrained_policies_to_the_best_run() -> None:
+    runs = [make_material([first, last], task="toy/a", seed=int(last)) for first, last in ((1.0, 5.0), (3.0, 10.0))]
+    runs += [make_material([-100.0, -90.0], task="toy/b"), make_material([7.0, 7.0], task="toy/never")]
     scores = collect_scores(group_runs(runs), ["toy/a", "toy/b", "toy/never"])
     assert [part.tolist() for part in scores["m"]] == [[3 / 8, 1.0], [1.0]]
-    single = collect_scores(group_runs(runs[:2]), ["toy/a"])
-    assert single["m"][0].tolist() == [5.0, 10.0]
+    single_task_scores = collect_scores(group_runs(runs[:2]), ["toy/a"])
+    assert single_task_scores["m"][0].tolist() == [5.0, 10.0]
 
 
-def test_published_results_of_the_task_stand_beside() -> None:
+def test_published_results_of_the_task_are_in_table_and_chart() -> None:
     rows = [
         PublishedResult(task=task, method="paper", frames=frames, returns=(1.0, 2.0, 3.0), source="a book", views=1)
         for task, frames in (("toy/a", 100), ("toy/a", 900), ("toy/other", 100))
     ]
-    page = build([material([0.0, 1.0])], published=rows)
+    page = build_checked_page([make_material([0.0, 1.0])], published=rows)
     assert "1 paper 100 2 (1 to 3) 3 1 a book 2 paper 900" in page.text
     assert page.get_values("circle", "class").count("mark") == 1  # the other one is beyond the last frame
     assert "toy/other" not in page.text
@@ -260,10 +275,10 @@ def test_published_results_of_the_task_stand_beside() -> None:
 
 def test_settings_versions_and_commands_are_shown() -> None:
     runs = [
-        material([0.0, 1.0], method="a", settings={"replay.k": 1, "same": 2}, command="manyview train one"),
-        material([0.0, 1.0], method="b", settings={"replay.k": 3, "same": 2}, versions={"torch": "3"}),
+        make_material([0.0, 1.0], method="a", settings={"replay.k": 1, "same": 2}, command="manyview train one"),
+        make_material([0.0, 1.0], method="b", settings={"replay.k": 3, "same": 2}, versions={"torch": "3"}),
     ]
-    text = build(runs).text
+    text = build_checked_page(runs).text
     assert "setting a b replay.k 1 3 All settings" in text.replace("▶", "")
     assert '"same": 2' in text
     assert "run torch toy/a/a/1 2 toy/a/b/1 3" in text
@@ -273,10 +288,10 @@ def test_settings_versions_and_commands_are_shown() -> None:
 def test_diagnostics_are_averaged_over_the_frames_that_all_seeds_have() -> None:
     first = np.array([0.0, 100.0, 200.0]), np.array([0.0, 1.0, 2.0])
     second = np.array([100.0, 200.0, 300.0]), np.array([3.0, 4.0, 5.0])
-    averaged = average_series([first, second])
-    assert averaged is not None
-    assert averaged[0].tolist() == [100, 200]
-    assert averaged[1].tolist() == [2, 3]
+    mean_series = average_series([first, second])
+    assert mean_series is not None
+    assert mean_series[0].tolist() == [100, 200]
+    assert mean_series[1].tolist() == [2, 3]
     assert average_series([first, (np.array([900.0]), np.array([1.0]))]) is None
 
 
@@ -292,13 +307,13 @@ def test_diagnostics_by_view_and_beta_are_drawn() -> None:
         "beta",
         "contrast",
     )
-    page = build([material([0.0, 1.0], diagnostics=dict.fromkeys(names, (x, x)))])
+    page = build_checked_page([make_material([0.0, 1.0], diagnostics=dict.fromkeys(names, (x, x)))])
     titles = [text for text in page.texts if " on toy/a" in text]
     assert [title for title in titles if title.startswith(("std of <b>, front", "rank of", "share of", "discr"))]
     assert "β, the weight of the bonus, on toy/a" in titles
     assert page.text.count("how often the discriminator names the view") == 1
-    zero = build([material([0.0, 1.0], diagnostics={"beta": (x, np.zeros(2))})])
-    assert "β, the weight" not in zero.text
+    zero_beta_page = build_checked_page([make_material([0.0, 1.0], diagnostics={"beta": (x, np.zeros(2))})])
+    assert "β, the weight" not in zero_beta_page.text
 
 
 @pytest.mark.parametrize(
@@ -312,15 +327,16 @@ def test_first_middle_and_last_video_of_the_median_run_are_chosen(count: int, na
         for number in range(count):
             (run / "videos" / f"{number:09}.mp4").write_bytes(MP4)
     groups = group_runs([read_material(path, name=path.name) for path in sorted(tmp_path.iterdir())])
-    chosen = choose_videos(groups)
-    assert {video.run.name for video in chosen} == {"2"}
-    assert [video.when for video in chosen] == names
-    assert [video.video.frames for video in chosen][-1] == count - 1
+    videos = choose_videos(groups)
+    assert {video.run.name for video in videos} == {"2"}
+    assert [video.when for video in videos] == names
+    assert [video.video.frames for video in videos][-1] == count - 1
     if count == 9:
-        assert [video.video.frames for video in chosen] == [0, 4, 8]
+        assert [video.video.frames for video in videos] == [0, 4, 8]
 
 
-def make_filmed(path: Path, sizes: list[int]) -> RunMaterial:
+def make_run_with_videos(path: Path, sizes: list[int]) -> RunMaterial:
+    """Return the material of a run with videos of the given sizes in bytes."""
     run = write_run_dir(path, [0.0, 1.0])
     (run / "videos").mkdir()
     for number, size in enumerate(sizes):
@@ -329,14 +345,14 @@ def make_filmed(path: Path, sizes: list[int]) -> RunMaterial:
 
 
 def test_videos_are_embedded_as_they_are(tmp_path: Path) -> None:
-    page = build([make_filmed(tmp_path / "run", [0, 1, 2])])
+    page = build_checked_page([make_run_with_videos(tmp_path / "run", [0, 1, 2])])
     sources = [base64.b64decode(value.split(",")[1]) for value in page.get_values("video", "src")]
     assert sources == [MP4 + bytes(size) for size in (0, 1, 2)]
     assert all(TASK in label for label in page.get_values("video", "aria-label"))
 
 
 def test_videos_over_the_size_limit_are_left_out_and_named(tmp_path: Path) -> None:
-    content = build_page([make_filmed(tmp_path / "run", [9_000_000, 6_000_000, 7_000_000])])
+    content = build_page([make_run_with_videos(tmp_path / "run", [9_000_000, 6_000_000, 7_000_000])])
     assert len(content) <= MAX_PAGE_BYTES == 15_000_000
     page = check_page(content.decode())
     (source,) = page.get_values("video", "src")
@@ -346,18 +362,18 @@ def test_videos_over_the_size_limit_are_left_out_and_named(tmp_path: Path) -> No
 
 
 def test_a_file_that_is_no_video_is_left_out(tmp_path: Path) -> None:
-    run = make_filmed(tmp_path / "run", [])
+    run = make_run_with_videos(tmp_path / "run", [])
     (run.curve.path / "videos" / "5.mp4").write_bytes(b"<html><script>alert(1)</script></html>")
-    page = build([read_material(run.curve.path, name="run")])
+    page = build_checked_page([read_material(run.curve.path, name="run")])
     assert "video" not in page.tags
     assert "5.mp4 is not an MP4 file" in page.text
 
 
-def test_text_of_a_run_stays_text(tmp_path: Path) -> None:
+def test_text_of_a_run_is_escaped(tmp_path: Path) -> None:
     for number, text in enumerate(BREAKOUTS):
-        branches: dict[str, Any] = {"env": {text: text}}
+        sections: dict[str, Any] = {"env": {text: text}}
         manifest = {"versions": {text: text}, "commit": text, "renderer": {text: [text]}}
-        run = write_run_dir(tmp_path / str(number), [0.0, 1.0], task=text, seed=number, manifest=manifest, **branches)
+        run = write_run_dir(tmp_path / str(number), [0.0, 1.0], task=text, seed=number, manifest=manifest, **sections)
         with (run / "metrics.jsonl").open("a") as file:
             file.write(format_record("train", 2000, **{f"std/{text}": 1.0, f"share/{text}": 0.5, "beta": 0.1}))
             file.write(format_record("train", 3000, **{f"std/{text}": 1.0, f"share/{text}": 0.5, "beta": 0.1}))
@@ -370,7 +386,7 @@ def test_text_of_a_run_stays_text(tmp_path: Path) -> None:
         for text in BREAKOUTS
     ]
     broken = [BrokenRun(text, text) for text in BREAKOUTS]
-    page = build(runs, broken=broken, published=rows, title=BREAKOUTS[0])
+    page = build_checked_page(runs, broken=broken, published=rows, title=BREAKOUTS[0])
     assert page.text.count("alert(1)") > 50
     assert "<script>alert(1)</script>" in page.text
 
@@ -399,15 +415,15 @@ def test_no_or_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ValueError, match=r"expected 1 to 500 readable runs, got 0; lost: no config"):
         build_page([], broken=[BrokenRun("lost", "no config")])
     with pytest.raises(ValueError, match="got 501"):
-        build_page([material([1.0])] * 501)
+        build_page([make_material([1.0])] * 501)
     monkeypatch.setattr(document, "MAX_PAGE_BYTES", 1000)
     with pytest.raises(ValueError, match=r"too large: expected at most 1,000 bytes, got [\d,]+ without videos"):
-        build_page([material([1.0])])
+        build_page([make_material([1.0])])
 
 
 def test_the_page_replaces_a_link_and_does_not_follow_it(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("kept")
     (tmp_path / "report.html").symlink_to(tmp_path / "other")
-    size = write_page(tmp_path / "report.html", [material([0.0, 1.0])])
+    size = write_page(tmp_path / "report.html", [make_material([0.0, 1.0])])
     assert (tmp_path / "other").read_text() == "kept"
     assert (tmp_path / "report.html").stat().st_size == size

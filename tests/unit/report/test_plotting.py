@@ -14,6 +14,7 @@ RETURNS = ([0.0, 3.0, 9.0], [1.0, 1.0, 1.0], [5.0, 2.0, 2.0])
 
 @pytest.fixture
 def group() -> CurveGroup:
+    """Return a group of three seeds."""
     curves = [
         Curve(
             task="toy/identity",
@@ -30,12 +31,13 @@ def group() -> CurveGroup:
 
 
 def build_axes(group: CurveGroup, band: plotting.Band) -> Any:
+    """Return the axes of a figure with one group."""
     by_task = {group.task: [group]}
     figure = plotting._build_figure(by_task, [group], unit="frames", published=(), source="evaluations", band=band)
     return figure.axes[0]
 
 
-def test_the_band_of_a_deviation_is_that_over_seeds_and_single_curves_are_left_out(group: CurveGroup) -> None:
+def test_a_std_band_is_over_seeds_and_without_single_curves(group: CurveGroup) -> None:
     axes = build_axes(group, "std")
     columns = list(zip(*RETURNS, strict=True))
     means = [sum(column) / 3 for column in columns]
@@ -50,15 +52,15 @@ def test_the_band_of_a_deviation_is_that_over_seeds_and_single_curves_are_left_o
     assert np.allclose(line.get_ydata(), means)
 
 
-def test_an_interval_comes_with_the_single_curves(group: CurveGroup) -> None:
+def test_an_interval_band_is_drawn_with_the_single_curves(group: CurveGroup) -> None:
     assert len(build_axes(group, "interval").lines) == 4
 
 
-def test_panels_follow_the_tasks_also_without_curves(group: CurveGroup, tmp_path: Path) -> None:
+def test_panels_have_the_order_of_the_tasks_even_without_curves(group: CurveGroup, tmp_path: Path) -> None:
     out = tmp_path / "figure.svg"
     tasks = ("toy/deep_sea", "toy/identity", "toy/hidden_goal")
     plotting.draw_curves(out, [group], unit="frames", tasks=tasks, band="std")
     text = out.read_text()
-    places = [text.index(f"<!-- {task} -->") for task in tasks]
-    assert places == sorted(places)
+    positions = [text.index(f"<!-- {task} -->") for task in tasks]
+    assert positions == sorted(positions)
     assert text.count("<!-- no runs yet -->") == 2

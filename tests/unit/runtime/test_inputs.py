@@ -1,4 +1,4 @@
-"""From observations to the network's inputs: state vectors, stacks and masks."""
+"""Inputs of the network from observations: state vectors, stacks and masks."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ SPEC = PolicySpec(
 )
 
 
-class Recorder(Policy):
-    """Keep the inputs of the network, whose recurrent state counts its steps."""
+class RecordingPolicy(Policy):
+    """Policy that records network inputs; its recurrent state counts the steps."""
 
     action: float = 0.5
 
@@ -30,34 +30,34 @@ class Recorder(Policy):
         return {"actions": actions, "next_memory.count": inputs["memory.count"] + 1}
 
 
-def observe(value: int, *, front: bool = True, **vectors: Any) -> dict[str, Any]:
+def make_observation(value: int, *, front: bool = True, **vectors: Any) -> dict[str, Any]:
     image = np.full((2, 2, 1), value, np.uint8)
     return {"front": image if front else None, "wrist": image, "joints": [value, 1.5], "force": [0.5], **vectors}
 
 
 def test_inputs_have_the_names_shapes_and_types_of_the_spec() -> None:
-    policy = Recorder(SPEC, num_robots=2)
-    policy.act_batch([observe(1), observe(2, front=False)])
-    found = {name: (value.shape[1:], str(value.dtype)) for name, value in policy.inputs.items()}
-    assert found == {name: (tensor.shape, tensor.kind) for name, tensor in SPEC.inputs.items()}
+    policy = RecordingPolicy(SPEC, num_robots=2)
+    policy.act_batch([make_observation(1), make_observation(2, front=False)])
+    actual = {name: (value.shape[1:], str(value.dtype)) for name, value in policy.inputs.items()}
+    assert actual == {name: (tensor.shape, tensor.kind) for name, tensor in SPEC.inputs.items()}
     assert policy.inputs["mask"].tolist() == [[True, True], [False, True]]
     assert not policy.inputs["front"][1].any()
 
 
 def test_frames_and_vectors_are_stacked_oldest_first() -> None:
-    policy = Recorder(SPEC)
+    policy = RecordingPolicy(SPEC)
     expected = [[1, 1, 1], [1, 1, 2], [1, 2, 3], [2, 3, 4]]
     for value, frames in enumerate(expected, 1):
-        policy.act(observe(value))
+        policy.act(make_observation(value))
         assert policy.inputs["front"][0, :, 0, 0, 0].tolist() == frames
         assert policy.inputs["joints"][0].tolist() == [[max(1, value - 1), 1.5], [value, 1.5]]
         assert policy.inputs["memory.count"].item() == value - 1
-    policy.act(observe(5, front=False))
-    policy.act(observe(6))
+    policy.act(make_observation(5, front=False))
+    policy.act(make_observation(6))
     assert policy.inputs["front"][0, :, 0, 0, 0].tolist() == [6, 6, 6]
     assert policy.inputs["wrist"][0, :, 0, 0, 0].tolist() == [4, 5, 6]
     policy.reset()
-    policy.act(observe(7))
+    policy.act(make_observation(7))
     assert policy.inputs["wrist"][0, :, 0, 0, 0].tolist() == [7, 7, 7]
     assert policy.inputs["joints"][0].tolist() == [[7, 1.5], [7, 1.5]]
     assert policy.inputs["memory.count"].item() == 0
@@ -78,34 +78,34 @@ def test_frames_and_vectors_are_stacked_oldest_first() -> None:
 )
 def test_an_invalid_vector_is_an_error(vectors: dict[str, Any], message: str) -> None:
     with np.errstate(over="ignore"), pytest.raises(ValueError, match=message):
-        Recorder(SPEC).act(observe(1, **vectors))
+        RecordingPolicy(SPEC).act(make_observation(1, **vectors))
 
 
 def test_an_observation_that_is_no_dict_is_an_error() -> None:
     image: Any = np.zeros((2, 2, 1), np.uint8)
     with pytest.raises(ValueError, match="invalid observation: expected a dict with front, wrist, joints, force, got"):
-        Recorder(SPEC).act(image)
+        RecordingPolicy(SPEC).act(image)
 
 
 def test_an_action_that_is_not_finite_never_reaches_the_robot() -> None:
-    policy = Recorder(SPEC)
+    policy = RecordingPolicy(SPEC)
     policy.action = np.nan
     with pytest.raises(RuntimeError, match="action is not finite"):
-        policy.act(observe(1))
+        policy.act(make_observation(1))
 
 
 def test_appending_returns_a_new_array() -> None:
     frame = np.ones((1, 2), np.uint8)
     stack = append_frame(None, frame, 2)
     assert stack is not None
-    later = append_frame(stack, 2 * frame, 2)
+    next_stack = append_frame(stack, 2 * frame, 2)
     frame[:] = 9
     assert stack.tolist() == [[1, 1], [1, 1]]
-    assert later is not None
-    assert later.tolist() == [[1, 1], [2, 2]]
-    assert append_frame(later, None, 2) is None
+    assert next_stack is not None
+    assert next_stack.tolist() == [[1, 1], [2, 2]]
+    assert append_frame(next_stack, None, 2) is None
 
 
-def test_there_is_at_least_one_robot() -> None:
+def test_num_robots_below_one_is_an_error() -> None:
     with pytest.raises(ValueError, match="invalid num_robots: expected at least 1, got 0"):
-        Recorder(SPEC, num_robots=0)
+        RecordingPolicy(SPEC, num_robots=0)

@@ -1,4 +1,4 @@
-"""Cameras, limits and the gate of the runtime, one by one."""
+"""Camera feeds, resizing, action limits and the action gate of the runtime."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ def test_the_change_is_limited_in_both_directions(action: float, expected: float
 
 
 @pytest.mark.parametrize("bound", [0.1, 0.3, 0.7, 1.1, 2.2])
-def test_rounding_passes_no_bound(bound: float) -> None:
+def test_rounding_exceeds_no_bound(bound: float) -> None:
     limits = ActionLimits(low=-bound, high=bound)
     for action in (9.0, -9.0):
         limited = limits.apply(np.array([action], np.float32), np.zeros(1, np.float32), 0.02)
@@ -97,7 +97,7 @@ def test_infinite_limits_are_null_in_a_trace() -> None:
     assert limits.to_plain() == {"low": [-1.0, None], "high": None, "max_change_per_s": None}
 
 
-def test_the_gate_knows_whether_the_safe_action_was_the_last() -> None:
+def test_the_gate_is_stopped_if_the_safe_action_was_the_last() -> None:
     gate = ActionGate(lambda _: None, np.zeros(1), timeout_s=1.0, clock=VirtualClock())
     gate.send_safe()
     assert gate.is_stopped

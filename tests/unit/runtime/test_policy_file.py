@@ -1,4 +1,4 @@
-"""`policy.json` and `policy.onnx` from elsewhere: valid, or refused before anything is allocated."""
+"""Untrusted `policy.json` and `policy.onnx`: loaded, or refused before allocation."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_written_file_is_read_as_it_was(folder: Path) -> None:
+def test_a_written_file_is_read_unchanged(folder: Path) -> None:
     assert read_policy_file(folder) == (CONTENTS, MODEL)
 
 
@@ -44,7 +44,7 @@ def test_a_spec_survives_json(actions: Any) -> None:
     assert PolicySpec.from_plain(json.loads(json.dumps(spec.to_plain()))) == spec
 
 
-def put(*path: str | int, value: Any) -> Callable[[Any], None]:
+def set_value(*path: str | int, value: Any) -> Callable[[Any], None]:
     def change(plain: Any) -> None:
         for key in path[:-1]:
             plain = plain[key]
@@ -54,76 +54,76 @@ def put(*path: str | int, value: Any) -> Callable[[Any], None]:
     return change
 
 
-def view(**changes: Any) -> dict[str, Any]:
+def make_view(**changes: Any) -> dict[str, Any]:
     return {"name": "front", "height": 16, "width": 24, "channels": 3, "camera_size": [48, 64], **changes}
 
 
-HOSTILE = [
-    put("format", value=2),
-    put("format", value="1"),
-    put("surplus", value=1),
-    put("model", "file", value="../../etc/passwd"),
-    put("model", "file", value="/etc/passwd"),
-    put("model", "file", value="policy.onnx/../x"),
-    put("model", "sha256", value="0" * 63),
-    put("model", "sha256", value="G" * 64),
-    put("model", "sha256", value=None),
-    put("model", "opset", value="20"),
-    put("training", value=[]),
-    put("spec", value=[]),
-    put("spec", "views", value=[]),
-    put("spec", "views", value={"front": 1}),
-    put("spec", "views", value=[view(name=f"v{i}") for i in range(65)]),
-    put("spec", "views", value=[view(name=f"v{i}", height=8192, width=8192) for i in range(9)]),
-    put("spec", "views", 0, value=view(height=10**9)),
-    put("spec", "views", 0, value=view(height=10**400)),
-    put("spec", "views", 0, value=view(height=16.0)),
-    put("spec", "views", 0, value=view(height=True)),
-    put("spec", "views", 0, value=view(height=0)),
-    put("spec", "views", 0, value=view(width=-1)),
-    put("spec", "views", 0, value=view(channels="3")),
-    put("spec", "views", 0, value=view(name="wrist")),
-    put("spec", "views", 0, value=view(name="joints")),
-    put("spec", "views", 0, value=view(name="mask")),
-    put("spec", "views", 0, value=view(name="a\x1b[2J")),
-    put("spec", "views", 0, value=view(name="")),
-    put("spec", "views", 0, value=view(name="a" * 101)),
-    put("spec", "views", 0, value=view(extra=1)),
-    put("spec", "views", 0, value=view(camera_size=[48])),
-    put("spec", "views", 0, value=view(camera_size=[48, 10**9])),
-    put("spec", "views", 0, value=view(camera_size="48x64")),
-    put("spec", "frame_stack", value=65),
-    put("spec", "frame_stack", value=None),
-    put("spec", "vector_stack", value=0),
-    put("spec", "vectors", 0, value={"name": "joints", "size": 10**6}),
-    put("spec", "memory", 0, value={"name": "deterministic", "size": -1}),
-    put("spec", "actions", value={"low": [1.0, 0.0], "high": [0.0, 1.0]}),
-    put("spec", "actions", value={"low": [0.0], "high": [1.0, 1.0]}),
-    put("spec", "actions", value={"low": [], "high": []}),
-    put("spec", "actions", value={"low": [0.0, -1e300], "high": [1.0, 1e300]}),
-    put("spec", "actions", value={"low": [0, 0], "high": [1, 10**400]}),
-    put("spec", "actions", value={"low": [0.0, 0.0], "high": [1.0, "1"]}),
-    put("spec", "actions", value={"num_actions": 10**9}),
-    put("spec", "actions", value={"num_actions": 2, "low": [0.0]}),
-    put("spec", "resize", value={"sizes": [10**6], "aspect": "pad"}),
-    put("spec", "resize", value={"sizes": [], "aspect": "pad"}),
-    put("spec", "resize", value={"sizes": [84], "aspect": "exec"}),
-    put("spec", "control_hz", value="20"),
-    put("inputs", value=[]),
-    put("outputs", 0, "name", value="other"),
+HOSTILE_CHANGES = [
+    set_value("format", value=2),
+    set_value("format", value="1"),
+    set_value("surplus", value=1),
+    set_value("model", "file", value="../../etc/passwd"),
+    set_value("model", "file", value="/etc/passwd"),
+    set_value("model", "file", value="policy.onnx/../x"),
+    set_value("model", "sha256", value="0" * 63),
+    set_value("model", "sha256", value="G" * 64),
+    set_value("model", "sha256", value=None),
+    set_value("model", "opset", value="20"),
+    set_value("training", value=[]),
+    set_value("spec", value=[]),
+    set_value("spec", "views", value=[]),
+    set_value("spec", "views", value={"front": 1}),
+    set_value("spec", "views", value=[make_view(name=f"v{i}") for i in range(65)]),
+    set_value("spec", "views", value=[make_view(name=f"v{i}", height=8192, width=8192) for i in range(9)]),
+    set_value("spec", "views", 0, value=make_view(height=10**9)),
+    set_value("spec", "views", 0, value=make_view(height=10**400)),
+    set_value("spec", "views", 0, value=make_view(height=16.0)),
+    set_value("spec", "views", 0, value=make_view(height=True)),
+    set_value("spec", "views", 0, value=make_view(height=0)),
+    set_value("spec", "views", 0, value=make_view(width=-1)),
+    set_value("spec", "views", 0, value=make_view(channels="3")),
+    set_value("spec", "views", 0, value=make_view(name="wrist")),
+    set_value("spec", "views", 0, value=make_view(name="joints")),
+    set_value("spec", "views", 0, value=make_view(name="mask")),
+    set_value("spec", "views", 0, value=make_view(name="a\x1b[2J")),
+    set_value("spec", "views", 0, value=make_view(name="")),
+    set_value("spec", "views", 0, value=make_view(name="a" * 101)),
+    set_value("spec", "views", 0, value=make_view(extra=1)),
+    set_value("spec", "views", 0, value=make_view(camera_size=[48])),
+    set_value("spec", "views", 0, value=make_view(camera_size=[48, 10**9])),
+    set_value("spec", "views", 0, value=make_view(camera_size="48x64")),
+    set_value("spec", "frame_stack", value=65),
+    set_value("spec", "frame_stack", value=None),
+    set_value("spec", "vector_stack", value=0),
+    set_value("spec", "vectors", 0, value={"name": "joints", "size": 10**6}),
+    set_value("spec", "memory", 0, value={"name": "deterministic", "size": -1}),
+    set_value("spec", "actions", value={"low": [1.0, 0.0], "high": [0.0, 1.0]}),
+    set_value("spec", "actions", value={"low": [0.0], "high": [1.0, 1.0]}),
+    set_value("spec", "actions", value={"low": [], "high": []}),
+    set_value("spec", "actions", value={"low": [0.0, -1e300], "high": [1.0, 1e300]}),
+    set_value("spec", "actions", value={"low": [0, 0], "high": [1, 10**400]}),
+    set_value("spec", "actions", value={"low": [0.0, 0.0], "high": [1.0, "1"]}),
+    set_value("spec", "actions", value={"num_actions": 10**9}),
+    set_value("spec", "actions", value={"num_actions": 2, "low": [0.0]}),
+    set_value("spec", "resize", value={"sizes": [10**6], "aspect": "pad"}),
+    set_value("spec", "resize", value={"sizes": [], "aspect": "pad"}),
+    set_value("spec", "resize", value={"sizes": [84], "aspect": "exec"}),
+    set_value("spec", "control_hz", value="20"),
+    set_value("inputs", value=[]),
+    set_value("outputs", 0, "name", value="other"),
 ]
 
 
-def test_a_view_without_a_camera_size_is_that_of_an_earlier_run() -> None:
+def test_views_of_earlier_runs_may_have_no_camera_size() -> None:
     plain = json.loads(json.dumps(CONTENTS.to_plain()))["spec"]
     expected = PolicySpec.from_plain(plain)
-    for part in plain["views"]:
-        del part["camera_size"]
+    for view_entry in plain["views"]:
+        del view_entry["camera_size"]
     views = tuple(replace(view, camera_size=None) for view in expected.views)
     assert PolicySpec.from_plain(plain) == replace(expected, views=views)
 
 
-@pytest.mark.parametrize("change", HOSTILE, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", HOSTILE_CHANGES, ids=lambda change: change.__name__)
 def test_hostile_contents_are_refused(change: Callable[[Any], None], folder: Path) -> None:
     plain = CONTENTS.to_plain()
     plain = json.loads(json.dumps(plain))
@@ -136,7 +136,9 @@ def test_hostile_contents_are_refused(change: Callable[[Any], None], folder: Pat
 
 
 @pytest.mark.parametrize(
-    "change", [change for change in HOSTILE if change.__name__.startswith("spec")], ids=lambda change: change.__name__
+    "change",
+    [change for change in HOSTILE_CHANGES if change.__name__.startswith("spec")],
+    ids=lambda change: change.__name__,
 )
 def test_a_hostile_spec_is_refused_by_itself(change: Callable[[Any], None]) -> None:
     plain = json.loads(json.dumps(CONTENTS.to_plain()))
@@ -157,7 +159,7 @@ def test_a_name_that_occurs_twice_is_refused() -> None:
     [b"", b"[]", b"{", b'{"format": 1, "format": 1}', b'{"format": NaN}', b"[" * 100_000, b"\xff\xfe\x00", b"null"],
     ids=repr,
 )
-def test_what_is_not_strict_json_is_refused(content: bytes, folder: Path) -> None:
+def test_invalid_json_is_refused(content: bytes, folder: Path) -> None:
     (folder / "policy.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"policy\.json"):
         load(folder)

@@ -14,11 +14,11 @@ from tests.support.virtual_clock import FakePolicy, FakeSpec, FakeView
 SAFE = np.zeros(3, np.float32)
 MAX_AGE_S, PERIOD_S = 0.2, 0.02
 SLACK_S = 0.1
-"""For other work on the machine."""
+"""Tolerance for other work on the machine."""
 
 
 class Camera:
-    """Blocks until its next image, 30 times a second; a fault starts at its time."""
+    """Camera with 30 images per second and a fault that starts at `fault_s`."""
 
     def __init__(self, fault: str = "", start_s: float = 0.5) -> None:
         self._rng, self._fault = np.random.default_rng(0), fault
@@ -81,9 +81,9 @@ def test_the_watchdog_stops_the_robot_during_a_hanging_policy() -> None:
     ) as runner:
         summary = runner.run(5.0)
     assert summary.reason == "watchdog"
-    first = next(index for index, action in enumerate(sent) if (action == 7).all())
-    assert times[first] - times[first - 1] < 0.2 * 1.25 + SLACK_S
-    assert all((action == 7).all() for action in sent[first:])
+    first_stop = next(index for index, action in enumerate(sent) if (action == 7).all())
+    assert times[first_stop] - times[first_stop - 1] < 0.2 * 1.25 + SLACK_S
+    assert all((action == 7).all() for action in sent[first_stop:])
 
 
 def test_large_images_are_resized_in_the_threads_of_the_cameras() -> None:

@@ -1,4 +1,4 @@
-"""The trace of a run: complete, replayable bit for bit, and never in the way of the control loop."""
+"""Traces of a run: content, bit-exact replay, damage, and full or hanging disks."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from tests.support.virtual_clock import FakeCamera, FakePolicy, FakeSpec, FakeVe
 SPEC = FakeSpec(vectors=(FakeVector("joints", 2),))
 
 
-def record(
+def record_trace(
     path: Path,
     *,
     seconds: float = 1.0,
@@ -52,7 +52,7 @@ def list_frames(segment: Path) -> list[str]:
 
 
 def test_a_trace_has_every_tick_with_its_ages_masks_and_actions(tmp_path: Path) -> None:
-    summary, sent = record(tmp_path / "run.jsonl", front={"die": 0.4})
+    summary, sent = record_trace(tmp_path / "run.jsonl", front={"die": 0.4})
     start, *ticks, end = read_trace(tmp_path / "run.jsonl")
     assert start["on_stale"] == "mask"
     assert [view["name"] for view in start["views"]] == ["front", "wrist"]
@@ -73,7 +73,7 @@ def test_a_trace_has_every_tick_with_its_ages_masks_and_actions(tmp_path: Path) 
 
 def test_the_trace_shows_that_no_stale_frame_was_acted_on(tmp_path: Path) -> None:
     for fault in ("die", "freeze", "lag"):
-        record(tmp_path / "run.jsonl", front={fault: 0.4}, seconds=2.0)
+        record_trace(tmp_path / "run.jsonl", front={fault: 0.4}, seconds=2.0)
         ticks = read_trace(tmp_path / "run.jsonl")[1:-1]
         for tick in ticks:
             assert all(0 <= tick["ages_s"][name] <= 0.2 for name in tick["frames"])
@@ -88,7 +88,7 @@ def test_a_replay_gives_the_same_actions_bit_for_bit(
     tmp_path: Path, fault: dict[str, float], segment_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_module, "SEGMENT_BYTES", segment_bytes)
-    _, sent = record(tmp_path / "run.jsonl", front=fault, seconds=2.0)
+    _, sent = record_trace(tmp_path / "run.jsonl", front=fault, seconds=2.0)
     assert len(list(get_frames_dir(tmp_path / "run.jsonl").iterdir())) == 1 or segment_bytes == 2000
     replay = replay_trace(FakePolicy(SPEC), tmp_path / "run.jsonl")
     assert not replay.mismatches
@@ -100,32 +100,32 @@ def test_a_replay_repeats_actions_that_were_discarded_as_late(tmp_path: Path) ->
     clock = VirtualClock()
     policy = FakePolicy(SPEC, on_act=lambda count: clock.sleep(0.3) if count == 11 else None)
     cameras = {"front": FakeCamera(clock), "wrist": FakeCamera(clock)}
-    summary, _ = record(tmp_path / "run.jsonl", policy=policy, clock=clock, cameras=cameras)
+    summary, _ = record_trace(tmp_path / "run.jsonl", policy=policy, clock=clock, cameras=cameras)
     assert summary.held_ticks == 1
     assert not replay_trace(FakePolicy(SPEC), tmp_path / "run.jsonl").mismatches
 
 
 def test_a_replay_starts_with_a_reset(tmp_path: Path) -> None:
     policy = FakePolicy(SPEC)
-    record(tmp_path / "run.jsonl", policy=policy)  # leaves its last observation in the policy
+    record_trace(tmp_path / "run.jsonl", policy=policy)  # the policy keeps its last observation
     assert not replay_trace(policy, tmp_path / "run.jsonl").mismatches
 
 
-def test_a_replay_finds_another_policy(tmp_path: Path) -> None:
-    class Other(FakePolicy):
+def test_a_replay_detects_another_policy(tmp_path: Path) -> None:
+    class ChangedPolicy(FakePolicy):
         def act(self, observation: Any) -> Any:
             action = super().act(observation)
             return np.nextafter(action, 2, dtype=np.float32) if self.num_acts == 8 else action
 
-    record(tmp_path / "run.jsonl")
-    assert replay_trace(Other(SPEC), tmp_path / "run.jsonl").mismatches == [7]
+    record_trace(tmp_path / "run.jsonl")
+    assert replay_trace(ChangedPolicy(SPEC), tmp_path / "run.jsonl").mismatches == [7]
 
 
 def test_a_static_camera_is_stored_once_and_replayed_over_many_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_module, "SEGMENT_BYTES", 1000)
-    record(tmp_path / "run.jsonl", front={"freeze": 0.0}, max_frozen_s=math.inf, seconds=2.0)
+    record_trace(tmp_path / "run.jsonl", front={"freeze": 0.0}, max_frozen_s=math.inf, seconds=2.0)
     segments = sorted(get_frames_dir(tmp_path / "run.jsonl").iterdir())
     assert len(segments) > 5
     names = [name for path in segments for name in list_frames(path)]
@@ -135,24 +135,27 @@ def test_a_static_camera_is_stored_once_and_replayed_over_many_segments(
 
 def test_a_new_trace_replaces_the_frames_of_an_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_module, "SEGMENT_BYTES", 1000)
-    record(tmp_path / "run.jsonl", seconds=2.0)
-    old = len(list(get_frames_dir(tmp_path / "run.jsonl").iterdir()))
-    record(tmp_path / "run.jsonl", seconds=0.2, front={"lag": 0.0})
-    assert len(list(get_frames_dir(tmp_path / "run.jsonl").iterdir())) < old
+    record_trace(tmp_path / "run.jsonl", seconds=2.0)
+    num_old_segments = len(list(get_frames_dir(tmp_path / "run.jsonl").iterdir()))
+    record_trace(tmp_path / "run.jsonl", seconds=0.2, front={"lag": 0.0})
+    assert len(list(get_frames_dir(tmp_path / "run.jsonl").iterdir())) < num_old_segments
     assert not replay_trace(FakePolicy(SPEC), tmp_path / "run.jsonl").mismatches
 
 
-def test_damage_of_a_trace_is_named(tmp_path: Path) -> None:
+def test_damage_of_a_trace_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    record(path)
+    record_trace(path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:10] + lines[11:]))
     with pytest.raises(TraceError, match="expected tick 9, got 10"):
         replay_trace(FakePolicy(SPEC), path)
+    path.write_bytes(b"".join(lines[:-3] + lines[-1:]))
+    with pytest.raises(TraceError, match="expected 50 ticks, as its end says, got 48"):
+        replay_trace(FakePolicy(SPEC), path)
     path.write_bytes(b"".join(lines[:10]) + b"{broken\n" + b"".join(lines[10:]))
     with pytest.raises(TraceError, match="line 11: expected a record"):
         replay_trace(FakePolicy(SPEC), path)
-    path.write_bytes(b"".join(lines[:10]) + lines[10][:20])  # killed while it wrote
+    path.write_bytes(b"".join(lines[:10]) + lines[10][:20])  # killed during a write
     assert len(replay_trace(FakePolicy(SPEC), path).ticks) == 9
     path.write_bytes(b"[]\n")
     with pytest.raises(TraceError, match="line 1"):
@@ -175,8 +178,8 @@ def test_damage_of_a_trace_is_named(tmp_path: Path) -> None:
         replay_trace(FakePolicy(SPEC), path)
 
 
-def test_a_full_disk_costs_records_and_no_ticks() -> None:
-    summary, sent = record(Path("/dev/full"), store_frames=False)
+def test_a_full_disk_drops_records_and_no_ticks() -> None:
+    summary, sent = record_trace(Path("/dev/full"), store_frames=False)
     assert (summary.reason, summary.ticks, len(sent)) == ("finished", 50, 51)
     assert summary.dropped_records == 52  # start, ticks and end
     assert summary.trace_error is not None
@@ -184,18 +187,18 @@ def test_a_full_disk_costs_records_and_no_ticks() -> None:
 
 
 class FlakyFile:
-    """A file whose writes fail, or write in part, at some calls."""
+    """File that writes only some bytes, and may raise, at the calls in `partial_sizes`."""
 
-    def __init__(self, file: Any, failing: dict[int, int]) -> None:
-        self._file, self._failing, self.calls = file, failing, 0
+    def __init__(self, file: Any, partial_sizes: dict[int, int]) -> None:
+        self._file, self._partial_sizes, self.calls = file, partial_sizes, 0
 
     def write(self, line: bytes) -> int:
         self.calls += 1
-        if self.calls in self._failing:
-            self._file.write(line[: self._failing[self.calls]])
+        if self.calls in self._partial_sizes:
+            self._file.write(line[: self._partial_sizes[self.calls]])
             if self.calls % 2:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            return self._failing[self.calls]
+            return self._partial_sizes[self.calls]
         return int(self._file.write(line))
 
     def __getattr__(self, name: str) -> Any:
@@ -214,7 +217,7 @@ def test_a_disk_that_is_full_for_a_while_leaves_whole_lines(tmp_path: Path, monk
     assert writer.num_dropped == 3
 
 
-def test_a_hanging_disk_costs_records_and_close_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_disk_drops_records_and_close_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     write_line = TraceWriter._write_line
 
@@ -224,7 +227,7 @@ def test_a_hanging_disk_costs_records_and_close_returns(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(TraceWriter, "_write_line", hang)
     start_s = time.monotonic()
-    summary, sent = record(tmp_path / "run.jsonl", seconds=20.0, close_timeout_s=0.2, store_frames=False)
+    summary, sent = record_trace(tmp_path / "run.jsonl", seconds=20.0, close_timeout_s=0.2, store_frames=False)
     assert time.monotonic() - start_s < 10
     assert (summary.reason, summary.ticks, len(sent)) == ("finished", 1000, 1001)
     assert summary.dropped_records >= 1000 - MAX_PENDING - 2
@@ -236,7 +239,7 @@ def test_frames_that_cannot_be_stored_are_counted(tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "savez", fail)
-    summary, _ = record(tmp_path / "run.jsonl")
+    summary, _ = record_trace(tmp_path / "run.jsonl")
     assert summary.reason == "finished"
     assert summary.trace_error is not None
     assert summary.lost_frames > 50
@@ -244,7 +247,7 @@ def test_frames_that_cannot_be_stored_are_counted(tmp_path: Path, monkeypatch: p
 
 def test_a_trace_that_cannot_be_opened_is_an_error_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no_directory"):
-        record(tmp_path / "no_directory" / "run.jsonl")
+        record_trace(tmp_path / "no_directory" / "run.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An actor acts and computes stored features with the learner's parameters and buffers, from its first step on."""
+"""Chunk collectors: the learner's parameters and buffers from the first step on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ class BufferAgentConfig(DrQv2Config):
 
 
 class BufferAgent(DrQv2):
-    """Agent whose action depends on two buffers alone: its own and the representation's."""
+    """Agent whose action depends on a buffer and the one of the representation."""
 
     offset: Tensor
 
@@ -80,7 +80,8 @@ class BufferBonus(RE3):
 
 
 @pytest.fixture
-def setting(monkeypatch: pytest.MonkeyPatch) -> tuple[RunConfig, factory.Shapes]:
+def config_and_shapes(monkeypatch: pytest.MonkeyPatch) -> tuple[RunConfig, factory.Shapes]:
+    """Run config with the three parts that have buffers, and its shapes."""
     for registry in (AGENTS, REPRESENTATIONS, BONUSES):
         monkeypatch.setattr(registry, "_parts", dict(registry._parts))
     AGENTS.register("buffer", BufferAgentConfig, data=("replay",))(BufferAgent)
@@ -102,6 +103,7 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> tuple[RunConfig, factory.Shapes]
 
 
 def infer_shapes(config: RunConfig) -> factory.Shapes:
+    """Return the shapes of a run from a temporary environment."""
     env = factory.make_env(config)
     shapes = factory.infer_shapes(config, env)
     env.close()
@@ -109,6 +111,7 @@ def infer_shapes(config: RunConfig) -> factory.Shapes:
 
 
 def set_buffers(learner: BufferAgent, *, offset: float, mean: float, level: int) -> None:
+    """Set the buffers of the agent, its representation and its bonus."""
     agent: Any = learner
     for buffer, value in ((agent.offset, offset), (agent.representation.mean, mean), (agent.bonus.level, level)):
         buffer.fill_(value)
@@ -116,6 +119,7 @@ def set_buffers(learner: BufferAgent, *, offset: float, mean: float, level: int)
 
 @contextmanager
 def start_collector(config: RunConfig, shapes: factory.Shapes) -> Iterator[ChunkCollector]:
+    """Start the collector of actor 0 and close it on exit."""
     collector = ChunkCollector(config, shapes, actor=0, incarnation=0)
     yield collector
     collector.close()
@@ -130,8 +134,10 @@ def collect(
     return contents, contents.arrays[-1]
 
 
-def test_an_actor_has_the_buffers_of_all_parts_of_the_learner(setting: tuple[RunConfig, factory.Shapes]) -> None:
-    config, shapes = setting
+def test_an_actor_has_the_buffers_of_all_parts_of_the_learner(
+    config_and_shapes: tuple[RunConfig, factory.Shapes],
+) -> None:
+    config, shapes = config_and_shapes
     learner = factory.build_agent(config, shapes)
     with start_collector(config, shapes) as collector:
         for offset, mean, level in ((-0.5, 0.25, 7), (0.125, 0.5, 9)):
@@ -143,9 +149,9 @@ def test_an_actor_has_the_buffers_of_all_parts_of_the_learner(setting: tuple[Run
 
 
 def test_the_first_step_of_an_actor_has_features_of_the_first_weights(
-    setting: tuple[RunConfig, factory.Shapes],
+    config_and_shapes: tuple[RunConfig, factory.Shapes],
 ) -> None:
-    config, shapes = setting
+    config, shapes = config_and_shapes
     learner = factory.build_agent(config, shapes)
     set_buffers(learner, offset=0.0, mean=0.0, level=7)
     with start_collector(config, shapes) as collector:
@@ -163,7 +169,7 @@ def test_actors_get_the_parts_that_they_use_and_each_tensor_once(bonus: str, sea
     config = make_short_config(f"drqv2+mem+{bonus}", bonus={"search": search}, agent={"encoder_tau": 0.5})
     agent = factory.build_agent(config, infer_shapes(config))
     modules = [agent.get_submodule(part) for part in parts]
-    used = {id(tensor): tensor for part in modules for tensor in (*part.parameters(), *part.buffers())}
-    sent = get_policy_weights(agent)
-    assert len(sent) == len(used)
-    assert sum(array.size for array in sent.values()) == sum(tensor.numel() for tensor in used.values())
+    tensors = {id(tensor): tensor for part in modules for tensor in (*part.parameters(), *part.buffers())}
+    weights = get_policy_weights(agent)
+    assert len(weights) == len(tensors)
+    assert sum(array.size for array in weights.values()) == sum(tensor.numel() for tensor in tensors.values())

@@ -1,4 +1,4 @@
-"""The paper's experiments as files: all runs are valid, have the paper's values, and are shared between figures."""
+"""Files of the paper's experiments: values of their runs, and shared runs."""
 
 import re
 from dataclasses import replace
@@ -14,31 +14,33 @@ from manyview.scale.sweep import PlannedRun
 from manyview.training import RunConfig
 
 
-def plan(figure: PaperFigure, method: str) -> list[PlannedRun]:
+def plan_method(figure: PaperFigure, method: str) -> list[PlannedRun]:
+    """Return the runs of one method of a figure."""
     return replace(figure.sweep, methods=(method,)).plan_runs()
 
 
-def list_arms() -> list[tuple[str, str]]:
+def list_figure_methods() -> list[tuple[str, str]]:
+    """Return all pairs of a figure and one of its methods."""
     return [(name, method) for name in FIGURES for method in read_figure(name).sweep.methods]
 
 
 @pytest.mark.parametrize("size", ["paper", "cpu"])
-@pytest.mark.parametrize(("name", "method"), list_arms())
+@pytest.mark.parametrize(("name", "method"), list_figure_methods())
 def test_every_run_of_every_figure_resolves_to_a_valid_config(name: str, method: str, size: Any) -> None:
     figure = read_figure(name, size)
-    runs = plan(figure, method)
+    runs = plan_method(figure, method)
     assert len(runs) == len(figure.sweep.tasks) * len(figure.sweep.seeds)
     for run in runs:
         names = ("views", "image_size", "frame_stack", "action_repeat", "render_quality", "render_scale")
         options: Any = {name: getattr(run.config.env, name) for name in names}
-        resolve_settings(find_task(run.config.task), options)  # cameras and sizes that the task has
+        resolve_settings(find_task(run.config.task), options)  # raises for cameras and sizes that the task lacks
         assert run.config.method == method
 
 
 def test_the_files_are_those_of_the_paper_and_belong_to_the_package() -> None:
     assert list(FIGURES) == ["figure_3", "figure_4", "figure_5", "figure_6", "table_2"]
     package = Path(str(manyview.__file__)).parent
-    assert all(file.is_relative_to(package) for file in FIGURES.values())  # what a wheel carries
+    assert all(file.is_relative_to(package) for file in FIGURES.values())  # so that wheels contain them
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_tasks_methods_and_seeds_are_as_many_as_in_the_paper(name: str, tasks: i
 
 
 def describe(config: RunConfig) -> dict[str, Any]:
-    """Return what the paper's text and tables say of a run."""
+    """Return the settings of a run that the paper states."""
     common = {"views": config.env.views, "frames": config.schedule.frames, "lr": config.agent.lr}
     if config.is_on_policy:
         return {**common, "envs": config.rollout.envs, "steps": config.rollout.steps, "batch": config.agent.batch_size}
@@ -96,17 +98,17 @@ PPO = {"views": None, "frames": 25_000_000, "lr": 5e-4, "envs": 64, "steps": 256
     ],
 )
 def test_runs_have_the_values_of_the_paper(name: str, method: str, expected: dict[str, Any]) -> None:
-    for run in plan(read_figure(name), method):
+    for run in plan_method(read_figure(name), method):
         config = run.config
-        seen_from_above = (
+        has_top_view = (
             config.task == "dmc/quadruped_run" and method not in ("sac+curl", "sac+dribo") and expected["views"]
         )
-        assert describe(config) == expected | ({"views": ("2",)} if seen_from_above else {})
+        assert describe(config) == expected | ({"views": ("2",)} if has_top_view else {})
 
 
 def test_baselines_of_ppo_have_the_encoder_of_ppo() -> None:
     figure = read_figure("table_2")
-    sizes = {method: plan(figure, method)[0].config.representation.latent_dim for method in figure.methods}
+    sizes = {method: plan_method(figure, method)[0].config.representation.latent_dim for method in figure.methods}
     assert sizes == dict.fromkeys(figure.methods, 128)
 
 
@@ -115,27 +117,27 @@ def test_re3_has_the_form_and_the_decay_of_the_appendix() -> None:
         ("figure_5", "drqv2+re3", (3, 0.05, 1e-5, False, False)),
         ("table_2", "ppo+re3", (5, 0.1, 1e-5, True, True)),
     ):
-        bonus = plan(read_figure(name), method)[0].config.bonus
+        bonus = plan_method(read_figure(name), method)[0].config.bonus
         assert (bonus.k, bonus.beta0, bonus.beta_decay, bonus.log, bonus.average) == expected
 
 
 @pytest.mark.parametrize("size", ["paper", "cpu"])
 def test_figures_share_runs_of_equal_settings_and_no_directory_has_two(size: Any) -> None:
     configs: dict[Path, RunConfig] = {}
-    shared = 0
+    num_shared = 0
     for name in FIGURES:
         planned, _ = plan_methods(read_figure(name, size).sweep)
         for run in planned:
-            shared += run.run_dir in configs
+            num_shared += run.run_dir in configs
             assert configs.setdefault(run.run_dir, run.config) == run.config
-    assert shared == 6 * 5 + 6 * 5 * 10  # MEM of figures 3 and 4; all of figure 6 in table 2
+    assert num_shared == 6 * 5 + 6 * 5 * 10  # MEM of figures 3 and 4; all of figure 6 in table 2
 
 
 def test_the_size_changes_presets_and_keeps_tasks_methods_seeds_and_cameras() -> None:
     large, small = read_figure("figure_4"), read_figure("figure_4", "cpu")
     for name in ("tasks", "methods", "seeds"):
         assert getattr(large.sweep, name) == getattr(small.sweep, name)
-    config = plan(small, "sac+curl")[0].config
+    config = plan_method(small, "sac+curl")[0].config
     assert (config.preset, config.env.views, config.env.image_size, config.replay.batch_size) == (
         "cpu",
         ("0",),
@@ -156,7 +158,7 @@ def test_a_selection_keeps_the_conditions_of_the_file() -> None:
         select_runs(sweep, None, None, [9])
 
 
-def test_the_published_table_says_what_the_text_of_the_paper_says_of_it() -> None:
+def test_the_published_table_agrees_with_the_text_of_the_paper() -> None:
     figure = read_figure("table_2")
     table = {
         task: {m: float(cell.split("±")[0]) for m, cell in zip(figure.methods, cells, strict=True)}

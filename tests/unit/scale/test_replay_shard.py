@@ -1,4 +1,4 @@
-"""A shard takes each parcel once, refuses nonsense and floods, and comes back from its log."""
+"""Replay shards: insertion and validation of chunks, quotas, and restoring."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,62 +25,69 @@ from manyview.utils.atomic_io import write_atomic
 from tests.support.file_corruption import flip_bit
 from tests.support.runs import make_short_config
 
-CHUNK = 10
+CHUNK_STEPS = 10
 KEY = b"the key of a run"
-BAD_NUMBERS = "invalid incarnation or sequence number: expected integers >= 0"
-BAD_FRAMES = "invalid number of frames: expected 1 to 100 per transition"
-MALICIOUS = "an actor that sends absurd values or floods gets nothing absurd in, and at most twice its share"
+NUMBERS_ERROR = "invalid incarnation or sequence number: expected integers >= 0"
+FRAMES_ERROR = "invalid number of frames: expected 1 to 100 per transition"
+MALICIOUS_ACTOR = "an actor that sends absurd values or floods gets nothing absurd in, and at most twice its share"
 
 
-def setting(**scale: Any) -> tuple[RunConfig, factory.Shapes]:
-    config = make_short_config(scale={"actors": 4, "chunk_steps": CHUNK, **scale}, replay={"capacity": 2000})
+def make_config_and_shapes(**scale: Any) -> tuple[RunConfig, factory.Shapes]:
+    """Return a run config with changed scale settings, and its shapes."""
+    config = make_short_config(scale={"actors": 4, "chunk_steps": CHUNK_STEPS, **scale}, replay={"capacity": 2000})
     env = factory.make_env(config)
     shapes = factory.infer_shapes(config, env)
     env.close()
     return config, shapes
 
 
-def parcels(config: RunConfig, shapes: factory.Shapes, *, actor: int, count: int, life: int = 0) -> list[Chunk]:
+def collect_chunks(
+    config: RunConfig, shapes: factory.Shapes, *, actor: int, count: int, incarnation: int = 0
+) -> list[Chunk]:
+    """Return the first chunks of an incarnation of an actor, with their secret."""
     collector, weights = (
-        ChunkCollector(config, shapes, actor=actor, incarnation=life),
+        ChunkCollector(config, shapes, actor=actor, incarnation=incarnation),
         get_policy_weights(factory.build_agent(config, shapes)),
     )
-    made = [collector.collect(weights, step=CHUNK * turn, steps=CHUNK)[0] for turn in range(count)]
+    chunks = [collector.collect(weights, step=CHUNK_STEPS * number, steps=CHUNK_STEPS)[0] for number in range(count)]
     collector.close()
-    return [signed(parcel) for parcel in made]
+    return [sign_chunk(chunk) for chunk in chunks]
 
 
-def signed(parcel: Chunk) -> Chunk:
-    """As the actor that it names would send it."""
-    return parcel._replace(secret=sign_incarnation(KEY, parcel.actor, parcel.incarnation))
+def sign_chunk(chunk: Chunk) -> Chunk:
+    """Return the chunk with the secret of its actor and incarnation."""
+    return chunk._replace(secret=sign_incarnation(KEY, chunk.actor, chunk.incarnation))
 
 
-def test_a_parcel_that_comes_twice_is_taken_once() -> None:
-    config, shapes = setting(actors=1)
+def test_a_repeated_chunk_is_inserted_once() -> None:
+    config, shapes = make_config_and_shapes(actors=1)
     shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
-    first, second = parcels(config, shapes, actor=0, count=2)
-    receipt = shard.insert(first)
-    assert (receipt.transitions, receipt.frames, receipt.rejection) == (CHUNK, CHUNK, "")
-    assert shard.insert(first) == receipt
-    assert shard.insert(second).transitions == 2 * CHUNK
-    assert shard.insert(first).transitions == 2 * CHUNK  # long taken
-    (again,) = parcels(config, shapes, actor=0, count=1, life=1)
-    assert shard.insert(again).transitions == 3 * CHUNK  # its numbers begin again with its life
-    late = parcels(config, shapes, actor=0, count=3)[2]
-    assert shard.insert(late).transitions == 3 * CHUNK  # of a life that is over
+    first, second = collect_chunks(config, shapes, actor=0, count=2)
+    result = shard.insert(first)
+    assert (result.transitions, result.frames, result.rejection) == (CHUNK_STEPS, CHUNK_STEPS, "")
+    assert shard.insert(first) == result
+    assert shard.insert(second).transitions == 2 * CHUNK_STEPS
+    assert shard.insert(first).transitions == 2 * CHUNK_STEPS  # an old duplicate
+    (restarted,) = collect_chunks(config, shapes, actor=0, count=1, incarnation=1)
+    assert shard.insert(restarted).transitions == 3 * CHUNK_STEPS  # sequence numbers restart with the incarnation
+    stale = collect_chunks(config, shapes, actor=0, count=3)[2]
+    assert shard.insert(stale).transitions == 3 * CHUNK_STEPS  # of a past incarnation
     shard.close()
 
 
-def test_lives_of_an_actor_and_actors_differ_in_what_they_do() -> None:
-    config, shapes = setting()
-    made = [parcels(config, shapes, actor=actor, count=1, life=life)[0] for actor, life in ((0, 0), (0, 1), (1, 0))]
-    assert len({parcel.payload for parcel in made}) == 3
-    assert parcels(config, shapes, actor=1, count=1)[0].payload == made[2].payload
+def test_actors_and_incarnations_collect_different_chunks() -> None:
+    config, shapes = make_config_and_shapes()
+    chunks = [
+        collect_chunks(config, shapes, actor=actor, count=1, incarnation=incarnation)[0]
+        for actor, incarnation in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert len({chunk.payload for chunk in chunks}) == 3
+    assert collect_chunks(config, shapes, actor=1, count=1)[0].payload == chunks[2].payload
 
 
 @pytest.mark.parametrize(("shards", "learners"), [(1, 1), (2, 1), (4, 2)])
 def test_parts_of_a_run_can_be_built_with_the_settings_of_the_run(shards: int, learners: int) -> None:
-    """What is true of the whole (chunks fit into a shard, batches can be divided) must not be asked of each part."""
+    """Checks of the whole run, as of its batch size, must not fail for its parts."""
     config = load_preset("minute", task="toy/identity_continuous", method="drqv2+mem", seed=1)
     config = apply_overrides(config, {"scale": {"actors": 8, "replay_shards": shards, "learners": learners}})
     env = factory.make_env(config)
@@ -89,344 +96,364 @@ def test_parts_of_a_run_can_be_built_with_the_settings_of_the_run(shards: int, l
     collector = ChunkCollector(config, shapes, actor=0, incarnation=0)
     shard = ReplayShard(config, shapes, index=0, count=shards, key=KEY)
     weights = get_policy_weights(factory.build_agent(config, shapes))
-    parcel, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
-    assert not shard.insert(signed(parcel)).rejection
+    chunk, _ = collector.collect(weights, step=0, steps=config.scale.chunk_steps)
+    assert not shard.insert(sign_chunk(chunk)).rejection
     assert len(shard.sample()["indices"]) * shards * learners == config.replay.batch_size
     assert estimate_run(config).config.scale == config.scale
     collector.close()
     shard.close()
 
 
-@pytest.mark.attack(MALICIOUS)
+@pytest.mark.attack(MALICIOUS_ACTOR)
 @pytest.mark.quality("X4")
-def test_rewards_outside_the_declared_range_do_not_get_in() -> None:
-    config, shapes = setting(actors=1, reward_low=-0.5, reward_high=0.5)
-    open_config = replace(config, scale=replace(config.scale, reward_low=None, reward_high=None))
-    (parcel,) = parcels(config, shapes, actor=0, count=1)
-    taken = ReplayShard(open_config, shapes, index=0, count=1, key=KEY)
-    assert taken.insert(parcel).transitions == CHUNK
-    acted = taken.replay.steps["acted"][: taken.replay.inserted]
-    taken.replay.steps["reward"][:CHUNK][acted[:CHUNK]] = 1e30
-    absurd = parcel._replace(payload=pack_chunk(taken.replay, 0))
-    refusing = ReplayShard(config, shapes, index=0, count=1, key=KEY)
-    receipt = refusing.insert(absurd)
-    assert receipt.transitions == refusing.replay.inserted == 0
-    assert "expected -0.5 to 0.5" in receipt.rejection
-    taken.close()
-    refusing.close()
-
-
-@pytest.mark.quality("X4")
-def test_an_actor_that_floods_gets_twice_its_share_and_no_more() -> None:
-    config, shapes = setting(actors=16)
+def test_rewards_outside_the_declared_range_are_rejected() -> None:
+    config, shapes = make_config_and_shapes(actors=1, reward_low=-0.5, reward_high=0.5)
+    unlimited_config = replace(config, scale=replace(config.scale, reward_low=None, reward_high=None))
+    (chunk,) = collect_chunks(config, shapes, actor=0, count=1)
+    unlimited_shard = ReplayShard(unlimited_config, shapes, index=0, count=1, key=KEY)
+    assert unlimited_shard.insert(chunk).transitions == CHUNK_STEPS
+    acted = unlimited_shard.replay.steps["acted"][: unlimited_shard.replay.inserted]
+    unlimited_shard.replay.steps["reward"][:CHUNK_STEPS][acted[:CHUNK_STEPS]] = 1e30
+    invalid_chunk = chunk._replace(payload=pack_chunk(unlimited_shard.replay, 0))
     shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
-    shard.set_senders(16)
-    sent = {actor: iter(parcels(config, shapes, actor=actor, count=4)) for actor in range(1, 16)}
-    flood = iter(parcels(config, shapes, actor=0, count=60))
-    taken_from, lengths = [], []
-    for _ in range(4):
-        for actor in range(1, 16):
-            for sender, parcel in ((actor, next(sent[actor])), (0, next(flood))):
-                before = shard.replay.inserted
-                refused = shard.insert(parcel).rejection
-                assert not (refused and sender)
-                taken_from.append(sender)
-                lengths.append(shard.replay.inserted - before)
-    whose = np.repeat(taken_from, lengths)  # of each step in the ring
-    sampled = np.concatenate([shard.sample()["indices"] for _ in range(40)])
-    assert (whose[sampled] == 0).mean() <= MAX_FAIR_SHARES / 16 + 0.02
+    result = shard.insert(invalid_chunk)
+    assert result.transitions == shard.replay.inserted == 0
+    assert "expected -0.5 to 0.5" in result.rejection
+    unlimited_shard.close()
     shard.close()
 
 
-@pytest.mark.attack(MALICIOUS)
 @pytest.mark.quality("X4")
-def test_the_share_is_of_what_the_ring_holds_when_it_has_long_wrapped() -> None:
-    """Sixteen take turns; then one sends as much as it can, for two more times round the ring."""
-    config, shapes = setting(actors=16)
+def test_a_flooding_actor_gets_at_most_twice_its_share() -> None:
+    config, shapes = make_config_and_shapes(actors=16)
     shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
     shard.set_senders(16)
-    (piece,) = parcels(config, shapes, actor=0, count=1)
-    steps, whose = 0, list[int]()
+    chunks_by_actor = {actor: iter(collect_chunks(config, shapes, actor=actor, count=4)) for actor in range(1, 16)}
+    flood_chunks = iter(collect_chunks(config, shapes, actor=0, count=60))
+    senders, num_steps = [], []
+    for _ in range(4):
+        for actor in range(1, 16):
+            for sender, chunk in ((actor, next(chunks_by_actor[actor])), (0, next(flood_chunks))):
+                before = shard.replay.inserted
+                rejection = shard.insert(chunk).rejection
+                assert not (rejection and sender)
+                senders.append(sender)
+                num_steps.append(shard.replay.inserted - before)
+    sender_of_step = np.repeat(senders, num_steps)  # actor of each step in the ring
+    sampled = np.concatenate([shard.sample()["indices"] for _ in range(40)])
+    assert (sender_of_step[sampled] == 0).mean() <= MAX_FAIR_SHARES / 16 + 0.02
+    shard.close()
+
+
+@pytest.mark.attack(MALICIOUS_ACTOR)
+@pytest.mark.quality("X4")
+def test_the_quota_counts_only_steps_that_are_still_in_the_ring() -> None:
+    """Sixteen actors take turns; then one of them sends 20 chunks per turn."""
+    config, shapes = make_config_and_shapes(actors=16)
+    shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
+    shard.set_senders(16)
+    (chunk,) = collect_chunks(config, shapes, actor=0, count=1)
+    num_steps, sender_of_step = 0, list[int]()
 
     def send(actor: int, number: int) -> None:
-        nonlocal steps
-        refused = shard.insert(signed(piece._replace(actor=actor, sequence_number=number))).rejection
-        assert not (refused and actor)
-        whose.extend([actor] * (shard.replay.inserted - steps))
-        steps = shard.replay.inserted
+        nonlocal num_steps
+        rejection = shard.insert(sign_chunk(chunk._replace(actor=actor, sequence_number=number))).rejection
+        assert not (rejection and actor)
+        sender_of_step.extend([actor] * (shard.replay.inserted - num_steps))
+        num_steps = shard.replay.inserted
 
     for number in range(60):
         for actor in range(16):
             for repeat in range(20 if number > 20 and actor == 0 else 1):
                 send(actor, 100 * number + repeat)
-            assert whose[-shard.replay.capacity :].count(0) <= MAX_FAIR_SHARES / 16 * shard.replay.capacity + 2 * CHUNK
-    assert steps > 4 * shard.replay.capacity
-    assert shard.senders.steps_by_actor[0] == whose[-shard.replay.capacity :].count(0)
+            assert (
+                sender_of_step[-shard.replay.capacity :].count(0)
+                <= MAX_FAIR_SHARES / 16 * shard.replay.capacity + 2 * CHUNK_STEPS
+            )
+    assert num_steps > 4 * shard.replay.capacity
+    assert shard.senders.steps_by_actor[0] == sender_of_step[-shard.replay.capacity :].count(0)
     shard.close()
 
 
-@pytest.mark.attack(MALICIOUS)
+@pytest.mark.attack(MALICIOUS_ACTOR)
 @pytest.mark.quality("X4")
 @pytest.mark.parametrize(
-    ("lie", "reason"),
+    ("changes", "reason"),
     [
         ({"actor": 4}, "unknown sender: actor 4 does not send to shard 0"),
-        ({"actor": 1}, "unknown sender: actor 1 does not send to shard 0"),  # it sends to the other shard
+        ({"actor": 1}, "unknown sender: actor 1 does not send to shard 0"),  # its shard is the other one
         ({"actor": -1}, "unknown sender: actor -1 does not send to shard 0"),
         ({"actor": "0"}, "unknown sender: actor '0' does not send to shard 0"),
-        ({"incarnation": -1}, f"{BAD_NUMBERS}, got -1 and 0"),
-        ({"sequence_number": 0.5}, f"{BAD_NUMBERS}, got 0 and 0.5"),
-        ({"frames": 10**12}, f"{BAD_FRAMES}, got 1000000000000 for 10 transitions"),
-        ({"frames": 9}, f"{BAD_FRAMES}, got 9 for 10 transitions"),
+        ({"incarnation": -1}, f"{NUMBERS_ERROR}, got -1 and 0"),
+        ({"sequence_number": 0.5}, f"{NUMBERS_ERROR}, got 0 and 0.5"),
+        ({"frames": 10**12}, f"{FRAMES_ERROR}, got 1000000000000 for 10 transitions"),
+        ({"frames": 9}, f"{FRAMES_ERROR}, got 9 for 10 transitions"),
     ],
 )
-def test_what_a_parcel_says_of_itself_is_not_believed(lie: dict[str, Any], reason: str) -> None:
-    config, shapes = setting(actors=4)
+def test_chunks_with_invalid_headers_are_rejected(changes: dict[str, Any], reason: str) -> None:
+    config, shapes = make_config_and_shapes(actors=4)
     shard = ReplayShard(config, shapes, index=0, count=2, key=KEY)
-    (parcel,) = parcels(config, shapes, actor=0, count=1)
-    assert shard.insert(parcel._replace(**lie)) == (0, 0, 0, reason)
-    assert shard.insert(parcel) == (CHUNK, CHUNK, len(shard.replay), "")
+    (chunk,) = collect_chunks(config, shapes, actor=0, count=1)
+    assert shard.insert(chunk._replace(**changes)) == (0, 0, 0, reason)
+    assert shard.insert(chunk) == (CHUNK_STEPS, CHUNK_STEPS, len(shard.replay), "")
     shard.close()
 
 
-FORGED = "a sender that claims the names of other actors, in any life, gets nothing in and keeps nobody out"
+FORGED_SENDER = "a sender that claims the names of other actors, in any life, gets nothing in and keeps nobody out"
 
 
-@pytest.mark.attack(FORGED)
+@pytest.mark.attack(FORGED_SENDER)
 @pytest.mark.quality("X4")
-@pytest.mark.parametrize("life", [0, 1, 10**9])
+@pytest.mark.parametrize("incarnation", [0, 1, 10**9])
 @pytest.mark.parametrize("has_secret", [True, False])
-def test_one_sender_under_all_names_gets_nothing_in_and_keeps_nobody_out(life: int, *, has_secret: bool) -> None:
-    config, shapes = setting(actors=16)
+def test_a_forged_sender_inserts_nothing_and_blocks_no_other_actor(incarnation: int, *, has_secret: bool) -> None:
+    config, shapes = make_config_and_shapes(actors=16)
     shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
-    (own,) = parcels(config, shapes, actor=0, count=1)
+    (valid_chunk,) = collect_chunks(config, shapes, actor=0, count=1)
     for actor in range(1, 16):
-        forged = own._replace(
-            actor=actor, incarnation=life, sequence_number=10**9, secret=own.secret if has_secret else b""
+        forged_chunk = valid_chunk._replace(
+            actor=actor,
+            incarnation=incarnation,
+            sequence_number=10**9,
+            secret=valid_chunk.secret if has_secret else b"",
         )
-        assert shard.insert(forged) == (0, 0, 0, f"{STRANGER}: the sender is not actor {actor} in incarnation {life}")
-    honest = [
-        signed(own._replace(actor=actor, sequence_number=number)) for number in range(3) for actor in range(1, 16)
+        assert shard.insert(forged_chunk) == (
+            0,
+            0,
+            0,
+            f"{SIGNATURE_ERROR}: the sender is not actor {actor} in incarnation {incarnation}",
+        )
+    valid_chunks = [
+        sign_chunk(valid_chunk._replace(actor=actor, sequence_number=number))
+        for number in range(3)
+        for actor in range(1, 16)
     ]
-    assert not any(shard.insert(parcel).rejection for parcel in honest)
-    assert shard.senders.transitions == len(honest) * CHUNK
+    assert not any(shard.insert(chunk).rejection for chunk in valid_chunks)
+    assert shard.senders.transitions == len(valid_chunks) * CHUNK_STEPS
     shard.close()
 
 
-STRANGER = "wrong secret"
+SIGNATURE_ERROR = "wrong secret"
 
 
-@pytest.mark.attack(FORGED)
+@pytest.mark.attack(FORGED_SENDER)
 @pytest.mark.quality("X4")
 @pytest.mark.parametrize("secret", [None, "text", b"", b"x" * 32, 7])
-def test_a_secret_of_any_kind_but_the_right_one_is_refused(secret: Any) -> None:
-    config, shapes = setting(actors=1)
+def test_a_wrong_secret_is_rejected(secret: Any) -> None:
+    config, shapes = make_config_and_shapes(actors=1)
     shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
-    (parcel,) = parcels(config, shapes, actor=0, count=1)
-    assert STRANGER in shard.insert(parcel._replace(secret=secret)).rejection
-    assert not shard.insert(parcel).rejection
+    (chunk,) = collect_chunks(config, shapes, actor=0, count=1)
+    assert SIGNATURE_ERROR in shard.insert(chunk._replace(secret=secret)).rejection
+    assert not shard.insert(chunk).rejection
     shard.close()
 
 
-@pytest.mark.attack(FORGED)
+@pytest.mark.attack(FORGED_SENDER)
 @pytest.mark.quality("X4")
-def test_a_replaced_actor_cannot_take_the_next_life_and_its_late_parcels_do_no_harm() -> None:
-    config, shapes = setting(actors=4, replay_shards=2)
+def test_a_replaced_actor_cannot_forge_the_next_incarnation_and_its_late_chunks_are_ignored() -> None:
+    config, shapes = make_config_and_shapes(actors=4, replay_shards=2)
     shards = [ReplayShard(config, shapes, index=index, count=2, key=KEY) for index in range(2)]
-    before, late = parcels(config, shapes, actor=1, count=2)
-    (after,) = parcels(config, shapes, actor=1, count=1, life=1)
-    assert not shards[1].insert(before).rejection
-    assert STRANGER in shards[1].insert(late._replace(incarnation=1)).rejection
-    assert not shards[1].insert(after).rejection
-    assert shards[1].insert(late) == (2 * CHUNK, 2 * CHUNK, len(shards[1].replay), "")  # ignored: its life is over
-    assert shards[0].insert(after).rejection == "unknown sender: actor 1 does not send to shard 0"
+    first_chunk, late_chunk = collect_chunks(config, shapes, actor=1, count=2)
+    (next_chunk,) = collect_chunks(config, shapes, actor=1, count=1, incarnation=1)
+    assert not shards[1].insert(first_chunk).rejection
+    assert SIGNATURE_ERROR in shards[1].insert(late_chunk._replace(incarnation=1)).rejection
+    assert not shards[1].insert(next_chunk).rejection
+    # Ignored: a chunk of a past incarnation.
+    assert shards[1].insert(late_chunk) == (2 * CHUNK_STEPS, 2 * CHUNK_STEPS, len(shards[1].replay), "")
+    assert shards[0].insert(next_chunk).rejection == "unknown sender: actor 1 does not send to shard 0"
     for shard in shards:
         shard.close()
 
 
-@pytest.mark.attack(FORGED)
+@pytest.mark.attack(FORGED_SENDER)
 @pytest.mark.quality("X4")
-def test_secrets_are_of_one_process_and_in_no_checkpoint(tmp_path: Path) -> None:
-    config, shapes = setting(actors=1)
-    (parcel,) = parcels(config, shapes, actor=0, count=1)
-    before, after = (ReplayShard(config, shapes, index=0, count=1, key=key) for key in (KEY, b"of the next process"))
-    before.open_log(tmp_path, marker=tmp_path)
-    before.insert(parcel)
-    state = before.mark()
+def test_secrets_are_valid_in_one_process_and_in_no_checkpoint(tmp_path: Path) -> None:
+    config, shapes = make_config_and_shapes(actors=1)
+    (chunk,) = collect_chunks(config, shapes, actor=0, count=1)
+    old_shard, new_shard = (
+        ReplayShard(config, shapes, index=0, count=1, key=key) for key in (KEY, b"of the next process")
+    )
+    old_shard.open_log(tmp_path, marker=tmp_path)
+    old_shard.insert(chunk)
+    state = old_shard.mark()
     files = b"".join(file.read_bytes() for file in tmp_path.rglob("*.segment")) + repr(state).encode()
-    assert not any(secret in files for secret in (KEY, parcel.secret))
-    assert written(before, state)
-    after.load_state(state)
-    assert STRANGER in after.insert(parcel._replace(sequence_number=1)).rejection
-    for shard in (before, after):
+    assert not any(secret in files for secret in (KEY, chunk.secret))
+    assert wait_for_segments(old_shard, state)
+    new_shard.load_state(state)
+    assert SIGNATURE_ERROR in new_shard.insert(chunk._replace(sequence_number=1)).rejection
+    for shard in (old_shard, new_shard):
         shard.close()
 
 
-@pytest.mark.attack(MALICIOUS)
+@pytest.mark.attack(MALICIOUS_ACTOR)
 @pytest.mark.quality("X4")
-def test_actions_that_no_agent_can_take_do_not_get_in() -> None:
-    config, shapes = setting(actors=1)
-    shard, taken = (ReplayShard(config, shapes, index=0, count=1, key=KEY) for _ in range(2))
-    (parcel,) = parcels(config, shapes, actor=0, count=1)
-    taken.insert(parcel)
-    taken.replay.steps["action"][:CHUNK] = 1e30
-    refused = shard.insert(parcel._replace(payload=pack_chunk(taken.replay, 0))).rejection
-    assert refused == "invalid actions: expected values from -1 to 1, got 1e+30 to 1e+30"
-    for one in (shard, taken):
-        one.close()
+def test_actions_outside_their_range_are_rejected() -> None:
+    config, shapes = make_config_and_shapes(actors=1)
+    shard, source_shard = (ReplayShard(config, shapes, index=0, count=1, key=KEY) for _ in range(2))
+    (chunk,) = collect_chunks(config, shapes, actor=0, count=1)
+    source_shard.insert(chunk)
+    source_shard.replay.steps["action"][:CHUNK_STEPS] = 1e30
+    rejection = shard.insert(chunk._replace(payload=pack_chunk(source_shard.replay, 0))).rejection
+    assert rejection == "invalid actions: expected values from -1 to 1, got 1e+30 to 1e+30"
+    for each_shard in (shard, source_shard):
+        each_shard.close()
 
 
 @pytest.mark.quality("X4")
-def test_whoever_floods_one_shard_of_several_gets_no_more_of_the_whole() -> None:
-    """Eight actors and four shards: half of a shard is a quarter of nothing."""
-    config, shapes = setting(actors=8, replay_shards=4)
+def test_flooding_one_of_several_shards_gives_no_larger_share_of_all() -> None:
+    """The quota counts the steps of all shards, not only those of the flooded one."""
+    config, shapes = make_config_and_shapes(actors=8, replay_shards=4)
     shard = ReplayShard(config, shapes, index=0, count=4, key=KEY)
-    honest, flood = parcels(config, shapes, actor=4, count=6), iter(parcels(config, shapes, actor=0, count=60))
-    for turn, parcel in enumerate(honest):
-        shard.set_senders(8, steps_elsewhere=6 * (turn + 1) * CHUNK)  # what the other six have sent to the other three
-        assert not shard.insert(parcel).rejection
+    other_chunks, flood_chunks = (
+        collect_chunks(config, shapes, actor=4, count=6),
+        iter(collect_chunks(config, shapes, actor=0, count=60)),
+    )
+    for number, chunk in enumerate(other_chunks):
+        shard.set_senders(8, steps_elsewhere=6 * (number + 1) * CHUNK_STEPS)  # sent by the other six actors
+        assert not shard.insert(chunk).rejection
         for _ in range(10):
-            shard.insert(next(flood))
-    total = sum(shard.senders.steps_by_actor.values()) + 6 * len(honest) * CHUNK
-    assert shard.senders.steps_by_actor[4] == pytest.approx(len(honest) * CHUNK, rel=0.3)
+            shard.insert(next(flood_chunks))
+    total = sum(shard.senders.steps_by_actor.values()) + 6 * len(other_chunks) * CHUNK_STEPS
+    assert shard.senders.steps_by_actor[4] == pytest.approx(len(other_chunks) * CHUNK_STEPS, rel=0.3)
     assert shard.senders.steps_by_actor[0] / total <= MAX_FAIR_SHARES / 8 + 0.02
     shard.close()
 
 
-def test_a_few_survivors_may_have_all_of_it() -> None:
-    config, shapes = setting(actors=16)
+def test_a_single_sender_may_fill_the_shard() -> None:
+    config, shapes = make_config_and_shapes(actors=16)
     shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
     shard.set_senders(1)
-    for parcel in parcels(config, shapes, actor=3, count=5):
-        assert not shard.insert(parcel).rejection
+    for chunk in collect_chunks(config, shapes, actor=3, count=5):
+        assert not shard.insert(chunk).rejection
     shard.close()
 
 
-@pytest.mark.attack(MALICIOUS)
-@pytest.mark.parametrize("damage", [b"", b"nonsense"])
-def test_bytes_that_are_no_piece_are_refused_with_a_reason(damage: bytes) -> None:
-    config, shapes = setting()
+@pytest.mark.attack(MALICIOUS_ACTOR)
+@pytest.mark.parametrize("payload", [b"", b"nonsense"])
+def test_an_invalid_payload_is_rejected_with_a_reason(payload: bytes) -> None:
+    config, shapes = make_config_and_shapes()
     shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
-    receipt = shard.insert(signed(Chunk(0, 0, 0, CHUNK, damage)))
-    assert (receipt.transitions, receipt.size) == (0, 0)
-    assert receipt.rejection.startswith("not a segment")
+    result = shard.insert(sign_chunk(Chunk(0, 0, 0, CHUNK_STEPS, payload)))
+    assert (result.transitions, result.size) == (0, 0)
+    assert result.rejection.startswith("not a segment")
     shard.close()
 
 
-def written(shard: ReplayShard, state: dict[str, Any]) -> list[Any]:
-    """The segments of a mark, when they are on the disk."""
-    while (found := shard.poll_mark(state["replay"]["inserted"])) is None:
+def wait_for_segments(shard: ReplayShard, state: dict[str, Any]) -> list[Any]:
+    """Wait until the segments of a mark are on disk, and return them."""
+    while (segments := shard.poll_mark(state["replay"]["inserted"])) is None:
         sleep(0.01)
-    return found
+    return segments
 
 
-def test_a_slow_disk_keeps_nobody_waiting_at_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, shapes = setting(actors=1)
-    shard, disk = ReplayShard(config, shapes, index=0, count=1, key=KEY), Event()
+def test_a_slow_disk_does_not_block_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, shapes = make_config_and_shapes(actors=1)
+    shard, may_write = ReplayShard(config, shapes, index=0, count=1, key=KEY), Event()
     shard.open_log(tmp_path, marker=tmp_path)
-    first, second = parcels(config, shapes, actor=0, count=2)
+    first, second = collect_chunks(config, shapes, actor=0, count=2)
     shard.insert(first)
 
-    def stalled(*given: Any) -> None:
-        assert disk.wait(30)
-        write_atomic(*given)
+    def wait_and_write(*args: Any) -> None:
+        assert may_write.wait(30)
+        write_atomic(*args)
 
-    monkeypatch.setattr(segment_log, "write_atomic", stalled)
+    monkeypatch.setattr(segment_log, "write_atomic", wait_and_write)
     state = shard.mark()
     assert shard.poll_mark(state["replay"]["inserted"]) is None
-    assert shard.insert(second).transitions == 2 * CHUNK
+    assert shard.insert(second).transitions == 2 * CHUNK_STEPS
     assert len(shard.sample()["indices"]) == config.replay.batch_size
-    disk.set()
-    assert written(shard, state)
+    may_write.set()
+    assert wait_for_segments(shard, state)
     shard.close()
 
 
 @pytest.mark.quality("D3")
 @pytest.mark.quality("D4")
-def test_a_shard_goes_on_from_its_mark_and_its_log(tmp_path: Path) -> None:
-    config, shapes = setting(actors=2)
-    before, after = (ReplayShard(config, shapes, index=1, count=2, key=KEY) for _ in range(2))
-    made = parcels(config, shapes, actor=1, count=6)
-    before.open_log(tmp_path, marker=tmp_path)
-    for parcel in made[:4]:
-        before.insert(parcel)
-    before.sample()
-    state = before.mark()
-    for parcel in made[4:]:
-        before.insert(parcel)  # comes after the checkpoint, and is not in it
-    segments = written(before, state)
-    before.mark()
-    after.open_log(tmp_path, marker=tmp_path)
-    after.load_state(state)
-    assert after.load(segments) == ""
-    assert after.replay.inserted == state["replay"]["inserted"]
-    twin = ReplayShard(config, shapes, index=1, count=2, key=KEY)
-    for parcel in made[:4]:
-        twin.insert(parcel)
-    twin.sample()
-    assert compare_trees(twin.sample(), after.sample()) == []
+def test_a_shard_is_restored_from_its_mark_and_its_log(tmp_path: Path) -> None:
+    config, shapes = make_config_and_shapes(actors=2)
+    shard, restored = (ReplayShard(config, shapes, index=1, count=2, key=KEY) for _ in range(2))
+    chunks = collect_chunks(config, shapes, actor=1, count=6)
+    shard.open_log(tmp_path, marker=tmp_path)
+    for chunk in chunks[:4]:
+        shard.insert(chunk)
+    shard.sample()
+    state = shard.mark()
+    for chunk in chunks[4:]:
+        shard.insert(chunk)  # after the mark, so not in it
+    segments = wait_for_segments(shard, state)
+    shard.mark()
+    restored.open_log(tmp_path, marker=tmp_path)
+    restored.load_state(state)
+    assert restored.load(segments) == ""
+    assert restored.replay.inserted == state["replay"]["inserted"]
+    reference = ReplayShard(config, shapes, index=1, count=2, key=KEY)
+    for chunk in chunks[:4]:
+        reference.insert(chunk)
+    reference.sample()
+    assert compare_trees(reference.sample(), restored.sample()) == []
     flip_bit(next((tmp_path / "shard1").glob("*.segment")))
-    assert "checksum" in after.load(segments)
-    for shard in (before, after, twin):
-        shard.close()
+    assert "checksum" in restored.load(segments)
+    for each_shard in (shard, restored, reference):
+        each_shard.close()
 
 
-class Here:
-    """A shard in this process, asked as Ray's are; `ray.get` finds the answer as it is."""
+class LocalShardHandle:
+    """Handle of a shard in this process, for a `ray.get` that returns its argument."""
 
     def __init__(self, shard: ReplayShard) -> None:
         self.sample = SimpleNamespace(remote=shard.sample)
 
 
-def test_batches_have_rows_of_every_shard_as_it_has_steps_and_none_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    config, shapes = setting(actors=2)
+def test_batches_have_rows_of_each_shard_in_proportion_to_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, shapes = make_config_and_shapes(actors=2)
     shards = [ReplayShard(config, shapes, index=index, count=2, key=KEY) for index in range(2)]
     for index, count in enumerate((6, 2)):
-        for parcel in parcels(config, shapes, actor=index, count=count):
-            shards[index].insert(parcel)
+        for chunk in collect_chunks(config, shapes, actor=index, count=count):
+            shards[index].insert(chunk)
     monkeypatch.setattr(ray_runtime.ray, "get", lambda answers, **_: answers)
-    source = BatchLoader([Here(shard) for shard in shards], torch.device("cpu"), shard_sizes=[60, 20])
-    drawn = [source.sample() for _ in range(20)]
-    assert {len(tensor) for batch in drawn for tensor in batch if tensor is not None} == {config.replay.batch_size}
-    of_shard = [int((batch.indices % 2 == 0).sum()) / config.replay.batch_size for batch in drawn]
-    assert set(of_shard) == {0.5, 1.0}  # parts are halves, and every second batch has one of the smaller shard
-    assert np.mean(of_shard) == pytest.approx(0.75)
+    loader = BatchLoader([LocalShardHandle(shard) for shard in shards], torch.device("cpu"), shard_sizes=[60, 20])
+    batches = [loader.sample() for _ in range(20)]
+    assert {len(tensor) for batch in batches for tensor in batch if tensor is not None} == {config.replay.batch_size}
+    first_shard_fractions = [int((batch.indices % 2 == 0).sum()) / config.replay.batch_size for batch in batches]
+    # A batch has two halves; in every second batch, one is of the smaller shard.
+    assert set(first_shard_fractions) == {0.5, 1.0}
+    assert np.mean(first_shard_fractions) == pytest.approx(0.75)
     for shard in shards:
         shard.close()
 
 
-def test_a_shard_that_has_nothing_yet_goes_on_from_its_mark_too(tmp_path: Path) -> None:
-    config, shapes = setting(actors=2)
-    before, after = (ReplayShard(config, shapes, index=0, count=2, key=KEY) for _ in range(2))
-    for shard in (before, after):
-        shard.open_log(tmp_path, marker=tmp_path)
-    state = before.mark()
-    after.load_state(state)
-    assert after.load(written(before, state)) == ""
-    (parcel,) = parcels(config, shapes, actor=0, count=1)
-    assert after.insert(parcel).transitions == CHUNK
-    for shard in (before, after):
-        shard.close()
+def test_an_empty_shard_is_restored_from_its_mark(tmp_path: Path) -> None:
+    config, shapes = make_config_and_shapes(actors=2)
+    shard, restored = (ReplayShard(config, shapes, index=0, count=2, key=KEY) for _ in range(2))
+    for each_shard in (shard, restored):
+        each_shard.open_log(tmp_path, marker=tmp_path)
+    state = shard.mark()
+    restored.load_state(state)
+    assert restored.load(wait_for_segments(shard, state)) == ""
+    (chunk,) = collect_chunks(config, shapes, actor=0, count=1)
+    assert restored.insert(chunk).transitions == CHUNK_STEPS
+    for each_shard in (shard, restored):
+        each_shard.close()
 
 
 @pytest.mark.quality("D5")
-def test_a_disk_that_was_full_for_a_moment_costs_no_later_mark(tmp_path: Path) -> None:
-    config, shapes = setting(actors=1)
+def test_a_failed_write_does_not_fail_the_next_mark(tmp_path: Path) -> None:
+    config, shapes = make_config_and_shapes(actors=1)
     shard = ReplayShard(config, shapes, index=0, count=1, key=KEY)
     shard.open_log(tmp_path / "not yet", marker=tmp_path)
-    first, second = parcels(config, shapes, actor=0, count=2)
+    first, second = collect_chunks(config, shapes, actor=0, count=2)
     (tmp_path / "not yet").write_text("in the way")
     shard.insert(first)
     state = shard.mark()
     with pytest.raises(OSError, match="not yet"):
-        written(shard, state)
+        wait_for_segments(shard, state)
     (tmp_path / "not yet").unlink()
     shard.insert(second)
     state = shard.mark()
-    segments = written(shard, state)
-    again = ReplayShard(config, shapes, index=0, count=1, key=KEY)
-    again.open_log(tmp_path / "not yet", marker=tmp_path)
-    again.load_state(state)
-    assert again.load(segments) == ""
-    for one in (shard, again):
-        one.close()
+    segments = wait_for_segments(shard, state)
+    restored = ReplayShard(config, shapes, index=0, count=1, key=KEY)
+    restored.open_log(tmp_path / "not yet", marker=tmp_path)
+    restored.load_state(state)
+    assert restored.load(segments) == ""
+    for each_shard in (shard, restored):
+        each_shard.close()

@@ -1,4 +1,4 @@
-"""A search: what its table means, what its folders tell, and that it goes on where it was."""
+"""Searches: table of settings, directories of trials, and resume."""
 
 import json
 import re
@@ -35,42 +35,44 @@ trials = 3
 """
 
 
-def sweep(folder: Path, search: str = SEARCH) -> Sweep:
-    (folder / "search.toml").write_text(HEAD + SETTINGS + search)
-    return read_sweep(folder / "search.toml")
+def make_sweep(directory: Path, search: str = SEARCH) -> Sweep:
+    """Write a sweep file with a search and return the sweep."""
+    (directory / "search.toml").write_text(HEAD + SETTINGS + search)
+    return read_sweep(directory / "search.toml")
 
 
-def finished_run(folder: Path, config: RunConfig, last_return: float) -> None:
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(to_plain(config)))
-    (folder / "manifest.json").write_text(json.dumps({"finished": "today"}))
+def write_finished_run(run_dir: Path, config: RunConfig, last_return: float) -> None:
+    """Write the directory of a finished run with one evaluation."""
+    run_dir.mkdir(parents=True)
+    (run_dir / "config.json").write_text(json.dumps(to_plain(config)))
+    (run_dir / "manifest.json").write_text(json.dumps({"finished": "today"}))
     records = [{"kind": "evaluation", "frames": 400, "return": last_return}, {"kind": "end", "state": "finished"}]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def test_a_trial_is_an_ordinary_run_in_a_folder_that_says_its_values(tmp_path: Path) -> None:
-    (one,) = sweep(tmp_path).plan_trial({"agent.lr": 0.001, "replay.n_step": 2, "agent.hidden": 32})
-    folder = "searched/toy-identity_continuous/drqv2+none/agent.lr=0.001,replay.n_step=2,agent.hidden=32/seed1"
-    assert str(one.run_dir) == folder
-    assert (one.config.agent.lr, one.config.replay.n_step, one.config.agent.hidden) == (0.001, 2, 32)
+def test_a_trial_is_a_run_in_a_directory_named_by_its_values(tmp_path: Path) -> None:
+    (trial,) = make_sweep(tmp_path).plan_trial({"agent.lr": 0.001, "replay.n_step": 2, "agent.hidden": 32})
+    expected_dir = "searched/toy-identity_continuous/drqv2+none/agent.lr=0.001,replay.n_step=2,agent.hidden=32/seed1"
+    assert str(trial.run_dir) == expected_dir
+    assert (trial.config.agent.lr, trial.config.replay.n_step, trial.config.agent.hidden) == (0.001, 2, 32)
 
 
-def test_what_was_tried_is_read_off_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tried_values_are_read_from_run_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    wanted = sweep(tmp_path)
-    assert wanted.find_tried() == []
+    sweep = make_sweep(tmp_path)
+    assert sweep.find_tried() == []
     values = {"agent.lr": 0.001, "replay.n_step": 2, "agent.hidden": 32}
-    (one,) = wanted.plan_trial(values)
-    finished_run(one.run_dir, one.config, 7.5)
-    foreign = apply_overrides(one.config, {"agent": {"lr": 0.5}})
-    finished_run(one.run_dir.parent.with_name("something else") / "seed1", foreign, 9.0)
-    assert wanted.find_tried() == [values]
-    assert compute_mean_return(wanted.plan_trial(values)) == 7.5
+    (trial,) = sweep.plan_trial(values)
+    write_finished_run(trial.run_dir, trial.config, 7.5)
+    other_config = apply_overrides(trial.config, {"agent": {"lr": 0.5}})
+    write_finished_run(trial.run_dir.parent.with_name("something else") / "seed1", other_config, 9.0)
+    assert sweep.find_tried() == [values]
+    assert compute_mean_return(sweep.plan_trial(values)) == 7.5
     with pytest.raises(ValueError, match="a run with other settings: schedule"):
-        replace(wanted, set={**wanted.set, "schedule.frames": 500}).find_tried()
+        replace(sweep, set={**sweep.set, "schedule.frames": 500}).find_tried()
 
 
-def test_chosen_numbers_can_be_written_down_and_stay_inside() -> None:
+def test_sampled_numbers_are_rounded_within_their_range() -> None:
     field = Range(low=1e-4, high=0.00123456, log=True)
     assert field.round_value(0.000987654321) == 0.0009877
     assert field.round_value(0.00123456) == 0.00123456
@@ -101,17 +103,17 @@ def test_chosen_numbers_can_be_written_down_and_stay_inside() -> None:
         (SEARCH + "[variants.a]\n", "without variants"),
     ],
 )
-def test_a_search_that_is_wrong_is_refused_before_anything_begins(tmp_path: Path, search: str, error: str) -> None:
+def test_an_invalid_search_is_refused_before_any_run(tmp_path: Path, search: str, error: str) -> None:
     with pytest.raises(ValueError, match=re.escape(error)):
-        sweep(tmp_path, search).plan_runs()
+        make_sweep(tmp_path, search).plan_runs()
 
 
-def test_the_search_of_the_docs_is_one(tmp_path: Path) -> None:
+def test_the_search_of_the_docs_is_valid(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "guides" / "sweeps.md").read_text()
     (tmp_path / "search.toml").write_text(page.split("```toml\n")[2].split("```")[0])
-    wanted = read_sweep(tmp_path / "search.toml")
-    assert wanted.search is not None
-    assert wanted.plan_runs() == []
+    sweep = read_sweep(tmp_path / "search.toml")
+    assert sweep.search is not None
+    assert sweep.plan_runs() == []
     values = {"bonus.beta0": 0.0312, "bonus.k": 4, "bonus.entropy": "joint"}
     assert f"`{format_directory_name(values)}`" in page
 
@@ -119,23 +121,23 @@ def test_the_search_of_the_docs_is_one(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.quality("L7")
 @pytest.mark.xdist_group("ray")
-def test_optuna_searches_on_and_is_done_when_it_is_done(tmp_path: Path) -> None:
-    """Two trials by one command, a third by the next one, and nothing by the one after that."""
+def test_a_repeated_search_runs_only_missing_trials(tmp_path: Path) -> None:
+    """The first command runs two trials, the second a third one, and the last none."""
 
-    def searched(trials: int) -> str:
-        sweep(tmp_path, SEARCH.replace("trials = 3", f"trials = {trials}"))
+    def run_search(trials: int) -> str:
+        make_sweep(tmp_path, SEARCH.replace("trials = 3", f"trials = {trials}"))
         command = [sys.executable, "-m", "manyview", "sweep", "search.toml"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
-    assert searched(2).count(": started") == 2
-    third = searched(3)
-    assert third.count(": started") == 1
-    assert len(re.findall(r"^ +-?\d+\.\d  agent.lr=", third, flags=re.M)) == 3
-    assert "started" not in searched(3)
+    assert run_search(2).count(": started") == 2
+    output = run_search(3)
+    assert output.count(": started") == 1
+    assert len(re.findall(r"^ +-?\d+\.\d  agent.lr=", output, flags=re.M)) == 3
+    assert "started" not in run_search(3)
 
 
-def test_a_search_needs_its_table() -> None:
+def test_a_search_with_an_unknown_entry_is_refused() -> None:
     with pytest.raises(ValueError, match="expected only `trials`"):
         parse_search({"trials": 3, "fields": {"a": [1]}, "more": 1})

@@ -1,3 +1,5 @@
+"""Marker files, which prove that machines share a file system."""
+
 from pathlib import Path
 
 import pytest
@@ -5,11 +7,11 @@ import pytest
 from manyview.scale.shared_fs import check_marker, create_marker
 
 
-def test_who_has_another_disk_under_the_same_name_is_told_so(tmp_path: Path) -> None:
-    with create_marker(tmp_path / "run") as sign:
-        check_marker(sign)
+def test_a_missing_marker_raises_an_error_that_names_the_shared_file_system(tmp_path: Path) -> None:
+    with create_marker(tmp_path / "run") as marker:
+        check_marker(marker)
         with pytest.raises(
             OSError, match=r"is not shared with this machine: .* Move it to a file system that all machines share"
         ):
-            check_marker(tmp_path / "elsewhere" / sign.name)
+            check_marker(tmp_path / "elsewhere" / marker.name)
     assert list((tmp_path / "run").iterdir()) == []

@@ -1,4 +1,4 @@
-"""The commit in a run's manifest."""
+"""The commit in the manifest of a run."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from manyview.training import manifest
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module in a checkout of its own, in the place of the library's."""
+    """Module in a new Git checkout, which replaces the module of the library."""
     module = tmp_path / "module.py"
     module.write_text("1\n")
     identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
@@ -22,18 +22,18 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return module
 
 
-def test_the_commit_says_whether_sources_were_changed(module: Path) -> None:
+def test_a_commit_with_changed_sources_is_marked_as_dirty(module: Path) -> None:
     commit = manifest.describe_commit()
     assert commit is not None
     assert re.fullmatch("[0-9a-f]{12}", commit)
     (module.parent / "new.py").write_text("1\n")
-    assert manifest.describe_commit() == commit  # an untracked file is no change
+    assert manifest.describe_commit() == commit  # untracked files do not count
     module.write_text("2\n")
     assert manifest.describe_commit() == f"{commit}-dirty"
 
 
 def test_the_index_is_not_written(module: Path) -> None:
-    """A run killed meanwhile would leave the lock, and with it a checkout in which git refuses to work."""
+    """A run killed during the write would leave the lock file of Git."""
     index = module.parent / ".git" / "index"
     os.utime(module, (0, 0))  # git would refresh the index
     before = index.stat().st_mtime_ns

@@ -1,4 +1,4 @@
-"""Counters of a run, and what a checkpoint may say of them."""
+"""Counters of a run, and validation of their state and of random states."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from manyview.training.counters import Counters
 from manyview.utils.seeding import get_rng_state, restore_rng
 
 
-def test_counters_are_those_that_were_saved() -> None:
+def test_counters_are_restored_from_their_state() -> None:
     counters, restored = Counters(frames=40, steps=10, updates=3, episodes=2, rolled_back_at=2), Counters()
     restored.load_state(counters.get_state())
     assert restored == counters

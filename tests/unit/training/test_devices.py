@@ -1,7 +1,7 @@
-"""On a machine without an accelerator: everything a training makes lies where its agent is.
+"""The device of all tensors of a training, tested without an accelerator.
 
-A tensor that is made without saying where goes to the default device. Here that is torch's `meta`, whose tensors have
-no values, so one that meets the agent's own is an error, as a CPU tensor among those of a GPU would be.
+A tensor that is created without a device goes to the default device. Here that is torch's `meta`, whose tensors have no
+values. An operation on one of them and the agent's tensors raises an error, as one on tensors of CPU and GPU does.
 """
 
 import pytest
@@ -22,36 +22,41 @@ ON_POLICY = [
 ]
 
 
-def second_record(config: RunConfig) -> dict[str, float]:
-    """The first one is made as usual: optimisers make their moments on the way to it."""
-    trainer, records = make_trainer(config), 0
-    while records < 2:
-        with torch.device("meta" if records else "cpu"):
+def compute_second_record(config: RunConfig) -> dict[str, float]:
+    """Return the second record of training metrics.
+
+    The first one is made without `meta`, because optimizers create their moments before it.
+    """
+    trainer, num_records = make_trainer(config), 0
+    while num_records < 2:
+        with torch.device("meta" if num_records else "cpu"):
             metrics, _, _ = trainer.advance()
-        records += metrics is not None
+        num_records += metrics is not None
     with torch.device("meta"):
-        found = to_floats(metrics or {})
+        values = to_floats(metrics or {})
     trainer.close()
-    return found
+    return values
 
 
 @pytest.mark.parametrize("method", OFF_POLICY)
-def test_nothing_is_made_on_another_device_than_the_agents(method: str) -> None:
-    assert second_record(make_short_config(method, replay={"n_step": 3}))
+def test_off_policy_tensors_are_on_the_device_of_the_agent(method: str) -> None:
+    assert compute_second_record(make_short_config(method, replay={"n_step": 3}))
 
 
 @pytest.mark.parametrize("neighbors", ["env", "pooled"])
 @pytest.mark.parametrize("method", ON_POLICY)
-def test_nor_with_ppo(method: str, neighbors: str) -> None:
-    assert second_record(
+def test_on_policy_tensors_are_on_the_device_of_the_agent(method: str, neighbors: str) -> None:
+    assert compute_second_record(
         make_short_rollout_config(method, env={"augmented_view": "crop"}, agent={"neighbors": neighbors})
     )
 
 
-def test_a_tensor_on_another_device_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_on_another_device_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from manyview.agents import PPO
 
-    appraise = PPO.compute_advantages
-    monkeypatch.setattr(PPO, "compute_advantages", lambda *given: appraise(*given) | {"beta": torch.tensor(0.1)})
+    compute_advantages = PPO.compute_advantages
+    monkeypatch.setattr(
+        PPO, "compute_advantages", lambda *args: compute_advantages(*args) | {"beta": torch.tensor(0.1)}
+    )
     with pytest.raises((RuntimeError, NotImplementedError)):
-        second_record(make_short_rollout_config("ppo+none"))
+        compute_second_record(make_short_rollout_config("ppo+none"))

@@ -1,4 +1,4 @@
-"""What a run will take, said beforehand."""
+"""Dry runs: estimates of memory, parameters and duration."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,62 +28,62 @@ from tests.support.runs import make_short_config, make_short_rollout_config
         ("drqv2+rnd", {}, 0),
     ],
 )
-def test_the_planned_replay_and_parameters_are_those_of_the_run(
+def test_the_estimated_replay_and_parameters_are_those_of_the_run(
     method: str, bonus: dict[str, Any], feature_bytes: int
 ) -> None:
     config = make_short_config(method, replay={"capacity": 3_000}, bonus=bonus)
-    planned, trainer = estimate_run(config), OffPolicyTrainer(config)
-    assert planned.data_bytes == trainer.replay.nbytes
+    estimate, trainer = estimate_run(config), OffPolicyTrainer(config)
+    assert estimate.data_bytes == trainer.replay.nbytes
     features = trainer.replay.features
     assert (0 if features is None else features.nbytes) == 3_000 * feature_bytes
-    assert planned.parameters == sum(parameter.numel() for parameter in trainer.agent.parameters())
+    assert estimate.parameters == sum(parameter.numel() for parameter in trainer.agent.parameters())
 
 
 def test_hours_follow_from_steps_updates_and_evaluations() -> None:
     config = make_short_config(schedule={"frames": 1_000, "seed_frames": 100, "update_every_steps": 3})
-    planned = estimate_run(config)
-    assert planned.updates == 300
-    least = 1_000 * planned.step_s + 300 * planned.update_s
-    assert least < planned.seconds == pytest.approx(least + (1 + 1_000 / 30) * planned.evaluation_s)
+    estimate = estimate_run(config)
+    assert estimate.updates == 300
+    training_s = 1_000 * estimate.step_s + 300 * estimate.update_s
+    assert training_s < estimate.seconds == pytest.approx(training_s + (1 + 1_000 / 30) * estimate.evaluation_s)
 
 
-def test_planning_leaves_no_folder_for_the_replay(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("replay") / "inside"
-    estimate_run(make_short_config(replay={"directory": str(folder)}))
-    assert not folder.exists()
+def test_an_estimate_leaves_no_replay_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("replay") / "inside"
+    estimate_run(make_short_config(replay={"directory": str(directory)}))
+    assert not directory.exists()
 
 
-def test_the_memory_of_a_long_rollout_is_planned_though_a_short_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_long_rollout_is_estimated_from_a_short_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         trainer_module,
         "estimate_update_bytes",
         lambda agent, config, shapes: estimate_rollout_state_bytes(agent, config, shapes),
     )
     config = make_short_rollout_config(rollout={"envs": 4, "steps": 20_000})
-    trained = OnPolicyTrainer(config)
-    assert estimate_run(config).update_bytes == estimate_rollout_state_bytes(trained.agent, config, trained.shapes)
+    trainer = OnPolicyTrainer(config)
+    assert estimate_run(config).update_bytes == estimate_rollout_state_bytes(trainer.agent, config, trainer.shapes)
 
 
-def test_a_rollout_that_does_not_fit_will_be_refused() -> None:
-    planned = estimate_run(make_short_rollout_config(rollout={"envs": 4, "steps": 8}))
-    assert find_obstacle(planned) is None
-    too_large = replace(planned, data_bytes=10**15)
-    obstacle = find_obstacle(too_large)
+def test_a_rollout_that_does_not_fit_is_an_obstacle() -> None:
+    estimate = estimate_run(make_short_rollout_config(rollout={"envs": 4, "steps": 8}))
+    assert find_obstacle(estimate) is None
+    large_estimate = replace(estimate, data_bytes=10**15)
+    obstacle = find_obstacle(large_estimate)
     assert obstacle is not None
     assert obstacle.startswith("a rollout of 4 environments times 8 steps needs 1000000.")
 
 
-def test_a_trial_of_many_environments_has_room_for_the_neighbours() -> None:
+def test_a_trial_of_many_environments_has_enough_states_for_k_neighbors() -> None:
     assert estimate_run(make_short_rollout_config(rollout={"envs": 30, "steps": 10}, bonus={"k": 7})).step_s > 0
 
 
-def test_without_evaluations_planning_makes_no_environment_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_evaluations_an_estimate_makes_no_environment_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factory, "make_env", lambda *_, **__: pytest.fail("there is one robot"))
     assert estimate_run(make_short_rollout_config(evaluation={"episodes": 0})).evaluation_s == 0
 
 
 def time_search(monkeypatch: pytest.MonkeyPatch, *, steps: int, free_bytes: int, **changes: Any) -> tuple[float, int]:
-    """Time a search that takes 1 µs per row it reads; return the time and the rows of the replay buffer."""
+    """Return the estimated time of a search of 1 µs per row, and the timed rows."""
     config = make_short_config("drqv2+re3", **changes)
     lengths: list[int] = []
 
@@ -111,15 +111,15 @@ def time_search(monkeypatch: pytest.MonkeyPatch, *, steps: int, free_bytes: int,
 def test_a_search_is_timed_in_a_replay_buffer_as_full_as_the_run_leaves_it(
     monkeypatch: pytest.MonkeyPatch, capacity: int, seconds: float, free_rows: int, fits: bool
 ) -> None:
-    """With too little memory, in fewer rows: the time is proportional to those that a search reads."""
-    found, rows = time_search(
+    """With too little memory, fewer rows are timed and the time is scaled."""
+    search_s, rows = time_search(
         monkeypatch,
         steps=5_000,
         free_bytes=4 * free_rows * 2 * 4 * 4,  # a quarter of it for rows of 2 groups of 4 float32
         replay={"capacity": capacity},
     )
     assert rows == (min(capacity, 5_000) if fits else free_rows)
-    assert found == pytest.approx(seconds)
+    assert search_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(("capacity", "seed_frames"), [(5_000, 10), (400, 10), (400, 600)])
@@ -129,15 +129,15 @@ def test_the_duration_counts_the_search_of_every_update(capacity: int, seed_fram
         schedule={"frames": 1_000, "seed_frames": seed_frames, "update_every_steps": 1},
         replay={"capacity": capacity},
     )
-    planned = RunEstimate(config, ("side",), 1, 0, 0, None, None, step_s=0.0, update_s=0.0, evaluation_s=0.0)
-    searched = [min(step, capacity) for step in range(seed_frames, 1_000)]
-    final = min(1_000, capacity)
-    assert planned.seconds == 0
-    assert replace(planned, search_s=final * 1e-6).seconds == pytest.approx(1e-6 * sum(searched), rel=2e-3)
+    estimate = RunEstimate(config, ("side",), 1, 0, 0, None, None, step_s=0.0, update_s=0.0, evaluation_s=0.0)
+    rows_per_search = [min(step, capacity) for step in range(seed_frames, 1_000)]
+    final_rows = min(1_000, capacity)
+    assert estimate.seconds == 0
+    assert replace(estimate, search_s=final_rows * 1e-6).seconds == pytest.approx(1e-6 * sum(rows_per_search), rel=2e-3)
 
 
 def test_the_estimate_shows_the_search_of_a_bonus_that_stores_features(tmp_path: Path) -> None:
     for method, is_shown in (("drqv2+re3", True), ("drqv2+mem", False)):
-        planned = estimate_run(make_short_config(method))
-        assert (planned.search_s > 0) == is_shown
-        assert any(line.startswith("search time") for line in format_estimate(planned, RunDir(tmp_path))) == is_shown
+        estimate = estimate_run(make_short_config(method))
+        assert (estimate.search_s > 0) == is_shown
+        assert any(line.startswith("search time") for line in format_estimate(estimate, RunDir(tmp_path))) == is_shown

@@ -1,4 +1,4 @@
-"""How much memory a run will take, against what it takes."""
+"""The estimated memory of a run against the measured one."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from manyview.training.memory_estimate import reset_peak_memory
 from quality.plugin import Figure
 
-REPLAY = """
+REPLAY_SETTINGS = """
 from tests.support.runs import make_short_config as make_config
 
 changes = {
@@ -20,7 +20,7 @@ changes = {
 }
 method, advances = "drqv2+mem", 1_602
 """
-ROLLOUTS = """
+ROLLOUT_SETTINGS = """
 from tests.support.runs import make_short_rollout_config as make_config
 
 changes = {
@@ -30,23 +30,23 @@ changes = {
 }
 method, advances = "ppo+mem", 121
 """
-OWN_FEATURES = f"""{ROLLOUTS}
+BONUS_SETTINGS = f"""{ROLLOUT_SETTINGS}
 method = "ppo+ride"
 changes["representation"] = {{"trunk": "nature", "latent_dim": 8}}
 changes["bonus"] = {{"trunk": "nature", "latent_dim": 1024, "hidden": 16}}
 """
-CONFIG = """
+CONFIG_CODE = """
 from manyview.config.overrides import apply_overrides
 
 config = apply_overrides(make_config(method, task="tests.support.large_envs:make_large_image_env"), changes)
 """
-PREDICT = """
+ESTIMATE_CODE = """
 from manyview.training.runner import make_trainer
 
 trainer = make_trainer(config)
 print(trainer.data_bytes + trainer.update_bytes)
 """
-MEASURE = """
+MEASURE_CODE = """
 from manyview.utils.resources import keep_freed_memory
 from manyview.training.runner import make_trainer
 from manyview.training.memory_estimate import read_resident_bytes, reset_peak_memory
@@ -66,21 +66,21 @@ print(read_resident_bytes("VmHWM") - before)
 @pytest.mark.slow
 @pytest.mark.skipif(not reset_peak_memory(), reason="the system does not tell its peak")
 @pytest.mark.parametrize(
-    "run",
+    "settings_code",
     [
-        pytest.param(REPLAY, id="replay"),
-        pytest.param(ROLLOUTS, id="rollouts", marks=pytest.mark.long),
-        pytest.param(OWN_FEATURES, id="features of a bonus", marks=pytest.mark.long),
+        pytest.param(REPLAY_SETTINGS, id="replay"),
+        pytest.param(ROLLOUT_SETTINGS, id="rollouts", marks=pytest.mark.long),
+        pytest.param(BONUS_SETTINGS, id="features of a bonus", marks=pytest.mark.long),
     ],
 )
-def test_a_run_takes_the_memory_that_was_predicted(figure: Figure, run: str) -> None:
-    predicted, taken = (
+def test_a_run_takes_the_estimated_memory(figure: Figure, settings_code: str) -> None:
+    predicted, measured = (
         int(
             subprocess.run(
                 [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
             ).stdout
         )
-        for script in (run + CONFIG + PREDICT, run + CONFIG + MEASURE)
+        for script in (settings_code + CONFIG_CODE + ESTIMATE_CODE, settings_code + CONFIG_CODE + MEASURE_CODE)
     )
-    print(f"predicted {predicted / 1e6:.0f} MB, taken {taken / 1e6:.0f}")
-    figure(abs(predicted - taken) / taken, "with the networks")
+    print(f"predicted {predicted / 1e6:.0f} MB, taken {measured / 1e6:.0f}")
+    figure(abs(predicted - measured) / measured, "with the networks")

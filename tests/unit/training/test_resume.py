@@ -1,4 +1,4 @@
-"""Stopped and resumed is as never stopped: the whole state, to the bit."""
+"""Exact resume: a resumed trainer has the same state as one that never stopped."""
 
 from pathlib import Path
 
@@ -13,18 +13,18 @@ from tests.support.runs import make_short_config
 
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem", "drqv2+curl+re3"])
-def test_a_trainer_goes_on_from_its_checkpoint_to_the_bit(tmp_path: Path, method: str, prefetch: bool) -> None:
-    """In mid-episode, with a replay that has wrapped."""
+def test_a_trainer_resumes_bit_for_bit(tmp_path: Path, method: str, prefetch: bool) -> None:
+    """The checkpoint is within an episode, and the replay buffer has wrapped around."""
     config = make_short_config(method, replay={"capacity": 40, "prefetch": prefetch})
-    trainer, twin = train_and_resume(config, tmp_path, steps=57)
+    trainer, resumed = train_and_resume(config, tmp_path, steps=57)
     for _ in range(30):
         trainer.advance()
-        twin.advance()
-    assert compare_trees(trainer.get_state(), twin.get_state()) == []
-    assert trainer.replay.steps.tobytes() == twin.replay.steps.tobytes()
-    assert all(map(np.array_equal, trainer.replay.frames, twin.replay.frames))
-    for each in (trainer, twin):
-        each.close()
+        resumed.advance()
+    assert compare_trees(trainer.get_state(), resumed.get_state()) == []
+    assert trainer.replay.steps.tobytes() == resumed.replay.steps.tobytes()
+    assert all(map(np.array_equal, trainer.replay.frames, resumed.replay.frames))
+    for each_trainer in (trainer, resumed):
+        each_trainer.close()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""r̂ of diagnostics and evaluations is the one that is paid: by the same features and the same search."""
+"""The bonuses r̂ of diagnostics and evaluations, which are those of updates."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from manyview.training.factory import make_env
 from tests.support.runs import make_short_config
 
 K, STEPS = 3, 45
-NO_SHIFT = {"augmentation": "none", "augmentation_pixels": 0}  # the paid frames are then those that are shown
+NO_SHIFT = {"augmentation": "none", "augmentation_pixels": 0}  # so that rewarded and shown frames are equal
 BUFFER: dict[str, Any] = {"search": "buffer", "bank": 0, "k": K, "reward_scale": "raw"}
 TARGET: dict[str, Any] = {
     "target_encoder": True,
@@ -26,7 +26,7 @@ TARGET: dict[str, Any] = {
 
 
 def make_trainer(method: str, *, agent: dict[str, Any] | None = None, **bonus: Any) -> OffPolicyTrainer:
-    """A trainer after a few updates."""
+    """Return a trainer after a few updates."""
     trainer = OffPolicyTrainer(make_short_config(method, replay=NO_SHIFT, agent=agent or {}, bonus=bonus))
     while trainer.counters.steps < STEPS:
         trainer.advance()
@@ -34,7 +34,7 @@ def make_trainer(method: str, *, agent: dict[str, Any] | None = None, **bonus: A
 
 
 def search_by_loops(queries: Tensor, points: list[Tensor], *, joint: bool) -> Tensor:
-    """Return the distances [B, G] from queries [B, G, P] to their K-th nearest points [G, P], in float64."""
+    """Return float64 distances [B, G] from queries [B, G, P] to K-th nearest points [G, P]."""
     rows = []
     for query in queries.double():
         distances = torch.stack([(query - point.double()).square().sum(-1) for point in points])  # [N, G]
@@ -43,32 +43,32 @@ def search_by_loops(queries: Tensor, points: list[Tensor], *, joint: bool) -> Te
     return torch.stack(rows)
 
 
-def list_stored(trainer: OffPolicyTrainer, *, without: int = -1) -> list[Tensor]:
-    """Return the stored features of all steps with an action but the newest step and one index."""
+def list_stored_features(trainer: OffPolicyTrainer, *, without: int = -1) -> list[Tensor]:
+    """Return the stored features of transitions but the newest and one index."""
     replay = trainer.replay
     assert replay.features is not None
     acted = [index for index in range(replay.inserted - 1) if replay.steps["acted"][index]]
     return [torch.from_numpy(replay.features[index]) for index in acted if index != without]
 
 
-def evaluate_recorded(trainer: OffPolicyTrainer, **settings: Any) -> tuple[Tensor, Tensor, list[float] | None]:
-    """Play one recorded episode; return its views, mask and r̂."""
-    env, seen = make_env(trainer.config), []
+def record_evaluation(trainer: OffPolicyTrainer, **settings: Any) -> tuple[Tensor, Tensor, list[float] | None]:
+    """Record an evaluation of one episode; return its views, mask and r̂."""
+    env, inputs = make_env(trainer.config), []
     act = trainer.agent.act
 
-    def remember(views: Tensor, mask: Tensor, **further: Any) -> Tensor:
-        seen.append((views, mask))
-        return act(views, mask, **further)
+    def record_and_act(views: Tensor, mask: Tensor, **kwargs: Any) -> Tensor:
+        inputs.append((views, mask))
+        return act(views, mask, **kwargs)
 
-    trainer.agent.act = remember  # type: ignore[method-assign, assignment]
-    played = evaluate_policy(
+    trainer.agent.act = record_and_act  # type: ignore[method-assign, assignment]
+    evaluation = evaluate_policy(
         trainer.agent, env, trainer.shapes, episodes=1, seed=0, step=0, video_steps=8, max_steps=8, **settings
     )
     env.close()
-    assert played.recording is not None
-    views, mask = (torch.cat(parts) for parts in zip(*seen, strict=True))
-    shown = played.recording.reward_int
-    return views, mask, None if shown is None else shown[: len(views)]
+    assert evaluation.recording is not None
+    views, mask = (torch.cat(parts) for parts in zip(*inputs, strict=True))
+    bonuses = evaluation.recording.reward_int
+    return views, mask, None if bonuses is None else bonuses[: len(views)]
 
 
 @pytest.mark.parametrize("state", ["current", "next"])
@@ -77,22 +77,22 @@ def test_diagnostics_show_the_reward_of_the_search_in_the_buffer(entropy: str, s
     trainer = make_trainer("drqv2+mem", **BUFFER, entropy=entropy, rewarded_state=state)
     batch = trainer.sampler.sample()
     trainer.last_batch = batch
-    shown = trainer.compute_diagnostics()
+    diagnostics = trainer.compute_diagnostics()
     trainer.agent.eval()
     assert trainer.agent.bonus is not None
-    paid = trainer.agent.bonus.compute(batch, None, batch.reward_ext)
-    assert paid.std() > 1e-3
-    assert shown["contrast"] == pytest.approx(trainer.beta * paid.std(correction=0).item(), rel=1e-4)
+    bonuses = trainer.agent.bonus.compute(batch, None, batch.reward_ext)
+    assert bonuses.std() > 1e-3
+    assert diagnostics["contrast"] == pytest.approx(trainer.beta * bonuses.std(correction=0).item(), rel=1e-4)
     if state == "current":
         distances = [
             search_by_loops(
                 torch.from_numpy(trainer.replay.features[index])[None],  # type: ignore[index]
-                list_stored(trainer, without=index),
+                list_stored_features(trainer, without=index),
                 joint=entropy == "joint",
             )
             for index in batch.indices.tolist()
         ]
-        assert shown["reward_mean"] == pytest.approx(torch.cat(distances).log1p().mean().item(), rel=1e-4)
+        assert diagnostics["reward_mean"] == pytest.approx(torch.cat(distances).log1p().mean().item(), rel=1e-4)
     trainer.close()
 
 
@@ -115,40 +115,42 @@ def test_diagnostics_show_the_reward_of_the_target_encoder(state: str) -> None:
         )
         for row in range(len(terms))
     ]
-    shown = trainer.compute_diagnostics()
-    assert shown["reward_mean"] == pytest.approx(torch.cat(distances).log1p().mean().item(), rel=1e-4)
+    diagnostics = trainer.compute_diagnostics()
+    assert diagnostics["reward_mean"] == pytest.approx(torch.cat(distances).log1p().mean().item(), rel=1e-4)
     agent.eval()
-    paid = agent.compute_bonus(batch, agent.encode_batch(batch), torch.zeros(2, len(terms)))
-    assert shown["contrast"] == pytest.approx(trainer.beta * paid.std(correction=0).item(), rel=1e-4)
+    bonuses = agent.compute_bonus(batch, agent.encode_batch(batch), torch.zeros(2, len(terms)))
+    assert diagnostics["contrast"] == pytest.approx(trainer.beta * bonuses.std(correction=0).item(), rel=1e-4)
     trainer.close()
 
 
 @pytest.mark.parametrize("entropy", ["marginal", "joint"])
-def test_an_evaluation_shows_the_distance_to_what_the_buffer_holds(entropy: str) -> None:
+def test_an_evaluation_shows_the_distance_to_the_stored_features(entropy: str) -> None:
     trainer = make_trainer("drqv2+mem", **BUFFER, entropy=entropy)
     before = {name: tensor.clone() for name, tensor in trainer.agent.get_state()["tensors"].items()}
-    views, mask, shown = evaluate_recorded(trainer, search=trainer.search_neighbors)
+    views, mask, bonuses = record_evaluation(trainer, search=trainer.search_neighbors)
     representation: Any = trainer.agent.representation
     terms = representation.encode(views, mask).terms.detach()
-    expected = search_by_loops(terms, list_stored(trainer), joint=entropy == "joint").log1p().mean(1)
-    np.testing.assert_allclose(shown, expected, rtol=1e-3, atol=1e-4)  # type: ignore[arg-type]
+    expected = search_by_loops(terms, list_stored_features(trainer), joint=entropy == "joint").log1p().mean(1)
+    np.testing.assert_allclose(bonuses, expected, rtol=1e-3, atol=1e-4)  # type: ignore[arg-type]
     assert all(tensor.equal(before[name]) for name, tensor in trainer.agent.get_state()["tensors"].items())
     trainer.close()
 
 
-def test_an_evaluation_of_re3_shows_what_it_pays() -> None:
+def test_an_evaluation_of_re3_shows_its_bonus() -> None:
     trainer = make_trainer("drqv2+re3", k=K, reward_scale="std")
-    views, mask, shown = evaluate_recorded(trainer, search=trainer.search_neighbors)
+    views, mask, bonuses = record_evaluation(trainer, search=trainer.search_neighbors)
     bonus: Any = trainer.agent.bonus
     queries = bonus.encode(views, mask).embedding.unsqueeze(1)
-    expected = search_by_loops(queries, list_stored(trainer), joint=False)[:, 0] / bonus.reward_moments.std.double()
-    np.testing.assert_allclose(shown, expected, rtol=1e-3, atol=1e-4)  # type: ignore[arg-type]
+    expected = (
+        search_by_loops(queries, list_stored_features(trainer), joint=False)[:, 0] / bonus.reward_moments.std.double()
+    )
+    np.testing.assert_allclose(bonuses, expected, rtol=1e-3, atol=1e-4)  # type: ignore[arg-type]
     trainer.close()
 
 
 def test_without_a_replay_buffer_an_evaluation_shows_no_reward_of_a_search_in_it() -> None:
     trainer = make_trainer("drqv2+re3")
-    assert evaluate_recorded(trainer)[2] is None
+    assert record_evaluation(trainer)[2] is None
     trainer.close()
 
 
@@ -165,7 +167,7 @@ def test_an_evaluation_shows_the_reward_of_the_target_encoder() -> None:
         for row in range(len(terms))
     ]
     trainer.agent.eval()
-    found = trainer.agent.reward_states(views, mask)
-    assert found is not None
-    torch.testing.assert_close(found.double(), torch.stack(expected), rtol=1e-4, atol=1e-5)
+    bonuses = trainer.agent.reward_states(views, mask)
+    assert bonuses is not None
+    torch.testing.assert_close(bonuses.double(), torch.stack(expected), rtol=1e-4, atol=1e-5)
     trainer.close()

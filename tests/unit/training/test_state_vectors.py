@@ -1,4 +1,4 @@
-"""Runs with state vectors: resumed to the bit, evaluated on the same vectors, refused with others."""
+"""Runs with state vectors: exact resume, evaluation, and validation of names."""
 
 from pathlib import Path
 from typing import Any
@@ -17,44 +17,44 @@ from manyview.utils.seeding import derive_seed
 from tests.support.checkpoints import train_and_resume
 from tests.support.runs import make_short_config, make_short_rollout_config
 
-STATE: dict[str, Any] = {"state": ["clock", "goal"], "state_stack": 2}
+STATE_SETTINGS: dict[str, Any] = {"state": ["clock", "goal"], "state_stack": 2}
 TASK = "toy/told_goal_continuous"
 
 
 @pytest.mark.parametrize("method", ["drqv2+mem", "sac+mem", "drqv2+curl+re3"])
-def test_a_trainer_with_vectors_goes_on_from_its_checkpoint_to_the_bit(tmp_path: Path, method: str) -> None:
-    """In mid-episode, with a replay that has wrapped."""
-    trainer, twin = train_and_resume(
-        make_short_config(method, task=TASK, env=STATE, replay={"capacity": 40}), tmp_path, steps=57
+def test_a_trainer_with_vectors_resumes_bit_for_bit(tmp_path: Path, method: str) -> None:
+    """The checkpoint is within an episode, and the replay buffer has wrapped around."""
+    trainer, resumed = train_and_resume(
+        make_short_config(method, task=TASK, env=STATE_SETTINGS, replay={"capacity": 40}), tmp_path, steps=57
     )
     for _ in range(30):
         trainer.advance()
-        twin.advance()
+        resumed.advance()
     assert trainer.agent.vector_encoder is not None
     assert trainer.agent.vector_encoder.normalizer.count > 0
-    assert compare_trees(trainer.get_state(), twin.get_state()) == []
-    assert trainer.replay.steps.tobytes() == twin.replay.steps.tobytes()
-    for each in (trainer, twin):
-        each.close()
+    assert compare_trees(trainer.get_state(), resumed.get_state()) == []
+    assert trainer.replay.steps.tobytes() == resumed.replay.steps.tobytes()
+    for each_trainer in (trainer, resumed):
+        each_trainer.close()
 
 
-def test_rollouts_with_vectors_go_on_from_their_state_to_the_bit() -> None:
-    config = make_short_rollout_config("ppo+mem", task="toy/told_goal", env=STATE)
-    trainer, twin = make_trainer(config), make_trainer(config)
+def test_rollouts_with_vectors_resume_bit_for_bit() -> None:
+    config = make_short_rollout_config("ppo+mem", task="toy/told_goal", env=STATE_SETTINGS)
+    trainer, resumed = make_trainer(config), make_trainer(config)
     while trainer.counters.rollouts < 2:
         trainer.advance()
-    twin.load_state(trainer.get_state(), lambda: None)
-    for each in (trainer, twin):
-        while each.counters.rollouts < 4:
-            each.advance()
-    assert compare_trees(trainer.get_state(), twin.get_state()) == []
-    for each in (trainer, twin):
-        each.close()
+    resumed.load_state(trainer.get_state(), lambda: None)
+    for each_trainer in (trainer, resumed):
+        while each_trainer.counters.rollouts < 4:
+            each_trainer.advance()
+    assert compare_trees(trainer.get_state(), resumed.get_state()) == []
+    for each_trainer in (trainer, resumed):
+        each_trainer.close()
 
 
 def test_the_policy_sees_the_same_vectors_in_training_and_evaluation() -> None:
-    """The replay buffer's stack of an episode is the evaluation environment's, by the order of `env.state`."""
-    config = make_short_config("drqv2+none", task=TASK, env=STATE)
+    """The replay buffer and the evaluation environment stack in the order of `env.state`."""
+    config = make_short_config("drqv2+none", task=TASK, env=STATE_SETTINGS)
     trainer, env = make_trainer(config), factory.make_env(config)
     shapes = trainer.shapes
     assert [vector.name for vector in shapes.state_vectors] == ["clock", "goal"]
@@ -62,20 +62,20 @@ def test_the_policy_sees_the_same_vectors_in_training_and_evaluation() -> None:
     collector = trainer.collector  # type: ignore[attr-defined]
     observation, _ = env.reset(seed=derive_seed(config.seed, "episode", 0))
     for _ in range(5):
-        _, _, seen = collector.replay.get_observation()
-        _, _, given = prepare_observation(observation, shapes, torch.device("cpu"), episode=0)
-        np.testing.assert_array_equal(seen, given)
+        _, _, training_vectors = collector.replay.get_observation()
+        _, _, evaluation_vectors = prepare_observation(observation, shapes, torch.device("cpu"), episode=0)
+        np.testing.assert_array_equal(training_vectors, evaluation_vectors)
         action = collector._select_action()
         observation, *_ = env.step(action)
         collector.step()
-    clock = seen[0].reshape(2, 3)[:, :2].tolist()
+    clock = training_vectors[0].reshape(2, 3)[:, :2].tolist()
     assert clock == [[3.0, 7.0], [4.0, 6.0]]  # oldest first
     env.close()
     trainer.close()
 
 
 def test_evaluations_freeze_the_statistics() -> None:
-    config = make_short_config("drqv2+none", task=TASK, env=STATE)
+    config = make_short_config("drqv2+none", task=TASK, env=STATE_SETTINGS)
     trainer, env = make_trainer(config), factory.make_env(config)
     for _ in range(40):
         trainer.advance()

@@ -1,4 +1,4 @@
-"""Paths to write to are checked before the work, not after it."""
+"""Checks of output paths before a command starts its work."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from manyview.utils.output_paths import PLOT_SUFFIXES, VIDEO_SUFFIXES, check_out
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.GIF", "new/deep/a.gif"])
-def test_known_suffixes_pass_and_nothing_is_made(name: str, tmp_path: Path) -> None:
+def test_known_suffixes_pass_and_create_nothing(name: str, tmp_path: Path) -> None:
     check_output_file(tmp_path / name, VIDEO_SUFFIXES)
     assert not list(tmp_path.iterdir())
 
@@ -24,14 +24,14 @@ def test_all_suffixes_are_listed() -> None:
         check_output_file(Path("a.pgf"), PLOT_SUFFIXES)
 
 
-def test_a_directory_is_no_file_to_write(tmp_path: Path) -> None:
+def test_a_directory_as_output_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.gif").mkdir()
     with pytest.raises(IsADirectoryError, match=r"a\.gif is a directory: expected a file"):
         check_output_file(tmp_path / "a.gif", VIDEO_SUFFIXES)
 
 
 @pytest.mark.parametrize("name", ["file", "file/run", "file/a/b"])
-def test_a_file_is_no_directory(name: str, tmp_path: Path) -> None:
+def test_a_file_as_output_directory_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(NotADirectoryError, match=r"file is a file: expected a directory"):
         check_output_directory(tmp_path / name)

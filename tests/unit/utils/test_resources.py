@@ -1,4 +1,4 @@
-"""Before it takes memory or disk, a replay says how much, and does not begin what cannot end well."""
+"""Memory and disk: predicted sizes, free space, and refusal of what does not fit."""
 
 import math
 import os
@@ -35,7 +35,7 @@ def test_three_views_take_little_more_than_two_cameras(figure: Figure) -> None:
     figure(replay.nbytes / 100 / 1000, "kB in memory")
 
 
-FILLING = """
+FILL_SCRIPT = """
 import os, sys
 from pathlib import Path
 import numpy as np
@@ -43,34 +43,36 @@ from manyview.data import ReplayBuffer, compute_buffer_bytes
 from manyview.envs import MASK
 from tests.unit.utils.test_resources import THREE_VIEWS
 
-def resident():
+def get_resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 side, back = (np.random.default_rng(seed).integers(256, size=(84, 84, 3), dtype=np.uint8) for seed in range(2))
-seen = {"side": side, "back": back, "cut": side, MASK: np.ones(3, np.int8)}
-before = resident()
+observation = {"side": side, "back": back, "cut": side, MASK: np.ones(3, np.int8)}
+before = get_resident_bytes()
 replay = ReplayBuffer(THREE_VIEWS, action_shape=(6,), capacity=5000, frame_stack=3)
 for _ in range(6000):
-    replay.start_episode(seen)
-print((resident() - before) / compute_buffer_bytes(THREE_VIEWS, action_shape=(6,), capacity=5000))
+    replay.start_episode(observation)
+print((get_resident_bytes() - before) / compute_buffer_bytes(THREE_VIEWS, action_shape=(6,), capacity=5000))
 """
 
 
 @pytest.mark.quality("E4")
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
 def test_a_full_replay_takes_the_memory_that_was_predicted(figure: Figure) -> None:
-    """In a process of its own, where nothing else takes or frees any."""
-    ran = subprocess.run([sys.executable, "-c", FILLING], capture_output=True, text=True, check=True, timeout=300)
-    figure(abs(float(ran.stdout) - 1), "prediction off by")
+    """It is measured in a subprocess, where nothing else takes or frees memory."""
+    result = subprocess.run(
+        [sys.executable, "-c", FILL_SCRIPT], capture_output=True, text=True, check=True, timeout=300
+    )
+    figure(abs(float(result.stdout) - 1), "prediction off by")
 
 
-def test_a_replay_on_disk_takes_its_room_at_once(tmp_path: Path) -> None:
-    """So that a disk cannot become full under it, which would kill the process."""
+def test_a_replay_on_disk_allocates_its_space_at_once(tmp_path: Path) -> None:
+    """A disk that becomes full under a mapped file would kill the process."""
     before = os.statvfs(tmp_path)
     replay = ReplayBuffer(THREE_VIEWS, action_shape=(1,), capacity=5000, frame_stack=3, directory=tmp_path)
     after = os.statvfs(tmp_path)
     assert replay.nbytes == compute_buffer_bytes(THREE_VIEWS, action_shape=(1,), capacity=5000)
-    # Others use the disk too.
+    # Other processes use the disk too.
     assert (before.f_bfree - after.f_bfree) * before.f_frsize > 0.5 * replay.nbytes
 
 
@@ -85,15 +87,15 @@ def test_the_memory_of_batches_is_as_predicted() -> None:
         }
     )
     sampler = Sampler(replay, batch_size=4, n_step=1, discount=0.9, seed=0)
-    kept = sum(desk.views.nbytes + desk.next_views.nbytes for desk in sampler._buffers)
-    assert kept == compute_batch_bytes(THREE_VIEWS, frame_stack=3, batch_size=4)
+    num_bytes = sum(buffers.views.nbytes + buffers.next_views.nbytes for buffers in sampler._buffers)
+    assert num_bytes == compute_batch_bytes(THREE_VIEWS, frame_stack=3, batch_size=4)
 
 
 @pytest.mark.quality("E4")
-def test_a_replay_that_does_not_fit_is_refused_before_it_begins() -> None:
+def test_a_replay_that_does_not_fit_in_memory_is_refused() -> None:
     free = get_free_memory_bytes()
     if free is None:
-        pytest.skip("nobody says here how much memory is free")
+        pytest.skip("the free memory is unknown on this machine")
     capacity = math.ceil(free / compute_step_bytes(THREE_VIEWS, (6,)))
     with pytest.raises(
         InsufficientSpaceError, match=r"needs .* GB of memory, and .* GB are free: at most .* store it in a directory"
@@ -102,7 +104,7 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_begins() -> None:
 
 
 @pytest.mark.quality("E4")
-def test_a_replay_that_does_not_fit_on_the_disk_is_refused_too(tmp_path: Path) -> None:
+def test_a_replay_that_does_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:
     capacity = math.ceil(get_free_disk_bytes(tmp_path) / compute_step_bytes(THREE_VIEWS, (6,)))
     with pytest.raises(
         InsufficientSpaceError, match=r"are free in .*replay: at most [\d,]+ steps fit\. .* directory on another disk"
@@ -111,8 +113,8 @@ def test_a_replay_that_does_not_fit_on_the_disk_is_refused_too(tmp_path: Path) -
     assert not (tmp_path / "replay").exists()
 
 
-def machine(root: Path, *, available_kb: int, files: dict[str, str]) -> Path:
-    """A root folder with what Linux says of its memory."""
+def write_memory_files(root: Path, *, available_kb: int, files: dict[str, str]) -> Path:
+    """Write the files in which Linux reports its memory below `root`; return `root`."""
     for name, text in {"proc/meminfo": f"MemTotal: 99 kB\nMemAvailable: {available_kb} kB\n", **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -140,32 +142,32 @@ V1 = {
 @pytest.mark.parametrize(
     ("files", "free"),
     [
-        ({}, 16 * GB),  # no containers at all
+        ({}, 16 * GB),  # no control groups
         ({"proc/self/cgroup": "0::/\n"}, 16 * GB),  # the group of everything has no limit
         (V2, 5 * GB),  # the limit is one level up, and caches can be taken back
         (V1, 5 * GB // 2),
     ],
 )
-def test_what_is_free_is_the_least_of_machine_and_containers(files: dict[str, str], free: int, tmp_path: Path) -> None:
-    assert get_free_memory_bytes(machine(tmp_path, available_kb=16 * GB // 1024, files=files)) == free
+def test_free_memory_is_the_minimum_of_machine_and_containers(files: dict[str, str], free: int, tmp_path: Path) -> None:
+    assert get_free_memory_bytes(write_memory_files(tmp_path, available_kb=16 * GB // 1024, files=files)) == free
 
 
 def test_a_container_over_its_limit_has_nothing_free(tmp_path: Path) -> None:
     files = {**V2, "sys/fs/cgroup/job/memory.current": f"{11 * GB}\n"}
-    assert get_free_memory_bytes(machine(tmp_path, available_kb=10**6, files=files)) == 0
+    assert get_free_memory_bytes(write_memory_files(tmp_path, available_kb=10**6, files=files)) == 0
 
 
-def test_where_nobody_says_what_is_free_nothing_is_refused(tmp_path: Path) -> None:
+def test_nothing_is_refused_if_the_free_memory_is_unknown(tmp_path: Path) -> None:
     assert get_free_memory_bytes(tmp_path) is None
     check_replay_fits(10**18, capacity=10, directory=None, root=tmp_path)
 
 
-def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
-    root = machine(tmp_path, available_kb=10 * GB // 1024, files={})
+def test_an_error_names_the_steps_that_would_fit(tmp_path: Path) -> None:
+    root = write_memory_files(tmp_path, available_kb=10 * GB // 1024, files={})
     check_replay_fits(7 * GB, capacity=1000, directory=None, other_memory_bytes=2 * GB, root=root)
-    with pytest.raises(InsufficientSpaceError) as refused:
+    with pytest.raises(InsufficientSpaceError) as excinfo:
         check_replay_fits(20 * GB, capacity=1000, directory=None, other_memory_bytes=2 * GB, root=root)
-    assert str(refused.value) == (
+    assert str(excinfo.value) == (
         "a replay buffer of 1,000 steps needs 20.0 GB of memory beside 2.0 GB for the rest, and 10.0 GB are free: at "
         "most 375 steps fit. Lower the capacity, or store it in a directory on a disk."
     )
@@ -175,8 +177,8 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
         check_replay_fits(20 * GB, capacity=1, directory=None, other_memory_bytes=2 * GB, root=root)
 
 
-def test_a_rollout_that_does_not_fit_is_refused_in_its_own_words(tmp_path: Path) -> None:
-    root = machine(tmp_path, available_kb=10 * GB // 1024, files={})
+def test_an_error_of_check_memory_has_the_given_words(tmp_path: Path) -> None:
+    root = write_memory_files(tmp_path, available_kb=10 * GB // 1024, files={})
     check_memory(9 * GB, what="it", remedy="do not", root=root)
     with pytest.raises(
         InsufficientSpaceError,
@@ -185,5 +187,5 @@ def test_a_rollout_that_does_not_fit_is_refused_in_its_own_words(tmp_path: Path)
         check_memory(11 * GB, what="learning from 64 games", remedy="take fewer", root=root)
 
 
-def test_the_disk_of_a_folder_to_come_is_that_of_its_parent(tmp_path: Path) -> None:
+def test_the_free_disk_of_a_missing_folder_is_that_of_its_parent(tmp_path: Path) -> None:
     assert get_free_disk_bytes(tmp_path / "runs" / "today") == pytest.approx(get_free_disk_bytes(tmp_path), rel=0.2)

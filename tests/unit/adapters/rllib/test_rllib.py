@@ -24,7 +24,7 @@ from manyview.adapters.rllib import NEXT_MASK, NEXT_TERMS, MEMConnector, MEMModu
 from manyview.mem import BetaSchedule
 from tests.support.adapters import BONUSES, TOLERANCE, make_library_bonus, make_rollout, stack_images
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray, about itself
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray warns about its own code
 
 VIEWS = ("depth", "column")
 ENVS, STEPS, BETA = 2, 24, 0.5
@@ -37,11 +37,11 @@ def local_ray() -> Iterator[None]:
     ray.shutdown()
 
 
-def constant(_: int) -> float:
+def return_beta(_: int) -> float:
     return BETA
 
 
-def make_config(*, beta: Any = constant, window: int | None = None, **mem: Any) -> PPOConfig:
+def make_config(*, beta: Any = return_beta, window: int | None = None, **mem: Any) -> PPOConfig:
     register_env("sea", lambda _: manyview.make("toy/deep_sea"))
     config = PPOConfig().environment("sea").debugging(seed=0, log_level="ERROR")
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=ENVS, rollout_fragment_length=STEPS)
@@ -54,9 +54,9 @@ def make_config(*, beta: Any = constant, window: int | None = None, **mem: Any) 
 
 @pytest.fixture
 def algorithm() -> Iterator[Any]:
-    made = make_config().build_algo()
-    yield made
-    made.stop()
+    algo = make_config().build_algo()
+    yield algo
+    algo.stop()
 
 
 def get_learner_module(algorithm: Any) -> MEMModule:
@@ -66,7 +66,7 @@ def get_learner_module(algorithm: Any) -> MEMModule:
 
 
 def make_batch(algorithm: Any, episodes: Any) -> Any:
-    """Train batch of episodes, as the learner makes it."""
+    """Return the train batch of episodes, as the learner makes it."""
     learner = algorithm.learner_group._learner
     batch = learner._learner_connector(
         rl_module=learner.module, batch={}, episodes=episodes, shared_data={}, metrics=learner.metrics
@@ -75,7 +75,7 @@ def make_batch(algorithm: Any, episodes: Any) -> Any:
 
 
 def stack_observations(episodes: Any) -> list[torch.Tensor]:
-    """Views [T + 1, V, C, H, W] of each episode."""
+    """Return the views [T + 1, V, C, H, W] of each episode."""
     images = [{name: episode.get_observations()[name].transpose(0, 3, 1, 2) for name in VIEWS} for episode in episodes]
     return [stack_images(image, VIEWS) for image in images]
 
@@ -85,15 +85,15 @@ def stack_observations(episodes: Any) -> list[torch.Tensor]:
 def test_the_bonus_is_that_of_the_library(name: str, window: int | None) -> None:
     algorithm = make_config(window=window, **BONUSES[name]).build_algo()
     episodes = algorithm.env_runner.sample(num_timesteps=ENVS * STEPS)
-    raw = [np.array(episode.get_rewards()) for episode in episodes]
+    rewards = [np.array(episode.get_rewards()) for episode in episodes]
     assert len(episodes) > ENVS, "with ends in between"
-    views = torch.cat([part[:-1] for part in stack_observations(episodes)])
+    views = torch.cat([episode_views[:-1] for episode_views in stack_observations(episodes)])
     rollout = make_rollout(torch.cat([views, views[-1:]]).unsqueeze(1), torch.ones(len(views) + 1, 1, 2).bool())
     library = make_library_bonus(get_learner_module(algorithm).mem, **BONUSES[name])
     expected = library.compute_rollout(rollout, None, window=window).squeeze(1)
     batch = make_batch(algorithm, deepcopy(episodes))
-    paid = batch[Columns.REWARDS][batch[Columns.LOSS_MASK]] - torch.as_tensor(np.concatenate(raw)).float()
-    assert_close(paid / BETA, expected, rtol=0, atol=TOLERANCE)
+    weighted_bonus = batch[Columns.REWARDS][batch[Columns.LOSS_MASK]] - torch.as_tensor(np.concatenate(rewards)).float()
+    assert_close(weighted_bonus / BETA, expected, rtol=0, atol=TOLERANCE)
     algorithm.stop()
 
 
@@ -110,9 +110,9 @@ def test_rows_are_followed_by_the_features_of_the_next_observation(algorithm: An
 
 def test_episodes_and_their_returns_stay_as_they_were(algorithm: Any) -> None:
     episodes = algorithm.env_runner.sample(num_timesteps=ENVS * STEPS)
-    before = [np.array(episode.get_rewards()) for episode in episodes]
+    expected = [np.array(episode.get_rewards()) for episode in episodes]
     make_batch(algorithm, episodes)
-    for episode, rewards in zip(episodes, before, strict=True):
+    for episode, rewards in zip(episodes, expected, strict=True):
         np.testing.assert_array_equal(episode.get_rewards()[: len(rewards)], rewards)
 
 
@@ -120,41 +120,41 @@ def test_the_loss_of_mem_is_added_to_that_of_ppo_on_the_rows_that_are_states(alg
     episodes = algorithm.env_runner.sample(num_timesteps=ENVS * STEPS)
     batch, module = make_batch(algorithm, deepcopy(episodes)), get_learner_module(algorithm)
     mem, views = module.mem, stack_observations(episodes)
-    features = mem.encode(torch.cat([part[:-1] for part in views]))
+    features = mem.encode(torch.cat([episode_views[:-1] for episode_views in views]))
     with torch.no_grad():
-        next_features = mem.encode(torch.cat([part[1:] for part in views]))
+        next_features = mem.encode(torch.cat([episode_views[1:] for episode_views in views]))
     loss, _ = mem.compute_loss(features, next_features)
     (loss + features.state.square().sum()).backward()
     expected = {name: p.grad.clone() for name, p in mem.encoder.named_parameters() if p.grad is not None}
     module.zero_grad()
-    before = mem.discriminator.weight.detach().clone()
+    old_weight = mem.discriminator.weight.detach().clone()
     embeddings = module.forward_train(batch)[Columns.EMBEDDINGS]
     embeddings[batch[Columns.LOSS_MASK]].square().sum().backward()
     assert len(expected) >= 6
     for name, parameter in mem.encoder.named_parameters():
         assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5, msg=name)
-    assert not torch.equal(mem.discriminator.weight, before)
+    assert not torch.equal(mem.discriminator.weight, old_weight)
 
 
 def test_training_trains_the_encoder_and_counts_the_steps(algorithm: Any, tmp_path: Path) -> None:
     module = get_learner_module(algorithm)
-    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    old_parameters = {name: p.detach().clone() for name, p in module.named_parameters()}
     algorithm.train()
-    unchanged = {name for name, p in module.named_parameters() if torch.equal(p, before[name])}
+    unchanged = {name for name, p in module.named_parameters() if torch.equal(p, old_parameters[name])}
     assert unchanged == {"mem.encoder.absent_token"}
     assert int(module.elapsed) == ENVS * STEPS
-    acting = algorithm.get_module()
+    acting_module = algorithm.get_module()
     for name, parameter in module.named_parameters():
-        assert_close(dict(acting.named_parameters())[name], parameter.detach(), msg=name)
+        assert_close(dict(acting_module.named_parameters())[name], parameter.detach(), msg=name)
 
     algorithm.save_to_path(tmp_path / "checkpoint")
-    again = make_config().build_algo()
-    again.restore_from_path(tmp_path / "checkpoint")
-    restored = get_learner_module(again)
-    assert int(restored.elapsed) == ENVS * STEPS
-    for name, part in module.state_dict().items():
-        assert_close(restored.state_dict()[name], part, rtol=0, atol=0, msg=name)
-    again.stop()
+    restored_algorithm = make_config().build_algo()
+    restored_algorithm.restore_from_path(tmp_path / "checkpoint")
+    restored_module = get_learner_module(restored_algorithm)
+    assert int(restored_module.elapsed) == ENVS * STEPS
+    for name, values in module.state_dict().items():
+        assert_close(restored_module.state_dict()[name], values, rtol=0, atol=0, msg=name)
+    restored_algorithm.stop()
 
 
 def test_beta_decays_by_the_steps_of_the_learner() -> None:
@@ -163,9 +163,9 @@ def test_beta_decays_by_the_steps_of_the_learner() -> None:
     module.elapsed += 1_000
     episodes = algorithm.env_runner.sample(num_timesteps=ENVS * STEPS)
     batch = make_batch(algorithm, deepcopy(episodes))
-    raw = np.concatenate([episode.get_rewards() for episode in episodes])
-    assert_close(batch[Columns.REWARDS][batch[Columns.LOSS_MASK]], torch.as_tensor(raw).float())
-    assert int(module.elapsed) == 1_000 + len(raw)
+    rewards = np.concatenate([episode.get_rewards() for episode in episodes])
+    assert_close(batch[Columns.REWARDS][batch[Columns.LOSS_MASK]], torch.as_tensor(rewards).float())
+    assert int(module.elapsed) == 1_000 + len(rewards)
     algorithm.stop()
 
 
@@ -197,15 +197,15 @@ def test_other_observations_are_refused(space: Any, message: str) -> None:
 
 
 def test_another_module_is_refused() -> None:
-    class Holder(dict[str, Any]):
+    class ModuleHolder(dict[str, Any]):
         def unwrapped(self) -> str:
             return "module"
 
     with pytest.raises(TypeError, match="expected MEMModule, got str"):
-        MEMConnector()(rl_module={DEFAULT_MODULE_ID: Holder()}, batch={}, episodes=[])
+        MEMConnector()(rl_module={DEFAULT_MODULE_ID: ModuleHolder()}, batch={}, episodes=[])
 
 
 def test_the_example_of_rllib_finds_the_treasure() -> None:
     example = Path(__file__).parents[4] / "examples" / "rllib_mem.py"
-    printed = subprocess.run([sys.executable, str(example)], check=True, capture_output=True, text=True, timeout=600)
-    assert "return 0.990" in printed.stdout
+    process = subprocess.run([sys.executable, str(example)], check=True, capture_output=True, text=True, timeout=600)
+    assert "return 0.990" in process.stdout

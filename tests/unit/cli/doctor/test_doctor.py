@@ -1,4 +1,4 @@
-"""The checks on described machines, and the real command on this one."""
+"""`manyview doctor`: checks of machine descriptions, and the command on this machine."""
 
 import json
 import os
@@ -18,12 +18,13 @@ from tests.support.machines import CUDA_TORCH, HEALTHY_MACHINE, change_versions,
 
 @pytest.fixture(autouse=True)
 def no_forced_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes rich colour a pipe, as some build servers set it."""
+    """Unset variables of build servers that make rich color piped output."""
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
 
-def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_doctor(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `manyview doctor` in a subprocess."""
     command = [sys.executable, "-m", "manyview", "doctor", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
 
@@ -35,7 +36,7 @@ def test_a_healthy_machine_is_ok_in_every_row_and_needs_no_fix() -> None:
 
 
 def test_everything_that_is_not_ok_has_a_fix() -> None:
-    bare = replace(
+    bare_machine = replace(
         HEALTHY_MACHINE,
         versions={},
         environment={},
@@ -43,10 +44,10 @@ def test_everything_that_is_not_ok_has_a_fix() -> None:
         torch=TorchInfo(threads=8, built_for="cpu"),
         nvidia=True,
     )
-    broken = replace(
+    broken_machine = replace(
         HEALTHY_MACHINE, render_test="crashed with SIGSEGV", qt_error="libGL.so.1: cannot open shared object file"
     )
-    for machine in (bare, broken):
+    for machine in (bare_machine, broken_machine):
         findings = run_checks(machine)
         assert all(finding.fix for finding in findings if finding.status != "ok")
         assert get_exit_status(findings) == 1
@@ -63,7 +64,7 @@ def test_more_torch_threads_than_cores_is_a_note_with_the_right_number() -> None
     assert finding.found == "64 torch threads on 4 cores, OMP_NUM_THREADS unset"
 
 
-def test_fewer_torch_threads_than_cores_is_a_choice_and_ok() -> None:
+def test_fewer_torch_threads_than_cores_is_ok() -> None:
     machine = replace(
         HEALTHY_MACHINE, torch=TorchInfo(threads=1, built_for="cpu"), environment={"OMP_NUM_THREADS": "1"}
     )
@@ -73,7 +74,7 @@ def test_fewer_torch_threads_than_cores_is_a_choice_and_ok() -> None:
 
 
 @pytest.mark.parametrize(("cpu_max", "cores"), [("max 100000\n", None), ("200000 100000\n", 2), ("50000 100000", 1)])
-def test_the_quota_of_a_container_counts_in_cores(cpu_max: str, cores: int | None) -> None:
+def test_the_cpu_quota_of_a_container_is_parsed_as_cores(cpu_max: str, cores: int | None) -> None:
     assert parse_cpu_quota(cpu_max) == cores
 
 
@@ -119,7 +120,7 @@ def test_an_accelerator_is_named() -> None:
     )
 
 
-def test_a_cpu_says_whether_bf16_pays() -> None:
+def test_a_cpu_finding_says_whether_bf16_is_native() -> None:
     assert "bf16 is native (amx_bf16, avx512_bf16)" in get_only_finding(check_accelerator(HEALTHY_MACHINE)).found
     assert (
         "is not faster"
@@ -156,31 +157,31 @@ def test_every_fix_is_one_unbroken_line_at_80_columns(
             assert finding.fix is None or f"fix: {finding.fix}" in lines
 
 
-def test_the_last_line_counts_what_is_bad(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_counts_bad_findings_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     print_findings([Finding("a", "bad", "x", "y"), Finding("b", "note", "x", "y")])
     assert capsys.readouterr().out.splitlines()[-1] == "1 bad, 1 note."
     print_findings([Finding("a", "ok", "x")])
     assert capsys.readouterr().out.splitlines()[-1] == "Nothing bad, no notes."
 
 
-def test_this_machine_can_be_examined() -> None:
+def test_this_machine_can_be_inspected() -> None:
     machine = inspect_machine()
     assert machine.cores >= 1
-    assert all(is_matching_version(machine.versions[name], wanted) for name, wanted in machine.required.items())
+    assert all(is_matching_version(machine.versions[name], specifier) for name, specifier in machine.required.items())
     assert {"torch", "rich", "tyro"} <= machine.required.keys()
     assert "manyview" in machine.versions
 
 
-def test_the_json_tells_what_the_exit_status_tells() -> None:
-    shown = run("--json")
-    findings = [Finding(**finding) for finding in json.loads(shown.stdout)]
-    assert shown.returncode == get_exit_status(findings)
+def test_the_exit_status_fits_the_json_findings() -> None:
+    result = run_doctor("--json")
+    findings = [Finding(**finding) for finding in json.loads(result.stdout)]
+    assert result.returncode == get_exit_status(findings)
     assert {"python", "core packages", "threads"} <= {finding.check for finding in findings}
 
 
 @pytest.mark.simulator
-def test_with_the_simulators_drawing_is_tested() -> None:
-    findings = {finding["check"]: Finding(**finding) for finding in json.loads(run("--json").stdout)}
+def test_rendering_is_checked_if_simulators_are_installed() -> None:
+    findings = {finding["check"]: Finding(**finding) for finding in json.loads(run_doctor("--json").stdout)}
     assert findings["render images"].status == "ok"
     assert " with " in findings["render driver"].found
     assert "ms" in findings["render driver"].found
@@ -188,18 +189,18 @@ def test_with_the_simulators_drawing_is_tested() -> None:
 
 
 def test_the_table_is_plain_text_when_not_on_a_terminal() -> None:
-    shown = run(COLUMNS="80")
-    assert "\x1b" not in shown.stdout
-    assert "core packages" in shown.stdout
-    assert max(map(len, shown.stdout.splitlines())) <= 80
+    result = run_doctor(COLUMNS="80")
+    assert "\x1b" not in result.stdout
+    assert "core packages" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_a_broken_torch_is_a_bad_row_and_not_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text('raise OSError("libcudart.so.13: cannot open shared object file")')
-    shown = run("--json", PYTHONPATH=str(tmp_path))
-    assert shown.returncode == 1
-    assert "Traceback" not in shown.stderr
-    findings = [Finding(**finding) for finding in json.loads(shown.stdout)]
-    broken = get_only_finding([finding for finding in findings if finding.check == "import torch"])
-    assert broken.status == "bad"
-    assert broken.found == "OSError: libcudart.so.13: cannot open shared object file"
+    result = run_doctor("--json", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    findings = [Finding(**finding) for finding in json.loads(result.stdout)]
+    torch_finding = get_only_finding([finding for finding in findings if finding.check == "import torch"])
+    assert torch_finding.status == "bad"
+    assert torch_finding.found == "OSError: libcudart.so.13: cannot open shared object file"

@@ -1,4 +1,4 @@
-"""What is installed, on described machines."""
+"""Checks of installed packages on machine descriptions."""
 
 import tomllib
 from dataclasses import replace
@@ -34,11 +34,11 @@ def test_a_core_package_that_is_too_new_is_bad_and_the_fix_keeps_the_upper_bound
     assert (finding.status, finding.fix) == ("bad", 'pip install "numpy<3,>=2"')
 
 
-def test_numpy_is_named_when_there_and_not_missed_when_not() -> None:
+def test_numpy_is_listed_if_installed_and_otherwise_optional() -> None:
     assert "numpy 2.4.6" in get_only_finding(check_core_packages(HEALTHY_MACHINE)).found
-    without = get_only_finding(check_core_packages(change_versions(numpy=None)))
-    assert without.status == "ok"
-    assert "numpy" not in without.found
+    finding = get_only_finding(check_core_packages(change_versions(numpy=None)))
+    assert finding.status == "ok"
+    assert "numpy" not in finding.found
 
 
 @pytest.mark.parametrize("extra", ["dmc", "procgen", "plots", "video"])
@@ -67,11 +67,11 @@ def test_an_extra_in_conflict_with_an_installed_one_needs_another_environment() 
     metaworld = Extra({"metaworld": "==3.1.1", "mujoco": "==3.3.0"})
     machine = replace(HEALTHY_MACHINE, extras={**HEALTHY_MACHINE.extras, "metaworld": metaworld})
     finding = get_only_finding([f for f in check_extras(machine) if f.status != "ok"])
-    needed = "mujoco 3.16.0; metaworld not installed; needed: mujoco==3.3.0"
-    assert (finding.found, finding.fix) == (f"{needed}. Use another virtual environment for it", None)
+    expected = "mujoco 3.16.0; metaworld not installed; needed: mujoco==3.3.0"
+    assert (finding.found, finding.fix) == (f"{expected}. Use another virtual environment for it", None)
 
 
-def test_an_extra_that_replaces_an_installed_version_says_so() -> None:
+def test_an_extra_that_replaces_an_installed_version_is_reported() -> None:
     machine = replace(HEALTHY_MACHINE, extras={"rllib": Extra({"ray": ">=2.60"})})
     (finding,) = check_extras(replace(machine, versions={"gymnasium": "1.4.0"}))
     assert finding.fix is None
@@ -83,12 +83,14 @@ def test_an_extra_that_replaces_an_installed_version_says_so() -> None:
 
 
 def test_the_extras_are_those_of_the_metadata() -> None:
-    """So a new extra has a row of its own as soon as it is declared."""
+    """A new extra in pyproject.toml has a row without a change of the command."""
     project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
-    declared = project["optional-dependencies"]
-    lines = [f"{line}; extra == '{name}'" for name, wanted in declared.items() for line in wanted]
+    optional_dependencies = project["optional-dependencies"]
+    lines = [
+        f"{line}; extra == '{name}'" for name, requirements in optional_dependencies.items() for line in requirements
+    ]
     extras = parse_extras([*project["dependencies"], *lines])
-    assert list(extras) == [name for name in declared if name not in DEVELOPER_EXTRAS]
+    assert list(extras) == [name for name in optional_dependencies if name not in DEVELOPER_EXTRAS]
     assert extras["dmc"] == HEALTHY_MACHINE.extras["dmc"]
     assert extras["video"].required == HEALTHY_MACHINE.extras["video"].required
     assert "imageio-ffmpeg" in extras["video"].parts
@@ -97,7 +99,7 @@ def test_the_extras_are_those_of_the_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "extra", "parsed"),
+    ("line", "extra", "expected"),
     [
         ("Torch<3,>=2.10", None, {"torch": "<3,>=2.10"}),
         ("rich (>=13.7)", None, {"rich": ">=13.7"}),
@@ -108,11 +110,11 @@ def test_the_extras_are_those_of_the_metadata() -> None:
         ('tomli; python_version < "3.11"', None, {}),
     ],
 )
-def test_requirement_lines_are_read(line: str, extra: str | None, parsed: dict[str, str]) -> None:
-    assert parse_requirements([line], extra) == parsed
+def test_requirement_lines_are_parsed(line: str, extra: str | None, expected: dict[str, str]) -> None:
+    assert parse_requirements([line], extra) == expected
 
 
-def test_half_an_extra_says_which_half_is_missing() -> None:
+def test_a_partly_installed_extra_names_the_missing_package() -> None:
     finding = get_only_finding(
         [finding for finding in check_extras(change_versions(mujoco=None)) if finding.status != "ok"]
     )
@@ -135,7 +137,7 @@ def test_mujoco_4_is_bad_with_any_dm_control_and_fine_without_one() -> None:
 
 
 @pytest.mark.parametrize("dm_control", ["1.0.50", "1.0.49", None])
-def test_mujoco_3_17_is_bad_whatever_is_beside_it(dm_control: str | None) -> None:
+def test_mujoco_3_17_is_bad_with_any_dm_control(dm_control: str | None) -> None:
     finding = get_only_finding(check_known_bad(change_versions(mujoco="3.17.1", dm_control=dm_control)))
     assert (finding.check, finding.status, finding.fix) == ("mujoco", "bad", DMC_PIN)
     assert "garbage images" in finding.found
@@ -147,12 +149,12 @@ def test_dm_control_1_0_49_is_bad_with_another_mujoco_than_3_16(mujoco: str) -> 
     assert (finding.check, finding.status, finding.fix) == ("mujoco with dm-control", "bad", DMC_PIN)
 
 
-def test_an_older_pair_that_belongs_together_is_not_called_bad() -> None:
+def test_an_older_matching_pair_is_ok() -> None:
     assert get_only_finding(check_known_bad(change_versions(mujoco="3.3.0", dm_control="1.0.28"))).status == "ok"
 
 
 @pytest.mark.parametrize(
-    ("version", "wanted", "expected"),
+    ("version", "specifier", "expected"),
     [
         ("4.0.0", ">=4", True),
         ("4", ">=4.0.0", True),
@@ -174,5 +176,5 @@ def test_an_older_pair_that_belongs_together_is_not_called_bad() -> None:
         ("0.1.0.dev0", "", True),
     ],
 )
-def test_versions_compare_by_number(version: str, wanted: str, expected: bool) -> None:
-    assert is_matching_version(version, wanted) is expected
+def test_versions_compare_by_number(version: str, specifier: str, expected: bool) -> None:
+    assert is_matching_version(version, specifier) is expected

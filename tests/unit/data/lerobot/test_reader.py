@@ -1,4 +1,4 @@
-"""Datasets as LeRobot writes them are read exactly; what is invalid or hostile is refused in one line."""
+"""LeRobot datasets: exact reading, and refusal of invalid or hostile ones in one line."""
 
 import json
 import os
@@ -35,7 +35,7 @@ COLUMNS = ("observation.state", "action", "next.reward", "next.done")
 def read_all(
     folder: Path, *, columns: Any = COLUMNS, cameras: Any = CAMERAS
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Columns and images of all episodes."""
+    """Return the columns and images of every episode."""
     with LeRobotDataset(folder) as dataset:
         return [
             (dict(episode.columns), {name: list(images) for name, images in episode.images.items()})
@@ -44,16 +44,16 @@ def read_all(
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("original") / "dataset"
     make_dataset(folder, lengths=LENGTHS)
     return folder
 
 
 @pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
-    """A copy to spoil."""
-    return Path(shutil.copytree(original, tmp_path / "dataset"))
+def folder(source_dataset: Path, tmp_path: Path) -> Path:
+    """Return a copy of the dataset to corrupt."""
+    return Path(shutil.copytree(source_dataset, tmp_path / "dataset"))
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libsvtav1"])
@@ -73,7 +73,7 @@ def test_every_row_and_image_is_that_of_its_episode(tmp_path: Path, codec: str) 
     assert start == sum(LENGTHS)
 
 
-def test_cameras_that_nobody_asks_for_are_not_decoded(folder: Path) -> None:
+def test_cameras_that_are_not_requested_are_not_decoded(folder: Path) -> None:
     shutil.rmtree(folder / "videos" / CAMERAS[1])
     edit_table(folder / EPISODES_FILE, **{f"videos__{CAMERAS[1]}__chunk_index": [-1, -1, -1]})
     assert len(read_all(folder, cameras=CAMERAS[:1])) == 3
@@ -100,7 +100,7 @@ def test_episodes_may_skip_frames_of_a_video_and_files_may_differ(folder: Path) 
             assert np.abs(image.astype(int) - draw_frame(number, frame, 0)).mean() < 3
 
 
-def test_episodes_come_in_order_whatever_the_order_of_their_rows(folder: Path) -> None:
+def test_episodes_are_read_in_order_for_any_order_of_their_rows(folder: Path) -> None:
     table = pq.read_table(folder / EPISODES_FILE)
     (folder / EPISODES_FILE).unlink()
     pq.write_table(table.slice(2, 1), folder / EPISODES_FILE)
@@ -118,10 +118,10 @@ def test_rows_of_episodes_may_have_any_order_in_a_file(folder: Path) -> None:
     ]
 
 
-def link(path: Path) -> None:
-    real = path.with_suffix(".real")
-    path.rename(real)
-    path.symlink_to(real)
+def replace_by_link(path: Path) -> None:
+    target = path.with_suffix(".real")
+    path.rename(target)
+    path.symlink_to(target)
 
 
 def rename_feature(folder: Path, name: str) -> None:
@@ -134,8 +134,8 @@ def pad_rows(folder: Path) -> None:
     pq.write_table(pa.concat_tables([table] * 9), folder / DATA_FILE)
 
 
-class Opened:
-    """An object whose bytes would run code."""
+class PickledCommand:
+    """Object whose pickle runs a shell command when loaded."""
 
     def __reduce__(self) -> Any:
         return (os.system, ("echo opened",))
@@ -144,14 +144,14 @@ class Opened:
 def store_objects(folder: Path) -> None:
     import pickle
 
-    edit_table(folder / DATA_FILE, action=[pickle.dumps(Opened())] * sum(LENGTHS))
+    edit_table(folder / DATA_FILE, action=[pickle.dumps(PickledCommand())] * sum(LENGTHS))
 
 
 def rename_elements(folder: Path) -> None:
-    """Lists whose elements have another name than those that LeRobot writes."""
-    kind = pa.list_(pa.field("x", pa.float64()))
+    """Store lists whose elements have another field name than LeRobot's."""
+    list_type = pa.list_(pa.field("x", pa.float64()))
     table = pq.read_table(folder / DATA_FILE).drop_columns("action")
-    table = table.append_column("action", pa.array([[0.0] * 10**5] * sum(LENGTHS), kind))
+    table = table.append_column("action", pa.array([[0.0] * 10**5] * sum(LENGTHS), list_type))
     pq.write_table(table, folder / DATA_FILE, use_compliant_nested_type=False)
 
 
@@ -161,7 +161,7 @@ def repeat_column(folder: Path) -> None:
 
 
 def hide_playlist(folder: Path) -> None:
-    """A playlist by the name of a video, which ffmpeg would follow to any file."""
+    """Replace a video by a playlist, which ffmpeg would follow to any file."""
     secret = folder / "secret"
     secret.write_text("secret")
     (folder / "videos" / CAMERAS[0] / "chunk-000" / "file-000.mp4").write_text(
@@ -177,7 +177,7 @@ def cut_video(folder: Path) -> None:
     write_video(folder / "videos" / CAMERAS[0] / "chunk-000" / "file-000.mp4", [draw_frame(0, 0, 0)] * 12)
 
 
-SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
+CORRUPTIONS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no info": (lambda f: (f / INFO_FILE).unlink(), r"is not a LeRobot dataset: expected meta/info\.json"),
     "not JSON": (lambda f: (f / INFO_FILE).write_text("{"), r"meta/info\.json: "),
     "huge info": (lambda f: (f / INFO_FILE).write_text("[" * 10_000_000), "too large"),
@@ -208,8 +208,8 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: edit_features(f, observation__images__front={"dtype": "image", "shape": [32, 32, 3]}),
         "expected a video in color, got image",
     ),
-    "linked file": (lambda f: link(f / DATA_FILE), "is a symbolic link.*cp -rL"),
-    "linked folder": (lambda f: link(f / "data"), "is a symbolic link"),
+    "linked file": (lambda f: replace_by_link(f / DATA_FILE), "is a symbolic link.*cp -rL"),
+    "linked folder": (lambda f: replace_by_link(f / "data"), "is a symbolic link"),
     "pipe": (lambda f: os.mkfifo(f / "pipe"), "is a pipe or a device"),
     "code": (lambda f: (f / "loader.py").write_text("1"), r"loader\.py can hold code"),
     "pickled file": (lambda f: (f / "meta" / "stats.pkl").write_bytes(b"1"), r"stats\.pkl can hold code"),
@@ -273,28 +273,28 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SPOILED)
-def test_what_is_spoiled_is_refused_in_one_line(folder: Path, name: str) -> None:
-    spoil, message = SPOILED[name]
-    spoil(folder)
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_a_corrupted_dataset_is_refused_in_one_line(folder: Path, name: str) -> None:
+    corrupt, message = CORRUPTIONS[name]
+    corrupt(folder)
     columns = (*COLUMNS, "reward") if name == "missing column" else COLUMNS
-    with pytest.raises(DatasetError, match=message) as raised:
+    with pytest.raises(DatasetError, match=message) as excinfo:
         read_all(folder, columns=columns)
-    assert str(raised.value).isprintable()
-    assert len(str(raised.value)) < 700
+    assert str(excinfo.value).isprintable()
+    assert len(str(excinfo.value)) < 700
 
 
 def test_a_nested_column_with_the_path_of_a_feature_is_not_decompressed(folder: Path) -> None:
     expected = read_all(folder)
     noise = np.random.default_rng(0).random((sum(LENGTHS), 100))
     edit_table(folder / DATA_FILE, observation=pa.array([{"state": row.tolist()} for row in noise]))
-    nested = (
+    nested_column = (
         pq.ParquetFile(folder / DATA_FILE).metadata.row_group(0).column(len(pq.read_schema(folder / DATA_FILE)) - 1)
     )
-    assert nested.path_in_schema.startswith("observation.state")
+    assert nested_column.path_in_schema.startswith("observation.state")
     content = bytearray((folder / DATA_FILE).read_bytes())
-    start = nested.dictionary_page_offset
-    content[start : start + nested.total_compressed_size] = bytes(nested.total_compressed_size)
+    start = nested_column.dictionary_page_offset
+    content[start : start + nested_column.total_compressed_size] = bytes(nested_column.total_compressed_size)
     (folder / DATA_FILE).write_bytes(content)  # reading this column would fail
     for (columns, _), (expected_columns, _) in zip(read_all(folder), expected, strict=True):
         for name, values in expected_columns.items():

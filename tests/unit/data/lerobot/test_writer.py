@@ -1,4 +1,4 @@
-"""A written dataset has LeRobot's layout, by other readers than ours, and comes back with the same numbers."""
+"""Written LeRobot datasets: layout and statistics by other readers, and the round trip."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return tmp_path
 
 
-def test_every_number_comes_back_and_images_almost(folder: Path) -> None:
+def test_numbers_are_read_exactly_and_images_within_the_codec_error(folder: Path) -> None:
     columns = ("observation.state", "action", "next.reward", "next.done", "next.terminated", "next.truncated")
     errors = []
     with LeRobotDataset(folder) as dataset:
@@ -146,13 +146,13 @@ def test_statistics_are_those_of_all_frames_and_of_each_episode(folder: Path) ->
     assert list(rows.iloc[1]["stats/action/count"]) == [3]
 
 
-def test_a_camera_that_is_no_name_of_a_directory_is_refused() -> None:
+def test_a_camera_name_that_is_no_directory_name_is_refused() -> None:
     with pytest.raises(DatasetError, match="Rename the view"):
         DatasetSpec(fps=30, task="", cameras={"../up": (8, 8)}, action_names=["x"])
 
 
 @pytest.mark.parametrize("fps", [0, -5, float("nan"), float("inf"), 5_000])
-def test_a_rate_that_no_reader_accepts_is_refused(fps: float) -> None:
+def test_an_invalid_fps_is_refused(fps: float) -> None:
     with pytest.raises(DatasetError, match="invalid fps: expected a number above 0, at most 1000"):
         DatasetSpec(fps=fps, task="", cameras={}, action_names=["x"])
 
@@ -162,19 +162,19 @@ def add_frames(video: VideoWriter, count: int) -> None:
         video.add(np.zeros((1000, 1000, 3), np.uint8))
 
 
-def test_a_video_that_is_not_complete_is_an_error(tmp_path: Path) -> None:
-    """The frame fits into the pipe, so that only the end of the encoder tells."""
+def test_an_incomplete_video_is_an_error(tmp_path: Path) -> None:
+    """The frame fits into the pipe, so only the exit of the encoder shows the error."""
     (tmp_path / "file.mp4").mkdir()
     video = VideoWriter(tmp_path / "file.mp4", (8, 8), 10)
     video.add(np.zeros((8, 8, 3), np.uint8))
     with pytest.raises(OSError, match=r"file\.mp4 cannot be written: .*[Dd]irectory"):
         video.close()
-    failed = VideoWriter(tmp_path / "file.mp4", (1000, 1000), 10)
+    large_video = VideoWriter(tmp_path / "file.mp4", (1000, 1000), 10)
     with pytest.raises(OSError, match=r"file\.mp4 cannot be written: .*[Dd]irectory"):
-        add_frames(failed, 100)  # until the encoder has ended
-    failed.close()
+        add_frames(large_video, 100)  # until the encoder has exited
+    large_video.close()
 
 
-def test_no_episode_is_no_dataset(tmp_path: Path) -> None:
+def test_a_dataset_without_episodes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="no episode to write"):
         DatasetWriter(tmp_path, SPEC).close()

@@ -1,3 +1,5 @@
+"""Meta-World: environment and vector contracts."""
+
 from typing import Any
 
 import gymnasium as gym
@@ -37,7 +39,7 @@ class TestAssemblyContract(EnvironmentContract):
 
 
 class TestStandardQualityContract(EnvironmentContract):
-    """One small view and long steps: on a processor a shadow costs a hundred milliseconds."""
+    """One small view and long steps: on a CPU, shadows cost 100 ms per image."""
 
     episode_end = "truncated"
     steps = 5

@@ -1,4 +1,4 @@
-"""APT against a restatement in float64."""
+"""APT against a reference implementation in float64."""
 
 import math
 from typing import Any
@@ -39,9 +39,9 @@ def test_the_bonus_is_the_log_of_the_mean_of_the_k_smallest_distances(state: str
     nearest = list_nearest(embed_views(copy_to_float64(apt), views, mask).detach(), mask, 4)
     assert all(row[0] == 0 for row in nearest), "the row itself is the first"
     expected = torch.tensor([math.log(1 + sum(row) / 4) for row in nearest])
-    found = apt.compute(data, None, data.reward_ext)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    assert not found.requires_grad
+    actual = apt.compute(data, None, data.reward_ext)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    assert not actual.requires_grad
 
 
 def test_relative_distances_are_divided_by_the_mean_of_all_so_far_and_clipped() -> None:
@@ -59,15 +59,15 @@ def test_relative_distances_are_divided_by_the_mean_of_all_so_far_and_clipped() 
         apt.update(data)
 
 
-def test_equal_states_pay_nothing_and_a_far_one_pays_most() -> None:
+def test_equal_states_have_no_bonus_and_a_distant_state_has_the_largest() -> None:
     apt, data = make_apt(), make_batch(16)
     views = data.views[:1].expand_as(data.views).clone()
-    same = apt.compute(data._replace(views=views), None, data.reward_ext)
-    assert same.abs().max() < 1e-5
+    equal_bonuses = apt.compute(data._replace(views=views), None, data.reward_ext)
+    assert equal_bonuses.abs().max() < 1e-5
     views[5] = data.views[5]
-    paid = apt.compute(data._replace(views=views), None, data.reward_ext)
-    assert paid.argmax() == 5
-    assert paid[5] > 0.1 > 1e-4 > paid[torch.arange(16) != 5].max()
+    bonuses = apt.compute(data._replace(views=views), None, data.reward_ext)
+    assert bonuses.argmax() == 5
+    assert bonuses[5] > 0.1 > 1e-4 > bonuses[torch.arange(16) != 5].max()
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -80,16 +80,16 @@ def test_a_rollout_is_searched_by_environment_or_as_a_whole(pooled: bool) -> Non
     steps, envs = rollout.num_steps, rollout.num_envs
     views, mask = rollout._get_views(torch.arange(steps * envs))
     points = embed_views(copy_to_float64(apt), views, mask).detach()
-    paid = apt.compute_rollout(rollout, None, window=1_000 if pooled else None)
-    assert paid.shape == (steps, envs)
+    bonuses = apt.compute_rollout(rollout, None, window=1_000 if pooled else None)
+    assert bonuses.shape == (steps, envs)
     for env in range(envs):
         rows = range(steps * envs) if pooled else range(env, steps * envs, envs)
         for step in range(steps):
             nearest = sorted(compute_distance(points, mask, step * envs + env, other) for other in rows)[:3]
-            assert paid[step, env].item() == pytest.approx(math.log1p(sum(nearest) / 3), abs=2e-4)
+            assert bonuses[step, env].item() == pytest.approx(math.log1p(sum(nearest) / 3), abs=2e-4)
 
 
-def test_rewarding_the_states_of_an_evaluation_changes_nothing() -> None:
+def test_rewarding_states_of_an_evaluation_changes_nothing() -> None:
     apt, data = make_apt(distance_scale="relative", reward_scale="std"), make_batch(8)
     apt.compute(data, None, data.reward_ext)
     apt.eval()
@@ -98,14 +98,14 @@ def test_rewarding_the_states_of_an_evaluation_changes_nothing() -> None:
     assert all(torch.equal(part, before[name]) for name, part in apt.state_dict().items())
 
 
-def test_a_state_without_a_view_pays_nothing() -> None:
+def test_a_state_without_a_view_has_no_bonus() -> None:
     apt, data = make_apt(), make_batch(8)
     data.mask[3] = False
     features = apt.encode(data.views, data.mask)
     assert isinstance(features, PixelFeatures)
-    paid = apt.compute(data, None, data.reward_ext)
-    assert paid[3] == 0
-    assert paid.isfinite().all()
+    bonuses = apt.compute(data, None, data.reward_ext)
+    assert bonuses[3] == 0
+    assert bonuses.isfinite().all()
 
 
 def test_a_rollout_with_too_few_steps_is_refused() -> None:

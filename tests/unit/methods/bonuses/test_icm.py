@@ -1,4 +1,4 @@
-"""ICM against a restatement in float64."""
+"""ICM against a reference implementation in float64."""
 
 import math
 from typing import Any
@@ -24,9 +24,9 @@ def test_the_bonus_is_the_log_of_the_forward_error_over_common_views() -> None:
     errors, _ = compute_errors(copy_to_float64(icm), data)
     expected = torch.tensor([math.log(1 + 2.5 * error) for error in errors.tolist()])
     assert (expected == 0).any(), "a row whose states have no view in common pays nothing"
-    found = icm.compute(data, None, data.reward_ext)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    assert not found.requires_grad
+    actual = icm.compute(data, None, data.reward_ext)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    assert not actual.requires_grad
 
 
 def test_a_running_std_divides_the_bonus() -> None:
@@ -38,53 +38,53 @@ def test_a_running_std_divides_the_bonus() -> None:
 
 def test_encoder_and_both_models_take_adams_steps_on_both_errors() -> None:
     icm = make_icm(forward_coef=0.7, inverse_coef=1.3)
-    shadow = copy_to_float64(icm)
-    adam = torch.optim.Adam(shadow.parameters(), lr=MODEL_SIZES["lr"])
+    reference = copy_to_float64(icm)
+    adam = torch.optim.Adam(reference.parameters(), lr=MODEL_SIZES["lr"])
     for seed in range(3):
         data = make_masked_batch(8, seed=seed)
-        forward, inverse = (errors.mean() for errors in compute_errors(shadow, data))
+        forward, inverse = (errors.mean() for errors in compute_errors(reference, data))
         adam.zero_grad()
         (0.7 * forward + 1.3 * inverse).backward()
-        gradient = math.sqrt(sum(float(part.grad.square().sum()) for part in shadow.parameters()))
+        gradient = math.sqrt(sum(float(part.grad.square().sum()) for part in reference.parameters()))
         adam.step()
         metrics = icm.update(data)
         assert metrics["icm_forward_loss"].item() == pytest.approx(forward.item(), rel=1e-4)
         assert metrics["icm_inverse_loss"].item() == pytest.approx(inverse.item(), rel=1e-4)
         assert metrics["icm_grad_norm"].item() == pytest.approx(gradient, rel=1e-3)
-    for found, expected in zip(icm.parameters(), shadow.parameters(), strict=True):
-        torch.testing.assert_close(found, expected.float(), rtol=1e-3, atol=3e-4)
+    for actual, expected in zip(icm.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected.float(), rtol=1e-3, atol=3e-4)
 
 
-def test_transitions_that_were_learned_pay_less_than_others() -> None:
+def test_learned_transitions_have_a_smaller_bonus() -> None:
     icm, known, new = make_icm(inverse_coef=0.1), make_batch(8, seed=0), make_batch(8, seed=1)
     for _ in range(200):
         icm.update(known)
-    paid, paid_new, paid_swapped = (
+    known_bonus, new_bonus, swapped_bonus = (
         icm.compute(data, None, data.reward_ext).mean()
         for data in (known, new, known._replace(next_views=known.next_views.roll(1, 0)))
     )
-    assert paid < 0.6 * paid_new
-    assert paid < 0.6 * paid_swapped, "another next state of known states is a surprise"
+    assert known_bonus < 0.6 * new_bonus
+    assert known_bonus < 0.6 * swapped_bonus, "another next state of known states is a surprise"
 
 
 @pytest.mark.parametrize("method", ["icm", "apt"])
-def test_the_policys_networks_are_untouched(method: str) -> None:
-    learner: Any = make_agent("sac", method, bonus_changes={"hidden": 16, "latent_dim": 4})
-    before = [part.clone() for part in learner.representation.parameters()]
+def test_bonus_updates_do_not_change_the_policy(method: str) -> None:
+    agent: Any = make_agent("sac", method, bonus_changes={"hidden": 16, "latent_dim": 4})
+    before = [part.clone() for part in agent.representation.parameters()]
     for _ in range(3):
-        learner.update_bonus(make_batch())
-    assert all(map(torch.equal, before, learner.representation.parameters()))
-    assert all(part.grad is None for part in (*learner.representation.parameters(), *learner.actor.parameters()))
+        agent.update_bonus(make_batch())
+    assert all(map(torch.equal, before, agent.representation.parameters()))
+    assert all(part.grad is None for part in (*agent.representation.parameters(), *agent.actor.parameters()))
 
 
-def test_a_rollout_pays_its_transitions_and_nothing_for_the_last_of_an_episode() -> None:
+def test_rollout_bonuses_are_zero_at_the_end_of_an_episode() -> None:
     config = make_short_rollout_config("ppo+icm", rollout={"steps": 40}, bonus={"reward_scale": "raw"})
     trainer: Any = make_trainer(config)
     while not trainer.num_pending_updates:
         trainer.advance()
     icm, rollout, done = trainer.agent.bonus, trainer.rollout, trainer.rollout.done
     assert done.any()
-    paid = icm.compute_rollout(rollout, None, window=None)
+    bonuses = icm.compute_rollout(rollout, None, window=None)
     for row in range(0, done.numel(), 7):
         step, env = divmod(row, rollout.num_envs)
         (views, mask), (next_views, next_mask) = (
@@ -94,9 +94,9 @@ def test_a_rollout_pays_its_transitions_and_nothing_for_the_last_of_an_episode()
         zeros = torch.zeros(1)
         data = Batch(views, mask, one_hot, zeros, zeros, next_views, next_mask, zeros.long(), zeros.long())
         expected = 0.0 if done[step, env] else math.log1p(compute_errors(copy_to_float64(icm), data)[0].item())
-        assert paid[step, env].item() == pytest.approx(expected, abs=1e-4)
-    assert (paid[done] == 0).all()
-    assert (paid[~done] > 0).all()
+        assert bonuses[step, env].item() == pytest.approx(expected, abs=1e-4)
+    assert (bonuses[done] == 0).all()
+    assert (bonuses[~done] > 0).all()
     trainer.close()
 
 
@@ -116,8 +116,8 @@ def test_discrete_actions_are_predicted_by_cross_entropy() -> None:
         math.log(sum(math.exp(x) for x in row)) - float(row[action])
         for row, action in zip(logits.tolist(), data.action.tolist(), strict=True)
     ]
-    kept = [term for term, follows in zip(terms, data.has_next.tolist(), strict=True) if follows]
-    assert icm.update(data)["icm_inverse_loss"].item() == pytest.approx(sum(kept) / len(kept), rel=1e-4)
+    valid_terms = [term for term, has_next in zip(terms, data.has_next.tolist(), strict=True) if has_next]
+    assert icm.update(data)["icm_inverse_loss"].item() == pytest.approx(sum(valid_terms) / len(valid_terms), rel=1e-4)
 
 
 def test_another_rewarded_state_is_refused() -> None:

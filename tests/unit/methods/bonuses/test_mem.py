@@ -1,4 +1,4 @@
-"""MEM's bonus: r̂ on the policy's encoder or on one of its own, which L_total alone trains."""
+"""MEM's bonus r̂ on the encoder of the policy or on a separate encoder."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -25,15 +25,15 @@ from manyview.methods import (
 from tests.support.batches import ACTION_SIZE, IMAGE_SHAPE, VIEW_NAMES, make_agent, make_batch
 
 ROWS = 16
-SOME_VIEWS = torch.arange(2 * ROWS).view(ROWS, 2) % 5 > 0  # some views are absent, never both of a row
-KINDS = ("drqv2", "sac")
-STATES = ("current", "next")
+PARTIAL_MASK = torch.arange(2 * ROWS).view(ROWS, 2) % 5 > 0  # some views are absent, never both of a row
+AGENT_NAMES = ("drqv2", "sac")
+REWARDED_STATES = ("current", "next")
 
 
 def make_bonus(*, encoder: dict[str, Any] | None = None, **settings: Any) -> MEMBonus:
-    """A bonus with an encoder of its own beside the policy's pixel encoder."""
+    """Return a bonus with its own encoder, beside a pixel encoder of the policy."""
     torch.manual_seed(0)
-    own = OwnEncoderConfig(**{"trunk": "tiny", "latent_dim": 8, "lr": 1e-2, **(encoder or {})})
+    encoder_config = OwnEncoderConfig(**{"trunk": "tiny", "latent_dim": 8, "lr": 1e-2, **(encoder or {})})
     context = BuildContext(
         view_names=VIEW_NAMES,
         image_shape=IMAGE_SHAPE,
@@ -42,8 +42,8 @@ def make_bonus(*, encoder: dict[str, Any] | None = None, **settings: Any) -> MEM
         seed=0,
         representation=PixelEncoder(len(VIEW_NAMES), IMAGE_SHAPE, PixelEncoderConfig(trunk="tiny", latent_dim=8)),
     )
-    built: MEMBonus = BONUSES["mem"].build(MEMBonusConfig(encoder=own, **settings), context)
-    return built
+    bonus: MEMBonus = BONUSES["mem"].build(MEMBonusConfig(encoder=encoder_config, **settings), context)
+    return bonus
 
 
 def test_an_evaluation_finds_demonstrated_rows_in_the_bank() -> None:
@@ -57,26 +57,26 @@ def test_an_evaluation_finds_demonstrated_rows_in_the_bank() -> None:
 
 
 def make_masked_batch(seed: int = 0) -> Batch:
-    """Absent views and repeated transitions, other ones in s_t than in s_{t+n}."""
+    """Return a batch with absent views and repeated indices, others in s_{t+n}."""
     return make_batch(ROWS, seed=seed)._replace(
-        mask=SOME_VIEWS,
-        next_mask=SOME_VIEWS.flip(0),
+        mask=PARTIAL_MASK,
+        next_mask=PARTIAL_MASK.flip(0),
         indices=torch.arange(ROWS) // 2,
         next_indices=torch.arange(ROWS) % 5,
     )
 
 
 def compute_reward_by_loops(features: Features, indices: Tensor, *, k: int) -> Tensor:
-    """Return Eq. 9 in float64: the mean of log(1 + distance to the k-th other row) over the terms that are present."""
+    """Return Eq. 9 by loops: the mean of log(1 + k-th distance) over present terms."""
     terms = [points.detach().double() for points in (*features.specific.unbind(1), features.shared_mean)]
     present = [*features.mask.unbind(1), features.mask.any(1)]
     rewards = []
     for row in range(len(indices)):
         logs = []
-        for points, seen in zip(terms, present, strict=True):
-            if not seen[row]:
+        for points, is_present in zip(terms, present, strict=True):
+            if not is_present[row]:
                 continue
-            others = [other for other in range(len(indices)) if seen[other] and indices[other] != indices[row]]
+            others = [other for other in range(len(indices)) if is_present[other] and indices[other] != indices[row]]
             distances = sorted(float((points[row] - points[other]).square().sum().sqrt()) for other in others)
             logs.append(torch.tensor(1 + distances[k - 1]).double().log())
         rewards.append(torch.stack(logs).mean())
@@ -103,27 +103,27 @@ def perturb(module: Any) -> None:
         parameter.add_(0.1 * torch.randn_like(parameter))
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", REWARDED_STATES)
 def test_the_reward_is_eq_9_on_features_of_its_own_encoder(state: str) -> None:
     bonus, data = make_bonus(rewarded_state=state, k=2), make_masked_batch()
     views, mask, indices = get_state(data, state)
     expected = compute_reward_by_loops(bonus.encode(views, mask), indices, k=2)
-    found = bonus.compute(data, None, torch.zeros(ROWS))
-    assert not found.requires_grad
-    assert found.std() > 0.01
-    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
+    actual = bonus.compute(data, None, torch.zeros(ROWS))
+    assert not actual.requires_grad
+    assert actual.std() > 0.01
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", REWARDED_STATES)
 def test_computing_the_reward_builds_no_graph(state: str) -> None:
     bonus, graphs = make_bonus(rewarded_state=state), list[bool]()
     bonus.encoder.encoder.register_forward_hook(lambda _, __, features: graphs.append(features.state.requires_grad))
     bonus.compute(make_masked_batch(), None, torch.zeros(ROWS))
-    bonus.reward_states(make_masked_batch().views, SOME_VIEWS)
+    bonus.reward_states(make_masked_batch().views, PARTIAL_MASK)
     assert graphs == [False, False]
 
 
-def test_its_bank_and_scales_are_those_of_the_entropy_bonus() -> None:
+def test_the_bank_and_scales_are_those_of_the_entropy_bonus() -> None:
     settings: dict[str, Any] = {
         "bank": 24,
         "reward_scale": "centered",
@@ -136,76 +136,78 @@ def test_its_bank_and_scales_are_those_of_the_entropy_bonus() -> None:
         data = make_masked_batch(seed)
         expected = entropy.compute_reward(bonus.encode(data.views, data.mask), indices=data.indices)
         assert bonus.compute(data, None, torch.zeros(ROWS)).equal(expected)
-    for ours, theirs in zip(bonus.entropy.buffers(), entropy.buffers(), strict=True):
-        assert ours.equal(theirs)
+    for buffer, expected_buffer in zip(bonus.entropy.buffers(), entropy.buffers(), strict=True):
+        assert buffer.equal(expected_buffer)
 
 
-def test_the_next_state_is_paid_as_if_it_were_the_current_one() -> None:
-    current, following, data = make_bonus(), make_bonus(rewarded_state="next"), make_masked_batch()
-    moved = data._replace(views=data.next_views, mask=data.next_mask, indices=data.next_indices)
-    found = following.compute(data, None, torch.zeros(ROWS))
-    assert found.equal(current.compute(moved, None, torch.zeros(ROWS)))
-    assert not found.allclose(current.compute(data, None, torch.zeros(ROWS)), atol=1e-3)
+def test_the_next_state_is_rewarded_like_a_current_state() -> None:
+    current_bonus, next_bonus, data = make_bonus(), make_bonus(rewarded_state="next"), make_masked_batch()
+    shifted_data = data._replace(views=data.next_views, mask=data.next_mask, indices=data.next_indices)
+    actual = next_bonus.compute(data, None, torch.zeros(ROWS))
+    assert actual.equal(current_bonus.compute(shifted_data, None, torch.zeros(ROWS)))
+    assert not actual.allclose(current_bonus.compute(data, None, torch.zeros(ROWS)), atol=1e-3)
 
 
-def test_states_of_an_evaluation_are_paid_without_changing_anything() -> None:
+def test_rewarding_states_of_an_evaluation_changes_nothing() -> None:
     bonus, data = make_bonus(bank=24, reward_scale="std"), make_masked_batch()
     bonus.compute(data, None, torch.zeros(ROWS))
     before = deepcopy(bonus.state_dict())
-    found = bonus.reward_states(data.next_views, data.next_mask)
+    actual = bonus.reward_states(data.next_views, data.next_mask)
     expected = bonus.entropy.evaluate_reward(bonus.encode(data.next_views, data.next_mask))[1]
-    assert found.equal(expected)
+    assert actual.equal(expected)
     assert all(tensor.equal(before[name]) for name, tensor in bonus.state_dict().items())
 
 
-class AdamByHand:
-    """Adam in float64, of a list of tensors that it moves in place."""
+class ReferenceAdam:
+    """Adam in float64 that updates a list of tensors in place."""
 
     def __init__(self, parameters: list[Tensor], lr: float) -> None:
         self.parameters, self.lr, self.count = parameters, lr, 0
-        self.first, self.second = ([torch.zeros_like(each).double() for each in parameters] for _ in range(2))
+        self.first, self.second = ([torch.zeros_like(parameter).double() for parameter in parameters] for _ in range(2))
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor | None]) -> None:
         self.count += 1
-        for number, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
+        for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             if gradient is None:
                 continue
-            self.first[number] = 0.9 * self.first[number] + 0.1 * gradient.double()
-            self.second[number] = 0.999 * self.second[number] + 0.001 * gradient.double().square()
-            mean = self.first[number] / (1 - 0.9**self.count)
-            spread = (self.second[number] / (1 - 0.999**self.count)).sqrt() + 1e-8
+            self.first[index] = 0.9 * self.first[index] + 0.1 * gradient.double()
+            self.second[index] = 0.999 * self.second[index] + 0.001 * gradient.double().square()
+            mean = self.first[index] / (1 - 0.9**self.count)
+            spread = (self.second[index] / (1 - 0.999**self.count)).sqrt() + 1e-8
             parameter.copy_(parameter.double() - self.lr * mean / spread)
 
 
 @pytest.mark.parametrize("temporal_coef", [0.0, 0.5])
-def test_an_update_moves_its_encoder_by_adam_on_l_total_and_then_the_discriminator(temporal_coef: float) -> None:
+def test_an_update_is_an_adam_step_of_the_encoder_and_of_the_discriminator(temporal_coef: float) -> None:
     bonus = make_bonus(encoder={"temporal_coef": temporal_coef, "discriminator_lr": 2e-2})
     expected: MEMRepresentation = deepcopy(bonus.encoder)
-    encoder = AdamByHand(list(expected.encoder.parameters()), lr=1e-2)
-    discriminator = AdamByHand(list(expected.discriminator.parameters()), lr=2e-2)
-    start = get_parameters(bonus.encoder.encoder)
+    encoder = ReferenceAdam(list(expected.encoder.parameters()), lr=1e-2)
+    discriminator = ReferenceAdam(list(expected.discriminator.parameters()), lr=2e-2)
+    initial_parameters = get_parameters(bonus.encoder.encoder)
     for seed in range(3):
         data = make_masked_batch(seed)
         features = expected.encode(data.views, data.mask)
-        later = expected.encode(data.next_views, data.next_mask).detach()
-        loss, _ = expected.compute_loss(features, later if temporal_coef else None)
+        next_features = expected.encode(data.next_views, data.next_mask).detach()
+        loss, _ = expected.compute_loss(features, next_features if temporal_coef else None)
         gradients = torch.autograd.grad(loss, encoder.parameters, allow_unused=True)
-        # A guess among the views that are present in the row.
+        # The discriminator chooses among the present views of a row.
         logits = expected.discriminator(features.shared.detach()).masked_fill(~data.mask.unsqueeze(1), -torch.inf)
-        view = torch.arange(len(VIEW_NAMES)).expand(ROWS, -1)
-        guesses = F.cross_entropy(logits[data.mask], view[data.mask])
+        view_labels = torch.arange(len(VIEW_NAMES)).expand(ROWS, -1)
+        discriminator_loss = F.cross_entropy(logits[data.mask], view_labels[data.mask])
         metrics = bonus.update(data)
         torch.testing.assert_close(metrics["bonus_mem_loss"], loss.detach())
-        norm = sum(float(each.square().sum()) for each in gradients if each is not None) ** 0.5
+        norm = sum(float(gradient.square().sum()) for gradient in gradients if gradient is not None) ** 0.5
         assert float(metrics["bonus_grad_norm"]) == pytest.approx(norm, rel=1e-4)
-        torch.testing.assert_close(metrics["bonus_discriminator_loss"], guesses.detach())
-        discriminator.step(list(torch.autograd.grad(guesses, discriminator.parameters)))
+        torch.testing.assert_close(metrics["bonus_discriminator_loss"], discriminator_loss.detach())
+        discriminator.step(list(torch.autograd.grad(discriminator_loss, discriminator.parameters)))
         encoder.step(list(gradients))
     for name, parameter in bonus.encoder.named_parameters():
         torch.testing.assert_close(parameter, expected.get_parameter(name), rtol=1e-4, atol=1e-5, msg=name)
-    moved = [not old.equal(new) for old, new in zip(start, bonus.encoder.encoder.parameters(), strict=True)]
-    assert sum(moved) == len(moved) - 1, "all but the token of an absent view, which L_total does not see"
+    has_changed = [
+        not old.equal(new) for old, new in zip(initial_parameters, bonus.encoder.encoder.parameters(), strict=True)
+    ]
+    assert sum(has_changed) == len(has_changed) - 1, "all but the token of an absent view, which L_total does not see"
 
 
 def test_an_update_lowers_l_total() -> None:
@@ -214,7 +216,7 @@ def test_an_update_lowers_l_total() -> None:
     assert losses[-1] < losses[0] - 0.1
 
 
-def test_an_update_leaves_bank_and_scales_alone() -> None:
+def test_an_update_does_not_change_bank_and_scales() -> None:
     bonus = make_bonus(bank=24, reward_scale="std", distance_scale="relative")
     bonus.compute(make_masked_batch(), None, torch.zeros(ROWS))
     before = deepcopy(bonus.entropy.state_dict())
@@ -242,109 +244,114 @@ def make_minibatch(data: Batch, has_next: Tensor) -> Minibatch:
 def test_rows_of_a_rollout_without_a_next_step_have_no_temporal_loss() -> None:
     data, has_next = make_masked_batch(), torch.arange(ROWS) % 3 > 0
     other = data._replace(next_views=torch.where(has_next.view(-1, 1, 1, 1, 1), data.next_views, data.views.flip(0)))
-    found = []
-    for each, follows in ((data, has_next), (other, has_next), (data, has_next.logical_not())):
+    parameters = []
+    for batch, next_rows in ((data, has_next), (other, has_next), (data, has_next.logical_not())):
         bonus = make_bonus(encoder={"temporal_coef": 1.0})
-        bonus.update(make_minibatch(each, follows))
-        found.append(get_parameters(bonus.encoder))
-    assert all(map(torch.equal, found[0], found[1]))
-    assert not all(map(torch.equal, found[0], found[2]))
+        bonus.update(make_minibatch(batch, next_rows))
+        parameters.append(get_parameters(bonus.encoder))
+    assert all(map(torch.equal, parameters[0], parameters[1]))
+    assert not all(map(torch.equal, parameters[0], parameters[2]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_agents_losses_do_not_reach_the_bonus_encoder(kind: str) -> None:
-    learner = make_agent(kind, "pixel+mem")
-    bonus: Any = learner.bonus
+@pytest.mark.parametrize("agent_name", AGENT_NAMES)
+def test_the_agents_losses_do_not_reach_the_bonus_encoder(agent_name: str) -> None:
+    agent = make_agent(agent_name, "pixel+mem")
+    bonus: Any = agent.bonus
     bonus.update, before = lambda _: {}, get_parameters(bonus.encoder)
     for step in range(3):
-        learner.update(make_masked_batch(step), step)
+        agent.update(make_masked_batch(step), step)
     assert_all_equal(before, bonus.encoder)
     assert all(parameter.grad is None for parameter in bonus.encoder.parameters())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_the_agent_does_and_is_paid_does_not_move_the_bonus_encoder(kind: str) -> None:
-    one, other = (make_agent(kind, "pixel+mem") for _ in range(2))
+@pytest.mark.parametrize("agent_name", AGENT_NAMES)
+def test_actions_and_rewards_do_not_affect_the_bonus_encoder(agent_name: str) -> None:
+    first_agent, second_agent = (make_agent(agent_name, "pixel+mem") for _ in range(2))
     for step in range(3):
         data = make_masked_batch(step)
-        one.update(data, step)
-        other.update(data._replace(reward_ext=5 - data.reward_ext, action=-data.action), step)
-    for learner in (one, other):
-        assert isinstance(learner.bonus, MEMBonus)
-    assert_all_equal(get_parameters(one.bonus), other.bonus)
-    assert not all(map(torch.equal, one.representation.parameters(), other.representation.parameters()))
+        first_agent.update(data, step)
+        second_agent.update(data._replace(reward_ext=5 - data.reward_ext, action=-data.action), step)
+    for agent in (first_agent, second_agent):
+        assert isinstance(agent.bonus, MEMBonus)
+    assert_all_equal(get_parameters(first_agent.bonus), second_agent.bonus)
+    assert not all(map(torch.equal, first_agent.representation.parameters(), second_agent.representation.parameters()))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_bonus_losses_do_not_reach_the_policy(kind: str) -> None:
-    """Without weight the bonus changes nothing of the agent, whether its encoder learns or not."""
-    learns, rests = (make_agent(kind, "pixel+mem") for _ in range(2))
-    resting: Any = rests.bonus
-    resting.update = lambda _: {}
-    for learner in (learns, rests):
-        learner.beta = lambda _: 0.0
+@pytest.mark.parametrize("agent_name", AGENT_NAMES)
+def test_the_bonus_losses_do_not_reach_the_policy(agent_name: str) -> None:
+    """With `beta` 0 the bonus does not affect the agent, trained or not."""
+    training_agent, frozen_agent = (make_agent(agent_name, "pixel+mem") for _ in range(2))
+    frozen_bonus: Any = frozen_agent.bonus
+    frozen_bonus.update = lambda _: {}
+    for agent in (training_agent, frozen_agent):
+        agent.beta = lambda _: 0.0
     for step in range(3):
-        for learner in (learns, rests):
-            learner.update(make_masked_batch(step), step)
+        for agent in (training_agent, frozen_agent):
+            agent.update(make_masked_batch(step), step)
     for part in ("representation", "actor", "critic"):
-        assert_all_equal(get_parameters(getattr(learns, part)), getattr(rests, part))
-    assert not all(map(torch.equal, get_parameters(learns.bonus), resting.parameters()))
+        assert_all_equal(get_parameters(getattr(training_agent, part)), getattr(frozen_agent, part))
+    assert not all(map(torch.equal, get_parameters(training_agent.bonus), frozen_bonus.parameters()))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_its_weight_reaches_the_critic(kind: str) -> None:
-    one, other = (make_agent(kind, "pixel+mem") for _ in range(2))
-    other.beta = lambda _: 5.0
-    for learner in (one, other):
-        learner.update(make_masked_batch(), 0)
-    assert not all(map(torch.equal, one.critic.parameters(), other.critic.parameters()))
+@pytest.mark.parametrize("agent_name", AGENT_NAMES)
+def test_beta_affects_the_critic(agent_name: str) -> None:
+    first_agent, second_agent = (make_agent(agent_name, "pixel+mem") for _ in range(2))
+    second_agent.beta = lambda _: 5.0
+    for agent in (first_agent, second_agent):
+        agent.update(make_masked_batch(), 0)
+    assert not all(map(torch.equal, first_agent.critic.parameters(), second_agent.critic.parameters()))
 
 
-def compute_agent_bonus(learner: Any, data: Batch) -> Tensor:
-    bonus: Tensor = learner.compute_bonus(data, learner.encode_batch(data), torch.zeros(2, ROWS))
+def compute_agent_bonus(agent: Any, data: Batch) -> Tensor:
+    bonus: Tensor = agent.compute_bonus(data, agent.encode_batch(data), torch.zeros(2, ROWS))
     return bonus
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("agent_name", AGENT_NAMES)
+@pytest.mark.parametrize("state", REWARDED_STATES)
 @pytest.mark.parametrize("frames", ["augmented", "clean"])
-def test_a_shared_encoder_is_the_policys_and_pays_the_chosen_state(kind: str, state: str, frames: Any) -> None:
-    learner: Any = make_agent(
-        kind, "mem", reward_frames=frames, shift_pixels=0, bonus_changes={"rewarded_state": state}, encoder_tau=0.5
+def test_a_shared_encoder_is_the_policys_and_rewards_the_chosen_state(agent_name: str, state: str, frames: Any) -> None:
+    agent: Any = make_agent(
+        agent_name,
+        "mem",
+        reward_frames=frames,
+        shift_pixels=0,
+        bonus_changes={"rewarded_state": state},
+        encoder_tau=0.5,
     )
-    assert learner.bonus.encoder is learner.representation
-    perturb(learner.target_representation)
+    assert agent.bonus.encoder is agent.representation
+    perturb(agent.target_representation)
     data = make_masked_batch()
     views, mask, indices = get_state(data, state)
-    expected = compute_reward_by_loops(learner.representation.encode(views, mask), indices, k=3)
-    torch.testing.assert_close(compute_agent_bonus(learner, data).double(), expected, rtol=1e-4, atol=1e-5)
+    expected = compute_reward_by_loops(agent.representation.encode(views, mask), indices, k=3)
+    torch.testing.assert_close(compute_agent_bonus(agent, data).double(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("state", STATES)
-def test_a_target_encoder_pays_by_the_slow_features(kind: str, state: str) -> None:
+@pytest.mark.parametrize("agent_name", AGENT_NAMES)
+@pytest.mark.parametrize("state", REWARDED_STATES)
+def test_a_target_encoder_rewards_by_the_target_features(agent_name: str, state: str) -> None:
     changes = {"target_encoder": True, "rewarded_state": state}
-    learner: Any = make_agent(
-        kind, "mem", reward_frames="augmented", shift_pixels=0, bonus_changes=changes, encoder_tau=0.5
+    agent: Any = make_agent(
+        agent_name, "mem", reward_frames="augmented", shift_pixels=0, bonus_changes=changes, encoder_tau=0.5
     )
-    perturb(learner.target_representation)
+    perturb(agent.target_representation)
     data = make_masked_batch()
     views, mask, indices = get_state(data, state)
-    slow, online = (
+    target, online = (
         compute_reward_by_loops(encoder.encode(views, mask), indices, k=3)
-        for encoder in (learner.target_representation, learner.representation)
+        for encoder in (agent.target_representation, agent.representation)
     )
-    found = compute_agent_bonus(learner, data).double()
-    torch.testing.assert_close(found, slow, rtol=1e-4, atol=1e-5)
-    assert not found.allclose(online, atol=1e-2)
+    actual = compute_agent_bonus(agent, data).double()
+    torch.testing.assert_close(actual, target, rtol=1e-4, atol=1e-5)
+    assert not actual.allclose(online, atol=1e-2)
 
 
 def test_a_shared_encoder_is_not_updated_by_the_bonus() -> None:
-    learner: Any = make_agent("drqv2", "mem")
-    before = get_parameters(learner.representation)
-    assert learner.bonus.update(make_masked_batch()) == {}
-    assert_all_equal(before, learner.representation)
-    assert learner.bonus.optimizer is None
+    agent: Any = make_agent("drqv2", "mem")
+    before = get_parameters(agent.representation)
+    assert agent.bonus.update(make_masked_batch()) == {}
+    assert_all_equal(before, agent.representation)
+    assert agent.bonus.optimizer is None
 
 
 @pytest.mark.parametrize(
@@ -372,26 +379,29 @@ def test_the_agents_features_are_used_where_frames_and_encoder_are_its_own(
 
 @pytest.mark.parametrize(("coef", "is_own"), [*product((0.0, 0.1), (True, False))])
 def test_next_views_are_used_by_the_temporal_loss_of_an_own_encoder_alone(coef: float, is_own: bool) -> None:
-    own = OwnEncoderConfig(trunk="tiny", latent_dim=8, temporal_coef=coef)
-    bonus = MEMBonus(MEMRepresentation(VIEW_NAMES, IMAGE_SHAPE, own), MEMBonusConfig(encoder=own if is_own else None))
+    encoder_config = OwnEncoderConfig(trunk="tiny", latent_dim=8, temporal_coef=coef)
+    bonus = MEMBonus(
+        MEMRepresentation(VIEW_NAMES, IMAGE_SHAPE, encoder_config),
+        MEMBonusConfig(encoder=encoder_config if is_own else None),
+    )
     assert bonus.uses_next_views == (is_own and coef > 0)
 
 
 def test_a_search_of_the_buffer_needs_the_samplers_distances() -> None:
-    learner: Any = make_agent("sac", "mem", bonus_changes={"search": "buffer"})
+    agent: Any = make_agent("sac", "mem", bonus_changes={"search": "buffer"})
     with pytest.raises(ValueError, match="batch without neighbor_distances: expected a sampler"):
-        learner.update(make_masked_batch(), 0)
+        agent.update(make_masked_batch(), 0)
 
 
-def test_it_gets_an_encoder_of_its_own_unless_the_representation_is_mems() -> None:
+def test_the_bonus_gets_its_own_encoder_unless_the_representation_is_mem() -> None:
     config = MEMBonusConfig(k=5)
     assert config.fit_representation(MEMRepresentationConfig()) is config
     assert config.fit_representation(PixelEncoderConfig()) == replace(config, encoder=OwnEncoderConfig())
-    chosen = MEMBonusConfig(encoder=OwnEncoderConfig(lr=1e-2))
-    assert chosen.fit_representation(PixelEncoderConfig()) is chosen
+    explicit_config = MEMBonusConfig(encoder=OwnEncoderConfig(lr=1e-2))
+    assert explicit_config.fit_representation(PixelEncoderConfig()) is explicit_config
 
 
-def test_without_an_encoder_to_share_it_cannot_be_built() -> None:
+def test_a_bonus_without_an_encoder_cannot_be_built() -> None:
     context = BuildContext(
         view_names=VIEW_NAMES,
         image_shape=IMAGE_SHAPE,
@@ -407,13 +417,13 @@ def test_without_an_encoder_to_share_it_cannot_be_built() -> None:
 
 
 @pytest.mark.parametrize("lr", [0.0, -1.0, float("nan")])
-def test_its_learning_rate_is_more_than_zero(lr: float) -> None:
+def test_the_learning_rate_must_be_more_than_zero(lr: float) -> None:
     with pytest.raises(ValueError, match="lr: expected more than 0"):
         OwnEncoderConfig(lr=lr)
 
 
 @pytest.mark.parametrize("window", [None, 12])
-def test_a_rollout_is_paid_by_its_own_encoder(window: int | None) -> None:
+def test_a_rollout_is_rewarded_by_the_bonus_encoder(window: int | None) -> None:
     steps, envs = 6, 2
     rollout = RolloutBuffer(
         num_steps=steps,
@@ -428,20 +438,20 @@ def test_a_rollout_is_paid_by_its_own_encoder(window: int | None) -> None:
     rollout.frames.random_(256, generator=torch.Generator().manual_seed(1))
     rollout.mask.fill_(value=True)
     bonus = make_bonus(k=2)
-    found = bonus.compute_rollout(rollout, None, window=window)
-    assert not found.requires_grad
+    actual = bonus.compute_rollout(rollout, None, window=window)
+    assert not actual.requires_grad
     frames = rollout.frames[:steps]  # [T, E, V, C, H, W], without the observation after the last step
     if window is None:
         for env in range(envs):
             features = bonus.encode(frames[:, env])
             expected = compute_reward_by_loops(features, torch.arange(steps), k=2)
-            torch.testing.assert_close(found[:, env].double(), expected, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(actual[:, env].double(), expected, rtol=1e-4, atol=1e-5)
     else:
         expected = compute_reward_by_loops(bonus.encode(frames.flatten(0, 1)), torch.arange(steps * envs), k=2)
-        torch.testing.assert_close(found.flatten().double(), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(actual.flatten().double(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_reward_stays_float32_where_the_encoder_computes_in_less() -> None:
+def test_the_reward_stays_float32_under_bfloat16_autocast() -> None:
     bonus = make_bonus()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert bonus.compute(make_masked_batch(), None, torch.zeros(ROWS)).dtype == torch.float32

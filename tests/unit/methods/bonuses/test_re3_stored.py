@@ -1,4 +1,4 @@
-"""RE3 as published, against a float64 restatement that shares nothing with it but the random weights."""
+"""RE3 with stored features, against a float64 reference with the same weights."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from manyview.methods.bonuses.stored_search import StoredNeighborSearch
 from manyview.training import OffPolicyTrainer
 from tests.support.runs import make_short_config
 
-K = 12  # a toy shows few different pictures: the nearest are equal
+K = 12  # a toy task has few different images: the nearest are equal
 
 
 def make_trainer(**bonus: Any) -> OffPolicyTrainer:
@@ -22,7 +22,7 @@ def make_trainer(**bonus: Any) -> OffPolicyTrainer:
 def embed(re3: RE3, frames: torch.Tensor) -> torch.Tensor:
     """Embed frames [N, C, H, W] one by one in float64."""
     weights = {name: part.double() for name, part in re3.state_dict().items() if part.is_floating_point()}
-    out = []
+    embeddings = []
     for frame in frames.double() / 255 - 0.5:
         hidden = frame.unsqueeze(0)
         for name, layer in re3.trunk.named_children():
@@ -31,8 +31,8 @@ def embed(re3: RE3, frames: torch.Tensor) -> torch.Tensor:
                 hidden = nn.functional.conv2d(hidden, weight, bias, layer.stride).clamp(min=0)
         linear = hidden.flatten() @ weights["head.0.weight"].T + weights["head.0.bias"]
         centered = linear - linear.mean()
-        out.append((centered / (centered.square().mean() + 1e-5).sqrt()).tanh())
-    return torch.stack(out)
+        embeddings.append((centered / (centered.square().mean() + 1e-5).sqrt()).tanh())
+    return torch.stack(embeddings)
 
 
 def test_the_bonus_is_the_distance_to_the_kth_neighbor_in_the_whole_buffer() -> None:
@@ -41,7 +41,7 @@ def test_the_bonus_is_the_distance_to_the_kth_neighbor_in_the_whole_buffer() -> 
         trainer.collector.step()
     replay, re3 = trainer.replay, trainer.agent.bonus
     assert isinstance(re3, RE3)
-    rewards, past = [], []
+    rewards, past_distances = [], []
     for _ in range(3):
         batch = trainer.sampler.sample()
         inserted = replay.inserted
@@ -50,36 +50,36 @@ def test_the_bonus_is_the_distance_to_the_kth_neighbor_in_the_whole_buffer() -> 
         neighbors = [i for i in range(inserted - 1) if replay.steps["acted"][i]]
         distances = []
         for index in batch.indices.tolist():
-            others = [(features[index] - features[i]).norm() for i in neighbors if i != index]
-            distances.append(float(sorted(others)[K - 1]))
-        past += distances
-        assert np.std(past) > 0.01
-        rewards.append(torch.tensor(distances) / float(np.std(past)))
+            other_distances = [(features[index] - features[i]).norm() for i in neighbors if i != index]
+            distances.append(float(sorted(other_distances)[K - 1]))
+        past_distances += distances
+        assert np.std(past_distances) > 0.01
+        rewards.append(torch.tensor(distances) / float(np.std(past_distances)))
         torch.testing.assert_close(
             re3.compute(batch, None, batch.reward_ext), rewards[-1].float(), rtol=1e-3, atol=1e-4
         )
     trainer.close()
 
 
-def test_only_the_newest_frame_counts() -> None:
+def test_the_embedding_depends_on_the_newest_frame_alone() -> None:
     torch.manual_seed(0)
     re3 = RE3(1, (3, 20, 20), RE3Config(trunk="tiny", latent_dim=8))
     views = torch.randint(256, (4, 1, 9, 20, 20), dtype=torch.uint8)
-    other = views.clone()
-    other[:, :, :6] = 0
-    assert torch.equal(re3.encode(views).embedding, re3.encode(other).embedding)
-    other[:, :, 6:] = 0
-    assert not torch.equal(re3.encode(views).embedding, re3.encode(other).embedding)
+    changed_views = views.clone()
+    changed_views[:, :, :6] = 0
+    assert torch.equal(re3.encode(views).embedding, re3.encode(changed_views).embedding)
+    changed_views[:, :, 6:] = 0
+    assert not torch.equal(re3.encode(views).embedding, re3.encode(changed_views).embedding)
 
 
-def test_chosen_views_alone_count() -> None:
+def test_the_embedding_depends_on_the_chosen_views_alone() -> None:
     torch.manual_seed(0)
     re3 = RE3(3, (3, 20, 20), RE3Config(trunk="tiny", latent_dim=8), view_indices=[2, 0])
     views = torch.randint(256, (4, 3, 3, 20, 20), dtype=torch.uint8)
-    other = views.clone()
-    other[:, 1] = 0
+    changed_views = views.clone()
+    changed_views[:, 1] = 0
     assert re3.feature_shape == (1, 16)
-    assert torch.equal(re3.encode(views).embedding, re3.encode(other).embedding)
+    assert torch.equal(re3.encode(views).embedding, re3.encode(changed_views).embedding)
 
 
 def test_nothing_trains_the_encoder() -> None:
@@ -105,10 +105,10 @@ def test_the_search_follows_the_settings() -> None:
 
 
 def test_a_batch_without_distances_is_refused() -> None:
-    trainer, other = make_trainer(), make_trainer(search="batch")
-    while not other.should_update:
-        other.collector.step()
+    trainer, batch_trainer = make_trainer(), make_trainer(search="batch")
+    while not batch_trainer.should_update:
+        batch_trainer.collector.step()
     with pytest.raises(ValueError, match="neighbor_distances"):
-        trainer.agent.update(other.sampler.sample(), 0)
+        trainer.agent.update(batch_trainer.sampler.sample(), 0)
     trainer.close()
-    other.close()
+    batch_trainer.close()

@@ -1,4 +1,4 @@
-"""Bonuses whose own networks learn from a part of each batch."""
+"""The setting `update_proportion`: updates of a bonus by a part of each batch."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from manyview.utils.validation import SettingError
 from tests.support.batches import ACTION_SIZE, IMAGE_SHAPE, VIEW_NAMES, make_batch
 
 ROWS = 16
-NAMES = ("mem", "rnd", "icm", "apt", "ride", "vcse")
+BONUS_NAMES = ("mem", "rnd", "icm", "apt", "ride", "vcse")
 POLICY_ENCODER = PixelEncoderConfig(trunk="tiny", latent_dim=8)
 
 
@@ -30,14 +30,14 @@ def make_bonus(name: str, proportion: float) -> Bonus:
         representation=PixelEncoder(len(VIEW_NAMES), IMAGE_SHAPE, POLICY_ENCODER),
     )
     config: BonusConfig = BONUSES[name].config().fit_representation(POLICY_ENCODER)
-    small: dict[str, Any] = {"trunk": "tiny", "latent_dim": 8, "lr": 0.01, "update_proportion": proportion}
+    small_settings: dict[str, Any] = {"trunk": "tiny", "latent_dim": 8, "lr": 0.01, "update_proportion": proportion}
     if isinstance(config, MEMBonusConfig):
         assert config.encoder is not None
-        config = replace(config, encoder=replace(config.encoder, **small))
+        config = replace(config, encoder=replace(config.encoder, **small_settings))
     else:
-        config = replace(config, **small)
-    built: Bonus = BONUSES[name].build(config, context)
-    return built
+        config = replace(config, **small_settings)
+    bonus: Bonus = BONUSES[name].build(config, context)
+    return bonus
 
 
 def make_minibatch(data: Batch) -> Minibatch:
@@ -54,29 +54,32 @@ def make_minibatch(data: Batch) -> Minibatch:
 
 
 def test_every_bonus_with_networks_of_its_own_is_listed() -> None:
-    made = {name: BONUSES[name].config() for name in BONUSES.list_names()}
-    learning = {name for name, config in made.items() if isinstance(config, BonusUpdateConfig)}
-    assert learning | {"mem"} == {*NAMES}
+    configs = {name: BONUSES[name].config() for name in BONUSES.list_names()}
+    trained_names = {name for name, config in configs.items() if isinstance(config, BonusUpdateConfig)}
+    assert trained_names | {"mem"} == {*BONUS_NAMES}
 
 
 @pytest.mark.parametrize("kind", ["replay", "rollout"])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_quarter_is_an_update_by_every_fourth_row(name: str, kind: str) -> None:
-    part, whole, other = make_bonus(name, 0.25), make_bonus(name, 1.0), make_bonus(name, 1.0)
+@pytest.mark.parametrize("name", BONUS_NAMES)
+def test_a_proportion_of_a_quarter_uses_every_fourth_row(name: str, kind: str) -> None:
+    quarter_bonus, expected_bonus, full_bonus = make_bonus(name, 0.25), make_bonus(name, 1.0), make_bonus(name, 1.0)
     for seed in range(3):
-        data, quarter = make_batch(ROWS, seed=seed), make_batch(ROWS, seed=seed).map(lambda tensor: tensor[::4])
-        for bonus, rows in ((part, data), (whole, quarter), (other, data)):
+        data, quarter_data = make_batch(ROWS, seed=seed), make_batch(ROWS, seed=seed).map(lambda tensor: tensor[::4])
+        for bonus, rows in ((quarter_bonus, data), (expected_bonus, quarter_data), (full_bonus, data)):
             bonus.update(rows if kind == "replay" else make_minibatch(rows))
-    states = [torch.cat([each.flatten().double() for each in bonus.state_dict().values()]) for bonus in (part, whole)]
+    states = [
+        torch.cat([value.flatten().double() for value in bonus.state_dict().values()])
+        for bonus in (quarter_bonus, expected_bonus)
+    ]
     assert states[0].equal(states[1])
-    assert not all(map(torch.equal, part.state_dict().values(), other.state_dict().values()))
+    assert not all(map(torch.equal, quarter_bonus.state_dict().values(), full_bonus.state_dict().values()))
 
 
 @pytest.mark.parametrize("proportion", [0.5, 0.25, 0.3])
 def test_the_rows_come_evenly_from_all_parts_of_a_batch(proportion: float) -> None:
-    taken = take_proportion(make_batch(64), proportion)
-    assert taken.views.equal(make_batch(64).views[taken.indices])
-    assert torch.bincount(taken.indices // 16, minlength=4).tolist() == pytest.approx([16 * proportion] * 4, abs=1)
+    subset = take_proportion(make_batch(64), proportion)
+    assert subset.views.equal(make_batch(64).views[subset.indices])
+    assert torch.bincount(subset.indices // 16, minlength=4).tolist() == pytest.approx([16 * proportion] * 4, abs=1)
 
 
 def test_the_reward_covers_all_rows_and_an_update_learns_from_at_least_one() -> None:

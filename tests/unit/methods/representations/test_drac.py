@@ -1,4 +1,4 @@
-"""DrAC: both terms of its loss by hand, what has a gradient, and the bandit against a float64 loop."""
+"""DrAC: both loss terms and their gradients, and the bandit of UCB-DrAC."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ from manyview.training import factory, make_trainer
 from manyview.training.on_policy import OnPolicyTrainer
 from tests.support.runs import make_short_rollout_config
 
-ROWS, ACTIONS = 12, 3
+ROWS, ACTION_SIZE = 12, 3
 
 
 def make_context(image_shape: tuple[int, int, int] = (1, 20, 20), *, frame_stack: int = 1) -> BuildContext:
-    actions = ActionSpec(ACTIONS, discrete=True)
+    actions = ActionSpec(ACTION_SIZE, discrete=True)
     return BuildContext(
         view_names=("side", "back"), image_shape=image_shape, frame_stack=frame_stack, actions=actions, seed=3
     )
@@ -54,13 +54,13 @@ def make_minibatch(agent: PPO, *, rows: int = ROWS) -> Minibatch:
 
 
 def make_agent(drac: DrAC, *, discrete: bool = True) -> PPO:
-    agent = PPO(drac, ActionSpec(ACTIONS, discrete=discrete), PPOConfig(hidden=16, batch_size=ROWS), num_envs=2)
+    agent = PPO(drac, ActionSpec(ACTION_SIZE, discrete=discrete), PPOConfig(hidden=16, batch_size=ROWS), num_envs=2)
     nn.init.normal_([*agent.policy.parameters()][-2])  # weights of the last layer: far from uniform
     return agent
 
 
 @contextmanager
-def record(owner: Any, name: str) -> Iterator[list[tuple[Any, Any]]]:
+def record_calls(owner: Any, name: str) -> Iterator[list[tuple[Any, Any]]]:
     """Record arguments and result of every call of a method of `owner`."""
     method, calls = getattr(owner, name), list[tuple[Any, Any]]()
 
@@ -74,26 +74,26 @@ def record(owner: Any, name: str) -> Iterator[list[tuple[Any, Any]]]:
 
 
 @pytest.mark.parametrize("discrete", [True, False])
-def test_both_terms_are_those_of_their_definition(discrete: bool) -> None:
+def test_both_loss_terms_equal_their_definitions(discrete: bool) -> None:
     agent = make_agent(make_drac(augmentation="crop", coef=0.3), discrete=discrete)
     batch = make_minibatch(agent)
     features = agent.representation.encode(batch.views, batch.mask)
     distribution, value = agent.evaluate(features.state)
-    with record(distribution, "sample") as samples, record(agent.representation, "encode") as encoded:
+    with record_calls(distribution, "sample") as samples, record_calls(agent.representation, "encode") as encodings:
         loss, metrics = agent.compute_representation_loss(batch, features, distribution, value)
-    ((_, action),), (((augmented, mask), outputs),) = samples, encoded
+    ((_, action),), (((augmented, mask), outputs),) = samples, encodings
     assert not augmented.equal(batch.views)
     assert mask.equal(batch.mask)
     policy_sum = value_sum = 0.0
     policy, value_head = (nn.Sequential(*head.double().requires_grad_(False)) for head in (agent.policy, agent.value))
     for row in range(ROWS):
         state = outputs.state[row].detach().double()
-        out = policy(state)
+        output = policy(state)
         if discrete:
-            policy_sum -= float(out[action[row]] - out.exp().sum().log())
+            policy_sum -= float(output[action[row]] - output.exp().sum().log())
         else:
             std = agent.log_std.detach().double().exp()
-            policy_sum += float((0.5 * ((action[row] - out) / std) ** 2 + std.log() + 0.5 * log(2 * torch.pi)).sum())
+            policy_sum += float((0.5 * ((action[row] - output) / std) ** 2 + std.log() + 0.5 * log(2 * torch.pi)).sum())
         value_sum += 0.5 * float(value[row].detach() - value_head(state)) ** 2
     assert float(metrics["drac_policy_loss"]) == pytest.approx(policy_sum / ROWS, rel=1e-5)
     assert float(metrics["drac_value_loss"]) == pytest.approx(value_sum / ROWS, rel=1e-5)
@@ -104,11 +104,13 @@ def test_both_terms_are_those_of_their_definition(discrete: bool) -> None:
 def test_outputs_for_the_clean_images_have_no_gradient(discrete: bool) -> None:
     drac = make_drac()
     batch = make_minibatch(make_agent(drac))
-    clean, augmented = (torch.randn(ROWS, ACTIONS, requires_grad=True) for _ in range(2))
+    clean, augmented = (torch.randn(ROWS, ACTION_SIZE, requires_grad=True) for _ in range(2))
     value, augmented_value = (torch.randn(ROWS, requires_grad=True) for _ in range(2))
-    scale = torch.zeros(ACTIONS)
-    make = Categorical if discrete else lambda mean: Gaussian(mean, scale)
-    loss, _ = drac.compute_policy_loss(batch, make(clean), value, lambda _: (make(augmented), augmented_value))
+    scale = torch.zeros(ACTION_SIZE)
+    make_distribution = Categorical if discrete else lambda mean: Gaussian(mean, scale)
+    loss, _ = drac.compute_policy_loss(
+        batch, make_distribution(clean), value, lambda _: (make_distribution(augmented), augmented_value)
+    )
     loss.backward()
     assert clean.grad is None
     assert value.grad is None
@@ -116,21 +118,23 @@ def test_outputs_for_the_clean_images_have_no_gradient(discrete: bool) -> None:
     assert augmented_value.grad is not None
 
 
-def test_the_update_of_ppo_descends_its_loss() -> None:
-    """The gradient of an update is that without DrAC plus that of DrAC's loss alone, in every network."""
+def test_an_update_of_ppo_adds_the_gradient_of_the_drac_loss() -> None:
+    """In every network the gradient is that of PPO plus that of the DrAC loss."""
     agents = {coef: make_agent(make_drac(coef=coef)) for coef in (0.0, 0.5)}
     for agent in agents.values():
         agent.config = replace(agent.config, max_grad_norm=1e9)
         metrics = agent.update(make_minibatch(agent))
         assert {"drac_policy_loss", "drac_value_loss"} <= metrics.keys()
-    alone = make_agent(make_drac(coef=0.5))
-    batch = make_minibatch(alone)
-    features = alone.representation.encode(batch.views, batch.mask)
-    alone.compute_representation_loss(batch, features, *alone.evaluate(features.state))[0].backward()
-    for without, both, added in zip(*(agent.parameters() for agent in (*agents.values(), alone)), strict=True):
-        if without.numel():
-            assert added.grad.any()
-            torch.testing.assert_close(both.grad, without.grad + added.grad, rtol=1e-3, atol=1e-6)
+    drac_agent = make_agent(make_drac(coef=0.5))
+    batch = make_minibatch(drac_agent)
+    features = drac_agent.representation.encode(batch.views, batch.mask)
+    drac_agent.compute_representation_loss(batch, features, *drac_agent.evaluate(features.state))[0].backward()
+    for ppo_parameter, parameter, drac_parameter in zip(
+        *(agent.parameters() for agent in (*agents.values(), drac_agent)), strict=True
+    ):
+        if ppo_parameter.numel():
+            assert drac_parameter.grad.any()
+            torch.testing.assert_close(parameter.grad, ppo_parameter.grad + drac_parameter.grad, rtol=1e-3, atol=1e-6)
 
 
 def test_actions_are_drawn_from_the_policy_of_the_clean_images() -> None:
@@ -139,40 +143,42 @@ def test_actions_are_drawn_from_the_policy_of_the_clean_images() -> None:
     value, samples = torch.zeros(400), list[Any]()
     for _ in range(10):
         distribution = Categorical(probabilities.log().expand(400, -1))
-        with record(distribution, "sample") as calls:
+        with record_calls(distribution, "sample") as calls:
             drac.compute_policy_loss(batch, distribution, value, lambda _: (Categorical(torch.zeros(400, 3)), value))
         samples += [action for _, action in calls]
     assert not samples[0].equal(samples[1])
-    shares = torch.cat(samples).bincount(minlength=3) / 4_000
-    torch.testing.assert_close(shares, probabilities, atol=0.02, rtol=0)
+    frequencies = torch.cat(samples).bincount(minlength=3) / 4_000
+    torch.testing.assert_close(frequencies, probabilities, atol=0.02, rtol=0)
 
 
 def test_augmentations_are_drawn_for_every_image_and_again_for_every_minibatch() -> None:
     agent = make_agent(make_drac(augmentation="crop"))
     batch = make_minibatch(agent, rows=8)
-    same = batch.views[:1, :1].expand(8, 2, -1, -1, -1).contiguous()
-    batch = batch._replace(views=same)
+    views = batch.views[:1, :1].expand(8, 2, -1, -1, -1).contiguous()
+    batch = batch._replace(views=views)
     state = agent.representation.encode(batch.views, batch.mask).state
-    seen = []
+    augmented_views = []
     for _ in range(2):
-        with record(agent.representation, "encode") as encoded:
+        with record_calls(agent.representation, "encode") as encodings:
             agent.compute_representation_loss(
-                batch, agent.representation.encode(same, batch.mask), *agent.evaluate(state)
+                batch, agent.representation.encode(views, batch.mask), *agent.evaluate(state)
             )
-        seen.append(encoded[-1][0][0])
-    assert len({image.numpy().tobytes() for image in seen[0].flatten(0, 1)}) > 10, "of 16, each by its own draw"
-    assert not seen[0].equal(seen[1])
+        augmented_views.append(encodings[-1][0][0])
+    assert len({image.numpy().tobytes() for image in augmented_views[0].flatten(0, 1)}) > 10, (
+        "of 16, each by its own draw"
+    )
+    assert not augmented_views[0].equal(augmented_views[1])
 
 
-class Reference:
-    """The authors' bandit, in Python numbers."""
+class ReferenceBandit:
+    """Bandit of the authors' code, in Python floats."""
 
     def __init__(self, coef: float, window: int) -> None:
         self.coef, self.total = coef, 1
         self.counts, self.values, self.current = [1] * 8, [0.0] * 8, -1
         self.returns = [deque[float](maxlen=window) for _ in range(8)]
 
-    def bounds(self) -> list[float]:
+    def compute_bounds(self) -> list[float]:
         return [
             value + self.coef * sqrt(log(self.total) / count)
             for value, count in zip(self.values, self.counts, strict=True)
@@ -185,31 +191,31 @@ class Reference:
             window = self.returns[self.current]
             window.append(mean_return)
             self.values[self.current] = sum(window) / len(window)
-        bounds = self.bounds()
+        bounds = self.compute_bounds()
         self.current = bounds.index(max(bounds))
         return self.current
 
 
 @pytest.mark.parametrize(("coef", "window"), [(0.1, 10), (0.6, 3)])
-def test_the_bandit_is_that_of_a_float64_loop(coef: float, window: int) -> None:
+def test_the_bandit_equals_a_float64_loop(coef: float, window: int) -> None:
     drac: Any = make_drac("ucb_drac", exploration_coef=coef, window=window)
-    reference, generator = Reference(coef, window), torch.Generator().manual_seed(0)
+    reference, generator = ReferenceBandit(coef, window), torch.Generator().manual_seed(0)
     for _ in range(120):
         returns = 0.5 * torch.randn(4, 2, generator=generator)
         metrics = drac.start_updates(returns)
-        chosen = reference.step(float(returns.double().mean()))
-        assert int(metrics["drac_augmentation"]) == chosen
-        assert drac.augmentation == ARMS[chosen]
+        arm = reference.step(float(returns.double().mean()))
+        assert int(metrics["drac_augmentation"]) == arm
+        assert drac.augmentation == ARMS[arm]
         assert drac.counts.tolist() == reference.counts
         assert drac.compute_values().tolist() == pytest.approx(reference.values, abs=1e-6)
-        assert drac.compute_ucb().tolist() == pytest.approx(reference.bounds(), abs=1e-6)
-        assert float(metrics["drac_share"]) == pytest.approx(reference.counts[chosen] / reference.total)
+        assert drac.compute_ucb().tolist() == pytest.approx(reference.compute_bounds(), abs=1e-6)
+        assert float(metrics["drac_share"]) == pytest.approx(reference.counts[arm] / reference.total)
     assert max(reference.counts) > window + 1, "a window was full"
     assert min(reference.counts) > 1, "all were tried"
 
 
 def test_a_rollout_rewards_the_augmentation_of_the_updates_before_it() -> None:
-    """Over thirty rollouts of a run: reward of the last choice, new choice, then the updates by it."""
+    """A rollout rewards the last choice, then a new one is made for its updates."""
     config = make_short_rollout_config(
         "ppo+ucb_drac",
         schedule={"frames": 240},
@@ -220,21 +226,21 @@ def test_a_rollout_rewards_the_augmentation_of_the_updates_before_it() -> None:
     trainer = make_trainer(config)
     assert isinstance(trainer, OnPolicyTrainer)
     drac: Any = trainer.agent.representation
-    reference, used, expected = Reference(3.0, 10), list[str](), list[str]()
-    with record(drac, "start_updates") as starts, record(drac, "compute_policy_loss") as losses:
+    reference, used_arms, expected_arms = ReferenceBandit(3.0, 10), list[str](), list[str]()
+    with record_calls(drac, "start_updates") as starts, record_calls(drac, "compute_policy_loss") as losses:
         while trainer.counters.rollouts < 30:
             before = len(starts), len(losses)
             trainer.advance()
             if len(starts) > before[0]:
                 assert trainer.rollout.is_full, "once the rollout is complete"
                 returns = trainer.rollout.value + trainer.rollout.advantage
-                expected += [ARMS[reference.step(float(returns.double().mean()))]] * 2
+                expected_arms += [ARMS[reference.step(float(returns.double().mean()))]] * 2
             if len(losses) > before[1]:
-                used.append(drac.augmentation)
+                used_arms.append(drac.augmentation)
     trainer.close()
     assert len(starts) == 30
-    assert used == expected
-    assert len(set(used)) > 4
+    assert used_arms == expected_arms
+    assert len(set(used_arms)) > 4
 
 
 def test_a_bandit_is_restored_in_the_middle_of_a_window() -> None:
@@ -270,7 +276,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
 
 
 def test_the_preset_has_the_authors_constants() -> None:
-    """Of arguments.py of the authors' code; a minibatch is an eighth of the rollout."""
+    """They are in arguments.py of the authors' code, with 8 minibatches per rollout."""
     config = load_preset("ucb_drac", task="procgen/bigfish", method="ppo+ucb_drac", seed=1)
     agent, rollout, drac = config.agent, config.rollout, config.representation
     assert (agent.lr, agent.discount, agent.gae_lambda, agent.epochs) == (5e-4, 0.999, 0.95, 3)

@@ -1,4 +1,4 @@
-"""MAD against loops in float64: the sum over present views, and what critics, actor and temperature learn."""
+"""MAD against float64 loops: states, and losses of critic, actor and temperature."""
 
 from copy import deepcopy
 from typing import Any
@@ -16,26 +16,26 @@ from manyview.training import make_config
 from tests.support.batches import ACTION_SIZE, IMAGE_SHAPE, make_agent, make_batch
 
 ROWS, WEIGHT, STD = 6, 0.2, 0.3
-SEEN = torch.arange(2 * ROWS).view(ROWS, 2) % 3 > 0  # both views, or one of them
-KINDS = pytest.mark.parametrize("kind", ["drqv2", "sac"])
+PRESENT = torch.arange(2 * ROWS).view(ROWS, 2) % 3 > 0  # both views, or one of them
+EACH_AGENT = pytest.mark.parametrize("agent_name", ["drqv2", "sac"])
 
 
 def draw_noise(like: Tensor) -> Tensor:
-    """Return noise that differs between rows and does not depend on the state of a generator."""
+    """Return noise that differs between rows, without a random generator."""
     return torch.arange(like.numel()).view_as(like).double().mul(0.7).sin().to(like.dtype)
 
 
-def make_learner(kind: str, **changes: Any) -> Any:
-    """Return an agent that does not move: its gradients can be compared after an update."""
-    learner: Any = make_agent(kind, "mad", shift_pixels=0, **changes)
-    learner.sample_noise = draw_noise
-    for target in (learner.target_critic, learner.target_representation):
+def make_static_agent(agent_name: str, **changes: Any) -> Any:
+    """Return an agent with learning rates of 0, to compare gradients after an update."""
+    agent: Any = make_agent(agent_name, "mad", shift_pixels=0, **changes)
+    agent.sample_noise = draw_noise
+    for target in (agent.target_critic, agent.target_representation):
         for parameter in target.parameters():
             parameter.data += 0.1 * torch.randn_like(parameter)
-    for optimizer in [value for value in vars(learner).values() if isinstance(value, torch.optim.Optimizer)]:
+    for optimizer in [value for value in vars(agent).values() if isinstance(value, torch.optim.Optimizer)]:
         for group in optimizer.param_groups:
             group["lr"] = 0.0
-    return learner
+    return agent
 
 
 def apply_layers(layers: Any, inputs: Tensor) -> Tensor:
@@ -45,13 +45,13 @@ def apply_layers(layers: Any, inputs: Tensor) -> Tensor:
     return inputs
 
 
-class Reference:
-    """The publication's losses, one row and one view at a time, on a copy of the learner in float64."""
+class ReferenceLosses:
+    """Losses of the paper by loops over rows and views, on a float64 copy of the agent."""
 
-    def __init__(self, learner: Any, data: Any) -> None:
-        self.learner, self.data = deepcopy(learner).double(), data
-        self.learner.zero_grad()
-        self.is_drq = isinstance(learner, DrQv2)
+    def __init__(self, agent: Any, data: Any) -> None:
+        self.agent, self.data = deepcopy(agent).double(), data
+        self.agent.zero_grad()
+        self.is_drq = isinstance(agent, DrQv2)
 
     def encode(self, views: Tensor, present: list[int], encoder: Any) -> Tensor:
         """Return the state [S] of one row from the views in `present`."""
@@ -60,9 +60,9 @@ class Reference:
         return state
 
     def list_states(self, row: int) -> tuple[Tensor, list[Tensor], list[int]]:
-        """Return the state of all present views of s_t, those of each alone, and their numbers."""
-        views, encoder = self.data.views[row], self.learner.representation
-        present = [view for view in range(2) if SEEN[row, view]]
+        """Return the state of all present views of s_t, single-view states and view indices."""
+        views, encoder = self.data.views[row], self.agent.representation
+        present = [view for view in range(2) if PRESENT[row, view]]
         return self.encode(views, present, encoder), [self.encode(views, [view], encoder) for view in present], present
 
     def predict(self, critic: Any, state: Tensor, action: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class Reference:
 
     def act(self, state: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return an action [A], its log-probability and the output of the actor."""
-        output = apply_layers(self.learner.actor, state)
+        output = apply_layers(self.agent.actor, state)
         if self.is_drq:
             noisy = output.tanh() + (STD * noise).clamp(-STD, STD)
             return noisy + (noisy.clamp(-1, 1) - noisy).detach(), torch.zeros(()), output
@@ -83,25 +83,26 @@ class Reference:
 
     @torch.no_grad()
     def compute_target(self, row: int) -> Tensor:
-        learner, views = self.learner, self.data.next_views[row]
+        agent, views = self.agent, self.data.next_views[row]
         noise = draw_noise(torch.empty(ROWS, ACTION_SIZE).double())[row]
         online, target = (
-            self.encode(views, [0, 1], encoder) for encoder in (learner.representation, learner.target_representation)
+            self.encode(views, [0, 1], encoder) for encoder in (agent.representation, agent.target_representation)
         )
         action, log_prob, _ = self.act(online, noise)
-        value = self.predict(learner.target_critic, target, action).min() - 0.1 * log_prob
+        value = self.predict(agent.target_critic, target, action).min() - 0.1 * log_prob
         result: Tensor = self.data.reward_ext[row].double() + self.data.discount[row].double() * value
         return result
 
     def compute_critic_loss(self) -> Tensor:
         total = torch.zeros(()).double()
         for row in range(ROWS):
-            state, singles, _ = self.list_states(row)
+            state, single_states, _ = self.list_states(row)
             target, action = self.compute_target(row), self.data.action[row].double()
             errors = [
-                (self.predict(self.learner.critic, each, action) - target).square().sum() for each in (state, *singles)
+                (self.predict(self.agent.critic, view_state, action) - target).square().sum()
+                for view_state in (state, *single_states)
             ]
-            total = total + (1 - WEIGHT) * errors[0] + WEIGHT * sum(errors[1:]) / len(singles)
+            total = total + (1 - WEIGHT) * errors[0] + WEIGHT * sum(errors[1:]) / len(single_states)
         return total / ROWS
 
     def compute_actor_loss(self, saturation_coef: float) -> tuple[Tensor, Tensor]:
@@ -109,13 +110,13 @@ class Reference:
         noise = draw_noise(torch.empty(3 * ROWS, ACTION_SIZE).double()).view(3, ROWS, ACTION_SIZE)
         total = mean_log_prob = torch.zeros(()).double()
         for row in range(ROWS):
-            state, singles, present = self.list_states(row)
-            weights = [1 - WEIGHT] + [WEIGHT / len(singles)] * len(singles)
-            for weight, each, copy in zip(
-                weights, (state, *singles), (0, *(view + 1 for view in present)), strict=True
+            state, single_states, present = self.list_states(row)
+            weights = [1 - WEIGHT] + [WEIGHT / len(single_states)] * len(single_states)
+            for weight, view_state, noise_index in zip(
+                weights, (state, *single_states), (0, *(view + 1 for view in present)), strict=True
             ):
-                action, log_prob, output = self.act(each.detach(), noise[copy, row])
-                loss = 0.1 * log_prob - self.predict(self.learner.critic, state.detach(), action).min()
+                action, log_prob, output = self.act(view_state.detach(), noise[noise_index, row])
+                loss = 0.1 * log_prob - self.predict(self.agent.critic, state.detach(), action).min()
                 loss = loss + saturation_coef * (output.abs() - 2).relu().square().mean()
                 total = total + weight / ROWS * loss
                 mean_log_prob = mean_log_prob + weight / ROWS * log_prob
@@ -130,57 +131,57 @@ def assert_gradients(module: Any, loss: Tensor, reference: Any) -> None:
         torch.testing.assert_close(parameter.grad.double(), gradient, rtol=1e-3, atol=1e-5)
 
 
-@KINDS
-def test_critics_actor_and_temperature_learn_from_all_and_from_single_views(kind: str) -> None:
-    """Absent views are in no sum; the target and the actor's values are those of all views."""
+@EACH_AGENT
+def test_critics_actor_and_temperature_learn_from_all_and_from_single_views(agent_name: str) -> None:
+    """Absent views enter no sum. Targets and the actor's values use all views."""
     options = {"encoder_tau": 0.05} | (
-        {"saturation_coef": 0.5, "std_start": STD, "std_end": STD} if kind == "drqv2" else {}
+        {"saturation_coef": 0.5, "std_start": STD, "std_end": STD} if agent_name == "drqv2" else {}
     )
-    learner, data = make_learner(kind, **options), make_batch(ROWS)._replace(mask=SEEN)
-    learner.actor[-1].bias.data[0] = 2.5
-    reference, targets = Reference(learner, data), list[Tensor]()
-    learner.update_target_stats = targets.append
-    metrics = learner.update(data, 0)
+    agent, data = make_static_agent(agent_name, **options), make_batch(ROWS)._replace(mask=PRESENT)
+    agent.actor[-1].bias.data[0] = 2.5
+    reference, targets = ReferenceLosses(agent, data), list[Tensor]()
+    agent.update_target_stats = targets.append
+    metrics = agent.update(data, 0)
     expected = torch.stack([reference.compute_target(row) for row in range(ROWS)])
     torch.testing.assert_close(targets[0].double(), expected, rtol=1e-4, atol=1e-4)
     assert not targets[0].requires_grad
 
     critic_loss = reference.compute_critic_loss()
     assert metrics["critic_loss"].item() == pytest.approx(critic_loss.item(), rel=1e-4)
-    parts = torch.nn.ModuleList([learner.representation, learner.critic])
+    modules = torch.nn.ModuleList([agent.representation, agent.critic])
     assert_gradients(
-        parts, critic_loss, torch.nn.ModuleList([reference.learner.representation, reference.learner.critic])
+        modules, critic_loss, torch.nn.ModuleList([reference.agent.representation, reference.agent.critic])
     )
 
     actor_loss, log_prob = reference.compute_actor_loss(options.get("saturation_coef", 0.0))
     assert metrics["actor_loss"].item() == pytest.approx(actor_loss.item(), rel=1e-4)
-    assert_gradients(learner.actor, actor_loss, reference.learner.actor)
-    if kind == "sac":
+    assert_gradients(agent.actor, actor_loss, reference.agent.actor)
+    if agent_name == "sac":
         assert metrics["entropy"].item() == pytest.approx(-log_prob.item(), rel=1e-4)
-        assert learner.log_temperature.grad.item() == pytest.approx(-0.1 * (log_prob.item() - ACTION_SIZE), rel=1e-4)
+        assert agent.log_temperature.grad.item() == pytest.approx(-0.1 * (log_prob.item() - ACTION_SIZE), rel=1e-4)
 
 
-@KINDS
+@EACH_AGENT
 @pytest.mark.parametrize("view", [0, 1])
-def test_one_camera_alone_acts_on_the_state_it_was_trained_on(kind: str, view: int) -> None:
-    learner, data = make_learner(kind), make_batch(ROWS)
+def test_a_single_camera_gives_the_single_view_state_of_training(agent_name: str, view: int) -> None:
+    agent, data = make_static_agent(agent_name), make_batch(ROWS)
     mask = F.one_hot(torch.tensor([view]), 2).bool().expand(ROWS, 2)
-    features = learner.representation.encode(data.views, data.mask)
-    states, weights = learner.representation.encode_single_views(features)
-    torch.testing.assert_close(learner.representation.encode(data.views, mask).state, states[view])
+    features = agent.representation.encode(data.views, data.mask)
+    states, weights = agent.representation.encode_single_views(features)
+    torch.testing.assert_close(agent.representation.encode(data.views, mask).state, states[view])
     torch.testing.assert_close(weights, torch.full((2, ROWS), WEIGHT / 2))
-    action = learner.act(data.views, mask, step=0, explore=False)
-    torch.testing.assert_close(action, learner.actor(states[view])[:, :ACTION_SIZE].tanh())
-    assert not torch.allclose(action, learner.act(data.views, data.mask, step=0, explore=False))
+    action = agent.act(data.views, mask, step=0, explore=False)
+    torch.testing.assert_close(action, agent.actor(states[view])[:, :ACTION_SIZE].tanh())
+    assert not torch.allclose(action, agent.act(data.views, data.mask, step=0, explore=False))
 
 
-@KINDS
-def test_without_single_views_the_losses_are_those_of_all_views(kind: str) -> None:
-    learner, data = make_learner(kind), make_batch(ROWS)
-    learner.representation.config = MADConfig(single_view_weight=0.0)
-    alone = make_learner(kind)
-    alone.get_training_inputs = lambda features: TrainingInputs(features.state)
-    metrics, expected = (each.update(data, 0) for each in (learner, alone))
+@EACH_AGENT
+def test_without_single_views_the_losses_are_those_of_all_views(agent_name: str) -> None:
+    agent, data = make_static_agent(agent_name), make_batch(ROWS)
+    agent.representation.config = MADConfig(single_view_weight=0.0)
+    baseline = make_static_agent(agent_name)
+    baseline.get_training_inputs = lambda features: TrainingInputs(features.state)
+    metrics, expected = (instance.update(data, 0) for instance in (agent, baseline))
     for name, value in expected.items():
         torch.testing.assert_close(metrics[name], value, rtol=1e-4, atol=1e-5)
 
@@ -202,6 +203,6 @@ def test_the_state_without_a_projection_is_the_sum_of_the_convolutions() -> None
         ("sac+mad", {"representation": {"single_view_weight": 1.5}}, "single_view_weight: expected 0 to 1, got 1.5"),
     ],
 )
-def test_a_run_that_it_does_not_fit_is_refused(method: str, settings: dict[str, Any], message: str) -> None:
+def test_an_incompatible_run_is_refused(method: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         apply_overrides(make_config("toy/hidden_goal_continuous", method=method), settings)
