@@ -199,11 +199,15 @@ def make_simulated_robot(
 
 @contextmanager
 def _raise_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into `KeyboardInterrupt`, after which the safe action is sent."""
+    """Turn SIGTERM and SIGHUP into `KeyboardInterrupt`, after which the safe action is sent.
+
+    SIGHUP stays ignored where it is, as under `nohup`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: signal.signal(number, signal.default_int_handler) for number in STOP_SIGNALS}
+    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, signal.default_int_handler) for number in handled}
     try:
         yield
     finally:

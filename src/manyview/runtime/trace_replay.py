@@ -86,9 +86,14 @@ def replay_trace(policy: PolicyLike, trace: str | os.PathLike[str]) -> TraceRepl
 
 
 def _iter_ticks(records: list[dict[str, Any]], path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of ticks; `TraceError` at a gap."""
+    """Yield the records of ticks; `TraceError` at a gap, or if the last ones are missing."""
     expected = 0
     for record in records:
+        if record["kind"] == "end" and record["ticks"] != expected:
+            raise TraceError(
+                f"{path}: expected {record['ticks']} ticks, as its end says, got {expected}. Records were dropped, "
+                "because the disk was too slow or full; the trace cannot be replayed."
+            )
         if record["kind"] == "tick":
             if record["tick"] != expected:
                 raise TraceError(
