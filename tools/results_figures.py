@@ -77,7 +77,7 @@ def draw_coverage() -> None:
             axes.set(title=f"{title}: {run.last('visited_cells'):.0%}", xlabel=horizontal[0])
         row[0].set_ylabel(vertical[0])
     figure.colorbar(image, ax=panels, label="visits")
-    figure.savefig(IMAGES / "coverage.png", dpi=100)
+    figure.savefig(IMAGES / "coverage.png", dpi=100, bbox_inches="tight")
 
 
 def draw_films() -> None:
@@ -89,13 +89,14 @@ def draw_films() -> None:
     for task, (title, arm) in product(coverage.SPACES, coverage.ARMS.items()):
         if (task, *arm) in runs:
             with np.load(coverage.get_map_path(task, *arm, COVERAGE_SEED)) as file:
-                films.append((f"{task.removeprefix('dmc/')}\n{title}", np.concatenate(file["film"], axis=1)))
+                film = file["film"][:-1]  # the newest image is the first one of the next episode
+                films.append((f"{task.removeprefix('dmc/')}\n{title}", np.concatenate(film, axis=1)))
     figure = Figure(figsize=(9.6, 0.62 * len(films)), layout="constrained")
     for axes, (title, film) in zip(figure.subplots(len(films), squeeze=False)[:, 0], films, strict=True):
         axes.imshow(film)
         axes.set(xticks=[], yticks=[])
         axes.set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
-    figure.savefig(IMAGES / "coverage_films.png", dpi=100)
+    figure.savefig(IMAGES / "coverage_films.png", dpi=100, bbox_inches="tight")
 
 
 def draw_control() -> None:

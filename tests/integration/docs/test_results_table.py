@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import composition, deep_sea, games, readme_table
+from experiments import adaptation, composition, coverage, deep_sea, games, readme_table
 from experiments.adapters.__main__ import make_table as make_adapters_table
 from experiments.results_table import TABLES, make_table
 from experiments.tables import format_table, read_runs
@@ -41,6 +41,15 @@ def test_other_frameworks_on_the_results_page_are_those_of_the_study() -> None:
 def test_the_bonuses_on_the_results_page_are_those_of_the_study() -> None:
     rows = composition.list_rows(deep_sea.read_attempts(composition.STUDY))
     assert format_table(composition.HEAD, rows) in RESULTS_PAGE.read_text()
+
+
+def test_the_controls_on_the_results_page_are_those_of_the_study() -> None:
+    rows = adaptation.list_rows(deep_sea.read_attempts(adaptation.STUDY))
+    assert format_table(adaptation.HEAD, rows) in RESULTS_PAGE.read_text()
+
+
+def test_coverage_on_the_results_page_is_that_of_the_study() -> None:
+    assert format_table(coverage.HEAD, coverage.list_rows(read_runs(coverage.STUDY))) in RESULTS_PAGE.read_text()
 
 
 def test_random_play_on_the_results_page_is_that_of_the_study() -> None:
