@@ -72,7 +72,7 @@ class OnPolicyTrainer(Trainer):
         self._minibatches: list[Tensor] = []
         """Row indices of the remaining minibatches of this rollout."""
         self._updates_stats_first = True
-        """Whether this rollout is the first in the statistics of state vectors, and was added before its updates."""
+        """True if this rollout is the first in the statistics of state vectors: it is added before its updates."""
         self._start_episodes()
         self._checkpoint_state = self._capture_state()
         # Fail now, not at the first save, if the state of so many environments is too large.
