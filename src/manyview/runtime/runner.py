@@ -36,8 +36,8 @@ from .trace import Tick, TraceWriter, describe_start
 
 NO_LIMITS = ActionLimits()
 MAX_READ_INTERVAL_S = 0.01
-"""Longest interval between the reads of a camera. A driver queues some images and then drops the new ones: read more
-slowly than the camera captures, it returns images that are several intervals old."""
+"""Longest time between the starts of two reads of a camera that returns at once. A driver queues some images and then
+drops the new ones: read more slowly than the camera captures, it returns images that are several intervals old."""
 SWITCH_INTERVAL_S = 0.0005
 """Python's switch interval during a run: with its 5 ms, four cameras can hold the interpreter for a whole tick."""
 
